@@ -1,0 +1,114 @@
+/**
+ * entry — a message as a store holds it: the envelope that stays, the status that moves.
+ *
+ * Plain data, readonly all through. Stores keep it, `core/` computes the next one, nobody edits it.
+ */
+
+import type { Millis } from './duration.ts';
+import type { Failure } from './failure.ts';
+import type { ClaimableState, Lane, State } from './state.ts';
+
+/** Header names to values. */
+export type Headers = Readonly<Record<string, string>>;
+
+/** Where and how the body of a message is kept. */
+export interface BodyInfo {
+  /** The name a body store keeps it under; never overwritten, never used twice. */
+  readonly ref: string;
+  /** `inline` with the entry, `store` under ref, `none` once it was let go after the delivery. */
+  readonly place: 'inline' | 'store' | 'none';
+  /** Bytes as the caller gave them. */
+  readonly size: number;
+  /** Bytes as they are stored, after the transforms. */
+  readonly storedSize: number;
+  /** `sha256:` and 64 hex digits, over the bytes as the caller gave them. */
+  readonly digest: string;
+  /** The transforms that were applied, in order; empty for plain bytes. */
+  readonly encodings: readonly string[];
+}
+
+/** The half of a message that stays the same, unless an operator or handler changes it on purpose. */
+export interface Envelope {
+  readonly id: string;
+  readonly topic: string;
+  readonly headers: Headers;
+  readonly enqueuedAt: Millis;
+  readonly expiresAt?: Millis;
+  /** 0 first … 9 last, 5 unless said otherwise. */
+  readonly priority: number;
+  readonly dedupeKey?: string;
+  /** True when the caller chose the id: then a repeated enqueue must still be known as one. */
+  readonly ownId?: true;
+  readonly destination?: string;
+  readonly orderKey?: string;
+  readonly body: BodyInfo;
+}
+
+/** Why a message is where it is. */
+export interface Because {
+  readonly code: string;
+  readonly text: string;
+  /** `handler`, `engine`, `policy`, or the operator's name. */
+  readonly by: string;
+}
+
+/** One line of a message's memory of its attempts. */
+export interface AttemptRecord {
+  readonly at: Millis;
+  readonly tookMs: number;
+  readonly by: string;
+  readonly lane: Lane;
+  /** The attempt's number in its lane. */
+  readonly attempt: number;
+  /** `delivered`, or the code of the failure, postponement or hold. */
+  readonly code: string;
+  readonly reason?: string;
+}
+
+/** How a message ended. */
+export type Ending = 'delivered' | 'bounced' | 'removed' | 'expired';
+
+/** The half of a message that is replaced as a whole on every step. */
+export interface Status {
+  readonly state: State;
+  readonly lane: Lane;
+  /** The policy chosen for this message, or null: its handler's, or the default. */
+  readonly policy: string | null;
+  /** Raised by exactly one on every write. */
+  readonly revision: number;
+  /** Delivery attempts, counted when they are claimed. */
+  readonly attempts: number;
+  /** How often a handler asked to wait; costs no attempt. */
+  readonly postponed: number;
+  /** How many holders in a row were lost before they could say how it went. */
+  readonly lost: number;
+  /** How often an operator sent it again. */
+  readonly replays: number;
+  /** Notices tried since it bounced. */
+  readonly notices: number;
+  /** When it is due; for an active entry the end of its lease; null: when an operator acts. */
+  readonly dueAt: Millis | null;
+  /** Unique per claim call; only on an active entry. */
+  readonly holder?: string;
+  /** The state an active entry was claimed from; `active` when its former holder was lost. */
+  readonly claimedFrom?: ClaimableState;
+  readonly because?: Because;
+  readonly ending?: Ending;
+  readonly lastFailure?: Failure;
+  /** The last ten attempts, oldest first. */
+  readonly history: readonly AttemptRecord[];
+  /** What handlers wanted to remember. */
+  readonly notes: Headers;
+  readonly updatedAt: Millis;
+}
+
+/** A message as a store holds it. */
+export interface Entry {
+  readonly envelope: Envelope;
+  readonly status: Status;
+  /** The stored bytes of a body whose place is `inline`. */
+  readonly inlineBody?: Uint8Array;
+}
+
+/** How many attempts the history keeps. */
+export const HISTORY_MAX = 10;

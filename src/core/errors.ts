@@ -1,0 +1,74 @@
+/**
+ * errors — the second family: our machinery could not do its work.
+ *
+ * A failed delivery is a Failure (failure.ts), never a RespoolError. Codes are API and documented one
+ * by one in docs/reference/errors.md; texts may change. Text: what we were doing, what went wrong,
+ * what to do.
+ */
+
+/** Every code a RespoolError can carry. */
+export const ERROR_CODES = [
+  'store.unavailable',
+  'store.corrupt',
+  'store.version',
+  'store.full',
+  'body.missing',
+  'body.corrupt',
+  'move.refused',
+  'message.unknown',
+  'message.duplicate',
+  'message.invalid',
+  'policy.unknown',
+  'policy.invalid',
+  'handler.missing',
+  'config.invalid',
+  'peer.missing',
+  'broker.unavailable',
+  'broker.unroutable',
+  'broker.unconfirmed',
+  'topology.mismatch',
+  'key.unavailable',
+  'limit.exceeded',
+  'engine.stopping',
+] as const;
+
+/** What went wrong, as a stable word to switch on. */
+export type ErrorCode = (typeof ERROR_CODES)[number];
+
+/** The one error class of our own machinery. */
+export class RespoolError extends Error {
+  override readonly name = 'RespoolError';
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string, options?: { readonly cause?: unknown }) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** True for a RespoolError, optionally of one code. */
+export function isRespoolError(value: unknown, code?: ErrorCode): value is RespoolError {
+  return value instanceof RespoolError && (code === undefined || value.code === code);
+}
+
+/** Stops the program where it is wrong; a failed assertion is a bug of ours, never bad input. */
+export function assert(claim: unknown, text: string): asserts claim {
+  if (!claim) throw new Error(`bug in respool: ${text}`);
+}
+
+/** The default branch of a switch over a union: reached only through a bug. */
+export function unreachable(value: never): never {
+  throw new Error(`bug in respool: unexpected ${JSON.stringify(value)}`);
+}
+
+/** What an unknown thrown value says about itself, in one line without its stack. */
+export function textOf(thrown: unknown): string {
+  if (thrown instanceof Error) return thrown.message === '' ? thrown.name : thrown.message;
+  if (typeof thrown === 'string') return thrown;
+  try {
+    return JSON.stringify(thrown) ?? String(thrown);
+  } catch {
+    // A value that cannot be written down (a cycle, a hostile toJSON) still has a type.
+    return Object.prototype.toString.call(thrown);
+  }
+}

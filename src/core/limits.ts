@@ -1,0 +1,158 @@
+/**
+ * limits — every bound on what comes in, with its name, and the checks at the door.
+ *
+ * A value outside its limit is refused before anything is written, with code, value and allowed range.
+ */
+
+import type { Headers } from './entry.ts';
+import { RespoolError } from './errors.ts';
+
+export const ID_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,63}$/;
+export const TOPIC_MAX_CHARS = 255;
+export const HEADER_NAME_PATTERN: RegExp = /^[A-Za-z0-9._-]{1,128}$/;
+export const HEADERS_MAX = 64;
+export const KEY_MAX_CHARS = 255;
+export const PRIORITY_DEFAULT = 5;
+export const PRIORITY_MAX = 9;
+export const REASON_TEXT_MAX_CHARS = 1_000;
+
+const TOPIC_PATTERN = /^[A-Za-z0-9_-]+(?:[.:/][A-Za-z0-9_-]+)*$/;
+const RULE_PATTERN = /^(?:[A-Za-z0-9_:/-]+|\*|#)(?:\.(?:[A-Za-z0-9_:/-]+|\*|#))*$/;
+
+// oxlint-disable-next-line no-control-regex -- control characters are exactly what is refused here.
+const CONTROL = /[\u0000-\u001f\u007f]/;
+const RESERVED_NAMES = new Set(['__proto__', 'constructor', 'prototype']);
+
+/** Refuses an id that could not be a file name, a subject or an object key everywhere. */
+export function checkId(id: unknown): string {
+  if (typeof id === 'string' && ID_PATTERN.test(id)) return id;
+  throw invalid('id', id, '1 to 64 of 0-9 a-z _ -, starting with a letter or digit');
+}
+
+/** Refuses a topic that is not dot-separated words. */
+export function checkTopic(topic: unknown): string {
+  const fits =
+    typeof topic === 'string' && topic.length <= TOPIC_MAX_CHARS && TOPIC_PATTERN.test(topic);
+  if (fits) return topic;
+  throw invalid('topic', topic, `words of A-Z a-z 0-9 _ - joined by . : /, up to ${TOPIC_MAX_CHARS}`);
+}
+
+/** Refuses a topic pattern: words, `*` for one word, `#` for any number. */
+export function checkTopicPattern(pattern: unknown): string {
+  const fits =
+    typeof pattern === 'string' && pattern.length <= TOPIC_MAX_CHARS && RULE_PATTERN.test(pattern);
+  if (fits) return pattern;
+  throw invalid('topic pattern', pattern, 'dot-separated words, * for one word, # for any number');
+}
+
+/** Refuses header names and values that another protocol could read as something else. */
+export function checkHeaders(headers: unknown, maxBytes: number): Headers {
+  if (headers === undefined) return {};
+  if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) {
+    throw invalid('headers', headers, 'an object of names to strings');
+  }
+  const names = Object.keys(headers);
+  if (names.length > HEADERS_MAX) throw tooMuch('headers', names.length, `${HEADERS_MAX} headers`);
+  let totalBytes = 0;
+  const clean: Record<string, string> = {};
+  for (const name of names) {
+    const value: unknown = (headers as Record<string, unknown>)[name];
+    if (!HEADER_NAME_PATTERN.test(name) || RESERVED_NAMES.has(name)) {
+      throw invalid('header name', name, '1 to 128 of A-Z a-z 0-9 . _ -');
+    }
+    if (typeof value !== 'string' || CONTROL.test(value)) {
+      throw invalid(`header "${name}"`, value, 'a string without control characters');
+    }
+    totalBytes += name.length + utf8Bytes(value);
+    clean[name] = value;
+  }
+  if (totalBytes > maxBytes) throw tooMuch('headers', totalBytes, `${maxBytes} bytes in all`);
+  return clean;
+}
+
+/** Refuses a dedupe key, destination or order key that is empty, too long or not printable. */
+export function checkKey(what: string, key: unknown): string {
+  const fits =
+    typeof key === 'string' && key !== '' && key.length <= KEY_MAX_CHARS && !CONTROL.test(key);
+  if (fits) return key;
+  throw invalid(what, key, `1 to ${KEY_MAX_CHARS} characters, no control characters`);
+}
+
+/** Refuses a priority that is not a whole number 0–9. */
+export function checkPriority(priority: unknown): number {
+  if (priority === undefined) return PRIORITY_DEFAULT;
+  const fits = Number.isInteger(priority) && Number(priority) >= 0 && Number(priority) <= PRIORITY_MAX;
+  if (fits) return Number(priority);
+  throw invalid('priority', priority, `a whole number 0 (first) to ${PRIORITY_MAX} (last)`);
+}
+
+/** Refuses a setting outside its range, by its name. */
+export function checkNumber(
+  what: string,
+  value: unknown,
+  { min, max }: { readonly min: number; readonly max: number },
+): number {
+  if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) {
+    return value;
+  }
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(value)} as "${what}": allowed is a whole number ${min} to ${max}`,
+  );
+}
+
+/** Refuses a setting that is not one of a list of words. */
+export function checkOneOf<const T extends string>(
+  what: string,
+  value: unknown,
+  allowed: readonly T[],
+): T {
+  const found = allowed.find((word) => word === value);
+  if (found !== undefined) return found;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(value)} as "${what}": allowed is ${allowed.join(' | ')}`,
+  );
+}
+
+/** Refuses option names that do not exist, so that a typing error is not silently a default. */
+export function checkNames(what: string, given: object, known: readonly string[]): void {
+  for (const name of Object.keys(given)) {
+    if (known.includes(name)) continue;
+    throw new RespoolError(
+      'config.invalid',
+      `there is no option "${name}" of ${what}: known are ${known.join(', ')}`,
+    );
+  }
+}
+
+function utf8Bytes(text: string): number {
+  let bytes = 0;
+  for (let at = 0; at < text.length; at += 1) {
+    const unit = text.charCodeAt(at);
+    // A surrogate counts two: its pair makes the four bytes of one character.
+    if (unit < 0x80) bytes += 1;
+    else if (unit < 0x800 || (unit >= 0xd800 && unit <= 0xdfff)) bytes += 2;
+    else bytes += 3;
+  }
+  return bytes;
+}
+
+function invalid(what: string, value: unknown, allowed: string): RespoolError {
+  return new RespoolError(
+    'message.invalid',
+    `cannot use ${show(value)} as ${what}: allowed is ${allowed}`,
+  );
+}
+
+function tooMuch(what: string, value: number, allowed: string): RespoolError {
+  return new RespoolError(
+    'limit.exceeded',
+    `cannot accept ${what}: ${value} is more than the allowed ${allowed}`,
+  );
+}
+
+function show(value: unknown): string {
+  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
+  return text.length <= 80 ? text : `${text.slice(0, 79)}…`;
+}

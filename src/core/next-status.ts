@@ -1,0 +1,274 @@
+/**
+ * next-status — the next Status of an entry, as a whole value, for every step but the operator's.
+ *
+ * Pure. Stores never decide: they write what these functions return (or, in SQL, perform `claimed`
+ * in one statement, held to it by the conformance suite).
+ *
+ *   insert ─ initialStatus()     claim ─ claimed()     heartbeat ─ extended()     settle ─ nextStatus()
+ */
+
+import type { Millis } from './duration.ts';
+import {
+  type AttemptRecord,
+  type Because,
+  type Ending,
+  type Entry,
+  type Envelope,
+  type Headers,
+  HISTORY_MAX,
+  type Status,
+} from './entry.ts';
+import { assert, unreachable } from './errors.ts';
+import type { Failure } from './failure.ts';
+import type { ClaimableState, State } from './state.ts';
+import type { Verdict } from './verdict.ts';
+
+/** How long a message is kept after its end. */
+export interface Retention {
+  /** After delivery; null: removed at once. */
+  readonly deliveredMs: number | null;
+  /** After it bounced and was announced; null: kept in bounce until an operator acts. */
+  readonly bouncedMs: number | null;
+  /** After an operator removed it softly. */
+  readonly removedMs: number;
+  /** At least this long for a message with a dedupe key or a caller-chosen id. */
+  readonly dedupeWindowMs: number;
+}
+
+/** The first status of a message: incoming, or deferred when it is not due yet. */
+export function initialStatus(input: {
+  readonly now: Millis;
+  readonly dueAt: Millis;
+  readonly policy: string | null;
+}): Status {
+  return {
+    state: input.dueAt > input.now ? 'deferred' : 'incoming',
+    lane: 'delivery',
+    policy: input.policy,
+    revision: 1,
+    attempts: 0,
+    postponed: 0,
+    lost: 0,
+    replays: 0,
+    notices: 0,
+    dueAt: input.dueAt,
+    history: [],
+    notes: {},
+    updatedAt: input.now,
+  };
+}
+
+/** The status of an entry once it is claimed. */
+export function claimed(
+  status: Status,
+  claim: { readonly now: Millis; readonly leaseMs: number; readonly holder: string },
+): Status {
+  // Counted at claim, not at settle: a message that kills the process must not be tried forever.
+  // A claim taken from `active` starts no attempt: its attempt was counted when the lost holder claimed.
+  const isLost = status.state === 'active';
+  const counts = isLost ? 0 : 1;
+  return {
+    ...status,
+    state: 'active',
+    revision: status.revision + 1,
+    attempts: status.attempts + (status.lane === 'delivery' ? counts : 0),
+    notices: status.notices + (status.lane === 'notice' ? counts : 0),
+    lost: status.lost + (isLost ? 1 : 0),
+    dueAt: claim.now + claim.leaseMs,
+    holder: claim.holder,
+    claimedFrom: status.state as ClaimableState,
+    updatedAt: claim.now,
+  };
+}
+
+/** The status of a fresh entry that is handed to an engine with its insert: one write less. */
+export function handedOff(
+  status: Status,
+  claim: { readonly now: Millis; readonly leaseMs: number; readonly holder: string },
+): Status {
+  return { ...claimed(status, claim), revision: status.revision };
+}
+
+/** The status of an active entry whose holder keeps it for another lease. */
+export function extended(
+  status: Status,
+  { now, leaseMs }: { readonly now: Millis; readonly leaseMs: number },
+): Status {
+  return { ...status, revision: status.revision + 1, dueAt: now + leaseMs, updatedAt: now };
+}
+
+/** What `nextStatus` needs beside entry and verdict. */
+export interface SettleContext {
+  readonly now: Millis;
+  readonly retention: Retention;
+  /** What the handler wants kept, merged over what is there. */
+  readonly notes?: Headers;
+  /** This attempt's line in the history; none when no handler ran. */
+  readonly attempt?: AttemptRecord;
+  /** Whether a bounce handler fits: without one, a bounce with a retention is archived at once. */
+  readonly announces: boolean;
+}
+
+/** What becomes of an active entry by a verdict: its next status, or its removal. */
+export function nextStatus(
+  { envelope, status }: Entry,
+  verdict: Verdict,
+  context: SettleContext,
+): Status | 'remove' {
+  assert(status.state === 'active', `settled "${envelope.id}" while it was ${status.state}`);
+  const base = settledBase(status, context);
+  switch (verdict.kind) {
+    case 'ack':
+      return status.lane === 'delivery'
+        ? afterDelivery(envelope, base, context)
+        : afterNotice(envelope, base, context);
+    case 'defer':
+      return afterDefer(envelope, base, verdict, context);
+    case 'bounce':
+      return status.lane === 'delivery'
+        ? afterBounce(
+            envelope,
+            verdict.expired === true ? giveBack(base, status) : base,
+            verdict,
+            context,
+          )
+        : { ...base, state: 'bounce', dueAt: null };
+    case 'hold':
+      return {
+        ...(verdict.costsAttempt ? base : giveBack(base, status)),
+        state: 'hold',
+        dueAt: null,
+        because: verdict.because,
+      };
+    case 'release':
+      return {
+        ...giveBack(base, status),
+        lost: status.lost,
+        state: releasedState(status),
+        dueAt: context.now,
+      };
+    default:
+      return unreachable(verdict);
+  }
+}
+
+/** Whether the body is still needed once the entry has this status. */
+export function keepsBody(status: Status, retention: Retention): boolean {
+  const isMemoryOnly =
+    status.state === 'archived' && status.ending === 'delivered' && retention.deliveredMs === null;
+  return !isMemoryOnly;
+}
+
+/** Whether a repeated enqueue of this message must still be recognised after its end. */
+export function isRemembered(envelope: Envelope): boolean {
+  return envelope.dedupeKey !== undefined || envelope.ownId === true;
+}
+
+/** When an entry that ends now may be forgotten. */
+export function forgetAt(
+  envelope: Envelope,
+  keepMs: number,
+  { now, retention }: { readonly now: Millis; readonly retention: Retention },
+): Millis {
+  return now + Math.max(keepMs, isRemembered(envelope) ? retention.dedupeWindowMs : 0);
+}
+
+function settledBase(status: Status, { now, notes, attempt }: SettleContext): Status {
+  const { holder: _holder, claimedFrom, ...rest } = status;
+  return {
+    ...rest,
+    revision: status.revision + 1,
+    // A holder that lived to settle breaks the row of lost ones, unless it only judged the loss.
+    lost: claimedFrom === 'active' ? status.lost : 0,
+    history: attempt === undefined ? status.history : remember(status.history, attempt),
+    notes: notes === undefined ? status.notes : { ...status.notes, ...notes },
+    updatedAt: now,
+  };
+}
+
+function remember(
+  history: readonly AttemptRecord[],
+  attempt: AttemptRecord,
+): readonly AttemptRecord[] {
+  return [...history.slice(1 - HISTORY_MAX), attempt];
+}
+
+function afterDelivery(
+  envelope: Envelope,
+  base: Status,
+  context: SettleContext,
+): Status | 'remove' {
+  const { deliveredMs } = context.retention;
+  if (deliveredMs === null && !isRemembered(envelope)) return 'remove';
+  return archived(base, 'delivered', forgetAt(envelope, deliveredMs ?? 0, context));
+}
+
+function afterNotice(envelope: Envelope, base: Status, context: SettleContext): Status {
+  const { bouncedMs } = context.retention;
+  if (bouncedMs === null) return { ...base, state: 'bounce', dueAt: null };
+  return archived(base, base.ending ?? 'bounced', forgetAt(envelope, bouncedMs, context));
+}
+
+function archived(base: Status, ending: Ending, dueAt: Millis): Status {
+  return { ...base, state: 'archived', ending, dueAt };
+}
+
+function afterDefer(
+  envelope: Envelope,
+  base: Status,
+  verdict: Extract<Verdict, { kind: 'defer' }>,
+  { now }: SettleContext,
+): Status {
+  const isNotice = base.lane === 'notice';
+  const wantedAt = now + verdict.delayMs;
+  // A deferral never goes past the expiry: at that moment the message is claimed once more to bounce.
+  const dueAt = isNotice ? wantedAt : Math.min(wantedAt, envelope.expiresAt ?? wantedAt);
+  const counted: Status = verdict.costsAttempt
+    ? base
+    : {
+        ...base,
+        attempts: base.attempts - (isNotice ? 0 : 1),
+        notices: base.notices - (isNotice ? 1 : 0),
+        postponed: base.postponed + 1,
+      };
+  if (isNotice) return { ...counted, state: 'bounce', dueAt };
+  return { ...withWhy(counted, verdict.because, verdict.failure), state: 'deferred', dueAt };
+}
+
+function afterBounce(
+  envelope: Envelope,
+  base: Status,
+  verdict: Extract<Verdict, { kind: 'bounce' }>,
+  context: SettleContext,
+): Status {
+  const ending = verdict.expired === true ? 'expired' : 'bounced';
+  const bounced: Status = {
+    ...withWhy(base, verdict.because, verdict.failure),
+    lane: 'notice',
+    notices: 0,
+    state: 'bounce',
+    ending,
+    dueAt: context.now,
+  };
+  const { bouncedMs } = context.retention;
+  if (context.announces || bouncedMs === null) return bounced;
+  return archived(bounced, ending, forgetAt(envelope, bouncedMs, context));
+}
+
+function withWhy(base: Status, because: Because, failure: Failure | undefined): Status {
+  return { ...base, because, ...(failure === undefined ? {} : { lastFailure: failure }) };
+}
+
+function giveBack(base: Status, status: Status): Status {
+  // A claim taken from `active` counted no attempt, so there is none to give back.
+  if (status.claimedFrom === 'active') return base;
+  return status.lane === 'delivery'
+    ? { ...base, attempts: base.attempts - 1 }
+    : { ...base, notices: base.notices - 1 };
+}
+
+function releasedState(status: Status): State {
+  if (status.claimedFrom !== undefined && status.claimedFrom !== 'active')
+    return status.claimedFrom;
+  return status.lane === 'delivery' ? 'deferred' : 'bounce';
+}

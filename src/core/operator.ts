@@ -1,0 +1,166 @@
+/**
+ * operator — what an operator's action makes of an entry. Pure; the spool audits and commits it.
+ *
+ * hold() · release() · retryNow() · bounce() · remove() · setPolicy() · a header change. An active
+ * entry is somebody's: it can be touched only when its lease is over.
+ */
+
+import type { Millis } from './duration.ts';
+import type { Because, Entry, Status } from './entry.ts';
+import { unreachable } from './errors.ts';
+import { forgetAt, type Retention } from './next-status.ts';
+import { mayMove, type State } from './state.ts';
+
+/** What an operator may do to a message. */
+export type OperatorAction =
+  | { readonly kind: 'hold'; readonly reason: string }
+  | { readonly kind: 'release' }
+  | { readonly kind: 'retryNow' }
+  | { readonly kind: 'bounce'; readonly reason: string }
+  | { readonly kind: 'remove'; readonly hard: boolean; readonly reason: string }
+  | { readonly kind: 'setPolicy'; readonly policy: string }
+  | { readonly kind: 'touch' };
+
+/** Either the entry's next status (or its removal), or why not. */
+export type OperatorAnswer =
+  | { readonly kind: 'do'; readonly to: Status | 'remove' }
+  | { readonly kind: 'refused'; readonly text: string };
+
+/** What the action makes of the entry. `touch` only raises the revision, for a changed envelope. */
+export function operatorMove(
+  entry: Entry,
+  action: OperatorAction,
+  context: { readonly now: Millis; readonly by: string; readonly retention: Retention },
+): OperatorAnswer {
+  const { envelope, status } = entry;
+  const { now, by } = context;
+  if (status.state === 'active' && (status.dueAt ?? 0) > now) {
+    return refusedActive(entry, action.kind);
+  }
+  const base = untouched(status, now);
+  switch (action.kind) {
+    case 'hold':
+      return moved(entry, 'hold', {
+        ...base,
+        state: 'hold',
+        dueAt: null,
+        because: because('operator.hold', action.reason, by),
+      });
+    case 'release':
+      return released(entry, base, now);
+    case 'retryNow':
+      return retried(entry, base, now);
+    case 'bounce':
+      return moved(entry, 'bounce', {
+        ...base,
+        state: 'bounce',
+        lane: 'notice',
+        notices: 0,
+        ending: 'bounced',
+        dueAt: now,
+        because: because('operator.bounce', action.reason, by),
+      });
+    case 'remove':
+      if (action.hard) return { kind: 'do', to: 'remove' };
+      return moved(entry, 'archived', {
+        ...base,
+        state: 'archived',
+        ending: 'removed',
+        dueAt: forgetAt(envelope, context.retention.removedMs, context),
+        because: because('operator.remove', action.reason, by),
+      });
+    case 'setPolicy':
+      return changed(entry, { ...base, policy: action.policy });
+    case 'touch':
+      return changed(entry, base);
+    default:
+      return unreachable(action);
+  }
+}
+
+/** The action that takes a message to a state, for `move`; undefined when no operator can. */
+export function actionTo(from: State, to: State, reason: string): OperatorAction | undefined {
+  if (!mayMove(from, to, 'operator')) return undefined;
+  switch (to) {
+    case 'hold':
+      return { kind: 'hold', reason };
+    case 'bounce':
+      return { kind: 'bounce', reason };
+    case 'archived':
+      return { kind: 'remove', hard: false, reason };
+    case 'incoming':
+      return { kind: 'retryNow' };
+    default:
+      return undefined;
+  }
+}
+
+function released(entry: Entry, base: Status, now: Millis): OperatorAnswer {
+  if (entry.status.state !== 'hold') {
+    return refused(entry, 'release', 'only a held message can be released');
+  }
+  // A held notice goes back to tell of its bounce; it must never become a delivery again.
+  const state: State = entry.status.lane === 'notice' ? 'bounce' : 'incoming';
+  return moved(entry, state, { ...withoutBecause(base), state, dueAt: now });
+}
+
+function retried(entry: Entry, base: Status, now: Millis): OperatorAnswer {
+  const { state } = entry.status;
+  if (entry.envelope.body.place === 'none') {
+    return refused(entry, 'retryNow', 'its body was not kept after the delivery; enqueue it again');
+  }
+  const fresh: Status = {
+    ...withoutBecause(base),
+    state: 'incoming',
+    lane: 'delivery',
+    dueAt: now,
+  };
+  // What had come to an end starts a new round of attempts; what only waited goes on with its own.
+  const hasEnded = state === 'bounce' || state === 'archived' || entry.status.lane === 'notice';
+  if (!hasEnded) return moved(entry, 'incoming', fresh);
+  const { ending: _ending, ...again } = fresh;
+  return moved(entry, 'incoming', {
+    ...again,
+    attempts: 0,
+    notices: 0,
+    lost: 0,
+    replays: fresh.replays + 1,
+  });
+}
+
+function changed(entry: Entry, status: Status): OperatorAnswer {
+  if (entry.status.state !== 'active') return { kind: 'do', to: status };
+  return refused(entry, 'change', 'its holder was lost; hold or retry it first');
+}
+
+function moved(entry: Entry, to: State, status: Status): OperatorAnswer {
+  const { state } = entry.status;
+  if (!mayMove(state, to, 'operator')) {
+    return refused(entry, `move to ${to}`, `no operator's action leads from ${state} to ${to}`);
+  }
+  return { kind: 'do', to: status };
+}
+
+function refusedActive(entry: Entry, action: string): OperatorAnswer {
+  const { dueAt, holder } = entry.status;
+  const until = new Date(dueAt ?? 0).toISOString();
+  return refused(entry, action, `it is active, leased by "${holder}" until ${until}; retry then`);
+}
+
+function refused(entry: Entry, action: string, why: string): OperatorAnswer {
+  return { kind: 'refused', text: `cannot ${action} message "${entry.envelope.id}": ${why}` };
+}
+
+function untouched(status: Status, now: Millis): Status {
+  const { holder: _holder, claimedFrom: _from, ...rest } = status;
+  return { ...rest, revision: status.revision + 1, updatedAt: now };
+}
+
+function withoutBecause(status: Status): Status {
+  const { because: _because, ...rest } = status;
+  return rest;
+}
+
+function because(code: string, text: string, by: string): Because {
+  return { code, text, by };
+}

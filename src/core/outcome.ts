@@ -1,0 +1,45 @@
+/**
+ * outcome — the handler's word about one attempt. Returned, or derived from what it threw.
+ */
+
+import { type Duration, durationMs } from './duration.ts';
+import type { Failure } from './failure.ts';
+
+/** What a handler says: it returns one of these, or nothing (delivered), or throws (failed). */
+export type Outcome =
+  | { readonly kind: 'delivered' }
+  | { readonly kind: 'failed'; readonly failure: Failure }
+  | {
+      readonly kind: 'postponed';
+      readonly delayMs: number;
+      readonly reason: string;
+      readonly code?: string;
+    }
+  | { readonly kind: 'held'; readonly reason: string; readonly code?: string };
+
+/** It is done. */
+export function delivered(): Outcome {
+  return { kind: 'delivered' };
+}
+
+/** It did not work; the same as throwing, for those who prefer values. */
+export function failed(failure: Failure): Outcome {
+  return { kind: 'failed', failure };
+}
+
+/** Not now: try again after the delay; costs no attempt. */
+export function postponed(delay: Duration, reason: string): Outcome {
+  return { kind: 'postponed', delayMs: durationMs(delay, 'delay'), reason };
+}
+
+/** A person has to look: nobody tries again until an operator acts. */
+export function held(reason: string, code = 'handler.held'): Outcome {
+  return { kind: 'held', reason, code };
+}
+
+/** Whether a value that a handler returned is an outcome. */
+export function isOutcome(value: unknown): value is Outcome {
+  if (typeof value !== 'object' || value === null) return false;
+  const { kind } = value as { kind?: unknown };
+  return kind === 'delivered' || kind === 'failed' || kind === 'postponed' || kind === 'held';
+}

@@ -1,0 +1,167 @@
+/**
+ * judge — turn what a handler said about one attempt into what happens to the message.
+ *
+ * Pure. The engine calls it once per attempt, for every source (invariant 6).
+ * Promise: what is not positively final is deferred (invariant 8).
+ */
+
+import type { Millis } from './duration.ts';
+import type { Because } from './entry.ts';
+import { unreachable } from './errors.ts';
+import { type Failure, failure } from './failure.ts';
+import type { Outcome } from './outcome.ts';
+import { type BackoffFunction, delayMs, type RetryPolicy } from './policy.ts';
+import type { Lane } from './state.ts';
+
+/** What happens to the message. */
+export type Verdict =
+  | { readonly kind: 'ack' }
+  | {
+      readonly kind: 'defer';
+      readonly delayMs: number;
+      readonly because: Because;
+      /** The failure behind it; none for a postponement. */
+      readonly failure?: Failure;
+      readonly costsAttempt: boolean;
+    }
+  | {
+      readonly kind: 'bounce';
+      readonly because: Because;
+      readonly failure?: Failure;
+      /** True when attempts or age ran out, false when the failure itself was final. */
+      readonly spent: boolean;
+      /** True when it was past its expiry before any handler ran: costs no attempt. */
+      readonly expired?: true;
+    }
+  | { readonly kind: 'hold'; readonly because: Because; readonly costsAttempt: boolean }
+  | { readonly kind: 'release' };
+
+/** What `judge` needs to know of the claimed message. */
+export interface JudgedClaim {
+  readonly lane: Lane;
+  /** Attempts so far in this lane, the present one included. */
+  readonly attempt: number;
+  /** Holders lost in a row. */
+  readonly lost: number;
+  readonly enqueuedAt: Millis;
+}
+
+/** Everything a verdict depends on. */
+export interface Judgement {
+  readonly outcome: Outcome;
+  readonly claim: JudgedClaim;
+  readonly policy: RetryPolicy;
+  readonly now: Millis;
+  /** 0 ≤ random < 1, for jitter. */
+  readonly random: number;
+  readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
+}
+
+/** How many holders in a row may be lost before the message is held as poison. */
+export const LOST_MAX = 3;
+
+/** The verdict on one attempt. */
+export function judge(judgement: Judgement): Verdict {
+  const { outcome } = judgement;
+  switch (outcome.kind) {
+    case 'delivered':
+      return { kind: 'ack' };
+    case 'held':
+      return {
+        kind: 'hold',
+        because: {
+          code: outcome.code ?? 'handler.held',
+          text: outcome.reason,
+          by: 'handler',
+        },
+        costsAttempt: true,
+      };
+    case 'postponed':
+      return judgePostponed(judgement, outcome);
+    case 'failed':
+      return judgeFailed(judgement, outcome.failure);
+    default:
+      return unreachable(outcome);
+  }
+}
+
+/** The verdict on a claim whose former holder was lost, before any handler runs again. */
+export function judgeLost(judgement: Omit<Judgement, 'outcome'>): Verdict {
+  const lost = failure(
+    'transient',
+    'holder.lost',
+    'the process that held this message ended or stalled before it could say how it went',
+  );
+  if (judgement.claim.lost > LOST_MAX) {
+    return {
+      kind: 'hold',
+      because: {
+        code: 'holder.lost',
+        text: `${judgement.claim.lost} holders in a row were lost with this message; it may kill them`,
+        by: 'engine',
+      },
+      costsAttempt: true,
+    };
+  }
+  return judgeFailed({ ...judgement, outcome: { kind: 'failed', failure: lost } }, lost);
+}
+
+/** The verdict on a claim that is past its expiry, or undefined while it may still be delivered. */
+export function judgeExpiry(
+  claim: { readonly lane: Lane; readonly expiresAt?: Millis | undefined },
+  now: Millis,
+): Verdict | undefined {
+  if (claim.lane === 'notice' || claim.expiresAt === undefined || now < claim.expiresAt) {
+    return undefined;
+  }
+  const text = `it was not delivered before ${new Date(claim.expiresAt).toISOString()}`;
+  const because = { code: 'expired', text, by: 'engine' };
+  return { kind: 'bounce', because, spent: false, expired: true };
+}
+
+function judgePostponed(
+  { claim, policy, now }: Judgement,
+  outcome: Extract<Outcome, { kind: 'postponed' }>,
+): Verdict {
+  const because: Because = {
+    code: outcome.code ?? 'handler.postponed',
+    text: outcome.reason,
+    by: 'handler',
+  };
+  if (isTooOld(policy, claim, now, outcome.delayMs)) return tooOld(policy, because.text);
+  return { kind: 'defer', delayMs: outcome.delayMs, because, costsAttempt: false };
+}
+
+function judgeFailed(judgement: Judgement, reported: Failure): Verdict {
+  const { claim, policy, now } = judgement;
+  const because: Because = { code: reported.code, text: reported.reason, by: 'handler' };
+  if (reported.permanence === 'permanent') {
+    return { kind: 'bounce', because, failure: reported, spent: false };
+  }
+  if (claim.attempt >= policy.maxAttempts) {
+    return { kind: 'bounce', because, failure: reported, spent: true };
+  }
+  const waitMs = delayMs({ ...judgement, attempt: claim.attempt, failure: reported });
+  if (isTooOld(policy, claim, now, waitMs)) {
+    return { ...tooOld(policy, reported.reason), failure: reported };
+  }
+  return { kind: 'defer', delayMs: waitMs, because, failure: reported, costsAttempt: true };
+}
+
+function isTooOld(policy: RetryPolicy, claim: JudgedClaim, now: Millis, waitMs: number): boolean {
+  // Notices are about a message that is old already; its age says nothing about them.
+  if (claim.lane === 'notice' || policy.maxAgeMs === null) return false;
+  return now + waitMs > claim.enqueuedAt + policy.maxAgeMs;
+}
+
+function tooOld(policy: RetryPolicy, text: string): Extract<Verdict, { kind: 'bounce' }> {
+  return {
+    kind: 'bounce',
+    because: {
+      code: 'policy.max-age',
+      text: `the next attempt would come after the maximum age of ${policy.maxAgeMs} ms: ${text}`,
+      by: 'policy',
+    },
+    spent: true,
+  };
+}

@@ -1,0 +1,34 @@
+/**
+ * body-store — the door to where bodies are kept that are too large to ride with their entry.
+ *
+ * Bodies are streams from end to end. A ref is used once and never overwritten.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { Durability } from './entry-store.ts';
+
+/** A body the store holds. */
+export interface StoredBody {
+  readonly ref: string;
+  readonly writtenAt: Millis;
+}
+
+/** Where bodies are kept. `testkit/bodyStoreSuite` is the contract in full. */
+export interface BodyStore {
+  readonly name: string;
+  readonly traits: { readonly durability: Durability };
+  open(): Promise<void>;
+  /** Idempotent. */
+  close(): Promise<void>;
+  /**
+   * Durable when it resolves. If the stream fails, or the process dies, nothing is visible under ref.
+   * A ref that exists is refused with `message.duplicate`.
+   */
+  put(ref: string, stream: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }>;
+  /** Throws `body.missing` before the first byte when there is none. */
+  get(ref: string): AsyncIterable<Uint8Array>;
+  /** A ref that is not there is no error. */
+  remove(refs: readonly string[]): Promise<void>;
+  /** Every body written before this time, in no order; also what a crash left half written. */
+  refs(writtenBefore: Millis): AsyncIterable<StoredBody>;
+}

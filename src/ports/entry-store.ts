@@ -1,0 +1,166 @@
+/**
+ * entry-store — the door to where entries are kept. Batches at the door; results in the order asked.
+ *
+ * The store never decides: it receives whole Status values from core/. `revision` plus `holder` is
+ * the guard: compare-and-swap on every write. `testkit/entryStoreSuite` is the contract in full.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { Entry, Envelope, Status } from '../core/entry.ts';
+import type { ClaimableState, Lane, State } from '../core/state.ts';
+import type { TopicRule } from '../core/topic.ts';
+import type { RecordStore } from './record-store.ts';
+
+/** What the store survives without losing what it acknowledged. */
+export type Durability = 'none' | 'process' | 'server' | 'power-loss' | 'node-loss';
+
+/** What a store can do. */
+export interface EntryStoreTraits {
+  /** Whether several processes may use it at once. */
+  readonly processes: 'one' | 'many';
+  /** Whether `watch` tells of other processes' writes. */
+  readonly wakes: boolean;
+  /** Whether it can keep messages of one order key in order. */
+  readonly ordered: boolean;
+  /** The largest body that may ride with its entry. */
+  readonly inlineMaxBytes: number;
+  readonly durability: Durability;
+}
+
+/** Which entries a claim may take. */
+export interface ClaimFilter {
+  readonly lane: Lane;
+  /** `active` stands for entries whose lease is over. */
+  readonly states: readonly ClaimableState[];
+  readonly ids?: readonly string[];
+  /** Ordered rules, the first match decides, no match means no; absent: every topic. */
+  readonly topics?: readonly TopicRule[];
+  readonly exceptDestinations?: readonly string[];
+}
+
+/** A claim: at most `max` due entries, made active under this holder until now + leaseMs. */
+export interface ClaimRequest extends ClaimFilter {
+  readonly max: number;
+  readonly now: Millis;
+  readonly leaseMs: number;
+  /** Unique per claim call, begins with the store's `instance`. */
+  readonly holder: string;
+}
+
+/** One guarded write. */
+export interface Change {
+  readonly id: string;
+  /** The revision this change was computed from. */
+  readonly revision: number;
+  /** Must match when the entry is active. */
+  readonly holder?: string;
+  readonly to: Status | 'remove';
+  /** A changed envelope; a body place other than `inline` lets go of the inline bytes. */
+  readonly envelope?: Envelope;
+  /** New inline bytes, with an envelope whose body place is `inline`. */
+  readonly inlineBody?: Uint8Array;
+}
+
+/** Which entries to list or count; all given conditions hold together. */
+export interface EntryQuery {
+  readonly states?: readonly State[];
+  readonly lane?: Lane;
+  /** A topic or pattern. */
+  readonly topic?: string;
+  readonly destination?: string;
+  readonly ids?: readonly string[];
+  readonly header?: { readonly name: string; readonly value?: string };
+  /** The code of the last failure or of why it is where it is. */
+  readonly code?: string;
+  readonly fingerprint?: string;
+  /** Found in the id, the topic, the last failure's reason or why it is where it is. */
+  readonly text?: string;
+  readonly enqueuedBefore?: Millis;
+  readonly enqueuedAfter?: Millis;
+  readonly updatedBefore?: Millis;
+  readonly updatedAfter?: Millis;
+  /** Entries without a due time never match these two. */
+  readonly dueBefore?: Millis;
+  readonly dueAfter?: Millis;
+}
+
+/** What a list can be ordered by; ties are broken by id. */
+export type ListOrder = 'id' | 'dueAt' | 'updatedAt' | 'priority' | 'attempts';
+
+/** One page of a list. */
+export interface ListQuery extends EntryQuery {
+  readonly order?: ListOrder;
+  readonly descending?: boolean;
+  /** The `next` of the page before. */
+  readonly after?: string;
+  /** 1 to 500. */
+  readonly limit: number;
+}
+
+/** Something in the store that cannot be read as an entry; never dropped, never delivered. */
+export interface CorruptEntry {
+  /** The message id where it can still be told. */
+  readonly id?: string;
+  /** Where it lies: a path, a row. */
+  readonly where: string;
+  readonly reason: string;
+}
+
+/** A page: entries without their inline bytes. */
+export interface ListPage {
+  readonly entries: readonly Entry[];
+  /** What could not be read; on the first page only. */
+  readonly corrupt: readonly CorruptEntry[];
+  /** Where the next page starts; absent on the last. A page may be short and still have a next. */
+  readonly next?: string;
+}
+
+/** A count by one property. */
+export interface TallyRow {
+  readonly key: string;
+  readonly count: number;
+  /** When the oldest of them was enqueued, where the store can tell cheaply; otherwise null. */
+  readonly oldestAt: Millis | null;
+  readonly approximate?: true;
+}
+
+export type TallyBy = 'state' | 'topic' | 'destination' | 'fingerprint';
+
+/** Already there, under this id; nothing was written. */
+export interface Duplicate {
+  readonly duplicateOf: string;
+}
+
+/** Where entries are kept. */
+export interface EntryStore {
+  readonly name: string;
+  /** Names this opened store among all that share its data; holders begin with it. */
+  readonly instance: string;
+  readonly traits: EntryStoreTraits;
+  open(): Promise<void>;
+  /** Idempotent; waits for what is on its way. */
+  close(): Promise<void>;
+  /** The clock of a server, if it has one. */
+  now?(): Promise<Millis>;
+  /** Durable when it resolves. An entry may come in active (hand-off). All or none on an error. */
+  insert(entries: readonly Entry[]): Promise<readonly ('stored' | Duplicate)[]>;
+  /** Due entries by priority, then due time, then id. Survives our crash, not needfully a power cut. */
+  claim(request: ClaimRequest): Promise<readonly Entry[]>;
+  /** The earliest due time that `claim` would see, past or future. */
+  nextDueAt(filter: ClaimFilter): Promise<Millis | null>;
+  /** `durable: false`: visible at once, on disk with the next durable write or within 250 ms. */
+  commit(
+    changes: readonly Change[],
+    options?: { readonly durable?: boolean },
+  ): Promise<readonly ('done' | 'stale')[]>;
+  /** Resolves when everything committed before is durable. */
+  flush(): Promise<void>;
+  get(id: string): Promise<Entry | undefined>;
+  list(query: ListQuery): Promise<ListPage>;
+  tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]>;
+  /** Ends the leases of holders whose process is known to be gone; how many. */
+  expireLost?(now: Millis): Promise<number>;
+  /** Calls back when another process may have made something due; returns the way to stop. */
+  watch?(onDue: () => void): () => void;
+  readonly records: RecordStore;
+}
