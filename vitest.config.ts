@@ -1,0 +1,18 @@
+import { defineConfig } from 'vitest/config';
+
+// `import … from 'respool'` in a test means the source, not the last build.
+const conditions = ['respool-source', 'module', 'node', 'development|production'];
+
+export default defineConfig({
+  resolve: { conditions },
+  ssr: { resolve: { conditions, externalConditions: conditions } },
+  test: {
+    include: ['test/**/*.test.ts'],
+    pool: 'forks',
+    execArgv: ['--conditions=respool-source'],
+    maxWorkers: 2,
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+    reporters: ['default', './scripts/closing-line-reporter.ts'],
+  },
+});
