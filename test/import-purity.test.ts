@@ -1,0 +1,105 @@
+/**
+ * import-purity — importing any subpath of the package loads no client library and does nothing.
+ *
+ * Each import happens in a fresh process, in an empty working directory.
+ */
+import { execFile } from 'node:child_process';
+import { mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
+import { afterAll, describe, expect, test } from 'vitest';
+import type { Inspection } from './import-purity-child.ts';
+
+const LIVES_AT_MOST_MS = 15_000;
+const IMPORT_MAX_MS = 50;
+const TIMINGS = 5;
+
+/** Loaded when a store or a feature is opened, never by an import. */
+const LAZY_PACKAGES = [
+  /^better-sqlite3(?:\/|$)/,
+  /^pg(?:\/|$)/,
+  /^amqplib(?:\/|$)/,
+  /^@nats-io\//,
+  /^@aws-sdk\//,
+  /^snappy(?:\/|$)/,
+  /^lz4-napi(?:\/|$)/,
+  /^@opentelemetry\//,
+];
+
+const run = promisify(execFile);
+const root = path.join(import.meta.dirname, '..');
+const child = path.join(import.meta.dirname, 'import-purity-child.ts');
+const manifest = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8')) as {
+  exports: Record<string, Record<string, string>>;
+};
+const specifiers = Object.keys(manifest.exports).map((subpath) => subpath.replace('.', 'respool'));
+const garbage: string[] = [];
+
+afterAll(async () => {
+  await Promise.all(garbage.map((dir) => rm(dir, { recursive: true, force: true })));
+});
+
+describe.each(specifiers)('importing %s', (specifier) => {
+  // One process serves the three tests.
+  let once: ReturnType<typeof importOnce<Inspection>> | undefined;
+  const inspection = () => (once ??= importOnce<Inspection>('inspect', specifier));
+
+  test('loads no client library', async () => {
+    const { packages } = (await inspection()).report;
+    expect(packages.filter((name) => LAZY_PACKAGES.some((lazy) => lazy.test(name)))).toEqual([]);
+  });
+
+  test('leaves nothing running, and the process ends by itself', async () => {
+    expect((await inspection()).report.resources).toEqual([]);
+  });
+
+  test('prints nothing, writes no file, adds no global and no process listener', async () => {
+    const { report, files, stderr } = await inspection();
+    expect({ files, stderr, globals: report.globals, listeners: report.listeners }).toEqual({
+      files: [],
+      stderr: '',
+      globals: [],
+      listeners: [],
+    });
+  });
+});
+
+test(`importing the built package takes less than ${IMPORT_MAX_MS} ms`, async () => {
+  // Inside the repository, so that the build finds its dependencies.
+  const cache = path.join(root, '.cache');
+  await mkdir(cache, { recursive: true });
+  const outDir = await mkdtemp(path.join(cache, 'import-purity-'));
+  garbage.push(outDir);
+  await run(process.execPath, [path.join(root, 'scripts/build.ts'), outDir]);
+
+  const timingsMs: number[] = [];
+  for (let n = 0; n < TIMINGS; n += 1) {
+    const url = pathToFileURL(path.join(outDir, 'index.js')).href;
+    timingsMs.push((await importOnce<number>('time', url)).report);
+  }
+  // The best of several: a busy machine makes every other figure say more about itself.
+  const bestMs = Math.min(...timingsMs);
+  const all = timingsMs.map((ms) => ms.toFixed(1)).join(', ');
+  expect(bestMs, `took ${all} ms`).toBeLessThan(IMPORT_MAX_MS);
+});
+
+async function importOnce<Report>(mode: 'inspect' | 'time', specifier: string) {
+  const cwd = await mkdtemp(path.join(os.tmpdir(), 'respool-import-'));
+  garbage.push(cwd);
+  const { stdout, stderr } = await run(
+    process.execPath,
+    // Node 22 warns about type stripping and hooks; later versions do not.
+    [
+      '--disable-warning=ExperimentalWarning',
+      '--conditions=respool-source',
+      child,
+      mode,
+      specifier,
+    ],
+    { cwd, timeout: LIVES_AT_MOST_MS, killSignal: 'SIGKILL' },
+  );
+  // Anything the import printed would make this unreadable as JSON.
+  return { report: JSON.parse(stdout) as Report, stderr, files: await readdir(cwd) };
+}
