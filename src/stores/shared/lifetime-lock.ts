@@ -1,0 +1,122 @@
+/**
+ * lifetime-lock — a lock that lives exactly as long as the process that took it.
+ *
+ * Stores call it to be alone on a folder, or to show that their instance is alive. The lock is a POSIX
+ * lock on a file, held by an open SQLite transaction: the kernel lets go of it when the process ends,
+ * in whatever way. Never judged by pid: in containers every process may be number 1.
+ *
+ * n.b. Nobody may open the lock's file with `fs` in the process that holds it: closing any descriptor
+ * of a file drops all POSIX locks of the process on it. https://www.sqlite.org/howtocorrupt.html
+ */
+
+import { chmod, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { RespoolError } from '../../core/errors.ts';
+import { loadSqlite, type OpenDatabase, type SqliteDatabase, sqliteCode } from './client.ts';
+
+/** A lock that is held. */
+export interface LifetimeLock {
+  readonly path: string;
+  /** Leaves a word for others beside the lock, such as the owner's address. */
+  note(text: string): Promise<void>;
+  /** Lets go of the lock and removes its file. Idempotent. */
+  release(): Promise<void>;
+}
+
+const TRIES_MAX = 10;
+
+// A database that nobody refers to is closed by the garbage collector, and its lock with it.
+const held = new Set<SqliteDatabase>();
+
+/** Takes the lock, or returns undefined when a living process (also this one) holds it. */
+export async function takeLifetimeLock(path: string): Promise<LifetimeLock | undefined> {
+  const openDatabase = await loadSqlite();
+  for (let tried = 0; tried < TRIES_MAX; tried += 1) {
+    const before = await identity(path);
+    const database = lockFile(openDatabase, path);
+    if (database === undefined) return undefined;
+    held.add(database);
+    // A holder removes the file before it lets go. Whoever opened the old file in between has locked
+    // a file that no longer has a name, so the lock counts only if the name still means that file.
+    if (before !== undefined && before === (await identity(path))) {
+      await chmod(path, 0o600);
+      return createLock(path, database);
+    }
+    close(database);
+  }
+  throw new RespoolError(
+    'store.unavailable',
+    `cannot take the lock "${path}": its file was replaced ${TRIES_MAX} times meanwhile; try again`,
+  );
+}
+
+/** What the owner of a lock left beside it; undefined when there is no word. */
+export async function readLockNote(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(notePath(path), 'utf8');
+  } catch (error) {
+    if (sqliteCode(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+function lockFile(openDatabase: OpenDatabase, path: string): SqliteDatabase | undefined {
+  let database: SqliteDatabase | undefined;
+  try {
+    database = openDatabase(path, { timeout: 0 });
+    database.pragma('locking_mode = EXCLUSIVE');
+    // Nothing is ever written: an empty file can be locked, and an empty file cannot be damaged.
+    database.exec('BEGIN EXCLUSIVE');
+    return database;
+  } catch (error) {
+    database?.close();
+    if (/^SQLITE_(?:BUSY|LOCKED)/.test(sqliteCode(error))) return undefined;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot take the lock "${path}": ${(error as Error).message}; check the folder's permissions`,
+      { cause: error },
+    );
+  }
+}
+
+function createLock(path: string, database: SqliteDatabase): LifetimeLock {
+  let isReleased = false;
+  return {
+    path,
+    async note(text) {
+      // Written beside and renamed, so that a reader never sees half a word.
+      const draft = `${notePath(path)}.draft`;
+      await writeFile(draft, text, { mode: 0o600 });
+      await rename(draft, notePath(path));
+    },
+    async release() {
+      if (isReleased) return;
+      isReleased = true;
+      try {
+        await rm(notePath(path), { force: true });
+        await rm(path, { force: true });
+      } finally {
+        close(database);
+      }
+    },
+  };
+}
+
+function close(database: SqliteDatabase): void {
+  held.delete(database);
+  database.close();
+}
+
+function notePath(path: string): string {
+  return `${path}.owner`;
+}
+
+/** Which file a name means now; the time of birth tells a reused inode number apart. */
+async function identity(path: string): Promise<string | undefined> {
+  try {
+    const { dev, ino, birthtimeNs } = await stat(path, { bigint: true });
+    return `${dev}:${ino}:${birthtimeNs}`;
+  } catch (error) {
+    if (sqliteCode(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}
