@@ -1,0 +1,116 @@
+/**
+ * data — what memory stores keep, apart from the store objects, so that several can share it.
+ *
+ * Entries are plain readonly data and are kept as they come; only inline bytes are copied, on the
+ * way in and on the way out, because bytes are the one part that callers fill and reuse.
+ */
+
+import type { Millis } from '../../core/duration.ts';
+import type { Entry, Status } from '../../core/entry.ts';
+import type { Change } from '../../ports/entry-store.ts';
+import { DueFlows, type Row } from './due-flows.ts';
+
+/** What memory stores share: pass it to several to have them see the same entries and bodies. */
+export interface MemoryData {
+  /** Makes an entry undecodable, to see how what is above the store lives with it. */
+  damage(id: string): void;
+}
+
+/** A log of one kind. */
+export interface Log {
+  /** The last sequence that was used. */
+  last: number;
+  readonly records: Map<number, string>;
+}
+
+/** A body and when it was written. */
+export interface HeldBody {
+  readonly chunks: readonly Uint8Array[];
+  readonly writtenAt: Millis;
+}
+
+/** The inside of MemoryData. */
+export class Data implements MemoryData {
+  readonly rows: Map<string, Row> = new Map();
+  readonly due: DueFlows = new DueFlows();
+  readonly logs: Map<string, Log> = new Map();
+  readonly maps: Map<string, Map<string, { readonly value: string; readonly revision: number }>> =
+    new Map();
+  readonly bodies: Map<string, HeldBody> = new Map();
+  readonly #idByDedupeKey = new Map<string, string>();
+  #opened = 0;
+
+  /** A name for a store that opens, the same in every run of the same program. */
+  nextInstance(): string {
+    this.#opened += 1;
+    return `memory-${this.#opened}`;
+  }
+
+  /** Puts an entry in, or tells which entry has its id or its dedupe key. */
+  insert(entry: Entry): string | undefined {
+    const { id, dedupeKey } = entry.envelope;
+    if (this.rows.has(id)) return id;
+    const holder = dedupeKey === undefined ? undefined : this.#idByDedupeKey.get(dedupeKey);
+    if (holder !== undefined) return holder;
+    const row: Row = { id, entry: copied(entry), dueAt: 0, flow: undefined, place: -1 };
+    this.rows.set(id, row);
+    if (dedupeKey !== undefined) this.#idByDedupeKey.set(dedupeKey, id);
+    this.due.add(row);
+    return undefined;
+  }
+
+  /** Gives a row its next status. */
+  setStatus(row: Row, status: Status): void {
+    this.due.remove(row);
+    row.entry = { ...row.entry, status };
+    this.due.add(row);
+  }
+
+  /** Carries out a change whose guard was checked. */
+  change(row: Row, { to, envelope, inlineBody }: Change): void {
+    this.due.remove(row);
+    if (to === 'remove') {
+      this.rows.delete(row.id);
+      this.#letGoOfKey(row);
+      return;
+    }
+    if (envelope !== undefined && envelope.dedupeKey !== row.entry.envelope.dedupeKey) {
+      this.#letGoOfKey(row);
+      if (envelope.dedupeKey !== undefined) this.#idByDedupeKey.set(envelope.dedupeKey, row.id);
+    }
+    row.entry = changed(row.entry, to, envelope, inlineBody);
+    this.due.add(row);
+  }
+
+  damage(id: string): void {
+    const row = this.rows.get(id);
+    if (row === undefined) return;
+    row.damage = 'it was damaged on purpose';
+    this.due.remove(row);
+  }
+
+  #letGoOfKey({ id, entry }: Row): void {
+    const { dedupeKey } = entry.envelope;
+    if (dedupeKey !== undefined && this.#idByDedupeKey.get(dedupeKey) === id) {
+      this.#idByDedupeKey.delete(dedupeKey);
+    }
+  }
+}
+
+/** The entry with bytes of its own. */
+export function copied(entry: Entry): Entry {
+  const { inlineBody } = entry;
+  return inlineBody === undefined ? entry : { ...entry, inlineBody: Uint8Array.from(inlineBody) };
+}
+
+function changed(
+  entry: Entry,
+  status: Status,
+  envelope: Change['envelope'],
+  bytes: Change['inlineBody'],
+): Entry {
+  const next = { envelope: envelope ?? entry.envelope, status };
+  if (next.envelope.body.place !== 'inline') return next;
+  const inlineBody = bytes === undefined ? entry.inlineBody : Uint8Array.from(bytes);
+  return inlineBody === undefined ? next : { ...next, inlineBody };
+}

@@ -1,0 +1,264 @@
+/**
+ * memory — entries in the memory of this process: for tests, for simulation, for what may be lost.
+ *
+ * Every operation is done within microtasks: no timer, no turn of the event loop. So virtual time
+ * works with it, and a claim on a small store costs microseconds.
+ */
+
+import type { Entry } from '../../core/entry.ts';
+import { RespoolError } from '../../core/errors.ts';
+import { claimed } from '../../core/next-status.ts';
+import { takesTopic } from '../../core/topic.ts';
+import type {
+  Change,
+  ClaimFilter,
+  ClaimRequest,
+  CorruptEntry,
+  EntryQuery,
+  EntryStore,
+  EntryStoreTraits,
+  ListPage,
+  ListQuery,
+  TallyBy,
+  TallyRow,
+} from '../../ports/entry-store.ts';
+import { type PageRequest, type Place, readPage, writePlace } from '../shared/page.ts';
+import { matchesQuery, orderValue } from '../shared/query.ts';
+import { copied, Data, type MemoryData } from './data.ts';
+import type { Row } from './due-flows.ts';
+import { createMemoryRecords } from './record-store.ts';
+
+const TRAITS: EntryStoreTraits = {
+  processes: 'one',
+  wakes: false,
+  ordered: false,
+  inlineMaxBytes: 64 * 1024,
+  durability: 'none',
+};
+
+/** How a memory store is made. */
+export interface MemoryOptions {
+  /** Data that other stores use too; default: its own. */
+  readonly shared?: MemoryData;
+}
+
+/** Data for several memory stores to share. */
+export function createMemoryData(): MemoryData {
+  return new Data();
+}
+
+/** An entry store that forgets everything with the process, or with the last use of its data. */
+export function memory(options: MemoryOptions = {}): EntryStore {
+  const data = dataOf(options);
+  const instance = data.nextInstance();
+  let isOpen = false;
+  // Async functions turn what this throws into rejections.
+  const checkOpen = (): void => {
+    if (isOpen) return;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot use store "${instance}": it is not open; call open() first`,
+    );
+  };
+  return {
+    name: 'memory',
+    instance,
+    traits: TRAITS,
+    async open() {
+      isOpen = true;
+    },
+    async close() {
+      isOpen = false;
+    },
+    async insert(entries) {
+      checkOpen();
+      return entries.map((entry) => {
+        const duplicateOf = data.insert(entry);
+        return duplicateOf === undefined ? 'stored' : { duplicateOf };
+      });
+    },
+    async claim(request) {
+      checkOpen();
+      return claimRows(data, request);
+    },
+    async nextDueAt(filter) {
+      checkOpen();
+      return nextDueAt(data, filter);
+    },
+    async commit(changes) {
+      checkOpen();
+      return changes.map((change) => commitOne(data, change));
+    },
+    async flush() {
+      checkOpen();
+    },
+    async get(id) {
+      checkOpen();
+      const row = data.rows.get(id);
+      if (row?.damage !== undefined) throw damaged(row);
+      return row === undefined ? undefined : copied(row.entry);
+    },
+    async list(query) {
+      checkOpen();
+      return listRows(data, query);
+    },
+    async tally(by, query) {
+      checkOpen();
+      return tallyRows(data, by, query);
+    },
+    records: createMemoryRecords(data, checkOpen),
+  };
+}
+
+/** The inside of the shared data, or new data. */
+export function dataOf({ shared }: MemoryOptions): Data {
+  if (shared === undefined) return new Data();
+  if (shared instanceof Data) return shared;
+  throw new RespoolError(
+    'config.invalid',
+    'cannot use this as "shared" of a memory store: allowed is what createMemoryData() returns',
+  );
+}
+
+function claimRows(data: Data, request: ClaimRequest): readonly Entry[] {
+  const { now, max } = request;
+  const rows = request.ids === undefined ? data.due.take(request, now, max) : byIds(data, request);
+  return rows.map((row) => {
+    data.setStatus(row, claimed(row.entry.status, request));
+    return copied(row.entry);
+  });
+}
+
+function byIds(data: Data, request: ClaimRequest): Row[] {
+  return fitting(data, request)
+    .filter(({ dueAt }) => dueAt <= request.now)
+    .sort(inClaimOrder)
+    .slice(0, request.max);
+}
+
+function nextDueAt(data: Data, filter: ClaimFilter): number | null {
+  if (filter.ids === undefined) return data.due.nextDueAt(filter);
+  const dues = fitting(data, filter).map(({ dueAt }) => dueAt);
+  return dues.length === 0 ? null : Math.min(...dues);
+}
+
+/** The filed rows among the ids of the filter that the rest of it lets through. */
+function fitting(data: Data, filter: ClaimFilter): Row[] {
+  const { lane, states, topics, exceptDestinations = [] } = filter;
+  return [...new Set(filter.ids)].flatMap((id) => {
+    const row = data.rows.get(id);
+    if (row?.flow === undefined) return [];
+    const { envelope, status } = row.entry;
+    const fits =
+      status.lane === lane &&
+      states.some((state) => state === status.state) &&
+      takesTopic(topics, envelope.topic) &&
+      !(envelope.destination !== undefined && exceptDestinations.includes(envelope.destination));
+    return fits ? [row] : [];
+  });
+}
+
+function inClaimOrder(one: Row, other: Row): number {
+  return (
+    one.entry.envelope.priority - other.entry.envelope.priority ||
+    one.dueAt - other.dueAt ||
+    compareText(one.id, other.id)
+  );
+}
+
+function commitOne(data: Data, change: Change): 'done' | 'stale' {
+  const row = data.rows.get(change.id);
+  if (row === undefined || row.damage !== undefined) return 'stale';
+  const { state, revision, holder } = row.entry.status;
+  if (revision !== change.revision) return 'stale';
+  if (state === 'active' && holder !== change.holder) return 'stale';
+  data.change(row, change);
+  return 'done';
+}
+
+function listRows(data: Data, query: ListQuery): ListPage {
+  const page = readPage(query);
+  const found: { readonly entry: Entry; readonly place: Place }[] = [];
+  for (const { id, entry } of readable(data, query)) {
+    const place = { value: orderValue(entry, page.order), id };
+    if (page.after === undefined || inPageOrder(page, page.after, place) < 0) {
+      found.push({ entry, place });
+    }
+  }
+  found.sort((one, other) => inPageOrder(page, one.place, other.place));
+  const shown = found.slice(0, page.limit);
+  const last = shown.at(-1);
+  return {
+    entries: shown.map(({ entry: { envelope, status } }) => ({ envelope, status })),
+    corrupt: page.after === undefined ? corruptIn(data) : [],
+    ...(last === undefined || found.length <= page.limit
+      ? {}
+      : { next: writePlace(page, last.place) }),
+  };
+}
+
+function inPageOrder({ descending }: PageRequest, one: Place, other: Place): number {
+  const upwards = one.value - other.value || compareText(one.id, other.id);
+  return descending ? -upwards : upwards;
+}
+
+function tallyRows(data: Data, by: TallyBy, query: EntryQuery): readonly TallyRow[] {
+  const rows = new Map<string, { key: string; count: number; oldestAt: number }>();
+  for (const { entry } of readable(data, query)) {
+    const key = tallyKey(by, entry);
+    if (key === undefined) continue;
+    const { enqueuedAt } = entry.envelope;
+    const row = rows.get(key);
+    if (row === undefined) rows.set(key, { key, count: 1, oldestAt: enqueuedAt });
+    else {
+      row.count += 1;
+      row.oldestAt = Math.min(row.oldestAt, enqueuedAt);
+    }
+  }
+  return [...rows.values()];
+}
+
+function tallyKey(by: TallyBy, { envelope, status }: Entry): string | undefined {
+  switch (by) {
+    case 'state':
+      return status.state;
+    case 'fingerprint':
+      return status.lastFailure?.fingerprint;
+    default:
+      return envelope[by];
+  }
+}
+
+function* readable(data: Data, query: EntryQuery): Generator<Row> {
+  const rows = query.ids === undefined ? data.rows.values() : some(data, query.ids);
+  for (const row of rows) {
+    if (row.damage === undefined && matchesQuery(row.entry, query)) yield row;
+  }
+}
+
+function* some(data: Data, ids: readonly string[]): Generator<Row> {
+  for (const id of new Set(ids)) {
+    const row = data.rows.get(id);
+    if (row !== undefined) yield row;
+  }
+}
+
+function corruptIn(data: Data): readonly CorruptEntry[] {
+  const corrupt: CorruptEntry[] = [];
+  for (const { id, damage } of data.rows.values()) {
+    if (damage !== undefined) corrupt.push({ id, where: `memory "${id}"`, reason: damage });
+  }
+  return corrupt;
+}
+
+function damaged({ id, damage }: Row): RespoolError {
+  return new RespoolError(
+    'store.corrupt',
+    `cannot read entry "${id}": ${damage}; list() names it under "corrupt"`,
+  );
+}
+
+function compareText(one: string, other: string): number {
+  if (one === other) return 0;
+  return one < other ? -1 : 1;
+}

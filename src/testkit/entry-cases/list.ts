@@ -1,0 +1,290 @@
+/** list — every filter by itself and together, every order both ways. */
+
+import assert from 'node:assert/strict';
+import { failure } from '../../core/failure.ts';
+import { STATES } from '../../core/state.ts';
+import type { ListOrder, ListQuery } from '../../ports/entry-store.ts';
+import { sampleEntries, sampleEntry } from '../samples.ts';
+import {
+  assertRefused,
+  claim,
+  type EntryCase,
+  type EntryWorld,
+  idsOf,
+  later,
+  listAll,
+  listIds,
+  put,
+} from './shared.ts';
+
+const TIMEOUT = failure('transient', 'timeout', 'No answer from mx1 within 30 s');
+const REFUSED = failure('permanent', 'smtp.550', 'no such user "x_y" 100%');
+
+/** Seven entries that differ in everything a query can ask for. */
+async function putSeven({ store }: EntryWorld): Promise<void> {
+  await put(
+    store,
+    sampleEntry('a', { topic: 'mail.send', destination: 'mx1', headers: { tenant: 'acme' } }),
+    sampleEntry('b', {
+      topic: 'mail.send.now',
+      destination: 'mx2',
+      headers: { tenant: 'zeta', trace: '1' },
+      enqueuedAt: later(10),
+      updatedAt: later(10),
+      dueAt: later(10),
+    }),
+    sampleEntry('c', {
+      topic: 'mail',
+      state: 'deferred',
+      lastFailure: TIMEOUT,
+      because: { code: 'timeout', text: 'waits', by: 'handler' },
+      enqueuedAt: later(20),
+      updatedAt: later(20),
+      dueAt: later(20),
+    }),
+    sampleEntry('d', {
+      topic: 'report',
+      state: 'hold',
+      dueAt: null,
+      because: { code: 'operator.hold', text: 'Needs a Look', by: 'ada' },
+      enqueuedAt: later(30),
+      updatedAt: later(30),
+    }),
+    sampleEntry('e', {
+      topic: 'report',
+      state: 'bounce',
+      lane: 'notice',
+      ending: 'bounced',
+      lastFailure: REFUSED,
+      enqueuedAt: later(40),
+      updatedAt: later(40),
+      dueAt: later(40),
+    }),
+    sampleEntry('f', {
+      topic: 'report',
+      state: 'archived',
+      ending: 'delivered',
+      lastFailure: TIMEOUT,
+      enqueuedAt: later(50),
+      updatedAt: later(50),
+      dueAt: later(50),
+    }),
+    sampleEntry('g', {
+      topic: 'a.b',
+      state: 'active',
+      holder: 'x:1',
+      claimedFrom: 'incoming',
+      enqueuedAt: later(60),
+      updatedAt: later(60),
+      dueAt: later(60),
+    }),
+  );
+}
+
+type Asked = Omit<ListQuery, 'limit'>;
+
+/** A case that asks queries of the seven and compares the ids. */
+function asks(name: string, ...answers: readonly (readonly [Asked, string])[]): EntryCase {
+  return {
+    name,
+    async run(world) {
+      await putSeven(world);
+      for (const [query, expected] of answers) {
+        const found = (await listIds(world.store, query)).join('');
+        assert.equal(found, expected, `wrong answer to ${JSON.stringify(query)}`);
+      }
+    },
+  };
+}
+
+const FILTERS: readonly EntryCase[] = [
+  asks('a list without conditions holds every entry, by id', [{}, 'abcdefg']),
+  asks(
+    'a list by states holds the entries in one of them',
+    [{ states: ['incoming'] }, 'ab'],
+    [{ states: ['hold', 'bounce'] }, 'de'],
+    [{ states: [...STATES] }, 'abcdefg'],
+    [{ states: [] }, ''],
+  ),
+  asks(
+    'a list by lane holds the entries of this lane',
+    [{ lane: 'notice' }, 'e'],
+    [{ lane: 'delivery' }, 'abcdfg'],
+  ),
+  asks(
+    'a list by topic holds exactly this topic',
+    [{ topic: 'report' }, 'def'],
+    [{ topic: 'mail.send' }, 'a'],
+    [{ topic: 'none' }, ''],
+  ),
+  asks(
+    'a list by topic pattern holds what the pattern matches',
+    [{ topic: 'mail.*' }, 'a'],
+    [{ topic: 'mail.#' }, 'abc'],
+    [{ topic: '#' }, 'abcdefg'],
+    [{ topic: '*' }, 'cdef'],
+    [{ topic: '*.*' }, 'ag'],
+  ),
+  asks(
+    'a list by destination holds exactly this destination',
+    [{ destination: 'mx1' }, 'a'],
+    [{ destination: 'mx' }, ''],
+  ),
+  asks(
+    'a list by ids holds these that are there',
+    [{ ids: ['e', 'a', 'nobody'] }, 'ae'],
+    [{ ids: [] }, ''],
+    [{ ids: ['a', 'd'], states: ['hold'] }, 'd'],
+  ),
+  asks(
+    'a list by header holds the entries that have it, or have it with this value',
+    [{ header: { name: 'tenant' } }, 'ab'],
+    [{ header: { name: 'tenant', value: 'zeta' } }, 'b'],
+    [{ header: { name: 'trace', value: '2' } }, ''],
+    [{ header: { name: 'toString' } }, ''],
+    [{ header: { name: 'a.b' } }, ''],
+  ),
+  asks(
+    'a list by code finds it in the last failure and in why it is where it is',
+    [{ code: 'timeout' }, 'cf'],
+    [{ code: 'operator.hold' }, 'd'],
+    [{ code: 'smtp.550' }, 'e'],
+    [{ code: 'smtp' }, ''],
+  ),
+  asks(
+    'a list by fingerprint holds the failures that are alike',
+    [{ fingerprint: TIMEOUT.fingerprint }, 'cf'],
+    [{ fingerprint: REFUSED.fingerprint }, 'e'],
+    [{ fingerprint: 'none' }, ''],
+  ),
+  asks(
+    'a list by text finds it in id, topic, reason and why, in any case',
+    [{ text: 'NO ANSWER' }, 'cf'],
+    [{ text: 'needs a look' }, 'd'],
+    [{ text: 'mail.s' }, 'ab'],
+    [{ text: 'g' }, 'g'],
+    [{ text: 'nothing like it' }, ''],
+  ),
+  asks(
+    'characters that are wildcards elsewhere are plain in a text',
+    [{ text: '100%' }, 'e'],
+    [{ text: 'x_y' }, 'e'],
+    [{ text: '%' }, 'e'],
+    [{ text: 'm_i' }, ''],
+    [{ text: 'm.i' }, ''],
+    [{ text: "'" }, ''],
+  ),
+  asks(
+    'a list by time of enqueue leaves out the bounds themselves',
+    [{ enqueuedBefore: later(10) }, 'a'],
+    [{ enqueuedAfter: later(40) }, 'fg'],
+    [{ enqueuedAfter: later(10), enqueuedBefore: later(40) }, 'cd'],
+  ),
+  asks(
+    'a list by time of the last step leaves out the bounds themselves',
+    [{ updatedBefore: later(20) }, 'ab'],
+    [{ updatedAfter: later(50) }, 'g'],
+    [{ updatedAfter: later(0), updatedBefore: later(30) }, 'bc'],
+  ),
+  asks(
+    'a list by due time leaves out the bounds and what has no due time',
+    [{ dueBefore: later(40) }, 'abc'],
+    [{ dueAfter: later(0) }, 'bcefg'],
+    [{ dueAfter: later(10), dueBefore: later(50) }, 'ce'],
+  ),
+  asks(
+    'all conditions of a list hold together',
+    [{ topic: 'report', code: 'timeout' }, 'f'],
+    [
+      { states: ['deferred', 'archived'], fingerprint: TIMEOUT.fingerprint, lane: 'delivery' },
+      'cf',
+    ],
+    [{ topic: 'mail.#', destination: 'mx2', header: { name: 'trace' }, text: 'now' }, 'b'],
+    [{ states: ['hold'], lane: 'notice' }, ''],
+  ),
+];
+
+const ORDERS: readonly ListOrder[] = ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'];
+
+const EXPECTED_ORDERS: Readonly<Record<ListOrder, string>> = {
+  id: 'abcdef',
+  dueAt: 'fcdeab',
+  updatedAt: 'bcadef',
+  priority: 'cfabde',
+  attempts: 'abfcde',
+};
+
+const ORDER_CASES: readonly EntryCase[] = ORDERS.map((order) => ({
+  name: `a list by ${order} goes up or down, ties by id`,
+  async run({ store }) {
+    await put(
+      store,
+      sampleEntry('a', { state: 'hold', dueAt: null, updatedAt: later(2) }),
+      sampleEntry('b', { state: 'hold', dueAt: null, updatedAt: later(1) }),
+      sampleEntry('c', { dueAt: later(5), updatedAt: later(1), priority: 0, attempts: 2 }),
+      sampleEntry('d', { dueAt: later(5), updatedAt: later(2), priority: 9, attempts: 2 }),
+      sampleEntry('e', { dueAt: later(7), updatedAt: later(3), priority: 9, attempts: 10 }),
+      sampleEntry('f', { dueAt: later(0), updatedAt: later(4), priority: 4, attempts: 1 }),
+    );
+    const up = EXPECTED_ORDERS[order];
+    const down = up.split('').reverse().join('');
+    assert.equal((await listIds(store, { order })).join(''), up);
+    assert.equal((await listIds(store, { order, descending: true })).join(''), down);
+    assert.equal((await listIds(store, { order, limit: 1 })).join(''), up);
+    assert.equal((await listIds(store, { order, limit: 4, descending: true })).join(''), down);
+  },
+}));
+
+export const listCases: readonly EntryCase[] = [
+  ...FILTERS,
+  ...ORDER_CASES,
+  {
+    name: 'a list shows envelope and status as they are, without the inline bytes',
+    async run({ store }) {
+      const entry = sampleEntry('a', { headers: { h: 'é' }, dedupeKey: 'k', notes: { n: '1' } });
+      await put(store, entry);
+      const [found] = await listAll(store);
+      assert.ok(found !== undefined && !('inlineBody' in found));
+      assert.deepEqual(found, { envelope: entry.envelope, status: entry.status });
+    },
+  },
+  {
+    name: 'a page holds at most as many as its limit',
+    async run({ store }) {
+      await put(store, ...sampleEntries(20, 'm'));
+      const page = await store.list({ limit: 7 });
+      assert.ok(page.entries.length <= 7 && page.next !== undefined);
+      assert.equal((await store.list({ limit: 500 })).entries.length, 20);
+    },
+  },
+  {
+    name: 'the only page of a list has no next',
+    async run({ store }) {
+      await put(store, ...sampleEntries(3, 'm'));
+      assert.equal('next' in (await store.list({ limit: 500 })), false);
+      assert.deepEqual(await store.list({ limit: 1, topic: 'none' }), { entries: [], corrupt: [] });
+    },
+  },
+  {
+    name: 'a page limit below 1 or above 500 is refused',
+    async run({ store }) {
+      for (const limit of [501, 0, -1, 1.5, Number.NaN]) {
+        await assertRefused(() => store.list({ limit }), 'limit.exceeded');
+      }
+    },
+  },
+  {
+    name: 'a list follows an entry that was claimed',
+    async run({ store }) {
+      await put(store, ...sampleEntries(3, 'm'));
+      const [taken] = idsOf(await claim(store, { max: 1 }));
+      assert.deepEqual(await listIds(store, { states: ['active'] }), [taken]);
+      assert.equal((await listIds(store, { states: ['incoming'] })).length, 2);
+      assert.deepEqual(await listIds(store, { order: 'attempts', descending: true, limit: 1 }), [
+        'm-00000',
+        'm-00002',
+        'm-00001',
+      ]);
+    },
+  },
+];

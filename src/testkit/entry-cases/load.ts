@@ -1,0 +1,126 @@
+/** load — what may not run does not slow what may: claims see only what they can take. */
+
+import assert from 'node:assert/strict';
+import type { ClaimRequest, EntryStore } from '../../ports/entry-store.ts';
+import { systemClock } from '../../system/clock.ts';
+import { type SampleParts, sampleEntries, sampleEntry } from '../samples.ts';
+import {
+  changeOf,
+  claimIds,
+  claimRequest,
+  DELIVERY,
+  type EntryCase,
+  later,
+  put,
+} from './shared.ts';
+
+const CROWD = 20_000;
+const BATCH = 2_000;
+const ROUNDS = 25;
+/** Below this a claim is fast, whatever it was before. */
+const FAST_MS = 0.5;
+const RATIO_MAX = 5;
+
+/** How long a claim of one entry takes: the best of many, which a busy machine spoils least. */
+async function bestClaimMs(
+  store: EntryStore,
+  name: string,
+  parts: Partial<ClaimRequest>,
+): Promise<number> {
+  let bestMs = Number.POSITIVE_INFINITY;
+  for (let round = 0; round < ROUNDS; round += 1) {
+    const id = `${name}-${round}`;
+    await put(store, sampleEntry(id, { topic: 'wanted' }));
+    const request = claimRequest(store, { ...parts, max: 1 });
+    const startedAt = systemClock.monotonic();
+    const [taken] = await store.claim(request);
+    bestMs = Math.min(bestMs, systemClock.monotonic() - startedAt);
+    assert.equal(taken?.envelope.id, id);
+    if (taken !== undefined) await store.commit([changeOf(taken, 'remove')]);
+  }
+  return bestMs;
+}
+
+/** Measures the claim of one entry before and after a crowd that it may not take has come. */
+async function assertNotSlowed(
+  store: EntryStore,
+  crowd: SampleParts,
+  parts: Partial<ClaimRequest>,
+): Promise<void> {
+  await put(store, ...sampleEntries(10, 'few', crowd));
+  const aloneMs = await bestClaimMs(store, 'alone', parts);
+  for (let at = 0; at < CROWD; at += BATCH) {
+    await put(store, ...sampleEntries(BATCH, `crowd${at}`, crowd));
+  }
+  const crowdedMs = await bestClaimMs(store, 'crowded', parts);
+  const times = `${aloneMs.toFixed(3)} ms alone, ${crowdedMs.toFixed(3)} ms in a crowd of ${CROWD}`;
+  assert.ok(crowdedMs <= Math.max(FAST_MS, RATIO_MAX * aloneMs), times);
+}
+
+export const loadCases: readonly EntryCase[] = [
+  {
+    name: '20,000 due entries of an excluded topic do not slow the claim of one other entry',
+    run: ({ store }) =>
+      assertNotSlowed(
+        store,
+        { topic: 'crowd', priority: 0, dueAt: later(-1_000) },
+        {
+          topics: [
+            { pattern: 'crowd', take: false },
+            { pattern: '#', take: true },
+          ],
+        },
+      ),
+  },
+  {
+    name: '20,000 due entries of an excluded destination do not slow the claim of one other entry',
+    run: ({ store }) =>
+      assertNotSlowed(
+        store,
+        { topic: 'wanted', destination: 'full', priority: 0, dueAt: later(-1_000) },
+        { exceptDestinations: ['full'] },
+      ),
+  },
+  {
+    name: '20,000 deferred entries that are not due do not slow the claim of one other entry',
+    run: ({ store }) =>
+      assertNotSlowed(
+        store,
+        { topic: 'wanted', state: 'deferred', priority: 0, dueAt: later(1e9) },
+        {},
+      ),
+  },
+  {
+    name: 'the next due time is found behind 20,000 due entries of an excluded topic',
+    async run({ store }) {
+      const topics = [
+        { pattern: 'crowd', take: false },
+        { pattern: '#', take: true },
+      ];
+      for (let at = 0; at < CROWD; at += BATCH) {
+        await put(store, ...sampleEntries(BATCH, `crowd${at}`, { topic: 'crowd' }));
+      }
+      await put(store, sampleEntry('a', { state: 'deferred', dueAt: later(77) }));
+      assert.equal(await store.nextDueAt({ ...DELIVERY, topics }), later(77));
+    },
+  },
+  {
+    name: 'a large backlog is claimed in order, to its end',
+    async run({ store }) {
+      const entries = sampleEntries(3_000, 'm', (index) => ({ priority: index % 3 }));
+      await put(store, ...entries);
+      const taken: string[] = [];
+      for (;;) {
+        const bite = await claimIds(store, { max: 500 });
+        if (bite.length === 0) break;
+        taken.push(...bite);
+      }
+      const expected = [0, 1, 2].flatMap((priority) =>
+        entries
+          .filter(({ envelope }) => envelope.priority === priority)
+          .map(({ envelope }) => envelope.id),
+      );
+      assert.deepEqual(taken, expected);
+    },
+  },
+];

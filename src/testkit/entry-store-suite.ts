@@ -1,0 +1,75 @@
+/**
+ * entry-store-suite — the contract of an entry store in full, one case per promise.
+ *
+ * Every store of this package passes it against the real thing; so should yours. Each case gets a
+ * fresh store from the maker and disposes of it.
+ */
+
+import assert from 'node:assert/strict';
+import { claimCases } from './entry-cases/claim.ts';
+import { claimFilterCases } from './entry-cases/claim-filter.ts';
+import { commitCases } from './entry-cases/commit.ts';
+import { insertCases } from './entry-cases/insert.ts';
+import { lifeCases } from './entry-cases/life.ts';
+import { listCases } from './entry-cases/list.ts';
+import { loadCases } from './entry-cases/load.ts';
+import { pageCases } from './entry-cases/pages.ts';
+import { raceCases } from './entry-cases/races.ts';
+import { recordCases } from './entry-cases/records.ts';
+import type { EntryCase, Need } from './entry-cases/shared.ts';
+import { tallyCases } from './entry-cases/tally.ts';
+import type { EntryStoreAbilities, EntryStoreMaker, StoreUnderTest, SuiteCase } from './suite.ts';
+
+const CASES: readonly EntryCase[] = [
+  ...insertCases,
+  ...claimCases,
+  ...claimFilterCases,
+  ...commitCases,
+  ...raceCases,
+  ...listCases,
+  ...pageCases,
+  ...tallyCases,
+  ...recordCases,
+  ...lifeCases,
+  ...loadCases,
+];
+
+/** The cases this store has to pass, by what it can be asked. */
+export function entryStoreSuite(
+  make: EntryStoreMaker,
+  can: EntryStoreAbilities,
+): readonly SuiteCase[] {
+  const has: Readonly<Record<Need, boolean>> = {
+    reopen: can.canReopen,
+    share: can.canShare,
+    damage: can.canDamage,
+    expireLost: can.canExpireLost === true,
+  };
+  return CASES.filter(({ needs = [] }) => needs.every((need) => has[need])).map((entryCase) => ({
+    name: entryCase.name,
+    run: () => runCase(entryCase, make),
+  }));
+}
+
+async function runCase({ run }: EntryCase, make: EntryStoreMaker): Promise<void> {
+  const under = await make();
+  try {
+    await run({
+      store: under.store,
+      reopen: () => known(under, 'reopen')(),
+      second: () => known(under, 'second')(),
+      damage: (id) => known(under, 'damage')(id),
+    });
+  } finally {
+    await under.dispose();
+  }
+}
+
+function known<K extends 'reopen' | 'second' | 'damage'>(
+  under: StoreUnderTest,
+  way: K,
+): NonNullable<StoreUnderTest[K]> {
+  const found = under[way];
+  assert.ok(found !== undefined, `the maker promised "${way}" and does not give it`);
+  return found.bind(under) as NonNullable<StoreUnderTest[K]>;
+}

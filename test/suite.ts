@@ -1,0 +1,14 @@
+/** suite — turns the cases of a conformance suite into tests. */
+import { describe, test } from 'vitest';
+import type { SuiteCase } from '../src/testkit/suite.ts';
+
+/** One test per case, under the name of what has to keep the promises. */
+export function runSuite(
+  what: string,
+  cases: readonly SuiteCase[],
+  { timeoutMs = 60_000 }: { readonly timeoutMs?: number } = {},
+): void {
+  describe(what, () => {
+    for (const { name, run } of cases) test(name, run, timeoutMs);
+  });
+}
