@@ -21,7 +21,8 @@ export interface BodyStore {
   /** Idempotent. */
   close(): Promise<void>;
   /**
-   * Durable when it resolves. If the stream fails, or the process dies, nothing is visible under ref.
+   * Durable when it resolves. If the stream fails, or the process dies, nothing is visible under
+   * ref.
    * A ref that exists is refused with `message.duplicate`.
    */
   put(ref: string, stream: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }>;

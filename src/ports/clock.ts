@@ -1,5 +1,6 @@
 /**
- * clock, dice — the only ways to ask for the time and for chance. Real ones in system/, virtual ones
+ * clock, dice — the only ways to ask for the time and for chance. Real ones in system/, virtual
+ * ones
  * in testkit/.
  */
 

@@ -1,5 +1,6 @@
 /**
- * entry-store — the door to where entries are kept. Batches at the door; results in the order asked.
+ * entry-store — the door to where entries are kept. Batches at the door; results in the order
+ * asked.
  *
  * The store never decides: it receives whole Status values from core/. `revision` plus `holder` is
  * the guard: compare-and-swap on every write. `testkit/entryStoreSuite` is the contract in full.
@@ -144,7 +145,10 @@ export interface EntryStore {
   now?(): Promise<Millis>;
   /** Durable when it resolves. An entry may come in active (hand-off). All or none on an error. */
   insert(entries: readonly Entry[]): Promise<readonly ('stored' | Duplicate)[]>;
-  /** Due entries by priority, then due time, then id. Survives our crash, not needfully a power cut. */
+  /**
+   * Due entries by priority, then due time, then id. Survives our crash, not needfully a power
+   * cut.
+   */
   claim(request: ClaimRequest): Promise<readonly Entry[]>;
   /** The earliest due time that `claim` would see, past or future. */
   nextDueAt(filter: ClaimFilter): Promise<Millis | null>;

@@ -19,7 +19,7 @@ export interface Delivery<Body = unknown> {
   readonly attempt: number;
   /** Distinguishes this claim of the message from every other: id and revision. */
   readonly fence: string;
-  readonly lastFailure?: Failure;
+  readonly lastFailure: Failure | undefined;
   /** What earlier attempts noted. */
   readonly notes: Headers;
   /** Aborted on time-out, on a lost lease and when the spool stops; `reason` says which. */

@@ -16,22 +16,29 @@ export interface Claim {
   readonly lane: Lane;
   /** This attempt's number in its lane, counted already. */
   readonly attempt: number;
+  /** Holders lost in a row, this claim's former one included. */
   readonly lost: number;
   readonly claimedFrom: ClaimableState;
   /** The policy the message asks for by name, if any. */
   readonly policy: string | null;
-  readonly lastFailure?: Failure;
+  readonly lastFailure: Failure | undefined;
   readonly notes: Headers;
+  /** Tells this claim of the message from every other. */
   readonly fence: string;
 }
 
-/** What an engine can take now. */
+/** One kind of message an engine can take, and how many of it. */
+export interface Want {
+  readonly lane: Lane;
+  /** The first match decides, no match means no. */
+  readonly topics: readonly TopicRule[];
+  readonly max: number;
+}
+
+/** What an engine can take now: at most `max` over all wants. */
 export interface Demand {
   readonly max: number;
-  /** Which topics to deliver; the first match decides. */
-  readonly topics: readonly TopicRule[];
-  /** Which topics to announce the bounce of. */
-  readonly notices: readonly TopicRule[];
+  readonly wants: readonly Want[];
   readonly exceptDestinations: readonly string[];
 }
 
@@ -47,14 +54,18 @@ export interface Settlement {
 export interface Source {
   readonly name: string;
   readonly leaseMs: number;
-  /** Waits until something can be claimed or the signal fires (then: an empty list). */
-  next(demand: Demand, signal: AbortSignal): Promise<readonly Claim[]>;
-  /** The stored body, decoded; verified at its end. */
+  /** The source's clock. */
+  now(): Millis;
+  /** Claims what is there to claim, at once; may be nothing. */
+  next(demand: Demand): Promise<readonly Claim[]>;
+  /** Resolves when `next` may find something, or when the signal fires. */
+  wait(demand: Demand, signal: AbortSignal): Promise<void>;
+  /** The body, decoded; verified at its end. */
   body(claim: Claim): AsyncIterable<Uint8Array>;
+  /** The whole body when it is at hand in memory, verified; otherwise undefined. */
+  bytes?(claim: Claim): Uint8Array | undefined;
   /** Carries out the verdict; 'stale' when somebody overtook us. */
   settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'>;
   /** Keeps the claims for another lease; those that were lost answer 'stale'. */
   extend?(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]>;
-  /** The source's clock. */
-  now(): Millis;
 }

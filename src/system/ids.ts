@@ -5,8 +5,11 @@ import type { Clock, Dice } from '../ports/clock.ts';
 
 /** Makes UUIDv7 ids that never go backwards within one maker, from this clock and this chance. */
 export function createIdMaker(clock: Clock, dice: Dice): () => string {
-  const generator = new V7Generator({ nextUint32: () => Math.floor(dice.random() * 0x1_0000_0000) });
-  // A clock that jumped back by more than 10 s starts a new sequence instead of running ahead of it.
+  const generator = new V7Generator({
+    nextUint32: () => Math.floor(dice.random() * 0x1_0000_0000),
+  });
+  // A clock that jumped back by more than 10 s starts a new sequence instead of running ahead of
+  // it.
   return () => generator.generateOrResetCore(clock.now(), 10_000).toString();
 }
 

@@ -1,0 +1,58 @@
+/**
+ * attempt — run one handler once and turn whatever happens into an Outcome. Nothing escapes from
+ * here.
+ */
+
+import { type Outcome, delivered, failed, held, isOutcome } from '../core/outcome.ts';
+import { classify, failure } from '../core/failure.ts';
+import { formatDuration } from '../core/duration.ts';
+import { BodyInvalid, type EngineDelivery } from './delivery.ts';
+import type { Route } from './routes.ts';
+
+/** Runs the route's middleware and handler over the delivery. */
+export async function runAttempt(route: Route, delivery: EngineDelivery): Promise<Outcome> {
+  let outcome: Outcome;
+  try {
+    if (route.schema !== undefined) await delivery.fit(route.schema);
+    outcome =
+      route.middleware.length === 0
+        ? outcomeOf(await route.handler(delivery))
+        : await throughMiddleware(route, delivery);
+  } catch (thrown) {
+    outcome =
+      thrown instanceof BodyInvalid ? held(thrown.message, thrown.code) : failed(classify(thrown));
+  }
+  // A body that is damaged or gone is nobody's success, whatever the handler made of the error.
+  if (delivery.trouble !== undefined) return held(delivery.trouble.message, delivery.trouble.code);
+  return outcome;
+}
+
+/** The outcome of an attempt that took longer than its time limit. */
+export function timedOut(timeoutMs: number): Outcome {
+  const text = `the handler did not finish within ${formatDuration(timeoutMs)}`;
+  return failed(failure('transient', 'timeout', text));
+}
+
+/** What a handler's return value means: nothing, or an outcome. */
+function outcomeOf(answer: unknown): Outcome {
+  if (isOutcome(answer)) return answer;
+  // Anything else a function happens to return (a response, a number) says no more than "done".
+  return delivered();
+}
+
+async function throughMiddleware(route: Route, delivery: EngineDelivery): Promise<Outcome> {
+  const { middleware, handler } = route;
+  const step = async (at: number): Promise<Outcome> => {
+    const wrap = middleware[at];
+    if (wrap === undefined) return outcomeOf(await handler(delivery));
+    let isCalled = false;
+    return outcomeOf(
+      await wrap(delivery, () => {
+        if (isCalled) throw new Error('a middleware called next() twice');
+        isCalled = true;
+        return step(at + 1);
+      }),
+    );
+  };
+  return step(0);
+}

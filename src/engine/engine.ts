@@ -1,0 +1,306 @@
+/**
+ * engine — next → attempt → judge → settle, for every source.
+ *
+ *   source.next() ─▶ #begin() ─▶ runAttempt() ─▶ judge() ─▶ source.settle()
+ *   enqueue ─▶ reserve() ─▶ begin()                    (hand-off: a claim that came with its
+ * insert)
+ *
+ * Sleeps until something is due or somebody wakes it. A slot is a running handler; settling goes on
+ * beside it, bounded. Stop: no new claims, drain with a limit, abort, release without cost.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { Envelope } from '../core/entry.ts';
+import { RespoolError } from '../core/errors.ts';
+import type { Verdict } from '../core/verdict.ts';
+import type { Claim } from '../ports/source.ts';
+import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
+import { ParkedClaim } from './parked-claim.ts';
+import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
+import type { Route } from './routes.ts';
+import { Slots } from './slots.ts';
+import { Watchman } from './watchman.ts';
+
+/** After trouble with the source, the wait before the next try doubles up to this. */
+const TROUBLE_WAIT_MIN_MS = 100;
+const TROUBLE_WAIT_MAX_MS = 30_000;
+/** How long handlers have to react to an abort before their messages are released. */
+const ABORT_GRACE_MS = 1_000;
+/** Verdicts on their way to the store, at the most; past it no new work is taken. */
+const SETTLING_MAX = 5_000;
+
+type Phase = 'stopped' | 'running' | 'stopping';
+
+/** Takes work from one source and carries it through. */
+export class Engine implements AttemptHost {
+  readonly parts: EngineParts;
+  readonly slots: Slots;
+  readonly watchman: Watchman;
+  readonly #live = new Set<LiveAttempt>();
+  /** Claims whose destination filled up in the very batch that brought them; they go first. */
+  #parked: ParkedClaim[] = [];
+  #phase: Phase = 'stopped';
+  #settling = 0;
+  #loop: Promise<void> | undefined;
+  #wake: AbortController = new AbortController();
+  #onRoom: (() => void) | undefined;
+  #onQuiet: (() => void)[] = [];
+
+  constructor(parts: EngineParts) {
+    this.parts = parts;
+    this.slots = new Slots(parts.slots, parts.routes);
+    this.watchman = new Watchman({
+      clock: parts.clock,
+      leaseMs: parts.source.leaseMs,
+      extend: (claims) => this.#extend(claims),
+      onTrouble: (error) => this.trouble('extending leases', error),
+    });
+  }
+
+  get isRunning(): boolean {
+    return this.#phase === 'running';
+  }
+
+  /** Messages whose handler runs now. */
+  get running(): number {
+    return this.slots.running;
+  }
+
+  start(): void {
+    if (this.#phase !== 'stopped') {
+      throw new RespoolError('config.invalid', 'cannot start the engine: it is running already');
+    }
+    this.#phase = 'running';
+    this.#loop = this.#run();
+  }
+
+  /**
+   * Stops taking, drains for at most `withinMs`, aborts, and releases what is left without cost.
+   */
+  async stop(withinMs: number): Promise<void> {
+    if (this.#phase !== 'running') return;
+    this.#phase = 'stopping';
+    this.poke();
+    this.#onRoom?.();
+    await this.#loop;
+    this.#releaseParked();
+    const isQuiet = await this.#quietWithin(withinMs);
+    if (!isQuiet) {
+      const reason = new RespoolError('engine.stopping', 'the spool is stopping');
+      for (const attempt of this.#live) attempt.stop(reason);
+      await this.#quietWithin(Math.min(ABORT_GRACE_MS, withinMs));
+      for (const attempt of this.#live) attempt.release();
+      await this.#quietWithin(Number.POSITIVE_INFINITY);
+    }
+    this.#phase = 'stopped';
+  }
+
+  /** Looks again what can be claimed: routes, pauses or the store changed. */
+  poke(): void {
+    this.#wake.abort();
+  }
+
+  /**
+   * Takes a slot for a message that is handed over with its insert; undefined when it must wait.
+   */
+  reserve(envelope: Envelope): Reservation | undefined {
+    if (this.#phase !== 'running' || this.slots.free === 0 || this.#parked.length > 0) {
+      return undefined;
+    }
+    if (this.parts.paused() !== NOTHING_PAUSED) return undefined;
+    const route = this.parts.routes.find('delivery', envelope);
+    const { destination } = envelope;
+    if (route === undefined || !this.slots.hasRoom(route, destination)) return undefined;
+    this.slots.take(route, destination);
+    return { route, destination };
+  }
+
+  /** Gives a reserved slot back. */
+  unreserve({ route, destination }: Reservation): void {
+    this.slots.give(route, destination);
+    this.#roomMade();
+  }
+
+  /** Starts a message that was handed over, in the slot it reserved. */
+  beginReserved({ route }: Reservation, claim: Claim): void {
+    this.#live.add(new LiveAttempt(this, claim, { route }));
+  }
+
+  /** Runs one claim with a route of the moment; resolves to its verdict once that is settled. */
+  runOne(claim: Claim, route: Route): Promise<Verdict> {
+    this.slots.take(route, claim.envelope.destination);
+    return new Promise((resolve, reject) => {
+      const onSettled = (verdict: Verdict, answer: 'done' | 'stale' | 'lost'): void => {
+        if (answer === 'done') resolve(verdict);
+        else reject(overtaken(claim));
+      };
+      this.#live.add(new LiveAttempt(this, claim, { route, onSettled }));
+    });
+  }
+
+  /** The attempt's handler is done or given up: its slot is free. Settling goes on. */
+  handlerEnded(route: Route | undefined, envelope: Envelope): void {
+    this.slots.give(route, envelope.destination);
+    this.#settling += 1;
+    this.#roomMade();
+  }
+
+  /** The attempt is settled, or lost. */
+  attemptEnded(attempt: LiveAttempt): void {
+    this.#settling -= 1;
+    this.#live.delete(attempt);
+    if (this.#settling === SETTLING_MAX - 1) this.#onRoom?.();
+    if (this.#live.size === 0) {
+      const waiting = this.#onQuiet;
+      this.#onQuiet = [];
+      for (const resolve of waiting) resolve();
+    }
+  }
+
+  trouble(doing: string, thrown: unknown): void {
+    const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+    this.parts.events.emit({ at: this.now(), kind: 'trouble', doing, error });
+  }
+
+  now(): Millis {
+    return this.parts.source.now();
+  }
+
+  async #run(): Promise<void> {
+    let troubleWaitMs = TROUBLE_WAIT_MIN_MS;
+    while (this.#phase === 'running') {
+      try {
+        await this.#step();
+        troubleWaitMs = TROUBLE_WAIT_MIN_MS;
+      } catch (error) {
+        this.trouble('claiming messages', error);
+        await this.#pause(troubleWaitMs);
+        troubleWaitMs = Math.min(TROUBLE_WAIT_MAX_MS, troubleWaitMs * 2);
+      }
+    }
+  }
+
+  /** One round: start what was parked, claim what fits, or sleep until something changes. */
+  async #step(): Promise<void> {
+    this.#unpark();
+    const paused = this.parts.paused();
+    const max = paused === 'all' ? 0 : this.slots.free;
+    if (max === 0 || this.#settling >= SETTLING_MAX) {
+      await (paused === 'all' ? this.#pause(Number.POSITIVE_INFINITY) : this.#room());
+      return;
+    }
+    const wake = this.#freshWake();
+    const demand = this.slots.demand(paused as readonly string[], this.#claimMax(max));
+    this.slots.promise(demand.max);
+    let claims: readonly Claim[];
+    try {
+      claims = demand.wants.length === 0 ? [] : await this.parts.source.next(demand);
+    } finally {
+      this.slots.promise(0);
+    }
+    for (const claim of claims) this.#begin(claim);
+    if (claims.length > 0 || this.#phase !== 'running') return;
+    await this.parts.source.wait(demand, wake.signal);
+  }
+
+  #claimMax(max: number): number {
+    // Many parked claims mean that destinations fill up within a batch: ask for one at a time.
+    return this.#parked.length >= this.parts.slots.concurrency ? 1 : max;
+  }
+
+  #begin(claim: Claim, parked?: ParkedClaim): void {
+    const route = this.parts.routes.find(claim.lane, claim.envelope);
+    if (!this.slots.hasRoom(route, claim.envelope.destination)) {
+      this.#parked.push(parked ?? new ParkedClaim(claim, this.parts, this.watchman));
+      return;
+    }
+    parked?.leave();
+    this.slots.take(route, claim.envelope.destination);
+    this.#live.add(new LiveAttempt(this, claim, { route, leaseEndsAt: parked?.leaseEndsAt }));
+  }
+
+  #unpark(): void {
+    const parked = this.#parked;
+    if (parked.length === 0) return;
+    this.#parked = [];
+    // One whose lease was lost meanwhile belongs to somebody else, or soon will.
+    for (const one of parked) if (!one.isFenced) this.#begin(one.claim, one);
+  }
+
+  #releaseParked(): void {
+    for (const one of this.#parked.splice(0)) {
+      one.leave();
+      this.slots.take(undefined, one.claim.envelope.destination);
+      this.#live.add(new LiveAttempt(this, one.claim, { route: undefined, isReleased: true }));
+    }
+  }
+
+  #roomMade(): void {
+    this.#onRoom?.();
+    // With limits, room for one route or destination may be what a sleeping claim waits for.
+    if (this.#parked.length > 0 || this.#hasLimits()) this.poke();
+  }
+
+  #hasLimits(): boolean {
+    return this.parts.routes.hasLimits || this.parts.slots.destinationConcurrency !== undefined;
+  }
+
+  #room(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onRoom = () => {
+        this.#onRoom = undefined;
+        resolve();
+      };
+    });
+  }
+
+  #freshWake(): AbortController {
+    if (this.#wake.signal.aborted) this.#wake = new AbortController();
+    return this.#wake;
+  }
+
+  /** Waits for the span, or until poked. */
+  #pause(ms: number): Promise<void> {
+    const { signal } = this.#freshWake();
+    return new Promise((resolve) => {
+      const cancel = Number.isFinite(ms) ? this.parts.clock.after(ms, done) : () => undefined;
+      signal.addEventListener('abort', done, { once: true });
+      function done(): void {
+        cancel();
+        signal.removeEventListener('abort', done);
+        resolve();
+      }
+    });
+  }
+
+  #quietWithin(ms: number): Promise<boolean> {
+    if (this.#live.size === 0) return Promise.resolve(true);
+    return new Promise((resolve) => {
+      const cancel = Number.isFinite(ms)
+        ? this.parts.clock.after(ms, () => resolve(this.#live.size === 0))
+        : () => undefined;
+      this.#onQuiet.push(() => {
+        cancel();
+        resolve(true);
+      });
+    });
+  }
+
+  #extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]> {
+    const { source } = this.parts;
+    return source.extend?.(claims) ?? Promise.resolve(claims.map(() => 'done' as const));
+  }
+}
+
+/** A slot taken ahead, for a message that is being inserted. */
+export interface Reservation {
+  readonly route: Route;
+  readonly destination: string | undefined;
+}
+
+function overtaken({ id }: Claim): RespoolError {
+  return new RespoolError(
+    'move.refused',
+    `cannot settle message "${id}": its lease was lost while the handler ran; look with get()`,
+  );
+}

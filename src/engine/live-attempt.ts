@@ -1,0 +1,252 @@
+/**
+ * live-attempt — one claim from its start to its verdict on disk.
+ *
+ *   judged before any handler: lost holder, expiry, no handler
+ *   running ─handler ends─▶ judged ─settle()─▶ done | stale
+ *   running ─time limit─▶ failed(timeout)     running ─stop, no answer─▶ release
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { AttemptRecord, Envelope } from '../core/entry.ts';
+import { RespoolError } from '../core/errors.ts';
+import type { Outcome } from '../core/outcome.ts';
+import { judge, judgeExpiry, judgeLost, type Verdict } from '../core/verdict.ts';
+import type { Claim, Settlement } from '../ports/source.ts';
+import { runAttempt, timedOut } from './attempt.ts';
+import { EngineDelivery } from './delivery.ts';
+import type { EngineParts } from './parts.ts';
+import type { Route } from './routes.ts';
+import { tellVerdict } from './tell.ts';
+import type { Watched, Watchman } from './watchman.ts';
+
+/**
+ * The wait before a verdict that did not get through is tried again, doubling up to the maximum.
+ */
+const SETTLE_WAIT_MIN_MS = 50;
+const SETTLE_WAIT_MAX_MS = 5_000;
+
+/** The engine, as far as an attempt needs it. */
+export interface AttemptHost {
+  readonly parts: EngineParts;
+  readonly watchman: Watchman;
+  now(): Millis;
+  /** The handler is done or given up: its slot is free. */
+  handlerEnded(route: Route | undefined, envelope: Envelope): void;
+  attemptEnded(attempt: LiveAttempt): void;
+  trouble(doing: string, thrown: unknown): void;
+}
+
+/** How an attempt starts. */
+export interface AttemptStart {
+  readonly route: Route | undefined;
+  /** When its lease ends (monotonic), if it waited before; otherwise a lease from now. */
+  readonly leaseEndsAt?: number | undefined;
+  /** Give it back at once instead of running it. */
+  readonly isReleased?: boolean;
+  /** Told once when the verdict is settled, or cannot be. */
+  readonly onSettled?: (verdict: Verdict, answer: 'done' | 'stale' | 'lost') => void;
+}
+
+/** One claim in an engine's hands. */
+export class LiveAttempt implements Watched {
+  readonly claim: Claim;
+  readonly #engine: AttemptHost;
+  readonly #route: Route | undefined;
+  readonly #delivery: EngineDelivery;
+  readonly #onSettled: AttemptStart['onSettled'];
+  readonly #startedAt: number;
+  timeoutAt: number = Number.POSITIVE_INFINITY;
+  leaseEndsAt: number;
+  isFenced = false;
+  #isJudged = false;
+  #isStopping = false;
+
+  constructor(engine: AttemptHost, claim: Claim, start: AttemptStart) {
+    const { clock, source } = engine.parts;
+    const { route } = start;
+    this.#engine = engine;
+    this.claim = claim;
+    this.#route = route;
+    this.#delivery = new EngineDelivery(claim, source);
+    this.#onSettled = start.onSettled;
+    this.#startedAt = clock.monotonic();
+    this.leaseEndsAt = start.leaseEndsAt ?? this.#startedAt + source.leaseMs;
+    const verdict = start.isReleased === true ? RELEASE : this.#verdictBefore();
+    if (verdict === undefined && route !== undefined) {
+      this.timeoutAt = this.#startedAt + route.timeoutMs;
+      engine.watchman.add(this);
+      void this.#run(route);
+    } else {
+      engine.watchman.add(this);
+      this.#finish(verdict ?? RELEASE);
+    }
+  }
+
+  /** The handler has had its time. */
+  onTimeout(): void {
+    const timeoutMs = this.#route?.timeoutMs ?? 0;
+    const outcome = timedOut(timeoutMs);
+    this.#delivery.abort(
+      new RespoolError('limit.exceeded', `the handler's time limit of ${timeoutMs} ms is over`),
+    );
+    this.#judge(outcome);
+  }
+
+  /** The lease is about to be over and could not be kept: the handler must stop side effects. */
+  onFence(): void {
+    const { events } = this.#engine.parts;
+    if (events.hears('lease-lost')) events.emit({ ...this.#about(), kind: 'lease-lost' });
+    this.#delivery.abort(
+      new RespoolError('store.unavailable', 'the lease of this message could not be kept'),
+    );
+  }
+
+  /** The engine stops: the handler is told, and a failure from now on is not the message's. */
+  stop(reason: Error): void {
+    this.#isStopping = true;
+    this.#delivery.abort(reason);
+  }
+
+  /** The handler did not answer in time while stopping: give the message back without cost. */
+  release(): void {
+    this.#finish(RELEASE);
+  }
+
+  /** What is decided before any handler runs. */
+  #verdictBefore(): Verdict | undefined {
+    const { claim } = this;
+    if (claim.claimedFrom === 'active') {
+      const { events } = this.#engine.parts;
+      if (events.hears('lease-lost')) events.emit({ ...this.#about(), kind: 'lease-lost' });
+      return judgeLost(this.#judgement());
+    }
+    const { expiresAt } = claim.envelope;
+    const expired = judgeExpiry({ lane: claim.lane, expiresAt }, this.#engine.now());
+    if (expired !== undefined) return expired;
+    return this.#route === undefined ? this.#withoutHandler() : undefined;
+  }
+
+  #withoutHandler(): Verdict {
+    const { events } = this.#engine.parts;
+    const { id, envelope } = this.claim;
+    events.emit({ at: this.#engine.now(), kind: 'handler-missing', id, topic: envelope.topic });
+    const text = `no handler is registered for topic "${envelope.topic}"; register one, then release`;
+    const because = { code: 'handler.missing', text, by: 'engine' };
+    return { kind: 'hold', because, costsAttempt: false };
+  }
+
+  async #run(route: Route): Promise<void> {
+    const { events } = this.#engine.parts;
+    if (events.hears('started')) events.emit({ ...this.#about(), kind: 'started' });
+    this.#judge(await runAttempt(route, this.#delivery));
+  }
+
+  #judge(outcome: Outcome): void {
+    if (this.#isJudged) return;
+    // A handler that our own shutdown interrupted did not fail: same attempt number, due at once.
+    if (this.#isStopping && outcome.kind === 'failed') this.#finish(RELEASE);
+    else this.#finish(this.#verdictOn(outcome), outcome);
+  }
+
+  #verdictOn(outcome: Outcome): Verdict {
+    const verdict = judge({ ...this.#judgement(), outcome });
+    // A body that is damaged or locked is no fault of the delivery: it costs no attempt.
+    if (verdict.kind !== 'hold' || this.#delivery.trouble === undefined) return verdict;
+    return { ...verdict, costsAttempt: false };
+  }
+
+  #judgement(): Omit<Parameters<typeof judge>[0], 'outcome'> {
+    const { claim } = this;
+    const { parts } = this.#engine;
+    return {
+      claim: {
+        lane: claim.lane,
+        attempt: claim.attempt,
+        lost: claim.lost,
+        enqueuedAt: claim.envelope.enqueuedAt,
+      },
+      policy: parts.policyFor(claim, this.#route),
+      now: this.#engine.now(),
+      random: parts.dice.random(),
+      backoffs: parts.backoffs,
+    };
+  }
+
+  /** One attempt, one verdict: whoever comes second finds it judged. */
+  #finish(verdict: Verdict, outcome?: Outcome): void {
+    if (this.#isJudged) return;
+    this.#isJudged = true;
+    this.timeoutAt = Number.POSITIVE_INFINITY;
+    const tookMs = this.#engine.parts.clock.monotonic() - this.#startedAt;
+    this.#engine.handlerEnded(this.#route, this.claim.envelope);
+    const noted = this.#delivery.noted;
+    const settlement: Settlement = {
+      verdict,
+      ...(noted === undefined ? {} : { notes: noted }),
+      ...(outcome === undefined ? {} : { attempt: this.#record(outcome, tookMs) }),
+    };
+    void this.#settle(settlement, tookMs);
+  }
+
+  async #settle(settlement: Settlement, tookMs: number): Promise<void> {
+    const { source, clock, events } = this.#engine.parts;
+    let waitMs = SETTLE_WAIT_MIN_MS;
+    let answer: 'done' | 'stale' | 'lost' = 'lost';
+    for (;;) {
+      try {
+        answer = await source.settle(this.claim, settlement);
+        if (answer === 'done') tellVerdict(this.#engine, this.claim, settlement.verdict, tookMs);
+        else if (events.hears('stale')) events.emit({ ...this.#about(), kind: 'stale' });
+        break;
+      } catch (error) {
+        this.#engine.trouble(`settling message "${this.claim.id}"`, error);
+        // Past the fence somebody else may own it soon; its lost lease will tell the rest.
+        if (this.isFenced) break;
+      }
+      const wait = waitMs;
+      await new Promise<void>((resolve) => clock.after(wait, resolve));
+      waitMs = Math.min(SETTLE_WAIT_MAX_MS, waitMs * 2);
+    }
+    this.#engine.watchman.remove(this);
+    this.#engine.attemptEnded(this);
+    this.#onSettled?.(settlement.verdict, answer);
+  }
+
+  #record(outcome: Outcome, tookMs: number): AttemptRecord {
+    const said = saying(outcome);
+    return {
+      at: this.#engine.now(),
+      tookMs: Math.round(tookMs),
+      by: this.#engine.parts.name,
+      lane: this.claim.lane,
+      attempt: this.claim.attempt,
+      code: said.code,
+      ...(said.reason === undefined ? {} : { reason: said.reason }),
+    };
+  }
+
+  #about(): { at: number; id: string; topic: string; lane: Claim['lane']; attempt: number } {
+    const { id, envelope, lane, attempt } = this.claim;
+    return { at: this.#engine.now(), id, topic: envelope.topic, lane, attempt };
+  }
+}
+
+const RELEASE: Verdict = { kind: 'release' };
+const HISTORY_REASON_MAX_CHARS = 200;
+
+function saying(outcome: Outcome): { code: string; reason?: string } {
+  switch (outcome.kind) {
+    case 'delivered':
+      return { code: 'delivered' };
+    case 'failed':
+      return { code: outcome.failure.code, reason: cut(outcome.failure.reason) };
+    case 'postponed':
+      return { code: outcome.code ?? 'postponed', reason: cut(outcome.reason) };
+    default:
+      return { code: outcome.code ?? 'held', reason: cut(outcome.reason) };
+  }
+}
+
+function cut(reason: string): string {
+  return reason.slice(0, HISTORY_REASON_MAX_CHARS);
+}

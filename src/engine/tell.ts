@@ -1,0 +1,62 @@
+/** tell — the event of a settled verdict. Built only when somebody listens. */
+
+import type { Millis } from '../core/duration.ts';
+import { unreachable } from '../core/errors.ts';
+import type { Verdict } from '../core/verdict.ts';
+import type { Claim } from '../ports/source.ts';
+import type { EngineParts } from './parts.ts';
+
+/** Tells listeners what became of a claim. */
+export function tellVerdict(
+  engine: { readonly parts: Pick<EngineParts, 'events'>; now(): Millis },
+  claim: Claim,
+  verdict: Verdict,
+  tookMs: number,
+): void {
+  const { events } = engine.parts;
+  if (events.isSilent) return;
+  const about = {
+    at: engine.now(),
+    id: claim.id,
+    topic: claim.envelope.topic,
+    lane: claim.lane,
+    attempt: claim.attempt,
+  };
+  switch (verdict.kind) {
+    case 'ack':
+      if (claim.lane === 'notice') events.emit({ ...about, kind: 'announced' });
+      else events.emit({ ...about, kind: 'delivered', tookMs });
+      return;
+    case 'defer': {
+      const dueAt = about.at + verdict.delayMs;
+      const { because, failure } = verdict;
+      events.emit({
+        ...about,
+        kind: 'deferred',
+        dueAt,
+        because,
+        ...(failure === undefined ? {} : { failure }),
+      });
+      return;
+    }
+    case 'bounce': {
+      const { because, spent, failure } = verdict;
+      events.emit({
+        ...about,
+        kind: 'bounced',
+        because,
+        spent,
+        ...(failure === undefined ? {} : { failure }),
+      });
+      return;
+    }
+    case 'hold':
+      events.emit({ ...about, kind: 'held', because: verdict.because });
+      return;
+    case 'release':
+      events.emit({ ...about, kind: 'released' });
+      return;
+    default:
+      unreachable(verdict);
+  }
+}

@@ -1,0 +1,92 @@
+/** The front door: re-exports, and does nothing. */
+
+export type { Duration, Millis } from './core/duration.ts';
+export { formatDuration } from './core/duration.ts';
+export type {
+  AttemptRecord,
+  Because,
+  BodyInfo,
+  Ending,
+  Entry,
+  Envelope,
+  Headers,
+  Status,
+} from './core/entry.ts';
+export { ERROR_CODES, type ErrorCode, isRespoolError, RespoolError } from './core/errors.ts';
+export type { EventKind, EventOf, SpoolEvent } from './core/event.ts';
+export {
+  classify,
+  type Failure,
+  failure,
+  isPermanent,
+  isRetryable,
+  PermanentError,
+  type Permanence,
+  RetryableError,
+} from './core/failure.ts';
+export { fingerprint } from './core/fingerprint.ts';
+export { delivered, failed, held, type Outcome, postponed } from './core/outcome.ts';
+export {
+  type Backoff,
+  type BackoffFunction,
+  custom,
+  describePolicy,
+  exponential,
+  fixed,
+  ladder,
+  linear,
+  noRetry,
+  type PolicyOptions,
+  postfix,
+  type RetryPolicy,
+  rungs,
+} from './core/policy.ts';
+export {
+  type Lane,
+  type State,
+  STATES,
+  stateNumber,
+  stateOfNumber,
+} from './core/state.ts';
+export { topicMatches, type TopicRule } from './core/topic.ts';
+export { judge, type Judgement, type Verdict } from './core/verdict.ts';
+export type { DestinationLimits } from './engine/slots.ts';
+export type { BodyStore, StoredBody } from './ports/body-store.ts';
+export type { Clock, Dice } from './ports/clock.ts';
+export type {
+  Change,
+  ClaimFilter,
+  ClaimRequest,
+  CorruptEntry,
+  Duplicate,
+  Durability,
+  EntryQuery,
+  EntryStore,
+  EntryStoreTraits,
+  ListOrder,
+  ListPage,
+  ListQuery,
+  TallyBy,
+  TallyRow,
+} from './ports/entry-store.ts';
+export type { Delivery, Handler, Middleware } from './ports/handler.ts';
+export type { Logger } from './ports/logger.ts';
+export type { KeyedRecord, LogRecord, RecordStore } from './ports/record-store.ts';
+export type { SchemaIssue, SchemaResult, StandardSchema } from './ports/schema.ts';
+export type { Enqueued } from './spool/accept.ts';
+export type { ActionResult, AuditRecord } from './spool/actions.ts';
+export type { BodyInput } from './spool/body.ts';
+export type { Swept } from './spool/caretaker.ts';
+export type { CheckReport, Finding } from './spool/check.ts';
+export type { EnqueueTx } from './spool/enqueue-tx.ts';
+export type { BounceOptions, HandleOptions } from './spool/handle.ts';
+export type { ListFilter, ListOptions, PageOptions } from './spool/list.ts';
+export type { Message, MessageOptions } from './spool/message.ts';
+export type { Keep, SpoolOptions } from './spool/options.ts';
+export {
+  createSpool,
+  type MoveOptions,
+  type PauseOptions,
+  type RemoveOptions,
+  type Spool,
+} from './spool/spool.ts';

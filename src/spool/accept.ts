@@ -1,0 +1,106 @@
+/**
+ * accept — from a checked message to a durable entry: body first, entry second (invariant 4).
+ *
+ * When this process's engine has a free slot and nothing older is due, the entry goes in already
+ * claimed (hand-off): one write less.
+ */
+
+import type { Entry, Envelope } from '../core/entry.ts';
+import { handedOff, initialStatus } from '../core/next-status.ts';
+import type { Engine, Reservation } from '../engine/engine.ts';
+import type { Events } from '../engine/events.ts';
+import type { BodyStore } from '../ports/body-store.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
+import type { KeptBody } from './body.ts';
+import { SpoolClaim } from './claim.ts';
+import { type CheckedMessage, withBody } from './message.ts';
+import type { SpoolSource } from './source.ts';
+
+/** What became of an enqueue. */
+export interface Enqueued {
+  /** The message's id; for a duplicate, the first one's. */
+  readonly id: string;
+  readonly duplicate: boolean;
+}
+
+/** What accepting needs. */
+export interface AcceptParts {
+  readonly entries: EntryStore;
+  readonly bodies: BodyStore;
+  readonly source: SpoolSource;
+  readonly engine: Engine;
+  readonly events: Events;
+}
+
+/** A message whose body is kept. */
+export interface ReadyMessage {
+  readonly message: CheckedMessage;
+  readonly body: KeptBody;
+}
+
+/** Inserts messages whose bodies are kept; resolves when they are durable. */
+export async function accept(
+  parts: AcceptParts,
+  ready: readonly ReadyMessage[],
+): Promise<Enqueued[]> {
+  const now = parts.source.now();
+  const prepared = ready.map((one) => prepare(parts, one, now));
+  let answers: Awaited<ReturnType<EntryStore['insert']>>;
+  try {
+    answers = await parts.entries.insert(prepared.map((one) => one.entry));
+  } catch (error) {
+    // What is stored under an unknown outcome stays: its body may have an entry. Orphans are swept.
+    for (const { reservation } of prepared) {
+      if (reservation !== undefined) parts.engine.unreserve(reservation);
+    }
+    throw error;
+  }
+  return Promise.all(prepared.map((one, at) => finish(parts, one, answers[at] ?? 'stored')));
+}
+
+interface Prepared {
+  readonly entry: Entry;
+  readonly reservation: Reservation | undefined;
+}
+
+function prepare({ engine, source }: AcceptParts, ready: ReadyMessage, now: number): Prepared {
+  const { message, body } = ready;
+  const envelope = withBody(message.envelope, body.info);
+  const status = initialStatus({ now, dueAt: message.dueAt, policy: message.policy });
+  const inline = body.inline === undefined ? {} : { inlineBody: body.inline };
+  const reservation =
+    status.state === 'incoming' && source.isDry(now) ? engine.reserve(envelope) : undefined;
+  if (reservation === undefined) return { entry: { envelope, status, ...inline }, reservation };
+  const claim = { now, leaseMs: source.leaseMs, holder: source.holder() };
+  return { entry: { envelope, status: handedOff(status, claim), ...inline }, reservation };
+}
+
+async function finish(
+  parts: AcceptParts,
+  { entry, reservation }: Prepared,
+  answer: 'stored' | { readonly duplicateOf: string },
+): Promise<Enqueued> {
+  const { envelope, status } = entry;
+  if (answer !== 'stored') {
+    if (reservation !== undefined) parts.engine.unreserve(reservation);
+    // This body was written under a ref of its own; the first message keeps its own body.
+    if (envelope.body.place === 'store') await parts.bodies.remove([envelope.body.ref]);
+    tellDuplicate(parts, envelope, answer.duplicateOf);
+    return { id: answer.duplicateOf, duplicate: true };
+  }
+  if (parts.events.hears('accepted')) {
+    const { id, topic, enqueuedAt } = envelope;
+    const { state, dueAt } = status;
+    const from = state === 'active' ? 'incoming' : state;
+    const about = { at: enqueuedAt, id, topic, state: from, dueAt: dueAt ?? enqueuedAt };
+    parts.events.emit({ kind: 'accepted', ...about });
+  }
+  if (reservation !== undefined) parts.engine.beginReserved(reservation, new SpoolClaim(entry));
+  else parts.source.noteDue(status.dueAt ?? status.updatedAt);
+  return { id: envelope.id, duplicate: false };
+}
+
+function tellDuplicate(parts: AcceptParts, envelope: Envelope, duplicateOf: string): void {
+  const { topic, id, enqueuedAt } = envelope;
+  parts.events.emit({ at: enqueuedAt, kind: 'duplicate', id, topic, duplicateOf });
+}

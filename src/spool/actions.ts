@@ -1,0 +1,218 @@
+/**
+ * actions — what an operator may do, as one set of functions: used by the spool's own methods and
+ * by
+ * control/. Each is written to the audit record before it acts.
+ */
+
+import type { Entry, Envelope, Headers } from '../core/entry.ts';
+import { RespoolError } from '../core/errors.ts';
+import type { Retention } from '../core/next-status.ts';
+import { actionTo, type OperatorAction, operatorMove } from '../core/operator.ts';
+import type { State } from '../core/state.ts';
+import type { Events } from '../engine/events.ts';
+import type { Change, EntryStore } from '../ports/entry-store.ts';
+import type { Reaper } from './reaper.ts';
+import type { SpoolSource } from './source.ts';
+
+/** What became of one message. */
+export interface ActionResult {
+  readonly id: string;
+  /** `unknown`: there is no such message. `refused`: see why. */
+  readonly result: 'done' | 'refused' | 'unknown';
+  readonly why?: string;
+}
+
+/** What the actions need. */
+export interface ActionParts {
+  readonly entries: EntryStore;
+  readonly source: SpoolSource;
+  readonly reaper: Reaper;
+  readonly events: Events;
+  readonly retention: Retention;
+}
+
+/** One line of the audit record. */
+export interface AuditRecord {
+  readonly at: number;
+  readonly by: string;
+  readonly action: string;
+  readonly ids: readonly string[];
+  readonly details?: Readonly<Record<string, unknown>>;
+}
+
+export const AUDIT_KIND = 'audit';
+/** Ids in one audit record and messages in one step, at the most. */
+const STEP_MAX = 500;
+/** How often an action that was overtaken looks again. */
+const TRIES_MAX = 5;
+
+/** Does something to messages, by their ids. */
+export async function act(
+  parts: ActionParts,
+  ids: readonly string[],
+  action: OperatorAction,
+  by: string,
+): Promise<ActionResult[]> {
+  const results: ActionResult[] = [];
+  for (let from = 0; from < ids.length; from += STEP_MAX) {
+    const step = ids.slice(from, from + STEP_MAX);
+    const { kind, ...details } = action;
+    await audit(parts, { by, action: kind, ids: step, details });
+    results.push(...(await actOn(parts, step, action, by)));
+  }
+  return results;
+}
+
+/** Writes a line to the audit record; resolves when it is durable. */
+export async function audit(
+  { entries, source, events }: Pick<ActionParts, 'entries' | 'source' | 'events'>,
+  record: Omit<AuditRecord, 'at'>,
+): Promise<void> {
+  const at = source.now();
+  await entries.records.append(AUDIT_KIND, { at, ...record });
+  const { action, by, ids } = record;
+  events.emit({ at, kind: 'operator', action, by, ids });
+}
+
+/** Moves one message from a state to another, or throws `move.refused`. */
+export async function move(
+  parts: ActionParts,
+  id: string,
+  { from, to, reason }: { readonly from: State; readonly to: State; readonly reason: string },
+  by: string,
+): Promise<void> {
+  const entry = await known(parts, id);
+  const action = actionTo(from, to, reason);
+  if (action === undefined) {
+    throw new RespoolError(
+      'move.refused',
+      `cannot move message "${id}" from ${from} to ${to}: no operator's action leads there`,
+    );
+  }
+  if (entry.status.state !== from) {
+    throw new RespoolError(
+      'move.refused',
+      `cannot move message "${id}" from ${from} to ${to}: it is in ${entry.status.state}`,
+    );
+  }
+  const [result] = await act(parts, [id], action, by);
+  throwUnlessDone(result);
+}
+
+/** Changes headers; null takes one away. With a revision: only if the message is still at it. */
+export async function changeHeaders(
+  parts: ActionParts,
+  id: string,
+  change: {
+    readonly headers: Readonly<Record<string, string | null>>;
+    readonly check: (headers: Headers) => Headers;
+    readonly revision: number | undefined;
+  },
+  by: string,
+): Promise<'done' | 'stale'> {
+  const entry = await known(parts, id);
+  if (change.revision !== undefined && change.revision !== entry.status.revision) return 'stale';
+  const merged: Record<string, string> = { ...entry.envelope.headers };
+  for (const [name, value] of Object.entries(change.headers)) {
+    if (value === null) delete merged[name];
+    else merged[name] = value;
+  }
+  const envelope: Envelope = { ...entry.envelope, headers: change.check(merged) };
+  const answer = operatorMove(entry, { kind: 'touch' }, { ...parts, now: parts.source.now(), by });
+  if (answer.kind === 'refused') throw new RespoolError('move.refused', answer.text);
+  await audit(parts, {
+    by,
+    action: 'updateHeaders',
+    ids: [id],
+    details: { headers: change.headers },
+  });
+  const [done] = await parts.entries.commit([{ ...changeTo(entry, answer.to), envelope }]);
+  return done ?? 'stale';
+}
+
+/** Throws what a single-message action came to, unless it was done. */
+export function throwUnlessDone(result: ActionResult | undefined): void {
+  if (result === undefined || result.result === 'done') return;
+  if (result.result === 'unknown') throw unknown(result.id);
+  throw new RespoolError('move.refused', result.why ?? `cannot change message "${result.id}"`);
+}
+
+/** The entry, or `message.unknown`. */
+export async function known({ entries }: Pick<ActionParts, 'entries'>, id: string): Promise<Entry> {
+  const entry = await entries.get(id);
+  if (entry === undefined) throw unknown(id);
+  return entry;
+}
+
+function unknown(id: string): RespoolError {
+  return new RespoolError(
+    'message.unknown',
+    `there is no message "${id}"; list() shows what there is`,
+  );
+}
+
+async function actOn(
+  parts: ActionParts,
+  ids: readonly string[],
+  action: OperatorAction,
+  by: string,
+): Promise<ActionResult[]> {
+  const results = new Map<string, ActionResult>();
+  let open = [...new Set(ids)];
+  for (let round = 0; open.length > 0 && round < TRIES_MAX; round += 1) {
+    open = await tryOnce(parts, open, action, by, results);
+  }
+  const overtaken = 'it kept changing while we tried; try again';
+  return ids.map((id) => results.get(id) ?? { id, result: 'refused', why: overtaken });
+}
+
+/** One try for each; the ids that were overtaken are returned, to be looked at again. */
+async function tryOnce(
+  parts: ActionParts,
+  ids: readonly string[],
+  action: OperatorAction,
+  by: string,
+  results: Map<string, ActionResult>,
+): Promise<string[]> {
+  const { entries, retention, source } = parts;
+  const context = { now: source.now(), by, retention };
+  const found = await Promise.all(ids.map((id) => entries.get(id)));
+  const doing: { readonly entry: Entry; readonly change: Change }[] = [];
+  for (const [at, entry] of found.entries()) {
+    const id = ids[at] ?? '';
+    if (entry === undefined) {
+      results.set(id, { id, result: 'unknown' });
+      continue;
+    }
+    const answer = operatorMove(entry, action, context);
+    if (answer.kind === 'do') doing.push({ entry, change: changeTo(entry, answer.to) });
+    else results.set(id, { id, result: 'refused', why: answer.text });
+  }
+  const answers = await entries.commit(doing.map((one) => one.change));
+  const stale: string[] = [];
+  for (const [at, { entry, change }] of doing.entries()) {
+    const { id } = change;
+    if (answers[at] !== 'done') {
+      stale.push(id);
+      continue;
+    }
+    results.set(id, { id, result: 'done' });
+    afterwards(parts, entry, change);
+  }
+  return stale;
+}
+
+function afterwards({ reaper, source }: ActionParts, entry: Entry, { to }: Change): void {
+  const { body } = entry.envelope;
+  if (to === 'remove' && body.place === 'store') reaper.add(body.ref);
+  if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') source.noteDue(to.dueAt);
+}
+
+function changeTo({ envelope, status }: Entry, to: Change['to']): Change {
+  return {
+    id: envelope.id,
+    revision: status.revision,
+    to,
+    ...(status.holder === undefined ? {} : { holder: status.holder }),
+  };
+}

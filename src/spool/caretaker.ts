@@ -1,0 +1,200 @@
+/**
+ * caretaker — what has to be done now and then: forget what is past its retention, collect bodies
+ * without entry, hold what nobody handles, free what dead processes held, keep the audit record
+ * short.
+ *
+ * Every duty is guarded by compare-and-swap, so several caretakers on one store do no harm.
+ */
+
+import { MINUTE_MS, type Millis } from '../core/duration.ts';
+import type { Entry } from '../core/entry.ts';
+import type { Events } from '../engine/events.ts';
+import type { Routes } from '../engine/routes.ts';
+import type { BodyStore } from '../ports/body-store.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
+import { AUDIT_KIND } from './actions.ts';
+import { idOfRef } from './refs.ts';
+import type { Reaper } from './reaper.ts';
+import type { SpoolSource } from './source.ts';
+
+/** What the caretaker needs. */
+export interface CaretakerParts {
+  readonly entries: EntryStore;
+  readonly bodies: BodyStore;
+  readonly source: SpoolSource;
+  readonly reaper: Reaper;
+  readonly routes: Routes;
+  readonly events: Events;
+  readonly orphanGraceMs: number;
+  readonly unhandled: 'hold' | 'leave';
+}
+
+/** What one round did. */
+export interface Swept {
+  /** Entries past their retention. */
+  readonly forgotten: number;
+  /** Bodies without entry. */
+  readonly orphans: number;
+  /** Messages that nobody handles. */
+  readonly unhandled: number;
+}
+
+const PAGE_MAX = 500;
+/** A body must be without entry in two looks at least this far apart. */
+export const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
+/** With several processes, a topic nobody claims is held only after this long. */
+const UNHANDLED_AFTER_MS: number = 5 * MINUTE_MS;
+/** The newest audit records that are kept. */
+const AUDIT_KEEP = 100_000;
+/** Candidates remembered between looks, at the most; the rest waits for a later round. */
+const ORPHANS_MAX = 50_000;
+
+/** Looks after a store. */
+export class Caretaker {
+  readonly #parts: CaretakerParts;
+  /** Bodies that had no entry when they were first looked at, and when that was. */
+  readonly #suspects = new Map<string, Millis>();
+
+  constructor(parts: CaretakerParts) {
+    this.#parts = parts;
+  }
+
+  /** One round of all duties. */
+  async sweep(): Promise<Swept> {
+    const { source, events, entries } = this.#parts;
+    await entries.expireLost?.(source.now());
+    const forgotten = await this.#forget();
+    const unhandled = await this.#holdUnhandled();
+    const orphans = await this.#collectOrphans();
+    await this.#trimAudit();
+    const at = source.now();
+    if (forgotten + orphans > 0) events.emit({ at, kind: 'swept', forgotten, orphans });
+    return { forgotten, orphans, unhandled };
+  }
+
+  async #forget(): Promise<number> {
+    const { entries, source, reaper } = this.#parts;
+    let forgotten = 0;
+    for (;;) {
+      const { entries: page } = await entries.list({
+        states: ['archived'],
+        dueBefore: source.now() + 1,
+        order: 'dueAt',
+        limit: PAGE_MAX,
+      });
+      const answers = await entries.commit(
+        page.map(({ envelope, status }) => ({
+          id: envelope.id,
+          revision: status.revision,
+          to: 'remove' as const,
+        })),
+      );
+      let done = 0;
+      for (const [at, { envelope }] of page.entries()) {
+        if (answers[at] !== 'done') continue;
+        done += 1;
+        if (envelope.body.place === 'store') reaper.add(envelope.body.ref);
+      }
+      forgotten += done;
+      // A page of which nothing could be removed is somebody else's: leave it to them.
+      if (page.length < PAGE_MAX || done === 0) return forgotten;
+    }
+  }
+
+  async #collectOrphans(): Promise<number> {
+    const { bodies, source, orphanGraceMs } = this.#parts;
+    const now = source.now();
+    const seen = new Set<string>();
+    const sure: string[] = [];
+    for await (const { ref } of bodies.refs(now - orphanGraceMs)) {
+      if (!(await this.#isOrphan(ref))) continue;
+      seen.add(ref);
+      const since = this.#suspects.get(ref);
+      if (since === undefined) {
+        if (this.#suspects.size < ORPHANS_MAX) this.#suspects.set(ref, now);
+      } else if (now - since >= ORPHAN_LOOKS_APART_MS) sure.push(ref);
+    }
+    for (const ref of this.#suspects.keys()) if (!seen.has(ref)) this.#suspects.delete(ref);
+    return this.#removeOrphans(sure);
+  }
+
+  async #removeOrphans(refs: readonly string[]): Promise<number> {
+    let removed = 0;
+    for (const ref of refs) {
+      // Asked once more right before: what is referenced must never go.
+      if (!(await this.#isOrphan(ref))) continue;
+      await this.#parts.bodies.remove([ref]);
+      this.#suspects.delete(ref);
+      removed += 1;
+    }
+    return removed;
+  }
+
+  async #isOrphan(ref: string): Promise<boolean> {
+    const entry = await this.#parts.entries.get(idOfRef(ref));
+    return entry === undefined || !isBodyOf(entry, ref);
+  }
+
+  /**
+   * With several processes an old one must not hold every new topic: only what long had no taker.
+   */
+  async #holdUnhandled(): Promise<number> {
+    const { entries, routes, source, unhandled } = this.#parts;
+    const isOurs = unhandled === 'hold' && entries.traits.processes === 'many';
+    if (!isOurs || routes.of('delivery').length === 0) return 0;
+    const states = ['incoming', 'deferred'] as const;
+    const dueBefore = source.now() - UNHANDLED_AFTER_MS;
+    let held = 0;
+    for (const { key: topic } of await entries.tally('topic', { states })) {
+      if (routes.serves('delivery', topic)) continue;
+      const { entries: page } = await entries.list({ states, topic, dueBefore, limit: PAGE_MAX });
+      held += await this.#hold(page);
+    }
+    return held;
+  }
+
+  async #hold(page: readonly Entry[]): Promise<number> {
+    const { entries, source, events } = this.#parts;
+    const now = source.now();
+    const answers = await entries.commit(
+      page.map(({ envelope, status }) => ({
+        id: envelope.id,
+        revision: status.revision,
+        to: {
+          ...status,
+          state: 'hold' as const,
+          revision: status.revision + 1,
+          dueAt: null,
+          updatedAt: now,
+          because: {
+            code: 'handler.missing',
+            text: `nobody handles topic "${envelope.topic}"; register a handler, then release`,
+            by: 'caretaker',
+          },
+        },
+      })),
+    );
+    const held = page.filter((_, at) => answers[at] === 'done');
+    for (const { envelope } of held) {
+      const { id, topic } = envelope;
+      events.emit({ at: now, kind: 'handler-missing', id, topic });
+    }
+    return held.length;
+  }
+
+  async #trimAudit(): Promise<void> {
+    const { records } = this.#parts.entries;
+    const first = (await records.read(AUDIT_KIND, 0, 1))[0]?.sequence;
+    if (first === undefined) return;
+    // Sequences grow by one: when one this far ahead exists, the oldest can go.
+    const ahead = await records.read(AUDIT_KIND, first + AUDIT_KEEP - 1, 1_000);
+    const last = ahead.at(-1)?.sequence;
+    if (last !== undefined) await records.trim(AUDIT_KIND, last - AUDIT_KEEP);
+  }
+}
+
+/** Whether this body belongs to the entry. */
+export function isBodyOf(entry: Entry, ref: string): boolean {
+  const { body } = entry.envelope;
+  return body.place === 'store' && body.ref === ref;
+}

@@ -1,0 +1,172 @@
+/**
+ * check — is the store consistent? Entries without body, bodies without entry, what cannot be
+ * decoded, leases that cannot be. With repair: held, removed after grace, made due.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { Entry } from '../core/entry.ts';
+import { assert, isRespoolError, textOf } from '../core/errors.ts';
+import type { BodyStore } from '../ports/body-store.ts';
+import type { CorruptEntry, EntryStore } from '../ports/entry-store.ts';
+import { readBody } from './body.ts';
+import { isBodyOf } from './caretaker.ts';
+import { idOfRef } from './refs.ts';
+
+/** One thing that is not as it should be. */
+export interface Finding {
+  readonly kind: 'body.missing' | 'body.corrupt' | 'body.orphan' | 'entry.corrupt' | 'lease';
+  /** The message, where there is one. */
+  readonly id?: string;
+  /** The body's ref, or where the damage lies. */
+  readonly where: string;
+  readonly text: string;
+  /** What was done about it, when repair was asked for and possible. */
+  readonly repaired?: string;
+}
+
+/** What `check` found. */
+export interface CheckReport {
+  readonly entries: number;
+  readonly bodies: number;
+  readonly findings: readonly Finding[];
+}
+
+/** What `check` needs and may do. */
+export interface CheckParts {
+  readonly entries: EntryStore;
+  readonly bodies: BodyStore;
+  readonly now: () => Millis;
+  readonly leaseMs: number;
+  readonly orphanGraceMs: number;
+  readonly repair: boolean;
+}
+
+const PAGE_MAX = 500;
+/** Findings in one report, at the most. */
+const FINDINGS_MAX = 10_000;
+
+/** Looks through every entry and every body; reads every stored body once. */
+export async function check(parts: CheckParts): Promise<CheckReport> {
+  const findings: Finding[] = [];
+  const report = (finding: Finding): void => {
+    if (findings.length < FINDINGS_MAX) findings.push(finding);
+  };
+  let entries = 0;
+  let after: string | undefined;
+  do {
+    const page = await parts.entries.list({
+      limit: PAGE_MAX,
+      ...(after === undefined ? {} : { after }),
+    });
+    for (const damage of page.corrupt) report(damaged(damage));
+    for (const entry of page.entries) {
+      entries += 1;
+      const finding = (await bodyFinding(parts, entry)) ?? (await leaseFinding(parts, entry));
+      if (finding !== undefined) report(finding);
+    }
+    after = page.next;
+  } while (after !== undefined);
+  let bodies = 0;
+  for await (const { ref, writtenAt } of parts.bodies.refs(Number.MAX_SAFE_INTEGER)) {
+    bodies += 1;
+    const finding = await orphanFinding(parts, ref, writtenAt);
+    if (finding !== undefined) report(finding);
+  }
+  return { entries, bodies, findings };
+}
+
+function damaged({ id, where, reason }: CorruptEntry): Finding {
+  return { kind: 'entry.corrupt', where, text: reason, ...(id === undefined ? {} : { id }) };
+}
+
+async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | undefined> {
+  const { id, body } = listed.envelope;
+  if (body.place === 'none') return undefined;
+  // Lists come without inline bytes, and the entry may have moved on since.
+  const entry = await parts.entries.get(id);
+  if (entry === undefined) return undefined;
+  try {
+    // Read to its end for the verification that comes with the last part.
+    let bytes = 0;
+    for await (const part of readBody(entry, parts.bodies)) bytes += part.byteLength;
+    assert(bytes === body.size, `the verified body of "${id}" has another size`);
+    return undefined;
+  } catch (error) {
+    const isMissing = isRespoolError(error, 'body.missing');
+    if (!isMissing && !isRespoolError(error, 'body.corrupt')) throw error;
+    const kind = isMissing ? 'body.missing' : 'body.corrupt';
+    // Taken and finished between the two looks: then there is nothing to find.
+    if ((await parts.entries.get(id))?.status.revision !== entry.status.revision) return undefined;
+    const repaired = await holdIfIdle(parts, entry, kind, textOf(error));
+    return { kind, id, where: body.ref, text: textOf(error), ...repaired };
+  }
+}
+
+async function leaseFinding(parts: CheckParts, entry: Entry): Promise<Finding | undefined> {
+  const { status, envelope } = entry;
+  const now = parts.now();
+  if (status.state !== 'active') {
+    if (status.holder === undefined) return undefined;
+    const text = `it is in ${status.state} and yet has a holder`;
+    return { kind: 'lease', id: envelope.id, where: envelope.id, text };
+  }
+  const isBeyond = status.dueAt === null || status.dueAt > now + 10 * parts.leaseMs;
+  if (!isBeyond) return undefined;
+  const text = 'its lease never ends, or ends much later than any lease does';
+  const finding = { kind: 'lease' as const, id: envelope.id, where: envelope.id, text };
+  if (!parts.repair) return finding;
+  const to = { ...status, revision: status.revision + 1, dueAt: now, updatedAt: now };
+  const [answer] = await parts.entries.commit([guarded(entry, to)]);
+  return answer === 'done' ? { ...finding, repaired: 'its lease was ended' } : finding;
+}
+
+async function orphanFinding(
+  parts: CheckParts,
+  ref: string,
+  writtenAt: Millis,
+): Promise<Finding | undefined> {
+  const isOrphan = async (): Promise<boolean> => {
+    const entry = await parts.entries.get(idOfRef(ref));
+    return entry === undefined || !isBodyOf(entry, ref);
+  };
+  if (!(await isOrphan())) return undefined;
+  const text = 'a body without entry: its enqueue did not finish, or its removal was interrupted';
+  const finding = { kind: 'body.orphan' as const, where: ref, text };
+  // A young one may belong to an enqueue that is still going on.
+  if (!parts.repair || parts.now() - writtenAt < parts.orphanGraceMs) return finding;
+  if (!(await isOrphan())) return undefined;
+  await parts.bodies.remove([ref]);
+  return { ...finding, repaired: 'it was removed' };
+}
+
+async function holdIfIdle(
+  parts: CheckParts,
+  entry: Entry,
+  code: string,
+  text: string,
+): Promise<{ repaired?: string }> {
+  const { status } = entry;
+  if (!parts.repair || status.state === 'active' || status.state === 'hold') return {};
+  const now = parts.now();
+  const [answer] = await parts.entries.commit([
+    guarded(entry, {
+      ...status,
+      state: 'hold',
+      revision: status.revision + 1,
+      dueAt: null,
+      because: { code, text, by: 'check' },
+      updatedAt: now,
+    }),
+  ]);
+  return answer === 'done' ? { repaired: 'it was held' } : {};
+}
+
+function guarded(entry: Entry, to: Entry['status']): Parameters<EntryStore['commit']>[0][number] {
+  const { envelope, status } = entry;
+  return {
+    id: envelope.id,
+    revision: status.revision,
+    to,
+    ...(status.holder === undefined ? {} : { holder: status.holder }),
+  };
+}

@@ -1,0 +1,54 @@
+/** claim — a claimed entry of a spool, as the engine holds it; keeps up with its heartbeats. */
+
+import type { Entry, Envelope, Headers, Status } from '../core/entry.ts';
+import type { Failure } from '../core/failure.ts';
+import type { ClaimableState, Lane } from '../core/state.ts';
+import type { Claim } from '../ports/source.ts';
+
+/** An active entry under our holder. */
+export class SpoolClaim implements Claim {
+  /** The entry as the store has it now. */
+  entry: Entry;
+  /** A heartbeat on its way to the store. */
+  extending: Promise<unknown> | undefined;
+  readonly fence: string;
+
+  constructor(entry: Entry) {
+    this.entry = entry;
+    this.fence = `${entry.envelope.id}:${entry.status.revision}`;
+  }
+
+  get id(): string {
+    return this.entry.envelope.id;
+  }
+  get envelope(): Envelope {
+    return this.entry.envelope;
+  }
+  get lane(): Lane {
+    return this.entry.status.lane;
+  }
+  get attempt(): number {
+    const { lane, attempts, notices } = this.entry.status;
+    return lane === 'delivery' ? attempts : notices;
+  }
+  get lost(): number {
+    return this.entry.status.lost;
+  }
+  get claimedFrom(): ClaimableState {
+    return this.entry.status.claimedFrom ?? 'incoming';
+  }
+  get policy(): string | null {
+    return this.entry.status.policy;
+  }
+  get lastFailure(): Failure | undefined {
+    return this.entry.status.lastFailure;
+  }
+  get notes(): Headers {
+    return this.entry.status.notes;
+  }
+
+  /** A heartbeat got through. */
+  advance(status: Status): void {
+    this.entry = { ...this.entry, status };
+  }
+}

@@ -1,0 +1,109 @@
+/**
+ * list — the filters of `list`, `page` and `tally` as people write them, turned into a store's
+ * query.
+ */
+
+import { type Duration, durationMs, type Millis } from '../core/duration.ts';
+import { RespoolError } from '../core/errors.ts';
+import { checkNames, checkTopicPattern } from '../core/limits.ts';
+import { STATES, type State } from '../core/state.ts';
+import type { EntryQuery, ListOrder, ListQuery } from '../ports/entry-store.ts';
+
+/** Which messages; all given conditions hold together. */
+export interface ListFilter extends Omit<EntryQuery, 'states'> {
+  /** One state or several; default all. */
+  readonly state?: State | readonly State[];
+  /** Enqueued longer ago than this. */
+  readonly olderThan?: Duration;
+  /** Enqueued within this. */
+  readonly newerThan?: Duration;
+}
+
+/** A filter and how to go through it. */
+export interface ListOptions extends ListFilter {
+  /** Default `id`: in the order they came. */
+  readonly order?: ListOrder;
+  readonly descending?: boolean;
+}
+
+/** One page of a list. */
+export interface PageOptions extends ListOptions {
+  /** The `next` of the page before. */
+  readonly after?: string;
+  /** 1 to 500; default 100. */
+  readonly limit?: number;
+}
+
+const FILTER_NAMES = [
+  'state',
+  'olderThan',
+  'newerThan',
+  'lane',
+  'topic',
+  'destination',
+  'ids',
+  'header',
+  'code',
+  'fingerprint',
+  'text',
+  'enqueuedBefore',
+  'enqueuedAfter',
+  'updatedBefore',
+  'updatedAfter',
+  'dueBefore',
+  'dueAfter',
+];
+const ORDERS = ['id', 'dueAt', 'updatedAt', 'priority', 'attempts'];
+const PAGE_MAX = 500;
+const PAGE_DEFAULT = 100;
+
+/** The store's query for a filter. */
+export function queryOf(filter: ListFilter, now: Millis): EntryQuery {
+  checkNames('a list filter', filter, FILTER_NAMES);
+  const { state, olderThan, newerThan, ...rest } = filter;
+  if (rest.topic !== undefined) checkTopicPattern(rest.topic);
+  const states = state === undefined ? undefined : [state].flat();
+  for (const one of states ?? []) {
+    if (!STATES.includes(one)) throw invalid('state', one, STATES.join(' | '));
+  }
+  return {
+    ...pick(rest),
+    ...(states === undefined ? {} : { states }),
+    ...(olderThan === undefined
+      ? {}
+      : { enqueuedBefore: now - durationMs(olderThan, 'olderThan') }),
+    ...(newerThan === undefined ? {} : { enqueuedAfter: now - durationMs(newerThan, 'newerThan') }),
+  };
+}
+
+/** The store's query for a page. */
+export function pageQueryOf(options: PageOptions, now: Millis): ListQuery {
+  const { order, descending, after, limit = PAGE_DEFAULT, ...filter } = options;
+  if (order !== undefined && !ORDERS.includes(order))
+    throw invalid('order', order, ORDERS.join(' | '));
+  if (!Number.isInteger(limit) || limit < 1 || limit > PAGE_MAX) {
+    throw new RespoolError(
+      'limit.exceeded',
+      `cannot use ${String(limit)} as "limit": allowed is a whole number 1 to ${PAGE_MAX}`,
+    );
+  }
+  return {
+    ...queryOf(filter, now),
+    limit,
+    ...(order === undefined ? {} : { order }),
+    ...(descending === undefined ? {} : { descending }),
+    ...(after === undefined ? {} : { after }),
+  };
+}
+
+/** Only what was given: an undefined condition is none. */
+function pick(query: EntryQuery): EntryQuery {
+  return Object.fromEntries(Object.entries(query).filter(([, value]) => value !== undefined));
+}
+
+function invalid(what: string, value: unknown, allowed: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot use ${JSON.stringify(value)} as "${what}": allowed is ${allowed}`,
+  );
+}

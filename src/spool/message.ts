@@ -1,0 +1,131 @@
+/**
+ * message — what enqueue takes, checked at the door, and the envelope made of it.
+ */
+
+import { type Duration, durationMs, type Millis } from '../core/duration.ts';
+import type { BodyInfo, Envelope, Headers } from '../core/entry.ts';
+import { RespoolError } from '../core/errors.ts';
+import {
+  checkHeaders,
+  checkId,
+  checkKey,
+  checkNames,
+  checkPriority,
+  checkTopic,
+} from '../core/limits.ts';
+import type { BodyInput } from './body.ts';
+
+/** Everything about a message but its body. */
+export interface MessageOptions {
+  /** Words joined by dots; picks the handler. */
+  readonly topic: string;
+  readonly headers?: Headers;
+  /** The name of a policy; otherwise header `x-retry-policy`, the handler's, the default. */
+  readonly policy?: string;
+  /** 0 first … 9 last; default 5. */
+  readonly priority?: number;
+  /** Not before this much later. */
+  readonly delay?: Duration;
+  /** Not before this time: milliseconds since the epoch, or a Date. */
+  readonly dueAt?: Millis | Date;
+  /** Bounces when it was not delivered this long after the enqueue. */
+  readonly expires?: Duration;
+  /** Where it goes, for per-destination limits. */
+  readonly destination?: string;
+  /** An id of the caller's: 1 to 64 of `0-9 a-z _ -`. The same id again is a duplicate. */
+  readonly id?: string;
+  /** The same key again is a duplicate, also for a while after the delivery. */
+  readonly dedupeKey?: string;
+}
+
+/** A message to enqueue. */
+export interface Message extends MessageOptions {
+  /** Text, bytes, a JSON value, a stream of bytes; nothing: empty. */
+  readonly body?: BodyInput;
+}
+
+/** A message after the door, before its body. */
+export interface CheckedMessage {
+  readonly envelope: Omit<Envelope, 'body'>;
+  readonly policy: string | null;
+  readonly dueAt: Millis;
+}
+
+const NAMES = [
+  'topic',
+  'headers',
+  'policy',
+  'priority',
+  'delay',
+  'dueAt',
+  'expires',
+  'destination',
+  'id',
+  'dedupeKey',
+  'body',
+];
+
+/** The header that names a policy, for those who cannot pass an option. */
+export const POLICY_HEADER = 'x-retry-policy';
+
+/** Refuses what is outside the limits; nothing is written before. */
+export function checkMessage(
+  message: MessageOptions,
+  context: { readonly now: Millis; readonly headerMaxBytes: number; readonly makeId: () => string },
+): CheckedMessage {
+  if (typeof message !== 'object' || message === null) {
+    throw new RespoolError(
+      'message.invalid',
+      'cannot enqueue: a message is an object with a topic',
+    );
+  }
+  checkNames('a message', message, NAMES);
+  const { now } = context;
+  const topic = checkTopic(message.topic);
+  const headers = checkHeaders(message.headers, context.headerMaxBytes);
+  const envelope: Omit<Envelope, 'body'> = {
+    id: message.id === undefined ? context.makeId() : checkId(message.id),
+    topic,
+    headers,
+    enqueuedAt: now,
+    priority: checkPriority(message.priority),
+    ...(message.id === undefined ? {} : { ownId: true as const }),
+    ...(message.expires === undefined
+      ? {}
+      : { expiresAt: now + durationMs(message.expires, 'expires') }),
+    ...(message.dedupeKey === undefined
+      ? {}
+      : { dedupeKey: checkKey('dedupeKey', message.dedupeKey) }),
+    ...(message.destination === undefined
+      ? {}
+      : { destination: checkKey('destination', message.destination) }),
+  };
+  return { envelope, policy: policyOf(message, headers), dueAt: dueAtOf(message, now) };
+}
+
+/** The envelope with its body. */
+export function withBody(envelope: Omit<Envelope, 'body'>, body: BodyInfo): Envelope {
+  return { ...envelope, body };
+}
+
+function policyOf(message: MessageOptions, headers: Headers): string | null {
+  if (message.policy !== undefined) return checkKey('policy', message.policy);
+  return Object.hasOwn(headers, POLICY_HEADER) ? (headers[POLICY_HEADER] ?? null) : null;
+}
+
+function dueAtOf(message: MessageOptions, now: Millis): Millis {
+  if (message.delay !== undefined && message.dueAt !== undefined) {
+    throw new RespoolError('message.invalid', 'cannot use both delay and dueAt: give one of them');
+  }
+  if (message.delay !== undefined) return now + durationMs(message.delay, 'delay');
+  if (message.dueAt === undefined) return now;
+  const at = message.dueAt instanceof Date ? message.dueAt.getTime() : message.dueAt;
+  if (!Number.isSafeInteger(at) || at < 0) {
+    throw new RespoolError(
+      'message.invalid',
+      `cannot use ${String(message.dueAt)} as dueAt: allowed is a Date or whole milliseconds`,
+    );
+  }
+  // In the past means now: the order among waiting messages is by when they came.
+  return Math.max(at, now);
+}

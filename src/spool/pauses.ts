@@ -1,0 +1,44 @@
+/**
+ * pauses — which topics are paused. Durable, and obeyed by every process that shares the store.
+ */
+
+import { NOTHING_PAUSED } from '../engine/parts.ts';
+import type { RecordStore } from '../ports/record-store.ts';
+
+const KIND = 'pause';
+/** The pattern that stands for everything. */
+export const EVERYTHING = '#';
+
+/** Keeps the pauses of a store at hand. */
+export class Pauses {
+  readonly #records: RecordStore;
+  #patterns: readonly string[] | 'all' = NOTHING_PAUSED;
+
+  constructor(records: RecordStore) {
+    this.#records = records;
+  }
+
+  /** Patterns that are paused now, as far as this process knows; 'all' for everything. */
+  get now(): readonly string[] | 'all' {
+    return this.#patterns;
+  }
+
+  /** Reads them again; true when they changed. */
+  async refresh(): Promise<boolean> {
+    const patterns = (await this.#records.list(KIND)).map((record) => record.key);
+    const before = this.#patterns;
+    if (patterns.includes(EVERYTHING)) this.#patterns = 'all';
+    else this.#patterns = patterns.length === 0 ? NOTHING_PAUSED : patterns;
+    return String(before) !== String(this.#patterns);
+  }
+
+  async pause(pattern: string, by: string, at: number): Promise<void> {
+    await this.#records.put(KIND, pattern, { by, at });
+    await this.refresh();
+  }
+
+  async resume(pattern: string): Promise<void> {
+    await this.#records.remove(KIND, pattern);
+    await this.refresh();
+  }
+}

@@ -1,0 +1,41 @@
+/** process — one message, now, with a handler of the moment; outside the engine's own round. */
+
+import { RespoolError } from '../core/errors.ts';
+import type { Verdict } from '../core/verdict.ts';
+import type { Handler } from '../ports/handler.ts';
+import { act, known, throwUnlessDone } from './actions.ts';
+import { SpoolClaim } from './claim.ts';
+import { routeOf } from './handle.ts';
+import type { Runtime } from './runtime.ts';
+
+/** Claims the message by its id, runs the handler once and settles the verdict. */
+export async function processOne(
+  runtime: Runtime,
+  id: string,
+  handler: Handler,
+  by: string,
+): Promise<Verdict> {
+  const { entries, source, engine, settings } = runtime;
+  const entry = await known(runtime, id);
+  const now = source.now();
+  const isDue = entry.status.dueAt !== null && entry.status.dueAt <= now;
+  const isReady = entry.status.state === 'incoming' || (entry.status.state === 'deferred' && isDue);
+  if (!isReady) throwUnlessDone((await act(runtime, [id], { kind: 'retryNow' }, by))[0]);
+  const [claimed] = await entries.claim({
+    lane: 'delivery',
+    states: ['incoming', 'deferred'],
+    ids: [id],
+    max: 1,
+    now: source.now(),
+    leaseMs: source.leaseMs,
+    holder: source.holder(),
+  });
+  if (claimed === undefined) {
+    throw new RespoolError(
+      'move.refused',
+      `cannot process message "${id}": somebody else has just taken it; look again with get()`,
+    );
+  }
+  const route = routeOf('delivery', entry.envelope.topic, handler, {}, settings);
+  return engine.runOne(new SpoolClaim(claimed), route);
+}

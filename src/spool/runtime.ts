@@ -1,0 +1,283 @@
+/**
+ * runtime — the parts of one spool, put together, opened, started and stopped.
+ *
+ *   closed ─open()─▶ open ─start()─▶ running ─stop()─▶ closed      (and again)
+ *
+ * Opening happens by itself with the first call that needs the stores.
+ */
+
+import { join } from 'node:path';
+import { durationMs, SECOND_MS } from '../core/duration.ts';
+import { RespoolError } from '../core/errors.ts';
+import type { RetryPolicy } from '../core/policy.ts';
+import { Engine } from '../engine/engine.ts';
+import { Events } from '../engine/events.ts';
+import { type Route, Routes } from '../engine/routes.ts';
+import type { BodyStore } from '../ports/body-store.ts';
+import type { Clock, Dice } from '../ports/clock.ts';
+import type { Durability, EntryStore } from '../ports/entry-store.ts';
+import type { Claim } from '../ports/source.ts';
+import { filesystemBodies } from '../stores/filesystem/index.ts';
+import { sqlite } from '../stores/sqlite/index.ts';
+import { systemClock, systemDice } from '../system/clock.ts';
+import { createIdMaker, randomName } from '../system/ids.ts';
+import type { AcceptParts } from './accept.ts';
+import type { ActionParts } from './actions.ts';
+import { Caretaker } from './caretaker.ts';
+import { logEvent } from './log.ts';
+import { DURABILITIES, type Settings, type SpoolOptions, settingsOf } from './options.ts';
+import { Pauses } from './pauses.ts';
+import { Reaper } from './reaper.ts';
+import { refOf } from './refs.ts';
+import { SpoolSource } from './source.ts';
+import { StoreClock } from './store-clock.ts';
+
+/** Dead processes are looked for this often. */
+const LOST_EVERY_MS: number = 10 * SECOND_MS;
+
+type Phase = 'closed' | 'open' | 'starting' | 'running' | 'stopping';
+
+/** Everything one spool is made of. */
+export class Runtime implements AcceptParts, ActionParts {
+  readonly settings: Settings;
+  readonly clock: Clock;
+  readonly dice: Dice;
+  readonly entries: EntryStore;
+  readonly bodies: BodyStore;
+  readonly events: Events = new Events();
+  readonly routes: Routes = new Routes();
+  readonly reaper: Reaper;
+  readonly source: SpoolSource;
+  readonly engine: Engine;
+  readonly pauses: Pauses;
+  readonly caretaker: Caretaker;
+  readonly makeId: () => string;
+  readonly #storeClock: StoreClock;
+  #phase: Phase = 'closed';
+  #opening: Promise<void> | undefined;
+  #stopping: Promise<void> | undefined;
+  #timers: (() => void)[] = [];
+  #sweeping: Promise<unknown> | undefined;
+
+  constructor(options: SpoolOptions) {
+    const settings = settingsOf(options);
+    this.settings = settings;
+    this.clock = options.clock ?? systemClock;
+    this.dice = options.dice ?? systemDice;
+    this.entries = options.entries ?? sqlite({ path: settings.path });
+    this.bodies = options.bodies ?? filesystemBodies({ path: join(settings.path, 'bodies') });
+    this.makeId = createIdMaker(this.clock, this.dice);
+    this.#storeClock = new StoreClock(this.clock, this.entries);
+    this.reaper = new Reaper(this.entries, this.bodies, (error) =>
+      this.engine.trouble('removing bodies', error),
+    );
+    this.pauses = new Pauses(this.entries.records);
+    this.source = new SpoolSource({
+      ...settings,
+      entries: this.entries,
+      bodies: this.bodies,
+      reaper: this.reaper,
+      clock: this.clock,
+      storeClock: this.#storeClock,
+      announces: (topic) => this.routes.serves('notice', topic),
+      onClockJump: (byMs) =>
+        this.events.emit({ at: this.source.now(), kind: 'clock-jumped', byMs }),
+    });
+    this.engine = this.#makeEngine();
+    this.caretaker = new Caretaker({ ...this.#shared(), ...settings });
+    const { logger } = options;
+    if (logger !== undefined) this.events.on('*', (event) => logEvent(logger, event));
+  }
+
+  get retention(): Settings['retention'] {
+    return this.settings.retention;
+  }
+
+  /** Bodies up to this ride with their entry. */
+  get inlineMaxBytes(): number {
+    return Math.min(this.settings.inlineMaxBytes, this.entries.traits.inlineMaxBytes);
+  }
+
+  get isOpen(): boolean {
+    return this.#phase === 'open' || this.#phase === 'running';
+  }
+
+  /** A ref for a new body of this message. */
+  newRef(id: string): string {
+    return refOf(id, randomName(this.dice));
+  }
+
+  /** Opens the stores if they are not; every call of the spool comes through here. */
+  async ready(): Promise<void> {
+    if (this.isOpen || this.#phase === 'starting') return;
+    if (this.#phase === 'stopping') {
+      throw new RespoolError('engine.stopping', 'the spool is stopping; nothing new is accepted');
+    }
+    this.#opening ??= this.#open();
+    try {
+      await this.#opening;
+    } finally {
+      this.#opening = undefined;
+    }
+  }
+
+  async start(): Promise<void> {
+    if (this.#phase === 'starting' || this.#phase === 'running') {
+      throw new RespoolError('config.invalid', 'cannot start the spool: it is started already');
+    }
+    await this.ready();
+    this.#phase = 'starting';
+    try {
+      // What a dead process held is due at once; without this it would wait for its lease to end.
+      await this.entries.expireLost?.(this.source.now());
+    } catch (error) {
+      this.#phase = 'open';
+      throw error;
+    }
+    this.engine.start();
+    this.#phase = 'running';
+    this.#watch();
+    this.events.emit({ at: this.source.now(), kind: 'engine-started' });
+  }
+
+  /** Idempotent; a second call waits for the first. */
+  stop(within: number | string): Promise<void> {
+    const withinMs = durationMs(within, 'within');
+    this.#stopping ??= this.#stop(withinMs).finally(() => {
+      this.#stopping = undefined;
+    });
+    return this.#stopping;
+  }
+
+  policyFor(claim: Claim, route: Route | undefined): RetryPolicy {
+    const { policies, defaultPolicy, noticePolicy } = this.settings;
+    if (claim.lane === 'delivery' && claim.policy !== null) {
+      const named = policies.get(claim.policy);
+      if (named !== undefined) return named;
+      if (claim.policy !== 'default') this.tellUnknownPolicy(claim.envelope, claim.policy);
+      return defaultPolicy;
+    }
+    const own = typeof route?.policy === 'string' ? policies.get(route.policy) : route?.policy;
+    return own ?? (claim.lane === 'delivery' ? defaultPolicy : noticePolicy);
+  }
+
+  tellUnknownPolicy(about: { readonly id: string; readonly topic: string }, policy: string): void {
+    const { id, topic } = about;
+    this.events.emit({ at: this.source.now(), kind: 'policy-unknown', id, topic, policy });
+  }
+
+  /** One round of the caretaker; rounds do not overlap. */
+  async sweep(): ReturnType<Caretaker['sweep']> {
+    await this.#sweeping?.catch(() => undefined);
+    const work = this.caretaker.sweep();
+    this.#sweeping = work;
+    return work;
+  }
+
+  #shared(): Pick<
+    Runtime,
+    'entries' | 'bodies' | 'source' | 'reaper' | 'routes' | 'events' | 'clock' | 'dice'
+  > {
+    return this;
+  }
+
+  #makeEngine(): Engine {
+    const { settings, entries } = this;
+    const takesUnhandled = settings.unhandled === 'hold' && entries.traits.processes === 'one';
+    return new Engine({
+      source: this.source,
+      routes: this.routes,
+      events: this.events,
+      clock: this.clock,
+      dice: this.dice,
+      name: entries.instance,
+      slots: { ...settings, takesUnhandled },
+      backoffs: settings.backoffs,
+      policyFor: (claim, route) => this.policyFor(claim, route),
+      paused: () => this.pauses.now,
+    });
+  }
+
+  async #open(): Promise<void> {
+    this.#requireDurability();
+    await this.entries.open();
+    try {
+      await this.bodies.open();
+      await this.#storeClock.measure();
+      await this.pauses.refresh();
+    } catch (error) {
+      await this.entries.close();
+      throw error;
+    }
+    this.#phase = 'open';
+  }
+
+  #requireDurability(): void {
+    const wanted = this.settings.requireDurability;
+    const rank = (durability: Durability): number => DURABILITIES.indexOf(durability);
+    for (const store of [this.entries, this.bodies]) {
+      if (rank(store.traits.durability) >= rank(wanted)) continue;
+      throw new RespoolError(
+        'config.invalid',
+        `cannot open the spool: requireDurability is "${wanted}", but store "${store.name}" only ` +
+          `promises "${store.traits.durability}"; change its settings or take another store`,
+      );
+    }
+  }
+
+  #watch(): void {
+    const unwatch = this.entries.watch?.(() => void this.#onForeignWrite());
+    if (unwatch !== undefined) this.#timers.push(unwatch);
+    this.#every(this.settings.caretakerEveryMs, 'looking after the store', () => this.sweep());
+    if (this.entries.expireLost !== undefined) {
+      this.#every(LOST_EVERY_MS, 'looking for dead processes', async () => {
+        const freed = (await this.entries.expireLost?.(this.source.now())) ?? 0;
+        if (freed > 0) this.source.alarm();
+      });
+    }
+  }
+
+  async #onForeignWrite(): Promise<void> {
+    try {
+      if (await this.pauses.refresh()) this.engine.poke();
+      this.source.alarm();
+    } catch (error) {
+      this.engine.trouble('looking at what another process wrote', error);
+    }
+  }
+
+  #every(ms: number, doing: string, duty: () => Promise<unknown>): void {
+    let cancel = (): void => undefined;
+    const again = (): void => {
+      cancel = this.clock.after(ms, () => void round());
+    };
+    const round = async (): Promise<void> => {
+      try {
+        await duty();
+      } catch (error) {
+        this.engine.trouble(doing, error);
+      }
+      if (this.#phase === 'running') again();
+    };
+    again();
+    this.#timers.push(() => cancel());
+  }
+
+  async #stop(withinMs: number): Promise<void> {
+    if (this.#opening !== undefined) await this.#opening.catch(() => undefined);
+    if (this.#phase === 'closed') return;
+    const wasRunning = this.#phase === 'running';
+    this.#phase = 'stopping';
+    try {
+      for (const cancel of this.#timers.splice(0)) cancel();
+      await this.engine.stop(withinMs);
+      await this.#sweeping?.catch(() => undefined);
+      await this.reaper.idle();
+      await this.entries.close();
+      await this.bodies.close();
+    } finally {
+      this.#phase = 'closed';
+    }
+    if (wasRunning) this.events.emit({ at: this.clock.now(), kind: 'engine-stopped' });
+  }
+}

@@ -1,0 +1,292 @@
+/**
+ * source — the spool as a Source: claims from the entry store, settles back into it.
+ *
+ *   next(): one round of claims, fair between kinds     wait(): until due, noted, watched, or poked
+ *   settle(): verdict ─nextStatus()─▶ commit            extend(): heartbeat as a commit
+ *
+ * Kinds of work in order: due deferred (and lost leases), incoming, bounce notices — in turns, so
+ * that none gets less than a quarter of the slots while it has something due.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { Entry, Status } from '../core/entry.ts';
+import { extended, keepsBody, nextStatus, type Retention } from '../core/next-status.ts';
+import type { ClaimableState, Lane } from '../core/state.ts';
+import type { BodyStore } from '../ports/body-store.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Change, EntryStore } from '../ports/entry-store.ts';
+import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
+import { inlineBytes, readBody } from './body.ts';
+import type { Reaper } from './reaper.ts';
+import { SpoolClaim } from './claim.ts';
+import type { StoreClock } from './store-clock.ts';
+
+/** What a spool source is made of. */
+export interface SourceParts {
+  readonly entries: EntryStore;
+  readonly bodies: BodyStore;
+  readonly reaper: Reaper;
+  readonly clock: Clock;
+  readonly storeClock: StoreClock;
+  readonly leaseMs: number;
+  readonly retention: Retention;
+  readonly settlesDurably: boolean;
+  /** Whether a bounce handler fits the topic. */
+  announces(topic: string): boolean;
+  onClockJump(byMs: number): void;
+}
+
+interface Kind {
+  readonly lane: Lane;
+  readonly states: readonly ClaimableState[];
+}
+
+const DEFERRED: Kind = { lane: 'delivery', states: ['deferred', 'active'] };
+const INCOMING: Kind = { lane: 'delivery', states: ['incoming'] };
+const BOUNCE: Kind = { lane: 'notice', states: ['bounce', 'active'] };
+
+/** In order of precedence. */
+const KINDS: readonly Kind[] = [DEFERRED, INCOMING, BOUNCE];
+/** Four turns: each kind has at least one of them, the first has two. */
+const TURNS: readonly Kind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
+
+/** Even when nothing calls, the store is looked at this often. */
+const SAFETY_POLL_MS = 30_000;
+/** When the store says "due" but gives nothing, the wait grows from this, to not spin. */
+const EMPTY_WAIT_MS = 5;
+const EMPTY_WAIT_MAX_MS = 1_000;
+
+/** A claim that is asked for, and what came of it. */
+interface Ask {
+  readonly kind: Kind;
+  readonly want: Want;
+  /** How many its want can still take, over all kinds. */
+  readonly room: { left: number };
+  isExhausted: boolean;
+}
+
+/** The spool, as an engine sees it. */
+export class SpoolSource implements Source {
+  readonly name = 'spool';
+  readonly leaseMs: number;
+  readonly #parts: SourceParts;
+  #claimCalls = 0;
+  #turn = 0;
+  /** Raised whenever something became due that a sleeping wait does not know of. */
+  #alarms = 0;
+  /** The alarms that the last round of claims had seen when it began. */
+  #seenAlarms = -1;
+  /** When the next thing is due as far as the present wait knows; -Infinity outside a wait. */
+  #quietUntil: Millis = Number.NEGATIVE_INFINITY;
+  /** The earliest due time that was noted since the last round of claims began. */
+  #notedDueAt: Millis = Number.POSITIVE_INFINITY;
+  #emptyRounds = 0;
+  #wakeUp: (() => void) | undefined;
+
+  constructor(parts: SourceParts) {
+    this.#parts = parts;
+    this.leaseMs = parts.leaseMs;
+  }
+
+  now(): Millis {
+    return this.#parts.storeClock.now();
+  }
+
+  /** A holder's name: this opened store's, and unique per claim call. */
+  holder(): string {
+    this.#claimCalls += 1;
+    return `${this.#parts.entries.instance}/${this.#claimCalls.toString(36)}`;
+  }
+
+  /** Whether nothing older is due, so that a new message may be handed over with its insert. */
+  isDry(now: Millis): boolean {
+    return this.#quietUntil > now && this.#alarms === this.#seenAlarms;
+  }
+
+  /** An entry of this store is due then: a sleeping wait must not sleep past it. */
+  noteDue(dueAt: Millis): void {
+    if (this.#wakeUp === undefined) this.#notedDueAt = Math.min(this.#notedDueAt, dueAt);
+    else if (dueAt < this.#quietUntil) this.alarm();
+  }
+
+  /** Something changed that may have made anything due. */
+  alarm(): void {
+    this.#alarms += 1;
+    this.#wakeUp?.();
+  }
+
+  async next(demand: Demand): Promise<readonly Claim[]> {
+    this.#seenAlarms = this.#alarms;
+    this.#notedDueAt = Number.POSITIVE_INFINITY;
+    const asks = this.#asks(demand);
+    const shares = this.#shares(demand.max, asks);
+    const claims: SpoolClaim[] = [];
+    const take = async (ask: Ask, max: number): Promise<void> => {
+      const got = await this.#claim(ask, Math.min(max, ask.room.left), demand);
+      ask.room.left -= got.length;
+      claims.push(...got);
+    };
+    // First every kind its share: at once, unless wants with a limit of their own must be counted
+    // down.
+    const isCounted = demand.wants.some((want) => want.max < demand.max);
+    if (isCounted) for (const ask of asks) await take(ask, shares.get(ask.kind) ?? 0);
+    else await Promise.all(asks.map((ask) => take(ask, shares.get(ask.kind) ?? 0)));
+    // Then, in order of precedence, whoever still has something takes what is left.
+    for (const ask of asks) if (!ask.isExhausted) await take(ask, demand.max - claims.length);
+    return claims;
+  }
+
+  async wait(demand: Demand, signal: AbortSignal): Promise<void> {
+    const jumpedMs = this.#parts.storeClock.jumpedMs();
+    if (jumpedMs !== 0) this.#parts.onClockJump(jumpedMs);
+    await this.#parts.storeClock.measure();
+    const dueAt = await this.#earliest(demand);
+    const now = this.now();
+    const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
+    if (signal.aborted || isNews) return;
+    this.#quietUntil = Math.min(dueAt ?? Number.POSITIVE_INFINITY, this.#notedDueAt);
+    let waitMs = Math.min(SAFETY_POLL_MS, this.#quietUntil - now);
+    if (waitMs > 0) this.#emptyRounds = 0;
+    else {
+      // Due, and yet the last round got nothing. Once, it may have become due in between.
+      this.#emptyRounds += 1;
+      if (this.#emptyRounds === 1) return;
+      waitMs = Math.min(EMPTY_WAIT_MAX_MS, EMPTY_WAIT_MS * 2 ** (this.#emptyRounds - 2));
+    }
+    await this.#sleep(waitMs, signal);
+    this.#quietUntil = Number.NEGATIVE_INFINITY;
+  }
+
+  body(claim: Claim): AsyncIterable<Uint8Array> {
+    return readBody((claim as SpoolClaim).entry, this.#parts.bodies);
+  }
+
+  bytes(claim: Claim): Uint8Array | undefined {
+    const { entry } = claim as SpoolClaim;
+    return entry.envelope.body.place === 'inline' ? inlineBytes(entry) : undefined;
+  }
+
+  async settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'> {
+    const { retention, entries, settlesDurably } = this.#parts;
+    const ours = claim as SpoolClaim;
+    // A heartbeat on its way raises the revision: wait for it, or we would overtake ourselves.
+    if (ours.extending !== undefined) await ours.extending.catch(() => undefined);
+    const { entry } = ours;
+    const to = nextStatus(entry, settlement.verdict, {
+      now: this.now(),
+      retention,
+      announces: this.#parts.announces(entry.envelope.topic),
+      ...(settlement.notes === undefined ? {} : { notes: settlement.notes }),
+      ...(settlement.attempt === undefined ? {} : { attempt: settlement.attempt }),
+    });
+    const letsGo = to !== 'remove' && !keepsBody(to, retention);
+    const [answer] = await entries.commit([changeOf(entry, to, letsGo)], {
+      durable: settlesDurably,
+    });
+    if (answer !== 'done') return 'stale';
+    const { body } = entry.envelope;
+    if (body.place === 'store' && (to === 'remove' || letsGo)) this.#parts.reaper.add(body.ref);
+    if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') this.noteDue(to.dueAt);
+    return 'done';
+  }
+
+  async extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]> {
+    const ours = claims as readonly SpoolClaim[];
+    const lease = { now: this.now(), leaseMs: this.leaseMs };
+    const changes = ours.map(({ entry }) => changeOf(entry, extended(entry.status, lease), false));
+    const work = this.#parts.entries.commit(changes, { durable: false });
+    for (const claim of ours) claim.extending = work;
+    try {
+      const answers = await work;
+      for (const [at, claim] of ours.entries()) {
+        const to = changes[at]?.to;
+        if (answers[at] === 'done' && to !== undefined && to !== 'remove') claim.advance(to);
+      }
+      return answers;
+    } finally {
+      for (const claim of ours) claim.extending = undefined;
+    }
+  }
+
+  /** The pairs of kind and want, in order of precedence. */
+  #asks(demand: Demand): Ask[] {
+    const asks: Ask[] = [];
+    const rooms = demand.wants.map((want) => ({ left: want.max }));
+    for (const kind of KINDS) {
+      for (const [at, want] of demand.wants.entries()) {
+        const room = rooms[at];
+        if (want.lane !== kind.lane || room === undefined) continue;
+        asks.push({ kind, want, room, isExhausted: false });
+      }
+    }
+    return asks;
+  }
+
+  /** How many of the free slots each kind has a right to in this round. */
+  #shares(max: number, asks: readonly Ask[]): Map<Kind, number> {
+    const present = TURNS.filter((kind) => asks.some((ask) => ask.kind === kind));
+    const shares = new Map<Kind, number>();
+    for (let slot = 0; slot < max && present.length > 0; slot += 1) {
+      const kind = present[this.#turn % present.length] ?? DEFERRED;
+      this.#turn = (this.#turn + 1) % (present.length * 1_000);
+      shares.set(kind, (shares.get(kind) ?? 0) + 1);
+    }
+    return shares;
+  }
+
+  async #claim(ask: Ask, max: number, demand: Demand): Promise<SpoolClaim[]> {
+    if (max <= 0) return [];
+    const entries = await this.#parts.entries.claim({
+      ...ask.kind,
+      topics: ask.want.topics,
+      exceptDestinations: demand.exceptDestinations,
+      max,
+      now: this.now(),
+      leaseMs: this.leaseMs,
+      holder: this.holder(),
+    });
+    if (entries.length < max) ask.isExhausted = true;
+    return entries.map((entry) => new SpoolClaim(entry));
+  }
+
+  async #earliest(demand: Demand): Promise<Millis | null> {
+    const times = await Promise.all(
+      demand.wants.map((want) =>
+        this.#parts.entries.nextDueAt({
+          lane: want.lane,
+          states: want.lane === 'delivery' ? ['incoming', 'deferred', 'active'] : BOUNCE.states,
+          topics: want.topics,
+          exceptDestinations: demand.exceptDestinations,
+        }),
+      ),
+    );
+    const known = times.filter((at) => at !== null);
+    return known.length === 0 ? null : Math.min(...known);
+  }
+
+  #sleep(ms: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        cancel();
+        this.#wakeUp = undefined;
+        signal.removeEventListener('abort', done);
+        resolve();
+      };
+      const cancel = this.#parts.clock.after(ms, done);
+      this.#wakeUp = done;
+      signal.addEventListener('abort', done, { once: true });
+    });
+  }
+}
+
+function changeOf(entry: Entry, to: Status | 'remove', letsGoOfBody: boolean): Change {
+  const { envelope, status } = entry;
+  const change: Change = {
+    id: envelope.id,
+    revision: status.revision,
+    to,
+    ...(status.holder === undefined ? {} : { holder: status.holder }),
+  };
+  if (!letsGoOfBody) return change;
+  return { ...change, envelope: { ...envelope, body: { ...envelope.body, place: 'none' } } };
+}

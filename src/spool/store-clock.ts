@@ -1,0 +1,58 @@
+/**
+ * store-clock — the engine's clock is the store's.
+ *
+ * A store with a server's clock is asked at open and every minute; in between, local monotonic time
+ * is added. A store on this machine shares the machine's wall clock.
+ */
+
+import { MINUTE_MS, type Millis } from '../core/duration.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
+
+/** Wall and monotonic time apart by more than this since the last look: the clock was set. */
+const JUMP_MS = 2_000;
+
+/** Tells the store's time. */
+export class StoreClock {
+  readonly #clock: Clock;
+  readonly #store: EntryStore;
+  /** Store time less monotonic time; undefined while the machine's wall clock is the store's. */
+  #offsetMs: number | undefined;
+  #measuredAt = Number.NEGATIVE_INFINITY;
+  #lastWall: number;
+  #lastMonotonic: number;
+
+  constructor(clock: Clock, store: EntryStore) {
+    this.#clock = clock;
+    this.#store = store;
+    this.#lastWall = clock.now();
+    this.#lastMonotonic = clock.monotonic();
+  }
+
+  now(): Millis {
+    if (this.#offsetMs === undefined) return this.#clock.now();
+    return Math.floor(this.#clock.monotonic() + this.#offsetMs);
+  }
+
+  /** Asks the store for its time if the last answer is a minute old. */
+  async measure(): Promise<void> {
+    if (this.#store.now === undefined) return;
+    const before = this.#clock.monotonic();
+    if (before - this.#measuredAt < MINUTE_MS) return;
+    const storeNow = await this.#store.now();
+    const after = this.#clock.monotonic();
+    // The answer was true somewhere between the two; the middle is off by half the round trip.
+    this.#offsetMs = storeNow - (before + after) / 2;
+    this.#measuredAt = after;
+  }
+
+  /** How far the wall clock was set since the last look; 0 when it ran as it should. */
+  jumpedMs(): number {
+    const wall = this.#clock.now();
+    const monotonic = this.#clock.monotonic();
+    const jumpMs = wall - this.#lastWall - (monotonic - this.#lastMonotonic);
+    this.#lastWall = wall;
+    this.#lastMonotonic = monotonic;
+    return Math.abs(jumpMs) > JUMP_MS ? Math.round(jumpMs) : 0;
+  }
+}
