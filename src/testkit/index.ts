@@ -1,6 +1,16 @@
 /** respool/testkit — what tests of your own stores and spools are made of. */
 
+export { bodyStoreSuite } from './body-store-suite.ts';
 export { entryStoreSuite } from './entry-store-suite.ts';
+export {
+  type Fault,
+  type FaultPlan,
+  type FaultRates,
+  type Faults,
+  type FaultyOptions,
+  randomFaults,
+} from './faults.ts';
+export { type FaultyBodies, type FaultyStore, faultyBodies, faultyStore } from './faulty-store.ts';
 export {
   SAMPLE_AT,
   SAMPLE_LEASE_MS,
@@ -9,6 +19,7 @@ export {
   sampleEntry,
 } from './samples.ts';
 export { seededDice } from './seeded-dice.ts';
+export { SimClock, type SimClockOptions } from './sim-clock.ts';
 export type {
   BodiesUnderTest,
   BodyStoreAbilities,

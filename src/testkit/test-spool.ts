@@ -5,7 +5,7 @@
 import { createSpool, type Spool } from '../spool/spool.ts';
 import type { SpoolOptions } from '../spool/options.ts';
 import { memory, memoryBodies } from '../stores/memory/index.ts';
-import { SeededDice } from './seeded-dice.ts';
+import { seededDice } from './seeded-dice.ts';
 import { SimClock } from './sim-clock.ts';
 
 /** A started spool and the clock it lives by. */
@@ -21,7 +21,7 @@ export async function createTestSpool(options: SpoolOptions = {}): Promise<TestS
   const spool = createSpool({
     entries: memory(),
     bodies: memoryBodies(),
-    dice: new SeededDice(1),
+    dice: seededDice(1),
     ...options,
     clock,
   });
