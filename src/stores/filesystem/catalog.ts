@@ -1,0 +1,189 @@
+/**
+ * catalog — what the store knows of every entry without opening its file.
+ *
+ * There is one owner, so memory and disk cannot disagree: entry-store.ts changes the catalog when
+ * the disk has done its part, and never before. Ids, dedupe keys and due times are answered from
+ * here.
+ */
+
+import type { Millis } from '../../core/duration.ts';
+import type { Entry, Envelope, Status } from '../../core/entry.ts';
+import { STATES, type Lane, type State } from '../../core/state.ts';
+import { DueTree, type Leaf } from './due-tree.ts';
+import { fileName, type NamedStatus, shardDirectory } from './layout.ts';
+
+/** What the content says that the name does not, as far as claims and lists need it. */
+export interface Facts {
+  readonly topic: string;
+  readonly destination: string | undefined;
+  readonly priority: number;
+  readonly dedupeKey: string | undefined;
+  readonly enqueuedAt: Millis;
+  readonly lane: Lane;
+  readonly failureCode: string | undefined;
+  readonly becauseCode: string | undefined;
+  readonly fingerprint: string | undefined;
+}
+
+/** Where a file lies and how long it is. */
+export interface Place {
+  readonly state: State;
+  readonly shard: number;
+  readonly bytes: number;
+}
+
+/**
+ * One entry as the catalog holds it. Replaced as a whole on every step but for the tree's marks.
+ */
+export interface Held extends Leaf, Facts, NamedStatus, Place {
+  readonly topic: string;
+  readonly destination: string | undefined;
+  readonly priority: number;
+  readonly state: State;
+  readonly lane: Lane;
+  /** Its holder belonged to an instance that is gone: due at once, whatever its lease says. */
+  isLost: boolean;
+  /** Part of a batch that is on its way to the disk. */
+  isBusy: boolean;
+}
+
+/** What the catalog wants to know of an entry. */
+export function factsOf(envelope: Envelope, status: Status): Facts {
+  return {
+    topic: envelope.topic,
+    destination: envelope.destination,
+    priority: envelope.priority,
+    dedupeKey: envelope.dedupeKey,
+    enqueuedAt: envelope.enqueuedAt,
+    lane: status.lane,
+    failureCode: status.lastFailure?.code,
+    becauseCode: status.because?.code,
+    fingerprint: status.lastFailure?.fingerprint,
+  };
+}
+
+/** Makes the catalog's view of an entry. */
+export function createHeld(id: string, named: NamedStatus, facts: Facts, place: Place): Held {
+  return {
+    id,
+    revision: named.revision,
+    dueAt: named.dueAt,
+    attempts: named.attempts,
+    notices: named.notices,
+    lost: named.lost,
+    updatedAt: named.updatedAt,
+    claimedFrom: named.claimedFrom,
+    holder: named.holder,
+    topic: facts.topic,
+    destination: facts.destination,
+    priority: facts.priority,
+    dedupeKey: facts.dedupeKey,
+    enqueuedAt: facts.enqueuedAt,
+    lane: facts.lane,
+    failureCode: facts.failureCode,
+    becauseCode: facts.becauseCode,
+    fingerprint: facts.fingerprint,
+    state: place.state,
+    shard: place.shard,
+    bytes: place.bytes,
+    due: named.dueAt ?? Number.MAX_SAFE_INTEGER,
+    place: -1,
+    group: undefined,
+    isLost: false,
+    isBusy: false,
+  };
+}
+
+/** The path of an entry's file, below the store's path. */
+export function pathOf(held: Held): string {
+  return `${shardDirectory(held.state, held.shard)}/${fileName(held.id, held)}`;
+}
+
+/** When an entry is due, as far as others may know: a lost holder's lease is over. */
+export function dueAtOf(held: Held): Millis | null {
+  return held.isLost ? held.due : held.dueAt;
+}
+
+/**
+ * A stand-in for the entry with what the catalog knows, for filters and orders that need no more.
+ */
+export function outlineOf(held: Held): Entry {
+  const { id, topic, destination, priority, enqueuedAt, lane, state, attempts, updatedAt } = held;
+  const outline = {
+    envelope: { id, topic, destination, priority, enqueuedAt, headers: {} },
+    status: { lane, state, attempts, updatedAt, dueAt: dueAtOf(held) },
+  };
+  return outline as unknown as Entry;
+}
+
+/** All entries, by id, by dedupe key and by when they are due. */
+export class Catalog {
+  readonly byId = new Map<string, Held>();
+  readonly tree = new DueTree<Held>();
+  readonly #idByDedupeKey = new Map<string, string>();
+  readonly #counts = new Map<State, number>(STATES.map((state) => [state, 0]));
+
+  /** The id that already stands for this message: its own, or that of the same dedupe key. */
+  duplicateOf({ id, dedupeKey }: Envelope): string | undefined {
+    if (this.byId.has(id)) return id;
+    return dedupeKey === undefined ? undefined : this.#idByDedupeKey.get(dedupeKey);
+  }
+
+  /** Puts an entry in, in place of the one with its id. */
+  put(held: Held): void {
+    const former = this.byId.get(held.id);
+    if (former !== undefined) this.#forget(former);
+    this.byId.set(held.id, held);
+    this.#count(held.state, 1);
+    if (held.dedupeKey !== undefined) this.#idByDedupeKey.set(held.dedupeKey, held.id);
+    this.list(held);
+  }
+
+  /** Takes an entry out. */
+  remove(held: Held): void {
+    if (this.byId.get(held.id) !== held) return;
+    this.#forget(held);
+    this.byId.delete(held.id);
+  }
+
+  /** Lets claims see the entry, if it is of the kind that they may take. */
+  list(held: Held): void {
+    if (held.dueAt !== null && isClaimable(held.state)) this.tree.add(held);
+  }
+
+  /** Hides the entry from claims. */
+  unlist(held: Held): void {
+    this.tree.remove(held);
+  }
+
+  /** Makes an entry whose holder is gone due at `now`, unless it is due earlier. */
+  expire(held: Held, now: Millis): void {
+    const isListed = held.group !== undefined;
+    this.unlist(held);
+    held.isLost = true;
+    held.due = Math.min(held.due, now);
+    if (isListed) this.list(held);
+  }
+
+  /** How many entries are in a state. */
+  count(state: State): number {
+    return this.#counts.get(state) ?? 0;
+  }
+
+  #forget(held: Held): void {
+    this.unlist(held);
+    this.#count(held.state, -1);
+    const { dedupeKey } = held;
+    if (dedupeKey !== undefined && this.#idByDedupeKey.get(dedupeKey) === held.id) {
+      this.#idByDedupeKey.delete(dedupeKey);
+    }
+  }
+
+  #count(state: State, by: number): void {
+    this.#counts.set(state, this.count(state) + by);
+  }
+}
+
+function isClaimable(state: State): boolean {
+  return state !== 'hold' && state !== 'archived';
+}

@@ -1,0 +1,182 @@
+/**
+ * due-tree — which entry is due first, among those that a claim may take.
+ *
+ *   lane, state, priority ─▶ topic ─▶ destination ─▶ entry     every arrow a heap by (due, id)
+ *
+ * catalog.ts keeps it. A claim walks it in order without changing it: a topic or a destination that
+ * is excluded is passed over as a whole, and what is not due is never looked at. So a claim costs
+ * the same beside 100,000 entries of an excluded topic as beside none.
+ */
+
+import type { Millis } from '../../core/duration.ts';
+import type { ClaimableState, Lane, State } from '../../core/state.ts';
+import { type TopicRule, takesTopic } from '../../core/topic.ts';
+import { type Heap, type HeapItem, heapMoved, heapPush, heapRemove } from './heap.ts';
+
+/** What the tree needs to know of an entry. */
+export interface Leaf extends HeapItem {
+  readonly topic: string;
+  readonly destination: string | undefined;
+  readonly priority: number;
+  readonly state: State;
+  readonly lane: Lane;
+  group: Group<HeapItem> | undefined;
+}
+
+/** Which leaves a walk may reach. */
+export interface Walk {
+  readonly lane: Lane;
+  readonly states: readonly ClaimableState[];
+  readonly topics?: readonly TopicRule[];
+  readonly exceptDestinations?: readonly string[];
+}
+
+interface Group<Member extends HeapItem> extends HeapItem {
+  readonly name: string | undefined;
+  readonly parent: Group<HeapItem> | undefined;
+  readonly members: Heap<Member>;
+  /** The groups below, by name; entries are not listed here. */
+  readonly below: Map<string | undefined, Group<HeapItem>>;
+}
+
+const PRIORITIES = 10;
+
+/** Entries by what a claim asks for. */
+export class DueTree<Entry extends Leaf> {
+  readonly #roots = new Map<string, Group<HeapItem>>();
+
+  /** Lists an entry; it must not change what places it until it is removed. */
+  add(entry: Entry): void {
+    const root = getOrMake(
+      this.#roots,
+      rootKey(entry.lane, entry.state, entry.priority),
+      undefined,
+    );
+    const topic = getOrMake(root.below, entry.topic, root);
+    const group = getOrMake(topic.below, entry.destination, topic);
+    entry.group = group;
+    heapPush(group.members, entry);
+    freshen(group);
+  }
+
+  /** Takes an entry off the list; one that is not listed is no error. */
+  remove(entry: Entry): void {
+    const { group } = entry;
+    if (group === undefined) return;
+    heapRemove(group.members, entry);
+    entry.group = undefined;
+    freshen(group);
+  }
+
+  /** Entries due by `now`, by priority, then due time, then id. */
+  *due(walk: Walk, now: Millis): Generator<Entry> {
+    for (let priority = 0; priority < PRIORITIES; priority += 1) {
+      const roots = walk.states.map((state) => rootKey(walk.lane, state, priority));
+      for (const entry of this.#inOrder(roots, walk)) {
+        if (entry.due > now) break;
+        yield entry;
+      }
+    }
+  }
+
+  /** When the first of all is due, past or future. */
+  nextDueAt(walk: Walk): Millis | null {
+    const roots: string[] = [];
+    for (let priority = 0; priority < PRIORITIES; priority += 1) {
+      for (const state of walk.states) roots.push(rootKey(walk.lane, state, priority));
+    }
+    for (const entry of this.#inOrder(roots, walk)) return entry.due;
+    return null;
+  }
+
+  *#inOrder(roots: readonly string[], walk: Walk): Generator<Entry> {
+    const frontier = new Frontier();
+    for (const key of roots) {
+      const root = this.#roots.get(key);
+      if (root !== undefined) frontier.add(root.members, 0);
+    }
+    const allows = createJudge(walk);
+    for (let item = frontier.next(); item !== undefined; item = frontier.next()) {
+      if (!isGroup(item)) yield item as Entry;
+      else if (allows(item)) frontier.add(item.members, 0);
+    }
+  }
+}
+
+/** Walks heaps in order without changing them: beside each item seen wait its two children. */
+class Frontier {
+  readonly #waiting: Waiting[] = [];
+
+  add(heap: Heap<HeapItem>, at: number): void {
+    const item = heap[at];
+    if (item === undefined) return;
+    heapPush(this.#waiting, { due: item.due, id: item.id, place: -1, heap, at });
+  }
+
+  next(): HeapItem | undefined {
+    const first = this.#waiting[0];
+    if (first === undefined) return undefined;
+    heapRemove(this.#waiting, first);
+    const { heap, at } = first;
+    this.add(heap, 2 * at + 1);
+    this.add(heap, 2 * at + 2);
+    return heap[at];
+  }
+}
+
+interface Waiting extends HeapItem {
+  readonly heap: Heap<HeapItem>;
+  readonly at: number;
+}
+
+function createJudge(walk: Walk): (group: Group<HeapItem>) => boolean {
+  const except = new Set<string | undefined>(walk.exceptDestinations);
+  return (group) => {
+    const isTopic = group.parent?.parent === undefined;
+    if (isTopic) return takesTopic(walk.topics, group.name ?? '');
+    return group.name === undefined || !except.has(group.name);
+  };
+}
+
+function isGroup(item: HeapItem): item is Group<HeapItem> {
+  return 'members' in item;
+}
+
+function getOrMake(
+  groups: Map<string | undefined, Group<HeapItem>> | Map<string, Group<HeapItem>>,
+  name: string | undefined,
+  parent: Group<HeapItem> | undefined,
+): Group<HeapItem> {
+  const all = groups as Map<string | undefined, Group<HeapItem>>;
+  let group = all.get(name);
+  if (group === undefined) {
+    group = { due: 0, id: '', place: -1, name, parent, members: [], below: new Map() };
+    all.set(name, group);
+  }
+  return group;
+}
+
+/** Carries a changed first member upwards, and drops groups that became empty. */
+function freshen(changed: Group<HeapItem>): void {
+  for (let group: typeof changed | undefined = changed; group !== undefined; group = group.parent) {
+    const [first] = group.members;
+    const { parent } = group;
+    if (first === undefined) {
+      if (parent === undefined) return;
+      if (group.place >= 0) heapRemove(parent.members, group);
+      parent.below.delete(group.name);
+    } else {
+      const isSame = group.place >= 0 && group.due === first.due && group.id === first.id;
+      if (isSame) return;
+      group.due = first.due;
+      group.id = first.id;
+      if (parent === undefined) return;
+      if (group.place < 0) heapPush(parent.members, group);
+      else heapMoved(parent.members, group);
+    }
+  }
+}
+
+function rootKey(lane: Lane, state: State, priority: number): string {
+  return `${lane} ${state} ${priority}`;
+}

@@ -1,0 +1,218 @@
+/**
+ * entry-store — entries as files that a person can read with `ls` and `cat`.
+ *
+ *   insert(), claim(), commit() ─▶ writer ─▶ thread ─▶ files        get(), list() ─▶ reader ─▶ files
+ *                                      └──▶ catalog ◀── nextDueAt(), tally()
+ *
+ * One process owns the folder, by a lock that dies with it. So what is due is known from memory,
+ * and the disk is only asked to make it last. Promise: an insert that resolved survives a power cut
+ * (unless `sync: 'none'`), and every step that resolved survives the death of the process.
+ */
+
+import { join, resolve } from 'node:path';
+import type { Millis } from '../../core/duration.ts';
+import type { Entry } from '../../core/entry.ts';
+import { RespoolError } from '../../core/errors.ts';
+import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type {
+  Change,
+  ClaimFilter,
+  ClaimRequest,
+  Duplicate,
+  EntryQuery,
+  EntryStore,
+  EntryStoreTraits,
+  ListPage,
+  ListQuery,
+  TallyBy,
+  TallyRow,
+} from '../../ports/entry-store.ts';
+import { systemClock, systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
+import { Catalog, type Held } from './catalog.ts';
+import type { SyncMode } from './disk-protocol.ts';
+import { type Opened, openFolder, type Settings } from './open.ts';
+import { fitsFilter } from './plan.ts';
+import { createReader, type Reader } from './reader.ts';
+import { createRecords, type FileRecords } from './records.ts';
+import { createWriter, type Writer } from './writer.ts';
+
+/** How to keep entries as files. */
+export interface FilesystemOptions {
+  /** The folder; made if it is not there. */
+  readonly path: string;
+  /**
+   * When writes are on the disk itself: `batch` (default) before every answer, shared by the calls
+   * that wait at the same time; `full` before every answer, each call for itself; `none` when the
+   * system likes, so that a power cut may cost what was accepted shortly before.
+   */
+  readonly sync?: SyncMode;
+  /**
+   * How many files of removed messages are kept to be written over, 0 to 10,000; default 1,024.
+   * They make writing several times faster, and until then they hold the bytes of the removed
+   * messages. All go when the store is closed. With 0 the file of a removed message is removed with
+   * it.
+   */
+  readonly spareFiles?: number;
+  readonly clock?: Clock;
+}
+
+/** The largest body that rides with its entry here; a larger one goes to a body store. */
+const INLINE_MAX_BYTES = 256 * 1024;
+
+const SPARE_FILES_DEFAULT = 1_024;
+const SPARE_FILES_MAX = 10_000;
+
+/** Keeps entries as files below `path`, for one process at a time. */
+export function filesystem(options: FilesystemOptions): EntryStore {
+  checkNames('filesystem', options, ['path', 'sync', 'spareFiles', 'clock']);
+  const { path } = options;
+  if (typeof path !== 'string' || path === '') {
+    throw new RespoolError('config.invalid', 'cannot keep entries as files: "path" is missing');
+  }
+  // `batch` promises what `full` does: the answer comes after the fsync. It only lets calls share
+  // it.
+  const sync = checkOneOf('sync', options.sync ?? 'batch', ['full', 'batch', 'none']);
+  const spareMax = checkNumber('spareFiles', options.spareFiles ?? SPARE_FILES_DEFAULT, {
+    min: 0,
+    max: SPARE_FILES_MAX,
+  });
+  return new FilesystemStore({ path: resolve(path), sync, spareMax }, options.clock ?? systemClock);
+}
+
+class FilesystemStore implements EntryStore {
+  readonly name = 'filesystem';
+  readonly instance: string = randomName(systemDice);
+  readonly traits: EntryStoreTraits;
+  readonly records: FileRecords;
+  readonly #settings: Settings;
+  readonly #clock: Clock;
+  readonly #catalog = new Catalog();
+  #opening: Promise<void> | undefined;
+  #closing: Promise<void> | undefined;
+  #opened: (Opened & { readonly writer: Writer; readonly reader: Reader }) | undefined;
+  #lost: readonly Held[] = [];
+
+  constructor(settings: Settings, clock: Clock) {
+    this.#settings = settings;
+    this.#clock = clock;
+    this.traits = {
+      processes: 'one',
+      wakes: false,
+      ordered: false,
+      inlineMaxBytes: INLINE_MAX_BYTES,
+      durability: settings.sync === 'none' ? 'process' : 'power-loss',
+    };
+    this.records = createRecords({
+      path: join(settings.path, 'records'),
+      isDurable: settings.sync !== 'none',
+      checkOpen: () => void this.#checkOpen(),
+    });
+  }
+
+  open(): Promise<void> {
+    this.#opening ??= this.#open();
+    return this.#opening;
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async insert(entries: readonly Entry[]): Promise<readonly ('stored' | Duplicate)[]> {
+    for (const { envelope, inlineBody } of entries) {
+      if ((inlineBody?.length ?? 0) <= INLINE_MAX_BYTES) continue;
+      throw new RespoolError(
+        'limit.exceeded',
+        `cannot keep the body of "${envelope.id}" with its entry: it has ${inlineBody?.length} ` +
+          `bytes, allowed are ${INLINE_MAX_BYTES}; use a body store`,
+      );
+    }
+    return this.#checkOpen().writer.ask({ kind: 'insert', entries });
+  }
+
+  async claim(request: ClaimRequest): Promise<readonly Entry[]> {
+    return this.#checkOpen().writer.ask({ kind: 'claim', request });
+  }
+
+  async commit(
+    changes: readonly Change[],
+    options: { readonly durable?: boolean } = {},
+  ): Promise<readonly ('done' | 'stale')[]> {
+    const isDurable = options.durable !== false;
+    return this.#checkOpen().writer.ask({ kind: 'commit', changes, isDurable });
+  }
+
+  async flush(): Promise<void> {
+    await this.#checkOpen().writer.ask({ kind: 'flush' });
+  }
+
+  async nextDueAt(filter: ClaimFilter): Promise<Millis | null> {
+    this.#checkOpen();
+    if (filter.ids === undefined) return this.#catalog.tree.nextDueAt(filter);
+    let next: Millis | null = null;
+    for (const id of filter.ids) {
+      const held = this.#catalog.byId.get(id);
+      if (held === undefined || held.isBusy || !fitsFilter(held, filter)) continue;
+      next = Math.min(next ?? held.due, held.due);
+    }
+    return next;
+  }
+
+  async expireLost(now: Millis): Promise<number> {
+    this.#checkOpen();
+    const lost = this.#lost.filter((held) => this.#catalog.byId.get(held.id) === held);
+    this.#lost = [];
+    for (const held of lost) this.#catalog.expire(held, now);
+    return lost.length;
+  }
+
+  async get(id: string): Promise<Entry | undefined> {
+    return this.#checkOpen().reader.get(id);
+  }
+
+  async list(query: ListQuery): Promise<ListPage> {
+    return this.#checkOpen().reader.list(query);
+  }
+
+  async tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
+    return this.#checkOpen().reader.tally(by, query);
+  }
+
+  async #open(): Promise<void> {
+    const { path } = this.#settings;
+    const catalog = this.#catalog;
+    const opened = await openFolder(this.#settings, {
+      ...{ catalog, clock: this.#clock, instance: this.instance },
+    });
+    const { thread, damages } = opened;
+    const writer = createWriter({ thread, catalog, damages, clock: this.#clock, path });
+    const reader = createReader({ path, catalog, damages, writer });
+    this.#lost = opened.lost;
+    this.#opened = { ...opened, writer, reader };
+  }
+
+  async #close(): Promise<void> {
+    // A store that could not be opened has nothing to close.
+    await this.#opening?.catch(() => undefined);
+    const opened = this.#opened;
+    if (opened === undefined) return;
+    this.#opened = undefined;
+    await Promise.all([opened.writer.idle(), this.records.idle()]);
+    try {
+      await opened.thread.close();
+    } finally {
+      await opened.lock.release();
+    }
+  }
+
+  #checkOpen(): { readonly writer: Writer; readonly reader: Reader } {
+    if (this.#opened !== undefined) return this.#opened;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot use the store "${this.#settings.path}": it is not open; call open() first`,
+    );
+  }
+}

@@ -1,0 +1,146 @@
+/**
+ * open — makes a folder ours and learns what is in it. entry-store.ts calls it once.
+ *
+ *   folder ─▶ local disk? ─▶ lock ─▶ layout version ─▶ thread ─▶ read everything ─▶ catalog
+ *
+ * Promises: two processes never hold the folder at once; of two revisions of a message, which a
+ * crash may leave, the higher one counts; and nobody else's newer layout is touched.
+ */
+
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { type LifetimeLock, readLockNote, takeLifetimeLock } from '../shared/lifetime-lock.ts';
+import { checkLocalDisk } from '../shared/local-disk.ts';
+import { type Catalog, createHeld, type Held, pathOf } from './catalog.ts';
+import type { Damage, Found, SyncMode } from './disk-protocol.ts';
+import { makeFolder, writeWhole } from './durable.ts';
+import { storeError } from './errors.ts';
+import { errnoOf } from './files.ts';
+import { LAYOUT_VERSION, parseFileName } from './layout.ts';
+import { type DiskThread, startDiskThread } from './thread.ts';
+
+/** What a store was asked to be. */
+export interface Settings {
+  readonly path: string;
+  readonly sync: SyncMode;
+  readonly spareMax: number;
+}
+
+/** A folder that is ours. */
+export interface Opened {
+  readonly thread: DiskThread;
+  readonly lock: LifetimeLock;
+  /** What was put aside, now and before; grows while the store is open. */
+  readonly damages: Damage[];
+  /** What was active under an owner that is gone: there is one owner, and it is new. */
+  readonly lost: readonly Held[];
+}
+
+const LAYOUT_FILE = 'layout.json';
+const LOCK_FILE = 'lock';
+
+/** Opens the folder and fills the catalog. */
+export async function openFolder(
+  settings: Settings,
+  into: { readonly catalog: Catalog; readonly clock: Clock; readonly instance: string },
+): Promise<Opened> {
+  const { path } = settings;
+  await makeOwnFolder(path);
+  await checkLocalDisk(path);
+  const lock = await takeLock(path, into);
+  let thread: DiskThread | undefined;
+  try {
+    await checkLayout(path);
+    thread = startDiskThread(settings);
+    const { catalog } = into;
+    const superseded: string[] = [];
+    const found = await thread.scan((group) => {
+      for (const one of group) superseded.push(...admit(catalog, one));
+    });
+    if (superseded.length > 0) await thread.discard(superseded);
+    const damages = found.map((damage) => ({ ...damage, where: join(path, damage.where) }));
+    const lost = [...catalog.byId.values()].filter(({ state }) => state === 'active');
+    return { thread, lock, damages, lost };
+  } catch (error) {
+    await thread?.close().catch(() => undefined);
+    await lock.release();
+    throw storeError(`open the store "${path}"`, error);
+  }
+}
+
+async function makeOwnFolder(path: string): Promise<void> {
+  try {
+    await makeFolder(path, true);
+    const { uid } = await stat(path);
+    const ours = process.getuid?.() ?? uid;
+    if (uid === ours || ours === 0) return;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot open the store "${path}": it belongs to user ${uid}, we are ${ours}; ` +
+        'run as its owner or use another folder',
+    );
+  } catch (error) {
+    throw storeError(`make the folder "${path}"`, error);
+  }
+}
+
+async function takeLock(
+  path: string,
+  { instance, clock }: { readonly instance: string; readonly clock: Clock },
+): Promise<LifetimeLock> {
+  const lockPath = join(path, LOCK_FILE);
+  const lock = await takeLifetimeLock(lockPath);
+  if (lock === undefined) {
+    const owner = (await readLockNote(lockPath)) ?? 'a process that left no name';
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot open the store "${path}": ${owner.trim()} has it open, and files have one owner at a ` +
+        'time; stop it, or share a store that allows several processes, such as SQLite',
+    );
+  }
+  const since = new Date(clock.now()).toISOString();
+  await lock.note(`process ${process.pid} (instance ${instance}, since ${since})\n`);
+  return lock;
+}
+
+async function checkLayout(path: string): Promise<void> {
+  const file = join(path, LAYOUT_FILE);
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error;
+    await writeWhole(file, `{"respool":"filesystem","layout":${LAYOUT_VERSION}}\n`, true);
+    return;
+  }
+  const layout = readLayout(text);
+  if (layout === LAYOUT_VERSION) return;
+  throw new RespoolError(
+    'store.version',
+    `cannot open the store "${path}": its layout is ${layout ?? 'not readable'}, this version of ` +
+      `respool knows ${LAYOUT_VERSION}; use the version that wrote it, or a newer one`,
+  );
+}
+
+function readLayout(text: string): number | undefined {
+  try {
+    const { layout } = JSON.parse(text) as { layout?: unknown };
+    return typeof layout === 'number' ? layout : undefined;
+  } catch {
+    // Not readable is a refusal too: whatever lies there, we do not know its rules.
+    return undefined;
+  }
+}
+
+/** Takes a find into the catalog; returns the paths of what it replaces or is replaced by. */
+function admit(catalog: Catalog, found: Found): readonly string[] {
+  const parsed = parseFileName(found.name);
+  if (parsed === undefined) return [];
+  const held = createHeld(parsed.id, parsed.status, found.facts, found);
+  const other = catalog.byId.get(held.id);
+  if (other !== undefined && other.revision >= held.revision) return [pathOf(held)];
+  catalog.put(held);
+  return other === undefined ? [] : [pathOf(other)];
+}

@@ -1,0 +1,155 @@
+/**
+ * writer — the one line on which all calls that change something go to the disk.
+ *
+ *   ask() ─▶ line ─▶ plan every call ─▶ one batch to the thread ─▶ finish or drop every plan ─▶ answers
+ *
+ * entry-store.ts calls it. While a batch is at the disk, calls queue up and share the next one.
+ * Lazy changes are brought to the disk by the next durable batch, or by a flush of our own soon
+ * after.
+ */
+
+import type { Clock } from '../../ports/clock.ts';
+import { createBatchLine } from '../shared/batching.ts';
+import type { Catalog } from './catalog.ts';
+import type { BatchDone, Damage } from './disk-protocol.ts';
+import { storeError } from './errors.ts';
+import { type Call, type Plan, planCall, type Round } from './plan.ts';
+import type { DiskThread } from './thread.ts';
+
+/** Calls that go to the disk together. */
+const BATCH_MAX = 500;
+
+/** A lazy change goes to the disk this soon: the rest of the promised 250 ms is the disk's. */
+const LAZY_MS = 150;
+
+/** Changes entries, one batch at a time. */
+export interface Writer {
+  /** Carries out a call; throws when the disk could not. */
+  ask<Value>(call: Call): Promise<Value>;
+  /** Resolves when the batch that is at the disk now is through. */
+  settled(): Promise<unknown>;
+  /** Resolves when nothing is queued or at the disk, and no flush will come. */
+  idle(): Promise<void>;
+}
+
+type Answer = { readonly value: unknown } | { readonly error: Error };
+
+/** Makes the line to the thread of an opened store. */
+export function createWriter(parts: {
+  readonly thread: DiskThread;
+  readonly catalog: Catalog;
+  readonly damages: Damage[];
+  readonly clock: Clock;
+  /** For error texts. */
+  readonly path: string;
+}): Writer {
+  const { thread, catalog, damages, clock, path } = parts;
+  let running: Promise<unknown> = Promise.resolve();
+  let callOffFlush: (() => void) | undefined;
+  const line = createBatchLine<Call, Answer>(
+    (calls) => {
+      const answers = answerAll(calls);
+      running = answers;
+      return answers;
+    },
+    { batchMax: BATCH_MAX },
+  );
+
+  async function answerAll(calls: readonly Call[]): Promise<readonly Answer[]> {
+    const answers: Answer[] = [];
+    let waiting = calls.map((call, at) => ({ call, at }));
+    while (waiting.length > 0) {
+      const round = createRound(catalog, damages);
+      const plans: Plan[] = [];
+      const places: number[] = [];
+      const later: typeof waiting = [];
+      for (const item of waiting) {
+        const plan = planCall(item.call, round);
+        if (plan === 'later') later.push(item);
+        else {
+          plans.push(plan);
+          places.push(item.at);
+        }
+      }
+      const done = await carryOut(plans, round);
+      done.forEach((answer, index) => {
+        answers[places[index] ?? 0] = answer;
+      });
+      waiting = later;
+    }
+    return answers;
+  }
+
+  async function carryOut(plans: readonly Plan[], round: Round): Promise<readonly Answer[]> {
+    const atDisk = plans.filter(({ needsDisk }) => needsDisk);
+    const isDurable = atDisk.some((plan) => plan.isDurable);
+    let done: BatchDone;
+    try {
+      done =
+        atDisk.length === 0
+          ? { calls: [], contents: new Uint8Array(0) }
+          : await thread.run({
+              calls: atDisk.map(({ steps }) => steps),
+              bodies: joinBodies(round),
+              isDurable,
+            });
+    } catch (error) {
+      // The thread itself failed: nothing of this batch may be believed.
+      for (const plan of plans) plan.drop();
+      return plans.map(() => ({ error: error as Error }));
+    }
+    if (isDurable) callOffFlush?.();
+    else if (atDisk.some(({ isLazy }) => isLazy)) flushSoon();
+    const outcomes = new Map(atDisk.map((plan, at) => [plan, done.calls[at]]));
+    return plans.map((plan) => conclude(plan, outcomes.get(plan) ?? [], done.contents));
+  }
+
+  function conclude(plan: Plan, outcome: BatchDone['calls'][number], contents: Uint8Array): Answer {
+    if ('code' in outcome) {
+      plan.drop();
+      return { error: storeError(`write to the store "${path}"`, outcome) };
+    }
+    return { value: plan.finish(outcome, contents) };
+  }
+
+  function flushSoon(): void {
+    if (callOffFlush !== undefined) return;
+    const callOff = clock.after(LAZY_MS, () => {
+      callOffFlush = undefined;
+      // An error is not lost: the disk is broken then, and every later call says so.
+      line.add([{ kind: 'flush' }]).catch(() => undefined);
+    });
+    callOffFlush = () => {
+      callOffFlush = undefined;
+      callOff();
+    };
+  }
+
+  return {
+    async ask<Value>(call: Call): Promise<Value> {
+      const [answer] = await line.add([call]);
+      if (answer !== undefined && 'value' in answer) return answer.value as Value;
+      throw answer?.error ?? new Error('bug in respool: a call was not answered');
+    },
+    settled: () => running.catch(() => undefined),
+    async idle() {
+      await line.idle();
+      callOffFlush?.();
+    },
+  };
+}
+
+function createRound(catalog: Catalog, damages: Damage[]): Round {
+  return { catalog, damages, ids: new Map(), keys: new Map(), bodies: [], bodiesBytes: 0 };
+}
+
+function joinBodies({ bodies, bodiesBytes }: Round): Uint8Array {
+  // Its own memory, not a piece of a shared pool: it is transferred to the thread.
+  const joined = new Uint8Array(bodiesBytes);
+  let at = 0;
+  for (const body of bodies) {
+    joined.set(body, at);
+    at += body.length;
+  }
+  return joined;
+}

@@ -1,0 +1,92 @@
+/** The filesystem stores keep every promise of their doors, in every sync mode. */
+import { mkdtemp, open, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, test } from 'vitest';
+import type { BodyStore } from '../../../src/ports/body-store.ts';
+import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import {
+  filesystem,
+  filesystemBodies,
+  type SyncMode,
+} from '../../../src/stores/filesystem/index.ts';
+import { bodyStoreSuite, entryStoreSuite } from '../../../src/testkit/index.ts';
+
+const MODES: readonly SyncMode[] = ['full', 'batch', 'none'];
+
+for (const sync of MODES) {
+  describe(`entries as files, sync "${sync}"`, () => {
+    const cases = entryStoreSuite(() => makeStore(sync), {
+      canReopen: true,
+      canShare: false,
+      canDamage: true,
+      canExpireLost: true,
+    });
+    for (const { name, run } of cases) test(name, { timeout: 120_000 }, run);
+  });
+
+  describe(`bodies as files, sync "${sync}"`, () => {
+    const cases = bodyStoreSuite(() => makeBodies(sync), { canReopen: true });
+    for (const { name, run } of cases) test(name, run);
+  });
+}
+
+async function makeStore(sync: SyncMode) {
+  const path = await mkdtemp(join(tmpdir(), 'respool-fs-'));
+  const opened: EntryStore[] = [];
+  const open = async (): Promise<EntryStore> => {
+    const store = filesystem({ path, sync });
+    await store.open();
+    opened.push(store);
+    return store;
+  };
+  const store = await open();
+  return {
+    store,
+    async reopen() {
+      await opened.at(-1)?.close();
+      return open();
+    },
+    async damage(id: string) {
+      await flipByte(path, id);
+      // A file is only looked at when it is needed; a look is what finds the damage.
+      await opened
+        .at(-1)
+        ?.get(id)
+        .catch(() => undefined);
+    },
+    async dispose() {
+      for (const each of opened) await each.close();
+      await rm(path, { recursive: true, force: true });
+    },
+  };
+}
+
+async function makeBodies(sync: SyncMode) {
+  const path = await mkdtemp(join(tmpdir(), 'respool-bodies-'));
+  let bodies: BodyStore;
+  const open = async (): Promise<BodyStore> => {
+    bodies = filesystemBodies({ path, sync });
+    await bodies.open();
+    return bodies;
+  };
+  return {
+    bodies: await open(),
+    async reopen() {
+      await bodies.close();
+      return open();
+    },
+    async dispose() {
+      await bodies.close();
+      await rm(path, { recursive: true, force: true });
+    },
+  };
+}
+
+async function flipByte(path: string, id: string): Promise<void> {
+  const names = await readdir(path, { recursive: true });
+  const name = names.find((each) => each.split('/').at(-1)?.startsWith(`${id},`));
+  const file = await open(join(path, name ?? ''), 'r+');
+  await file.write('#', 3);
+  await file.close();
+}
