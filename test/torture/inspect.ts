@@ -1,0 +1,92 @@
+/**
+ * inspect — opens a spool after a fault, as a fresh process would, and says what is in it.
+ */
+import type { Finding, SpoolOptions } from 'respool';
+import { type Found, NOT_DUE } from './checker.ts';
+import { type Place, spoolAt } from './places.ts';
+import { sha256 } from './plans.ts';
+
+/** An entry, as far as tests ask. */
+export interface Seen extends Found {
+  readonly id: string;
+  readonly revision: number;
+  readonly attempts: number;
+}
+
+/** What a spool holds. */
+export interface Sight {
+  readonly entries: readonly Seen[];
+  /** What cannot be read as an entry. */
+  readonly corrupt: readonly string[];
+  /** What `check` found wrong, bodies without entry apart: a crash may leave those. */
+  readonly findings: readonly Finding[];
+  /** Bodies without entry. */
+  readonly orphans: number;
+  /** How long it took to open the stores. */
+  readonly openMs: number;
+}
+
+const HALF_AN_HOUR_MS = 1_800_000;
+
+/** Looks into the spool in this folder; with `repair` what `check` can mend is mended. */
+export async function inspect(
+  place: Place,
+  path: string,
+  {
+    repair = false,
+    options = {},
+  }: { readonly repair?: boolean; readonly options?: SpoolOptions } = {},
+): Promise<Sight> {
+  const spool = spoolAt(place, path, options);
+  const beganAt = performance.now();
+  try {
+    await spool.get('none');
+    const openMs = performance.now() - beganAt;
+    const { corrupt } = await spool.page({ limit: 1 });
+    const entries: Seen[] = [];
+    for await (const { envelope, status } of spool.list()) {
+      const { id, headers, body } = envelope;
+      const { state, dueAt, revision, attempts, because } = status;
+      const isFar = dueAt !== null && dueAt > Date.now() + HALF_AN_HOUR_MS;
+      const code = isFar && state !== 'archived' ? NOT_DUE : because?.code;
+      entries.push({
+        ...{ key: headers['key'] ?? id, id, state, revision, attempts },
+        ...(code === undefined ? {} : { code }),
+        ...(body.place === 'none' ? {} : { sha256: await hashOf(await spool.body(id)) }),
+      });
+    }
+    const { findings } = await spool.check({ repair });
+    const orphans = findings.filter(({ kind }) => kind === 'body.orphan');
+    return {
+      entries,
+      corrupt: corrupt.map(({ where, reason }) => `${where}: ${reason}`),
+      findings: findings.filter(({ kind }) => kind !== 'body.orphan'),
+      orphans: orphans.length,
+      openMs,
+    };
+  } finally {
+    await spool.stop();
+  }
+}
+
+/** Where two looks differ, in words; the second must find what the first one left. */
+export function differences(first: Sight, second: Sight): string[] {
+  const [before, after] = [textsOf(first), textsOf(second)];
+  return [
+    ...before.filter((text) => !after.includes(text)).map((text) => `only at first: ${text}`),
+    ...after.filter((text) => !before.includes(text)).map((text) => `only later: ${text}`),
+  ];
+}
+
+function textsOf({ entries }: Sight): string[] {
+  return entries.map(
+    ({ key, id, state, revision, attempts, sha256: hash }) =>
+      `${key} ${id} ${state} r${revision} a${attempts} ${hash ?? 'no body'}`,
+  );
+}
+
+async function hashOf(stream: AsyncIterable<Uint8Array>): Promise<string> {
+  const parts: Uint8Array[] = [];
+  for await (const part of stream) parts.push(part);
+  return sha256(Buffer.concat(parts));
+}
