@@ -1,0 +1,95 @@
+/**
+ * measure — interleaved runs, medians, and one line per case.
+ */
+
+/** How a bench was asked to run. */
+export interface BenchOptions {
+  /** Only the cases that the targets name, in under 40 s. */
+  readonly isQuick: boolean;
+  /** One JSON object per line instead of a table. */
+  readonly isJson: boolean;
+}
+
+/** What one run of one side measured. */
+export interface Sample {
+  /** In the unit of the case; more is better unless the unit is a time. */
+  readonly value: number;
+  readonly p50Ms?: number;
+  readonly p99Ms?: number;
+}
+
+/** One case: our side and the other, each run once per round. */
+export interface BenchCase {
+  readonly bench: string;
+  readonly name: string;
+  readonly unit: string;
+  readonly against: string;
+  ours(): Promise<Sample>;
+  theirs(): Promise<Sample>;
+}
+
+/** At least three rounds, so that a median means something. */
+const ROUNDS = 3;
+
+/** Runs a case: ours and theirs in turns, so that a drift of the machine hits both. */
+export async function runCase(bench: BenchCase, options: BenchOptions): Promise<void> {
+  const ours: Sample[] = [];
+  const theirs: Sample[] = [];
+  for (let round = 0; round < ROUNDS; round += 1) {
+    // Who goes first changes, too.
+    const isOursFirst = round % 2 === 0;
+    if (isOursFirst) ours.push(await bench.ours());
+    theirs.push(await bench.theirs());
+    if (!isOursFirst) ours.push(await bench.ours());
+  }
+  report(bench, middle(ours), middle(theirs), options);
+}
+
+/** The sample with the median value. */
+function middle(samples: readonly Sample[]): Sample {
+  const sorted = samples.toSorted((a, b) => a.value - b.value);
+  return sorted[Math.floor(sorted.length / 2)] ?? { value: Number.NaN };
+}
+
+function report(bench: BenchCase, ours: Sample, theirs: Sample, { isJson }: BenchOptions): void {
+  const ratio = ours.value / theirs.value;
+  if (isJson) {
+    console.log(
+      JSON.stringify({
+        bench: bench.bench,
+        case: bench.name,
+        unit: bench.unit,
+        ours: round(ours.value),
+        against: bench.against,
+        theirs: round(theirs.value),
+        ratio: Number(ratio.toFixed(3)),
+        ...(ours.p50Ms === undefined
+          ? {}
+          : { p50Ms: round(ours.p50Ms), p99Ms: round(ours.p99Ms ?? 0) }),
+      }),
+    );
+    return;
+  }
+  const latency =
+    ours.p50Ms === undefined
+      ? ''
+      : `  p50 ${ours.p50Ms.toFixed(2)} ms  p99 ${(ours.p99Ms ?? 0).toFixed(2)} ms`;
+  console.log(
+    `${bench.name.padEnd(34)} ${format(ours.value).padStart(9)} ${bench.unit}  ` +
+      `${bench.against} ${format(theirs.value).padStart(9)}  ratio ${ratio.toFixed(2)}${latency}`,
+  );
+}
+
+function round(value: number): number {
+  return value >= 100 ? Math.round(value) : Number(value.toFixed(3));
+}
+
+function format(value: number): string {
+  return value >= 100 ? Math.round(value).toLocaleString('en') : value.toPrecision(3);
+}
+
+/** The value below which this share of a sorted list lies. */
+export function percentile(values: number[], share: number): number {
+  values.sort((a, b) => a - b);
+  return values[Math.min(values.length - 1, Math.floor(values.length * share))] ?? 0;
+}
