@@ -9,6 +9,7 @@ import assert from 'node:assert/strict';
 import { claimCases } from './entry-cases/claim.ts';
 import { claimFilterCases } from './entry-cases/claim-filter.ts';
 import { commitCases } from './entry-cases/commit.ts';
+import { historyCases } from './entry-cases/history.ts';
 import { insertCases } from './entry-cases/insert.ts';
 import { lifeCases } from './entry-cases/life.ts';
 import { listCases } from './entry-cases/list.ts';
@@ -31,6 +32,7 @@ const CASES: readonly EntryCase[] = [
   ...tallyCases,
   ...recordCases,
   ...lifeCases,
+  ...historyCases,
   ...loadCases,
 ];
 

@@ -98,6 +98,31 @@ export const claimFilterCases: readonly EntryCase[] = [
     },
   },
   {
+    name: 'a claim by ids that names one twice takes it once',
+    async run({ store }) {
+      await put(store, sampleEntry('a'), sampleEntry('b'));
+      assert.deepEqual(await claimIds(store, { ids: ['b', 'a', 'b', 'a'] }), ['a', 'b']);
+    },
+  },
+  {
+    name: 'a claim by ids obeys lane, states and destinations too',
+    async run({ store }) {
+      await put(
+        store,
+        sampleEntry('a', { destination: 'd1' }),
+        sampleEntry('b', { state: 'bounce', lane: 'notice' }),
+        sampleEntry('c', { state: 'deferred' }),
+        sampleEntry('d'),
+      );
+      const ids = ['a', 'b', 'c', 'd'];
+      const states = ['incoming', 'bounce'] as const;
+      const filter = { ids, states, exceptDestinations: ['d1'] };
+      assert.equal(await store.nextDueAt({ ...DELIVERY, ...filter }), SAMPLE_AT);
+      assert.deepEqual(await claimIds(store, filter), ['d']);
+      assert.equal(await store.nextDueAt({ ...DELIVERY, ...filter }), null);
+    },
+  },
+  {
     name: 'a claim by ids obeys the topic rules too',
     async run({ store }) {
       await put(store, sampleEntry('a', { topic: 'x' }), sampleEntry('b', { topic: 'y' }));
@@ -182,6 +207,22 @@ export const claimFilterCases: readonly EntryCase[] = [
       const exceptDestinations = ['d1', 'd3'];
       assert.deepEqual(await claimIds(store, { exceptDestinations }), ['b', 'c', 'd']);
       assert.deepEqual(await claimIds(store, { exceptDestinations: [] }), ['a']);
+    },
+  },
+  {
+    name: 'a claim of many passes over excluded destinations between the others',
+    async run({ store }) {
+      const destinations = ['d1', 'd2', 'd3', 'd1', 'd2', 'd3', 'd1', 'd2', 'd3'];
+      await put(
+        store,
+        ...destinations.map((destination, index) =>
+          sampleEntry(`m${index}`, { destination, dueAt: later(-20 + index) }),
+        ),
+      );
+      const exceptDestinations = ['d2'];
+      const expected = ['m0', 'm2', 'm3', 'm5', 'm6', 'm8'];
+      assert.deepEqual(await claimIds(store, { exceptDestinations }), expected);
+      assert.deepEqual(await claimIds(store), ['m1', 'm4', 'm7']);
     },
   },
   {

@@ -132,7 +132,7 @@ const FILTERS: readonly EntryCase[] = [
   ),
   asks(
     'a list by ids holds these that are there',
-    [{ ids: ['e', 'a', 'nobody'] }, 'ae'],
+    [{ ids: ['e', 'a', 'nobody', 'e'] }, 'ae'],
     [{ ids: [] }, ''],
     [{ ids: ['a', 'd'], states: ['hold'] }, 'd'],
   ),

@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest';
 import { createMemoryData, memoryBodies } from '../../../src/stores/memory/index.ts';
-import { type BodiesUnderTest, bodyStoreSuite, SimClock } from '../../../src/testkit/index.ts';
+import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
+import { SimClock } from '../../../src/testkit/sim-clock.ts';
+import type { BodiesUnderTest } from '../../../src/testkit/suite.ts';
 import { runSuite } from '../../suite.ts';
 
 async function make(): Promise<BodiesUnderTest> {

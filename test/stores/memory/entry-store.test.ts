@@ -1,5 +1,8 @@
-import { createMemoryData, memory } from '../../../src/stores/memory/index.ts';
-import { entryStoreSuite, type StoreUnderTest } from '../../../src/testkit/index.ts';
+import { expect, test } from 'vitest';
+import { createMemoryData, memory, memoryBodies } from '../../../src/stores/memory/index.ts';
+import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
+import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
+import type { StoreUnderTest } from '../../../src/testkit/suite.ts';
 import { runSuite } from '../../suite.ts';
 
 async function make(): Promise<StoreUnderTest> {
@@ -26,3 +29,65 @@ runSuite(
   'the memory store keeps the promises of an entry store:',
   entryStoreSuite(make, { canReopen: true, canShare: true, canDamage: true }),
 );
+
+test('the defaults of a memory store are as documented', () => {
+  const { name, traits } = memory();
+  expect(name).toBe('memory');
+  expect(traits).toEqual({
+    processes: 'one',
+    wakes: false,
+    ordered: false,
+    inlineMaxBytes: 65_536,
+    durability: 'none',
+  });
+});
+
+test('two memory stores see each other only when they share their data', async () => {
+  const shared = createMemoryData();
+  const [one, other, alone] = [memory({ shared }), memory({ shared }), memory()];
+  for (const store of [one, other, alone]) await store.open();
+  await one.insert([sampleEntry('a')]);
+  expect((await other.get('a'))?.envelope.id).toBe('a');
+  expect(await alone.get('a')).toBeUndefined();
+  expect(one.instance).not.toBe(other.instance);
+});
+
+test('closing a memory store does not close those that share its data', async () => {
+  const shared = createMemoryData();
+  const [one, other] = [memory({ shared }), memory({ shared })];
+  await one.open();
+  await other.open();
+  await one.insert([sampleEntry('a')]);
+  await one.close();
+  expect((await other.get('a'))?.envelope.id).toBe('a');
+});
+
+test('a memory store is refused before it is opened, and when its data is not what it seems', async () => {
+  await expect(memory().get('a')).rejects.toMatchObject({ code: 'store.unavailable' });
+  const shared = { damage: () => {} };
+  expect(() => memory({ shared })).toThrow(expect.objectContaining({ code: 'config.invalid' }));
+});
+
+test('everything a memory store does is done within microtasks', async () => {
+  let turned = false;
+  setImmediate(() => {
+    turned = true;
+  });
+  const store = memory();
+  const bodies = memoryBodies();
+  await store.open();
+  await bodies.open();
+  await store.insert(sampleEntries(100, 'm'));
+  const request = { lane: 'delivery', states: ['incoming'], max: 10 } as const;
+  const taken = await store.claim({ ...request, now: SAMPLE_AT, leaseMs: 1, holder: 'x:1' });
+  await store.commit(taken.map(({ envelope }) => ({ id: envelope.id, revision: 2, to: 'remove' })));
+  await store.nextDueAt(request);
+  await store.list({ limit: 100 });
+  await store.tally('state', {});
+  await store.records.append('audit', 1);
+  await store.flush();
+  await bodies.put('a', (async function* () {})());
+  await bodies.get('a')[Symbol.asyncIterator]().next();
+  await store.close();
+  expect(turned).toBe(false);
+});
