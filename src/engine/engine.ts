@@ -41,6 +41,8 @@ export class Engine implements AttemptHost {
   #parked: ParkedClaim[] = [];
   #phase: Phase = 'stopped';
   #settling = 0;
+  /** Slots taken for messages that are being inserted. */
+  #reserved = 0;
   #loop: Promise<void> | undefined;
   #wake: AbortController = new AbortController();
   #onRoom: (() => void) | undefined;
@@ -78,7 +80,7 @@ export class Engine implements AttemptHost {
    * Stops taking, drains for at most `withinMs`, aborts, and releases what is left without cost.
    */
   async stop(withinMs: number): Promise<void> {
-    if (this.#phase !== 'running') return;
+    if (this.#phase === 'stopping') return;
     this.#phase = 'stopping';
     this.poke();
     this.#onRoom?.();
@@ -112,18 +114,24 @@ export class Engine implements AttemptHost {
     const { destination } = envelope;
     if (route === undefined || !this.slots.hasRoom(route, destination)) return undefined;
     this.slots.take(route, destination);
+    this.#reserved += 1;
     return { route, destination };
   }
 
   /** Gives a reserved slot back. */
   unreserve({ route, destination }: Reservation): void {
     this.slots.give(route, destination);
+    this.#reserved -= 1;
     this.#roomMade();
+    this.#tellQuiet();
   }
 
   /** Starts a message that was handed over, in the slot it reserved. */
   beginReserved({ route }: Reservation, claim: Claim): void {
-    this.#live.add(new LiveAttempt(this, claim, { route }));
+    this.#reserved -= 1;
+    // Inserted while we were stopping: ours to give back, not to begin.
+    const isReleased = this.#phase !== 'running';
+    this.#live.add(new LiveAttempt(this, claim, { route, isReleased }));
   }
 
   /** Runs one claim with a route of the moment; resolves to its verdict once that is settled. */
@@ -150,11 +158,7 @@ export class Engine implements AttemptHost {
     this.#settling -= 1;
     this.#live.delete(attempt);
     if (this.#settling === SETTLING_MAX - 1) this.#onRoom?.();
-    if (this.#live.size === 0) {
-      const waiting = this.#onQuiet;
-      this.#onQuiet = [];
-      for (const resolve of waiting) resolve();
-    }
+    this.#tellQuiet();
   }
 
   trouble(doing: string, thrown: unknown): void {
@@ -194,7 +198,8 @@ export class Engine implements AttemptHost {
     this.slots.promise(demand.max);
     let claims: readonly Claim[];
     try {
-      claims = demand.wants.length === 0 ? [] : await this.parts.source.next(demand);
+      // Also with nothing to want: a round is how the source learns that its news were looked at.
+      claims = await this.parts.source.next(demand);
     } finally {
       this.slots.promise(0);
     }
@@ -273,11 +278,22 @@ export class Engine implements AttemptHost {
     });
   }
 
+  get #isQuiet(): boolean {
+    return this.#live.size === 0 && this.#reserved === 0;
+  }
+
+  #tellQuiet(): void {
+    if (!this.#isQuiet) return;
+    const waiting = this.#onQuiet;
+    this.#onQuiet = [];
+    for (const resolve of waiting) resolve();
+  }
+
   #quietWithin(ms: number): Promise<boolean> {
-    if (this.#live.size === 0) return Promise.resolve(true);
+    if (this.#isQuiet) return Promise.resolve(true);
     return new Promise((resolve) => {
       const cancel = Number.isFinite(ms)
-        ? this.parts.clock.after(ms, () => resolve(this.#live.size === 0))
+        ? this.parts.clock.after(ms, () => resolve(this.#isQuiet))
         : () => undefined;
       this.#onQuiet.push(() => {
         cancel();
