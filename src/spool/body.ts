@@ -28,17 +28,27 @@ export interface KeptBody {
   readonly inline?: Uint8Array;
 }
 
+/** A body that the caller can no longer change: bytes of our own, or a stream. */
+export type OwnBody =
+  | { readonly bytes: Uint8Array }
+  | { readonly stream: AsyncIterable<Uint8Array | string> };
+
+/** Takes over what the caller gave. Called before anything is awaited: buffers are used again. */
+export function ownBody(input: BodyInput): OwnBody {
+  return isStream(input) ? { stream: input } : { bytes: bytesOf(input) };
+}
+
 /**
  * Keeps a body: small ones are returned to ride with the entry, large ones are durable in the
  * store.
  */
 export function keepBody(
-  input: BodyInput,
+  body: OwnBody,
   ref: string,
   settings: BodySettings,
 ): KeptBody | Promise<KeptBody> {
-  if (isStream(input)) return keepStream(input, ref, settings);
-  const bytes = bytesOf(input);
+  if ('stream' in body) return keepStream(body.stream, ref, settings);
+  const { bytes } = body;
   if (bytes.byteLength > settings.bodyMaxBytes) throw tooLarge(settings.bodyMaxBytes);
   if (bytes.byteLength <= settings.inlineMaxBytes) return inlineBody(bytes, ref);
   return keepStream(once(bytes), ref, settings);
@@ -84,6 +94,9 @@ function bytesOf(input: unknown): Uint8Array {
   // Copied: the caller may use its buffer again before the batch is written.
   if (input instanceof Uint8Array) return new Uint8Array(input);
   if (input instanceof ArrayBuffer) return new Uint8Array(input.slice(0));
+  if (ArrayBuffer.isView(input)) {
+    return Uint8Array.from(new Uint8Array(input.buffer, input.byteOffset, input.byteLength));
+  }
   let text: string | undefined;
   try {
     text = JSON.stringify(input);

@@ -108,6 +108,14 @@ export function withBody(envelope: Omit<Envelope, 'body'>, body: BodyInfo): Enve
   return { ...envelope, body };
 }
 
+/** A copy for later: a caller that has to wait may fill the same object again meanwhile. */
+export function ownMessage<M extends MessageOptions>(message: M): M {
+  if (typeof message !== 'object' || message === null) return message;
+  const { headers } = message;
+  const isPlain = typeof headers === 'object' && headers !== null && !Array.isArray(headers);
+  return { ...message, ...(isPlain ? { headers: { ...headers } } : {}) };
+}
+
 function policyOf(message: MessageOptions, headers: Headers): string | null {
   if (message.policy !== undefined) return checkKey('policy', message.policy);
   return Object.hasOwn(headers, POLICY_HEADER) ? (headers[POLICY_HEADER] ?? null) : null;

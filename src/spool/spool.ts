@@ -17,7 +17,7 @@ import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import { accept, type Enqueued, type ReadyMessage } from './accept.ts';
 import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
-import { keepBody, readBody } from './body.ts';
+import { keepBody, type OwnBody, ownBody, readBody } from './body.ts';
 import type { Swept } from './caretaker.ts';
 import { check, type CheckReport } from './check.ts';
 import { EnqueueTx } from './enqueue-tx.ts';
@@ -29,7 +29,13 @@ import {
   pageQueryOf,
   queryOf,
 } from './list.ts';
-import { type CheckedMessage, checkMessage, type Message, type MessageOptions } from './message.ts';
+import {
+  type CheckedMessage,
+  checkMessage,
+  type Message,
+  type MessageOptions,
+  ownMessage,
+} from './message.ts';
 import type { SpoolOptions } from './options.ts';
 import { EVERYTHING } from './pauses.ts';
 import { processOne } from './process.ts';
@@ -59,8 +65,13 @@ export class Spool {
    */
   async enqueue(message: Message): Promise<Enqueued> {
     const runtime = this.#runtime;
-    if (!runtime.isOpen) await runtime.ready();
-    const ready = this.#keep(this.#check(message), message.body);
+    const body = ownBody(message?.body);
+    let own = message;
+    if (!runtime.isOpen) {
+      own = ownMessage(message);
+      await runtime.ready();
+    }
+    const ready = this.#keep(this.#check(own), body);
     const [enqueued] = await accept(runtime, [ready instanceof Promise ? await ready : ready]);
     return enqueued as Enqueued;
   }
@@ -69,11 +80,13 @@ export class Spool {
    * Puts many down, in one write; results in their order. All are checked before any is written.
    */
   async enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
+    const bodies = messages.map((message) => ownBody(message?.body));
+    const own = messages.map(ownMessage);
     await this.#runtime.ready();
-    const checked = messages.map((message) => this.#check(message));
+    const checked = own.map((message) => this.#check(message));
     const ready: ReadyMessage[] = [];
     for (const [at, message] of checked.entries()) {
-      ready.push(await this.#keep(message, messages[at]?.body));
+      ready.push(await this.#keep(message, bodies[at] ?? ownBody(undefined)));
     }
     return accept(this.#runtime, ready);
   }
@@ -81,13 +94,14 @@ export class Spool {
   /** Begins a streamed enqueue; nothing is visible before its commit. */
   async begin(options: MessageOptions): Promise<EnqueueTx> {
     const runtime = this.#runtime;
+    const own = ownMessage(options);
     await runtime.ready();
-    const message = this.#check(options);
+    const message = this.#check(own);
     const { id } = message.envelope;
     const withHeaders = (headers: Headers): Headers =>
       checkHeaders({ ...message.envelope.headers, ...headers }, runtime.settings.headerMaxBytes);
     return new EnqueueTx(id, {
-      keep: async (stream) => (await this.#keep(message, stream)).body,
+      keep: async (stream) => (await this.#keep(message, { stream })).body,
       accept: async (body, headers) => {
         const envelope = { ...message.envelope, headers: withHeaders(headers) };
         const [enqueued] = await accept(runtime, [{ message: { ...message, envelope }, body }]);
@@ -300,10 +314,10 @@ export class Spool {
     return checked;
   }
 
-  #keep(message: CheckedMessage, input: unknown): ReadyMessage | Promise<ReadyMessage> {
+  #keep(message: CheckedMessage, given: OwnBody): ReadyMessage | Promise<ReadyMessage> {
     const { bodies, inlineMaxBytes, settings } = this.#runtime;
     const limits = { bodies, inlineMaxBytes, bodyMaxBytes: settings.bodyMaxBytes };
-    const body = keepBody(input, this.#runtime.newRef(message.envelope.id), limits);
+    const body = keepBody(given, this.#runtime.newRef(message.envelope.id), limits);
     return body instanceof Promise
       ? body.then((kept) => ({ message, body: kept }))
       : { message, body };
