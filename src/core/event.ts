@@ -1,5 +1,6 @@
 /**
- * event — everything that happens, as one typed union. Told to listeners, never needed for correctness.
+ * event — everything that happens, as one typed union. Told to listeners, never needed for
+ * correctness.
  */
 
 import type { Millis } from './duration.ts';
@@ -28,7 +29,6 @@ export type SpoolEvent =
   | (AboutMessage & AboutAttempt & { readonly kind: 'released' })
   | (AboutMessage & AboutAttempt & { readonly kind: 'lease-lost' })
   | (AboutMessage & AboutAttempt & { readonly kind: 'stale' })
-  | (AboutMessage & { readonly kind: 'removed'; readonly because: string })
   | (AboutMessage & { readonly kind: 'policy-unknown'; readonly policy: string })
   | (AboutMessage & { readonly kind: 'handler-missing' })
   | {
@@ -41,8 +41,18 @@ export type SpoolEvent =
   | { readonly at: Millis; readonly kind: 'paused' | 'resumed'; readonly topic: string }
   | { readonly at: Millis; readonly kind: 'engine-started' | 'engine-stopped' }
   | { readonly at: Millis; readonly kind: 'clock-jumped'; readonly byMs: number }
-  | { readonly at: Millis; readonly kind: 'swept'; readonly forgotten: number; readonly orphans: number }
-  | { readonly at: Millis; readonly kind: 'trouble'; readonly doing: string; readonly error: Error };
+  | {
+      readonly at: Millis;
+      readonly kind: 'swept';
+      readonly forgotten: number;
+      readonly orphans: number;
+    }
+  | {
+      readonly at: Millis;
+      readonly kind: 'trouble';
+      readonly doing: string;
+      readonly error: Error;
+    };
 
 interface AboutAttempt {
   readonly lane: Lane;

@@ -26,6 +26,8 @@ const TROUBLE_WAIT_MIN_MS = 100;
 const TROUBLE_WAIT_MAX_MS = 30_000;
 /** How long handlers have to react to an abort before their messages are released. */
 const ABORT_GRACE_MS = 1_000;
+/** How long a stop waits for the store to take released messages back. */
+const RELEASE_WAIT_MS = 5_000;
 /** Verdicts on their way to the store, at the most; past it no new work is taken. */
 const SETTLING_MAX = 5_000;
 
@@ -92,7 +94,10 @@ export class Engine implements AttemptHost {
       for (const attempt of this.#live) attempt.stop(reason);
       await this.#quietWithin(Math.min(ABORT_GRACE_MS, withinMs));
       for (const attempt of this.#live) attempt.release();
-      await this.#quietWithin(Number.POSITIVE_INFINITY);
+      await this.#quietWithin(RELEASE_WAIT_MS);
+      // What the store does not take back now stays leased to us, and is lost when its lease ends.
+      for (const attempt of this.#live) attempt.abandon();
+      await this.#quietWithin(RELEASE_WAIT_MS);
     }
     this.#phase = 'stopped';
   }
@@ -221,7 +226,10 @@ export class Engine implements AttemptHost {
     }
     parked?.leave();
     this.slots.take(route, claim.envelope.destination);
-    this.#live.add(new LiveAttempt(this, claim, { route, leaseEndsAt: parked?.leaseEndsAt }));
+    // A claim that came back while we were stopping is given back, not begun.
+    const isReleased = this.#phase !== 'running';
+    const leaseEndsAt = parked?.leaseEndsAt;
+    this.#live.add(new LiveAttempt(this, claim, { route, leaseEndsAt, isReleased }));
   }
 
   #unpark(): void {

@@ -71,6 +71,9 @@ export class LiveAttempt implements Watched {
     this.#onSettled = start.onSettled;
     this.#startedAt = clock.monotonic();
     this.leaseEndsAt = start.leaseEndsAt ?? this.#startedAt + source.leaseMs;
+    if (engine.parts.events.hears('claimed')) {
+      engine.parts.events.emit({ ...this.#about(), kind: 'claimed' });
+    }
     const verdict = start.isReleased === true ? RELEASE : this.#verdictBefore();
     if (verdict === undefined && route !== undefined) {
       this.timeoutAt = this.#startedAt + route.timeoutMs;
@@ -110,6 +113,11 @@ export class LiveAttempt implements Watched {
   /** The handler did not answer in time while stopping: give the message back without cost. */
   release(): void {
     this.#finish(RELEASE);
+  }
+
+  /** The store did not take it back in time while stopping: no more tries. */
+  abandon(): void {
+    this.isFenced = true;
   }
 
   /** What is decided before any handler runs. */
