@@ -1,10 +1,11 @@
 /**
  * duration — spans of time as people write them, turned into milliseconds at the door.
  *
- * `'250ms'`, `'15m'`, `'1h30m'`, `'7d'` or a number of milliseconds. Inside, every span is a `…Ms` number.
+ * `'250ms'`, `'15m'`, `'1h30m'`, `'7d'` or a number of milliseconds. Inside, every span is a `…Ms`
+ * number.
  */
 
-import { RespoolError } from './errors.ts';
+import { RespoolError, show } from './errors.ts';
 
 /** Milliseconds, or a string like `'250ms'`, `'15m'`, `'1h30m'`, `'7d'`. */
 export type Duration = number | string;
@@ -28,8 +29,9 @@ const UNITS_MS: Readonly<Record<string, number>> = {
   d: DAY_MS,
 };
 
-const SHAPE = /^(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+$/;
-const PART = /(\d+(?:\.\d+)?)(ms|s|m|h|d)/g;
+const SHAPE = /^(?:\d+(?:\.\d+)? *(?:ms|s|m|h|d) *)+$/;
+const PART = /(\d+(?:\.\d+)?) *(ms|s|m|h|d)/g;
+const TEXT_MAX_CHARS = 64;
 
 /** What a duration may be, for error texts. */
 const ALLOWED = "milliseconds (0 or more) or a string like '250ms', '15m', '1h30m', '7d'";
@@ -44,14 +46,14 @@ export function durationMs(
   if (ms === undefined || !Number.isFinite(ms) || ms < 0) {
     throw new RespoolError(
       'config.invalid',
-      `cannot use ${JSON.stringify(duration) ?? String(duration)} as "${what}": allowed is ${ALLOWED}`,
+      `cannot use ${show(duration)} as "${what}": allowed is ${ALLOWED}`,
     );
   }
   const whole = Math.ceil(ms);
   if (whole < minMs || whole > maxMs) {
     throw new RespoolError(
       'config.invalid',
-      `cannot use ${JSON.stringify(duration)} as "${what}": allowed is ` +
+      `cannot use ${show(duration)} as "${what}": allowed is ` +
         `${formatDuration(minMs)} to ${formatDuration(maxMs)}`,
     );
   }
@@ -60,14 +62,15 @@ export function durationMs(
 
 function parse(text: unknown): number | undefined {
   if (typeof text !== 'string') return undefined;
-  const compact = text.replaceAll(' ', '');
-  if (compact === '0') return 0;
-  if (compact.length > 64 || !SHAPE.test(compact)) return undefined;
+  const trimmed = text.length > TEXT_MAX_CHARS ? '' : text.trim();
+  if (trimmed === '0') return 0;
+  if (!SHAPE.test(trimmed)) return undefined;
   let totalMs = 0;
-  for (const [, amount, unit] of compact.matchAll(PART)) {
+  for (const [, amount, unit] of trimmed.matchAll(PART)) {
     totalMs += Number(amount) * (UNITS_MS[unit ?? ''] ?? Number.NaN);
   }
-  return totalMs;
+  // 1.1 × 3,600,000 is a hair over 3,960,000; without this, rounding up would add a millisecond.
+  return Number(totalMs.toPrecision(15));
 }
 
 /** The shortest exact way to write a span: `90_000` → `'1m30s'`. */

@@ -27,7 +27,7 @@ export interface BodyInfo {
   readonly encodings: readonly string[];
 }
 
-/** The half of a message that stays the same, unless an operator or handler changes it on purpose. */
+/** The half of a message that stays, unless an operator or handler changes it on purpose. */
 export interface Envelope {
   readonly id: string;
   readonly topic: string;

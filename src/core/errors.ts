@@ -1,9 +1,9 @@
 /**
  * errors — the second family: our machinery could not do its work.
  *
- * A failed delivery is a Failure (failure.ts), never a RespoolError. Codes are API and documented one
- * by one in docs/reference/errors.md; texts may change. Text: what we were doing, what went wrong,
- * what to do.
+ * A failed delivery is a Failure (failure.ts), never a RespoolError. Codes are API and documented
+ * one by one in docs/reference/errors.md; texts may change. Text: what we were doing, what went
+ * wrong, what to do.
  */
 
 /** Every code a RespoolError can carry. */
@@ -61,14 +61,35 @@ export function unreachable(value: never): never {
   throw new Error(`bug in respool: unexpected ${JSON.stringify(value)}`);
 }
 
-/** What an unknown thrown value says about itself, in one line without its stack. */
+/** What an unknown thrown value says about itself, without its stack. Never throws. */
 export function textOf(thrown: unknown): string {
-  if (thrown instanceof Error) return thrown.message === '' ? thrown.name : thrown.message;
   if (typeof thrown === 'string') return thrown;
   try {
-    return JSON.stringify(thrown) ?? String(thrown);
+    if (thrown instanceof Error) {
+      // A string by its type only: anybody may have put something else there.
+      const text: unknown = thrown.message === '' ? thrown.name : thrown.message;
+      return typeof text === 'string' ? text : tagOf(thrown);
+    }
+    if (typeof thrown !== 'object' || thrown === null) return String(thrown);
+    return JSON.stringify(thrown) ?? tagOf(thrown);
   } catch {
+    return tagOf(thrown);
+  }
+}
+
+/** A value from outside as an error text names it: strings quoted, cut short. Never throws. */
+export function show(value: unknown): string {
+  const text = typeof value === 'string' ? JSON.stringify(value) : textOf(value);
+  return text.length <= SHOWN_MAX_CHARS ? text : `${text.slice(0, SHOWN_MAX_CHARS - 1)}…`;
+}
+
+const SHOWN_MAX_CHARS = 80;
+
+function tagOf(value: unknown): string {
+  try {
     // A value that cannot be written down (a cycle, a hostile toJSON) still has a type.
-    return Object.prototype.toString.call(thrown);
+    return Object.prototype.toString.call(value);
+  } catch {
+    return `[unreadable ${typeof value}]`;
   }
 }

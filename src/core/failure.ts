@@ -1,11 +1,11 @@
 /**
  * failure — the first family: a delivery did not work. Data, kept with the message.
  *
- * `classify` turns whatever a handler threw into a Failure. Promise: what is not positively final is
- * transient (invariant 8).
+ * `classify` turns whatever a handler threw into a Failure; it never throws itself. Promise: what
+ * is not positively final is transient (invariant 8).
  */
 
-import { type Duration, durationMs } from './duration.ts';
+import { DURATION_MAX_MS, type Duration, durationMs } from './duration.ts';
 import { textOf } from './errors.ts';
 import { fingerprint } from './fingerprint.ts';
 
@@ -60,23 +60,67 @@ export class PermanentError extends Error {
   }
 }
 
-/** Builds a Failure with its fingerprint, its code and reason cut to their limits. */
+/** Builds a Failure with its fingerprint; code, reason and wait are cut to their limits. */
 export function failure(
   permanence: Permanence,
   code: string,
   reason: string,
   retryAfterMs?: number,
 ): Failure {
-  const cutCode = code.slice(0, CODE_MAX_CHARS);
-  const cutReason =
-    reason.length <= REASON_MAX_CHARS ? reason : `${reason.slice(0, REASON_MAX_CHARS - 1)}…`;
+  const cutCode = codeText(code);
+  const cutReason = reasonText(reason);
   return {
     permanence,
     code: cutCode,
     reason: cutReason,
-    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    ...(isWait(retryAfterMs)
+      ? { retryAfterMs: Math.min(DURATION_MAX_MS, Math.ceil(retryAfterMs)) }
+      : {}),
     fingerprint: fingerprint(cutCode, cutReason),
   };
+}
+
+/** A code as it is kept: without control characters, cut at its limit. */
+export function codeText(code: string): string {
+  return oneLine(code.slice(0, CODE_MAX_CHARS), '-');
+}
+
+/** A reason as it is kept: one line, cut at its limit. */
+export function reasonText(reason: string): string {
+  const isLong = reason.length > REASON_MAX_CHARS;
+  return oneLine(isLong ? `${reason.slice(0, REASON_MAX_CHARS - 1)}…` : reason, ' ');
+}
+
+/** A Failure that a handler built by hand, cut to the limits; null when it is not one at all. */
+export function checkedFailure(value: unknown): Failure | null {
+  if (typeof value !== 'object' || value === null) return null;
+  const { permanence, code, reason, retryAfterMs } = value as Partial<
+    Record<keyof Failure, unknown>
+  >;
+  if (permanence !== 'transient' && permanence !== 'permanent') return null;
+  if (typeof code !== 'string' || typeof reason !== 'string') return null;
+  if (retryAfterMs !== undefined && !isWait(retryAfterMs)) return null;
+  const limited = failure(permanence, code, reason, retryAfterMs);
+  const { fingerprint: own } = value as Partial<Record<keyof Failure, unknown>>;
+  // A handler may group its failures itself.
+  return isFingerprint(own) ? { ...limited, fingerprint: own } : limited;
+}
+
+function isFingerprint(value: unknown): value is string {
+  return typeof value === 'string' && /^[\w.-]{1,64}$/.test(value);
+}
+
+/** Whether a value can be a wait in milliseconds. */
+export function isWait(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
+}
+
+// oxlint-disable-next-line no-control-regex -- control characters are exactly what is replaced.
+const CONTROLS = /[\u0000-\u001f\u007f-\u009f]+/g;
+
+function oneLine(text: string, gap: string): string {
+  // Cutting may have split a surrogate pair, and half a pair is no text that a store can keep.
+  return text.replaceAll(CONTROLS, gap).toWellFormed();
 }
 
 /** Turns anything thrown into a Failure; only what says so itself is permanent. */
@@ -90,14 +134,19 @@ export function classify(thrown: unknown): Failure {
  * `cause`), or an own `isRetryable`, as a value or a method, that is false.
  */
 export function isRetryable(thrown: unknown): boolean {
-  for (const error of chainOf(thrown)) {
-    if (error instanceof PermanentError) return false;
-    if (error instanceof RetryableError) return true;
-    const own = (error as { isRetryable?: unknown }).isRetryable;
-    if (typeof own === 'boolean') return own;
-    if (typeof own === 'function') return askOwn(error);
-  }
-  return true;
+  // An error that cannot say what it is has not positively said that it is final.
+  return orElse(true, () => {
+    for (const error of chainOf(thrown)) {
+      if (error instanceof PermanentError) return false;
+      if (error instanceof RetryableError) return true;
+      const own = (error as { isRetryable?: unknown }).isRetryable;
+      if (typeof own === 'boolean') return own;
+      if (typeof own === 'function') {
+        return (error as { isRetryable(): unknown }).isRetryable() !== false;
+      }
+    }
+    return true;
+  });
 }
 
 /** The opposite of `isRetryable`. */
@@ -105,12 +154,12 @@ export function isPermanent(thrown: unknown): boolean {
   return !isRetryable(thrown);
 }
 
-function askOwn(error: object): boolean {
+/** What a thrown value answers; its getters, methods and traps are user code and may throw too. */
+function orElse<T>(otherwise: T, ask: () => T): T {
   try {
-    return (error as { isRetryable(): unknown }).isRetryable() !== false;
+    return ask();
   } catch {
-    // An error that cannot say what it is has not positively said that it is final.
-    return true;
+    return otherwise;
   }
 }
 
@@ -127,20 +176,28 @@ function* chainOf(thrown: unknown): Generator<object> {
 }
 
 function retryAfterOf(thrown: unknown): number | undefined {
-  for (const error of chainOf(thrown)) {
-    const ms = (error as { retryAfterMs?: unknown }).retryAfterMs;
-    if (typeof ms === 'number' && Number.isFinite(ms) && ms >= 0) return Math.ceil(ms);
-  }
-  return undefined;
+  return orElse(undefined, () => {
+    for (const error of chainOf(thrown)) {
+      const ms = (error as { retryAfterMs?: unknown }).retryAfterMs;
+      if (isWait(ms)) return ms;
+    }
+    return undefined;
+  });
 }
 
 function codeOf(thrown: unknown): string {
-  for (const error of chainOf(thrown)) {
-    const code = (error as { code?: unknown }).code;
-    if (typeof code === 'string' && code !== '') return code.toLowerCase().replaceAll(/\s+/g, '-');
-  }
-  if (thrown instanceof Error && thrown.name !== 'Error') {
-    return `error.${thrown.name.toLowerCase().replaceAll(/[^a-z0-9._-]+/g, '-')}`;
-  }
-  return 'error';
+  return orElse('error', () => {
+    for (const error of chainOf(thrown)) {
+      const code = (error as { code?: unknown }).code;
+      if (typeof code === 'string' && code !== '') return word(code).replaceAll(/\s+/g, '-');
+    }
+    if (thrown instanceof Error && thrown.name !== 'Error') {
+      return `error.${word(thrown.name).replaceAll(/[^a-z0-9._-]+/g, '-')}`;
+    }
+    return 'error';
+  });
+}
+
+function word(text: string): string {
+  return text.slice(0, CODE_MAX_CHARS).toLowerCase();
 }

@@ -1,11 +1,12 @@
 /**
  * limits — every bound on what comes in, with its name, and the checks at the door.
  *
- * A value outside its limit is refused before anything is written, with code, value and allowed range.
+ * A value outside its limit is refused before anything is written, with code, value and allowed
+ * range.
  */
 
 import type { Headers } from './entry.ts';
-import { RespoolError } from './errors.ts';
+import { RespoolError, show } from './errors.ts';
 
 export const ID_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,63}$/;
 export const TOPIC_MAX_CHARS = 255;
@@ -14,13 +15,12 @@ export const HEADERS_MAX = 64;
 export const KEY_MAX_CHARS = 255;
 export const PRIORITY_DEFAULT = 5;
 export const PRIORITY_MAX = 9;
-export const REASON_TEXT_MAX_CHARS = 1_000;
 
 const TOPIC_PATTERN = /^[A-Za-z0-9_-]+(?:[.:/][A-Za-z0-9_-]+)*$/;
 const RULE_PATTERN = /^(?:[A-Za-z0-9_:/-]+|\*|#)(?:\.(?:[A-Za-z0-9_:/-]+|\*|#))*$/;
 
 // oxlint-disable-next-line no-control-regex -- control characters are exactly what is refused here.
-const CONTROL = /[\u0000-\u001f\u007f]/;
+const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
 const RESERVED_NAMES = new Set(['__proto__', 'constructor', 'prototype']);
 
 /** Refuses an id that could not be a file name, a subject or an object key everywhere. */
@@ -34,7 +34,8 @@ export function checkTopic(topic: unknown): string {
   const fits =
     typeof topic === 'string' && topic.length <= TOPIC_MAX_CHARS && TOPIC_PATTERN.test(topic);
   if (fits) return topic;
-  throw invalid('topic', topic, `words of A-Z a-z 0-9 _ - joined by . : /, up to ${TOPIC_MAX_CHARS}`);
+  const allowed = `words of A-Z a-z 0-9 _ - joined by . : /, up to ${TOPIC_MAX_CHARS} characters`;
+  throw invalid('topic', topic, allowed);
 }
 
 /** Refuses a topic pattern: words, `*` for one word, `#` for any number. */
@@ -60,8 +61,8 @@ export function checkHeaders(headers: unknown, maxBytes: number): Headers {
     if (!HEADER_NAME_PATTERN.test(name) || RESERVED_NAMES.has(name)) {
       throw invalid('header name', name, '1 to 128 of A-Z a-z 0-9 . _ -');
     }
-    if (typeof value !== 'string' || CONTROL.test(value)) {
-      throw invalid(`header "${name}"`, value, 'a string without control characters');
+    if (!isText(value)) {
+      throw invalid(`header "${name}"`, value, 'well-formed text without control characters');
     }
     totalBytes += name.length + utf8Bytes(value);
     clean[name] = value;
@@ -72,17 +73,15 @@ export function checkHeaders(headers: unknown, maxBytes: number): Headers {
 
 /** Refuses a dedupe key, destination or order key that is empty, too long or not printable. */
 export function checkKey(what: string, key: unknown): string {
-  const fits =
-    typeof key === 'string' && key !== '' && key.length <= KEY_MAX_CHARS && !CONTROL.test(key);
-  if (fits) return key;
-  throw invalid(what, key, `1 to ${KEY_MAX_CHARS} characters, no control characters`);
+  if (isText(key) && key !== '' && key.length <= KEY_MAX_CHARS) return key;
+  throw invalid(what, key, `1 to ${KEY_MAX_CHARS} well-formed characters, no control characters`);
 }
 
 /** Refuses a priority that is not a whole number 0–9. */
 export function checkPriority(priority: unknown): number {
   if (priority === undefined) return PRIORITY_DEFAULT;
-  const fits = Number.isInteger(priority) && Number(priority) >= 0 && Number(priority) <= PRIORITY_MAX;
-  if (fits) return Number(priority);
+  const value = Number.isInteger(priority) ? Number(priority) : -1;
+  if (value >= 0 && value <= PRIORITY_MAX) return value;
   throw invalid('priority', priority, `a whole number 0 (first) to ${PRIORITY_MAX} (last)`);
 }
 
@@ -126,6 +125,11 @@ export function checkNames(what: string, given: object, known: readonly string[]
   }
 }
 
+/** Half a surrogate pair cannot be written as UTF-8: it would come back as another character. */
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && !CONTROL.test(value) && value.isWellFormed();
+}
+
 function utf8Bytes(text: string): number {
   let bytes = 0;
   for (let at = 0; at < text.length; at += 1) {
@@ -150,9 +154,4 @@ function tooMuch(what: string, value: number, allowed: string): RespoolError {
     'limit.exceeded',
     `cannot accept ${what}: ${value} is more than the allowed ${allowed}`,
   );
-}
-
-function show(value: unknown): string {
-  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
-  return text.length <= 80 ? text : `${text.slice(0, 79)}…`;
 }

@@ -4,7 +4,7 @@
  * Pure. Stores never decide: they write what these functions return (or, in SQL, perform `claimed`
  * in one statement, held to it by the conformance suite).
  *
- *   insert ─ initialStatus()     claim ─ claimed()     heartbeat ─ extended()     settle ─ nextStatus()
+ *   insert ─ initialStatus()  claim ─ claimed()  heartbeat ─ extended()  settle ─ nextStatus()
  */
 
 import type { Millis } from './duration.ts';
@@ -64,7 +64,7 @@ export function claimed(
   claim: { readonly now: Millis; readonly leaseMs: number; readonly holder: string },
 ): Status {
   // Counted at claim, not at settle: a message that kills the process must not be tried forever.
-  // A claim taken from `active` starts no attempt: its attempt was counted when the lost holder claimed.
+  // A claim taken from `active` starts no attempt: it was counted when the lost holder claimed.
   const isLost = status.state === 'active';
   const counts = isLost ? 0 : 1;
   return {
@@ -123,7 +123,9 @@ export function nextStatus(
         ? afterDelivery(envelope, base, context)
         : afterNotice(envelope, base, context);
     case 'defer':
-      return afterDefer(envelope, base, verdict, context);
+      return verdict.costsAttempt
+        ? afterDefer(envelope, base, verdict, context)
+        : afterDefer(envelope, postpone(giveBack(base, status)), verdict, context);
     case 'bounce':
       return status.lane === 'delivery'
         ? afterBounce(
@@ -200,7 +202,9 @@ function afterDelivery(
 ): Status | 'remove' {
   const { deliveredMs } = context.retention;
   if (deliveredMs === null && !isRemembered(envelope)) return 'remove';
-  return archived(base, 'delivered', forgetAt(envelope, deliveredMs ?? 0, context));
+  // Why it once waited is no reason for where it is now; the history keeps what happened.
+  const { because: _because, ...done } = base;
+  return archived(done, 'delivered', forgetAt(envelope, deliveredMs ?? 0, context));
 }
 
 function afterNotice(envelope: Envelope, base: Status, context: SettleContext): Status {
@@ -221,18 +225,14 @@ function afterDefer(
 ): Status {
   const isNotice = base.lane === 'notice';
   const wantedAt = now + verdict.delayMs;
-  // A deferral never goes past the expiry: at that moment the message is claimed once more to bounce.
+  // A deferral never goes past the expiry: then the message is claimed once more, to bounce.
   const dueAt = isNotice ? wantedAt : Math.min(wantedAt, envelope.expiresAt ?? wantedAt);
-  const counted: Status = verdict.costsAttempt
-    ? base
-    : {
-        ...base,
-        attempts: base.attempts - (isNotice ? 0 : 1),
-        notices: base.notices - (isNotice ? 1 : 0),
-        postponed: base.postponed + 1,
-      };
-  if (isNotice) return { ...counted, state: 'bounce', dueAt };
-  return { ...withWhy(counted, verdict.because, verdict.failure), state: 'deferred', dueAt };
+  if (isNotice) return { ...base, state: 'bounce', dueAt };
+  return { ...withWhy(base, verdict.because, verdict.failure), state: 'deferred', dueAt };
+}
+
+function postpone(base: Status): Status {
+  return { ...base, postponed: base.postponed + 1 };
 }
 
 function afterBounce(

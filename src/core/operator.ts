@@ -8,6 +8,7 @@
 import type { Millis } from './duration.ts';
 import type { Because, Entry, Status } from './entry.ts';
 import { unreachable } from './errors.ts';
+import { reasonText } from './failure.ts';
 import { forgetAt, type Retention } from './next-status.ts';
 import { mayMove, type State } from './state.ts';
 
@@ -49,7 +50,7 @@ export function operatorMove(
     case 'release':
       return released(entry, base, now);
     case 'retryNow':
-      return retried(entry, base, now);
+      return retried(entry, base, now, 'retryNow');
     case 'bounce':
       return moved(entry, 'bounce', {
         ...base,
@@ -99,15 +100,15 @@ function released(entry: Entry, base: Status, now: Millis): OperatorAnswer {
   if (entry.status.state !== 'hold') {
     return refused(entry, 'release', 'only a held message can be released');
   }
+  if (entry.status.lane === 'delivery') return retried(entry, base, now, 'release');
   // A held notice goes back to tell of its bounce; it must never become a delivery again.
-  const state: State = entry.status.lane === 'notice' ? 'bounce' : 'incoming';
-  return moved(entry, state, { ...withoutBecause(base), state, dueAt: now });
+  return moved(entry, 'bounce', { ...withoutBecause(base), state: 'bounce', dueAt: now });
 }
 
-function retried(entry: Entry, base: Status, now: Millis): OperatorAnswer {
-  const { state } = entry.status;
+function retried(entry: Entry, base: Status, now: Millis, action: string): OperatorAnswer {
+  const { state, lane, ending } = entry.status;
   if (entry.envelope.body.place === 'none') {
-    return refused(entry, 'retryNow', 'its body was not kept after the delivery; enqueue it again');
+    return refused(entry, action, 'its body was not kept after the delivery; enqueue it again');
   }
   const fresh: Status = {
     ...withoutBecause(base),
@@ -116,7 +117,9 @@ function retried(entry: Entry, base: Status, now: Millis): OperatorAnswer {
     dueAt: now,
   };
   // What had come to an end starts a new round of attempts; what only waited goes on with its own.
-  const hasEnded = state === 'bounce' || state === 'archived' || entry.status.lane === 'notice';
+  // The ending counts too, not the state alone: what was held after its end has ended all the same.
+  const hasEnded =
+    state === 'bounce' || state === 'archived' || lane === 'notice' || ending !== undefined;
   if (!hasEnded) return moved(entry, 'incoming', fresh);
   const { ending: _ending, ...again } = fresh;
   return moved(entry, 'incoming', {
@@ -162,5 +165,5 @@ function withoutBecause(status: Status): Status {
 }
 
 function because(code: string, text: string, by: string): Because {
-  return { code, text, by };
+  return { code, text: reasonText(text), by };
 }

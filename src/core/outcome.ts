@@ -3,7 +3,8 @@
  */
 
 import { type Duration, durationMs } from './duration.ts';
-import type { Failure } from './failure.ts';
+import { show } from './errors.ts';
+import { checkedFailure, type Failure, isWait, RetryableError } from './failure.ts';
 
 /** What a handler says: it returns one of these, or nothing (delivered), or throws (failed). */
 export type Outcome =
@@ -37,9 +38,34 @@ export function held(reason: string, code = 'handler.held'): Outcome {
   return { kind: 'held', reason, code };
 }
 
-/** Whether a value that a handler returned is an outcome. */
+/**
+ * Whether a value that a handler returned is an outcome. Throws a RetryableError for one that has
+ * an outcome's kind but not its shape: "it failed, somehow" must not be taken for a delivery.
+ */
 export function isOutcome(value: unknown): value is Outcome {
   if (typeof value !== 'object' || value === null) return false;
-  const { kind } = value as { kind?: unknown };
-  return kind === 'delivered' || kind === 'failed' || kind === 'postponed' || kind === 'held';
+  const { kind, failure, delayMs, reason, code } = value as Partial<Record<string, unknown>>;
+  switch (kind) {
+    case 'delivered':
+      return true;
+    case 'failed':
+      if (checkedFailure(failure) !== null) return true;
+      break;
+    case 'postponed':
+      if (isWait(delayMs) && isWhy(reason, code)) return true;
+      break;
+    case 'held':
+      if (isWhy(reason, code)) return true;
+      break;
+    default:
+      return false;
+  }
+  throw new RetryableError(
+    'outcome.invalid',
+    `the handler returned ${show(value)}, which is no outcome; use failed(), postponed() or held()`,
+  );
+}
+
+function isWhy(reason: unknown, code: unknown): boolean {
+  return typeof reason === 'string' && (code === undefined || typeof code === 'string');
 }

@@ -5,8 +5,15 @@
  * be rounded up, never down; jitter only adds. The first retry uses the first delay.
  */
 
-import { DAY_MS, type Duration, durationMs, formatDuration, MINUTE_MS } from './duration.ts';
-import { RespoolError, unreachable } from './errors.ts';
+import {
+  DAY_MS,
+  DURATION_MAX_MS,
+  type Duration,
+  durationMs,
+  formatDuration,
+  MINUTE_MS,
+} from './duration.ts';
+import { isRespoolError, RespoolError, show, unreachable } from './errors.ts';
 import type { Failure } from './failure.ts';
 
 /** How the delay grows from retry to retry. */
@@ -56,7 +63,7 @@ const ATTEMPTS_DEFAULT = 10;
 
 /** The same wait before every retry. */
 export function fixed(delay: Duration, options: PolicyOptions = {}): RetryPolicy {
-  return policyOf({ kind: 'fixed', delayMs: durationMs(delay, 'delay') }, options);
+  return policyOf({ kind: 'fixed', delayMs: spanMs(delay, 'delay') }, options);
 }
 
 /** First, first + step, first + 2 × step … up to max (default 24h). */
@@ -67,9 +74,9 @@ export function linear(
     readonly max?: Duration;
   },
 ): RetryPolicy {
-  const firstMs = durationMs(options.first, 'first');
-  const stepMs = options.step === undefined ? firstMs : durationMs(options.step, 'step');
-  const maxMs = durationMs(options.max ?? DAY_MS, 'max');
+  const firstMs = spanMs(options.first, 'first');
+  const stepMs = options.step === undefined ? firstMs : spanMs(options.step, 'step');
+  const maxMs = spanMs(options.max ?? DAY_MS, 'max');
   refuseCapBelowFirst(firstMs, maxMs);
   return policyOf({ kind: 'linear', firstMs, stepMs, maxMs }, options);
 }
@@ -82,15 +89,15 @@ export function exponential(
     readonly max?: Duration;
   },
 ): RetryPolicy {
-  const firstMs = durationMs(options.first, 'first');
+  const firstMs = spanMs(options.first, 'first');
   const factor = options.factor ?? 2;
-  const maxMs = durationMs(options.max ?? DAY_MS, 'max');
+  const maxMs = spanMs(options.max ?? DAY_MS, 'max');
   refuseOutside('factor', factor, 1, 100);
   refuseCapBelowFirst(firstMs, maxMs);
   return policyOf({ kind: 'exponential', firstMs, factor, maxMs }, options);
 }
 
-/** An explicit list of waits: attempts are the list's length plus one; an empty list means no retry. */
+/** An explicit list of waits: attempts are its length plus one; an empty list means no retry. */
 export function ladder(
   delays: readonly Duration[],
   options: Omit<PolicyOptions, 'attempts'> = {},
@@ -98,7 +105,7 @@ export function ladder(
   if (!Array.isArray(delays) || delays.length >= ATTEMPTS_MAX) {
     throw invalid('delays', delays, `a list of at most ${ATTEMPTS_MAX - 1} durations`);
   }
-  const delaysMs = delays.map((delay, at) => durationMs(delay, `delays[${at}]`));
+  const delaysMs = delays.map((delay, at) => spanMs(delay, `delays[${at}]`));
   return policyOf({ kind: 'ladder', delaysMs }, { ...options, attempts: delaysMs.length + 1 });
 }
 
@@ -113,8 +120,8 @@ export function noRetry(): RetryPolicy {
 }
 
 /**
- * A delay function from the registry (`backoffs` of createSpool), by name. `rungs` lists every delay
- * it can ask for; what it asks is rounded up to the next of them (past the last: the last).
+ * A delay function from the registry (`backoffs` of createSpool), by name. `rungs` lists every
+ * delay it can ask for; what it asks is rounded up to the next of them (past the last: the last).
  */
 export function custom(
   name: string,
@@ -125,20 +132,23 @@ export function custom(
   if (!Array.isArray(rungs) || rungs.length === 0 || rungs.length > ATTEMPTS_MAX) {
     throw invalid('rungs', rungs, `a list of 1 to ${ATTEMPTS_MAX} durations`);
   }
-  const rungsMs = rungs.map((rung, at) => durationMs(rung, `rungs[${at}]`));
+  const rungsMs = rungs.map((rung, at) => spanMs(rung, `rungs[${at}]`));
   return policyOf({ kind: 'custom', name, rungsMs: distinct(rungsMs) }, options);
 }
 
-/** Checks a policy that came from outside as data; returns it unchanged or throws `policy.invalid`. */
+/** Checks a policy that came from outside as data; returns it or throws `policy.invalid`. */
 export function checkPolicy(policy: RetryPolicy, name: string): RetryPolicy {
   const known = ['fixed', 'linear', 'exponential', 'ladder', 'custom'];
   if (typeof policy !== 'object' || policy === null || !known.includes(policy.backoff?.kind)) {
     throw invalid(name, policy, `a policy made by ${known.join(', ')} or postfix`);
   }
+  const { backoff, maxAgeMs } = policy;
   refuseOutside(`${name}.maxAttempts`, policy.maxAttempts, 1, ATTEMPTS_MAX, true);
   refuseOutside(`${name}.jitter`, policy.jitter, 0, 1);
-  for (const rung of rungs(policy))
-    refuseOutside(`${name} delay`, rung, 0, Number.MAX_SAFE_INTEGER);
+  if (maxAgeMs !== null) refuseOutside(`${name}.maxAgeMs`, maxAgeMs, 0, DURATION_MAX_MS, true);
+  if (backoff.kind === 'ladder') refuseNoList(`${name}.delaysMs`, backoff.delaysMs, 0);
+  if (backoff.kind === 'custom') refuseNoList(`${name}.rungsMs`, backoff.rungsMs, 1);
+  for (const rung of rungs(policy)) refuseOutside(`${name} delay`, rung, 0, DURATION_MAX_MS, true);
   return policy;
 }
 
@@ -164,7 +174,7 @@ export interface DelayInput {
   readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
 }
 
-/** How long to wait after this failure. A wait that the other side asked for replaces the policy's. */
+/** How long to wait after this failure. A wait the other side asked for replaces the policy's. */
 export function delayMs({ policy, attempt, failure, random, backoffs }: DelayInput): number {
   const { backoff } = policy;
   const plainMs =
@@ -213,13 +223,21 @@ function plainDelayMs(backoff: Exclude<Backoff, { kind: 'custom' }>, attempt: nu
     case 'linear':
       return Math.min(backoff.maxMs, backoff.firstMs + (attempt - 1) * backoff.stepMs);
     case 'exponential':
-      return Math.ceil(Math.min(backoff.maxMs, backoff.firstMs * backoff.factor ** (attempt - 1)));
+      return exponentialMs(backoff, attempt);
     case 'ladder':
-      // Past the end only when an operator granted more attempts than the ladder has: the last again.
+      // Past the end only when an operator granted more attempts than it has: the last again.
       return backoff.delaysMs[Math.min(attempt, backoff.delaysMs.length) - 1] ?? 0;
     default:
       return unreachable(backoff);
   }
+}
+
+function exponentialMs(
+  { firstMs, factor, maxMs }: Extract<Backoff, { kind: 'exponential' }>,
+  attempt: number,
+): number {
+  // Far out the power is Infinity, and zero times that is no number at all.
+  return firstMs === 0 ? 0 : Math.ceil(Math.min(maxMs, firstMs * factor ** (attempt - 1)));
 }
 
 function customDelayMs(
@@ -228,7 +246,8 @@ function customDelayMs(
   failure: Failure,
   backoffs: Readonly<Record<string, BackoffFunction>> | undefined,
 ): number {
-  const longestMs = backoff.rungsMs.at(-1) ?? 0;
+  const rungsMs = distinct(backoff.rungsMs);
+  const longestMs = rungsMs.at(-1) ?? 0;
   let askedMs: number;
   try {
     const ask = backoffs?.[backoff.name];
@@ -239,7 +258,7 @@ function customDelayMs(
     // User code that throws must not decide the fate of a message: wait the longest rung.
     return longestMs;
   }
-  return backoff.rungsMs.find((rung) => rung >= askedMs) ?? longestMs;
+  return rungsMs.find((rung) => rung >= askedMs) ?? longestMs;
 }
 
 function policyOf(backoff: Backoff, options: PolicyOptions): RetryPolicy {
@@ -247,8 +266,23 @@ function policyOf(backoff: Backoff, options: PolicyOptions): RetryPolicy {
   const jitter = options.jitter ?? 0;
   refuseOutside('attempts', maxAttempts, 1, ATTEMPTS_MAX, true);
   refuseOutside('jitter', jitter, 0, 1);
-  const maxAgeMs = options.maxAge === undefined ? null : durationMs(options.maxAge, 'maxAge');
+  const maxAgeMs = options.maxAge === undefined ? null : spanMs(options.maxAge, 'maxAge');
   return { maxAttempts, maxAgeMs, backoff, jitter };
+}
+
+/** A duration of a policy: refused with the policy's code, so that one code covers a bad policy. */
+function spanMs(duration: Duration, what: string): number {
+  try {
+    return durationMs(duration, what);
+  } catch (error) {
+    if (!isRespoolError(error)) throw error;
+    throw new RespoolError('policy.invalid', `${error.message}, in a policy`, { cause: error });
+  }
+}
+
+function refuseNoList(what: string, value: unknown, min: number): void {
+  if (Array.isArray(value) && value.length >= min && value.length <= ATTEMPTS_MAX) return;
+  throw invalid(what, value, `a list of ${min} to ${ATTEMPTS_MAX} delays in milliseconds`);
 }
 
 function refuseOutside(what: string, value: number, min: number, max: number, whole = false): void {
@@ -268,8 +302,7 @@ function refuseCapBelowFirst(firstMs: number, maxMs: number): void {
 function invalid(what: string, value: unknown, allowed: string): RespoolError {
   return new RespoolError(
     'policy.invalid',
-    `cannot use ${JSON.stringify(value) ?? String(value)} as "${what}" of a policy: ` +
-      `allowed is ${allowed}`,
+    `cannot use ${show(value)} as "${what}" of a policy: allowed is ${allowed}`,
   );
 }
 

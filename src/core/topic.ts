@@ -1,9 +1,9 @@
 /**
  * topic — names like `mail.welcome`, and patterns over them.
  *
- * `*` stands for exactly one dot-separated word, `#` for any number of words (also none). Matching is
- * linear in the topic for patterns without `#`, and bounded by words × words otherwise: no RegExp is
- * ever built from a user's text.
+ * `*` stands for exactly one dot-separated word, `#` for any number of words (also none). Matching
+ * is linear in the topic for patterns without `#`, and bounded by words × words otherwise: no
+ * RegExp is ever built from a user's text.
  */
 
 /** One rule of a list in which the first match wins. */

@@ -5,10 +5,10 @@
  * Promise: what is not positively final is deferred (invariant 8).
  */
 
-import type { Millis } from './duration.ts';
+import { DURATION_MAX_MS, type Millis } from './duration.ts';
 import type { Because } from './entry.ts';
 import { unreachable } from './errors.ts';
-import { type Failure, failure } from './failure.ts';
+import { checkedFailure, codeText, type Failure, failure, reasonText } from './failure.ts';
 import type { Outcome } from './outcome.ts';
 import { type BackoffFunction, delayMs, type RetryPolicy } from './policy.ts';
 import type { Lane } from './state.ts';
@@ -70,8 +70,8 @@ export function judge(judgement: Judgement): Verdict {
       return {
         kind: 'hold',
         because: {
-          code: outcome.code ?? 'handler.held',
-          text: outcome.reason,
+          code: codeText(outcome.code ?? 'handler.held'),
+          text: reasonText(outcome.reason),
           by: 'handler',
         },
         costsAttempt: true,
@@ -79,7 +79,8 @@ export function judge(judgement: Judgement): Verdict {
     case 'postponed':
       return judgePostponed(judgement, outcome);
     case 'failed':
-      return judgeFailed(judgement, outcome.failure);
+      // Built anew: a handler may have made it by hand, past the limits of what is kept.
+      return judgeFailed(judgement, checkedFailure(outcome.failure) ?? outcome.failure, 'handler');
     default:
       return unreachable(outcome);
   }
@@ -92,18 +93,13 @@ export function judgeLost(judgement: Omit<Judgement, 'outcome'>): Verdict {
     'holder.lost',
     'the process that held this message ended or stalled before it could say how it went',
   );
-  if (judgement.claim.lost > LOST_MAX) {
-    return {
-      kind: 'hold',
-      because: {
-        code: 'holder.lost',
-        text: `${judgement.claim.lost} holders in a row were lost with this message; it may kill them`,
-        by: 'engine',
-      },
-      costsAttempt: true,
-    };
+  const { claim } = judgement;
+  if (claim.lost > LOST_MAX) {
+    const text = `${claim.lost} holders in a row were lost with this message; it may kill them`;
+    const because = { code: 'holder.lost', text, by: 'engine' };
+    return { kind: 'hold', because, costsAttempt: true };
   }
-  return judgeFailed({ ...judgement, outcome: { kind: 'failed', failure: lost } }, lost);
+  return judgeFailed(judgement, lost, 'engine');
 }
 
 /** The verdict on a claim that is past its expiry, or undefined while it may still be delivered. */
@@ -124,17 +120,22 @@ function judgePostponed(
   outcome: Extract<Outcome, { kind: 'postponed' }>,
 ): Verdict {
   const because: Because = {
-    code: outcome.code ?? 'handler.postponed',
-    text: outcome.reason,
+    code: codeText(outcome.code ?? 'handler.postponed'),
+    text: reasonText(outcome.reason),
     by: 'handler',
   };
-  if (isTooOld(policy, claim, now, outcome.delayMs)) return tooOld(policy, because.text);
-  return { kind: 'defer', delayMs: outcome.delayMs, because, costsAttempt: false };
+  const waitMs = Math.min(DURATION_MAX_MS, Math.ceil(outcome.delayMs));
+  if (isTooOld(policy, claim, now, waitMs)) return tooOld(policy, because.text);
+  return { kind: 'defer', delayMs: waitMs, because, costsAttempt: false };
 }
 
-function judgeFailed(judgement: Judgement, reported: Failure): Verdict {
+function judgeFailed(
+  judgement: Omit<Judgement, 'outcome'>,
+  reported: Failure,
+  by: 'handler' | 'engine',
+): Verdict {
   const { claim, policy, now } = judgement;
-  const because: Because = { code: reported.code, text: reported.reason, by: 'handler' };
+  const because: Because = { code: reported.code, text: reported.reason, by };
   if (reported.permanence === 'permanent') {
     return { kind: 'bounce', because, failure: reported, spent: false };
   }

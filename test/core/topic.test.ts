@@ -1,0 +1,109 @@
+/** Topics and the patterns over them. */
+import { performance } from 'node:perf_hooks';
+import { describe, expect, test } from 'vitest';
+import { isPattern, takesTopic, topicMatches, type TopicRule } from '../../src/core/topic.ts';
+
+describe('a pattern', () => {
+  test.each<[string, string, boolean]>([
+    ['mail.send', 'mail.send', true],
+    ['mail.send', 'mail.sent', false],
+    ['mail.send', 'mail', false],
+    ['mail', 'mail.send', false],
+    ['Mail.send', 'mail.send', false],
+    ['*', 'mail', true],
+    ['*', 'mail.send', false],
+    ['mail.*', 'mail.send', true],
+    ['mail.*', 'mail', false],
+    ['mail.*', 'mail.send.now', false],
+    ['*.send', 'mail.send', true],
+    ['*.*', 'mail.send', true],
+    ['*.*', 'mail', false],
+    ['mail.*.now', 'mail.send.now', true],
+    ['mail.*.now', 'mail.now', false],
+    ['#', 'mail', true],
+    ['#', 'mail.send.now', true],
+    ['mail.#', 'mail', true],
+    ['mail.#', 'mail.send', true],
+    ['mail.#', 'mail.send.now', true],
+    ['mail.#', 'mailbox', false],
+    ['mail.#', 'sms.mail', false],
+    ['#.now', 'now', true],
+    ['#.now', 'mail.send.now', true],
+    ['#.now', 'mail.now.send', false],
+    ['mail.#.now', 'mail.now', true],
+    ['mail.#.now', 'mail.a.b.now', true],
+    ['mail.#.now', 'mail.a.now.b', false],
+    ['#.a.#', 'a', true],
+    ['#.a.#', 'x.y.a.z', true],
+    ['#.a.#', 'x.y.z', false],
+    ['#.*', 'a', true],
+    ['#.*', 'a.b', true],
+    ['*.#', 'a', true],
+    ['#.#', 'a', true],
+    ['#.*.*', 'a', false],
+    ['#.a.*.b', 'a.a.b.a.c.b', true],
+    ['#.a.*.b', 'a.b.a.b', false],
+    ['order:*', 'order:1', false],
+    ['order:1.*', 'order:1.paid', true],
+  ])('%j over %j: %j', (pattern, topic, fits) => {
+    expect(topicMatches(pattern, topic)).toBe(fits);
+  });
+
+  test('a dot, a plus or a bracket in it is a character, not an expression', () => {
+    expect(topicMatches('a.c.*', 'abc.x')).toBe(false);
+    expect(topicMatches('a+.*', 'aa.x')).toBe(false);
+    expect(topicMatches('[a-z].#', 'b')).toBe(false);
+  });
+
+  test('is told from a plain topic by its wildcard', () => {
+    expect(isPattern('mail.send')).toBe(false);
+    expect(isPattern('mail.*')).toBe(true);
+    expect(isPattern('#')).toBe(true);
+  });
+});
+
+describe('an ordered list of rules', () => {
+  const rules: readonly TopicRule[] = [
+    { pattern: 'mail.slow', take: false },
+    { pattern: 'mail.#', take: true },
+    { pattern: 'sms.*', take: false },
+    { pattern: 'sms.#', take: true },
+  ];
+
+  test.each<[string, boolean]>([
+    ['mail.slow', false],
+    ['mail.fast', true],
+    ['mail', true],
+    ['sms.a', false],
+    ['sms.a.b', true],
+    ['fax', false],
+  ])('the first match decides on %j: %j', (topic, takes) => {
+    expect(takesTopic(rules, topic)).toBe(takes);
+  });
+
+  test('no list takes everything, an empty list nothing', () => {
+    expect(takesTopic(undefined, 'mail')).toBe(true);
+    expect(takesTopic([], 'mail')).toBe(false);
+  });
+});
+
+describe('a pathological pattern', () => {
+  const topic = Array.from({ length: 128 }, () => 'a').join('.');
+  test.each<[string, string]>([
+    ['many hashes', `${'#.a.'.repeat(40)}b`],
+    ['many hashes and stars', `${'#.*.'.repeat(60)}b`],
+    ['a long tail after a hash', `#.${'a.'.repeat(100)}b`],
+    ['hashes only', `${'#.'.repeat(127)}b`],
+    ['pairs behind hashes', `${'#.a.a.'.repeat(40)}b`],
+  ])('with %s is refused in less than 5 ms', (_, pattern) => {
+    topicMatches(pattern, topic);
+    const best = Math.min(...Array.from({ length: 5 }, () => timed(pattern)));
+    expect(best).toBeLessThan(5);
+  });
+
+  function timed(pattern: string): number {
+    const startedAt = performance.now();
+    expect(topicMatches(pattern, topic)).toBe(false);
+    return performance.now() - startedAt;
+  }
+});
