@@ -28,7 +28,9 @@ export function tellVerdict(
       else events.emit({ ...about, kind: 'delivered', tookMs });
       return;
     case 'defer': {
-      const dueAt = about.at + verdict.delayMs;
+      // As nextStatus() has it: a delivery is never put off past its expiry.
+      const expiresAt = claim.lane === 'delivery' ? claim.envelope.expiresAt : undefined;
+      const dueAt = Math.min(about.at + verdict.delayMs, expiresAt ?? Number.POSITIVE_INFINITY);
       const { because, failure } = verdict;
       events.emit({
         ...about,

@@ -30,6 +30,8 @@ export class EnqueueTx {
   readonly #parts = new Parts();
   readonly #body: Promise<KeptBody>;
   #headers: Record<string, string> = {};
+  /** The last write: they follow each other, also when nobody awaits them one by one. */
+  #writing: Promise<void> = Promise.resolve();
   #committed: Promise<Enqueued> | undefined;
   #isAborted = false;
 
@@ -44,7 +46,12 @@ export class EnqueueTx {
   /** Adds bytes to the body; resolves when more may come. */
   async write(part: Uint8Array | string): Promise<void> {
     this.#refuseUnlessOpen('write to');
-    await this.#parts.write(typeof part === 'string' ? Buffer.from(part) : new Uint8Array(part));
+    // Copied at once: the caller may use its buffer again before it is this part's turn.
+    const bytes = typeof part === 'string' ? Buffer.from(part) : new Uint8Array(part);
+    const work = this.#writing.then(() => this.#parts.write(bytes));
+    // A failed write fails the body, and so the commit; here it only must not stop the next.
+    this.#writing = work.catch(() => undefined);
+    await work;
   }
 
   setHeader(name: string, value: string): void {
@@ -58,7 +65,7 @@ export class EnqueueTx {
   }
 
   /** Makes the message visible; a second call answers the same. */
-  commit(): Promise<Enqueued> {
+  async commit(): Promise<Enqueued> {
     if (this.#isAborted) this.#refuseUnlessOpen('commit');
     this.#committed ??= this.#commit();
     return this.#committed;
@@ -78,6 +85,7 @@ export class EnqueueTx {
   }
 
   async #commit(): Promise<Enqueued> {
+    await this.#writing;
     this.#parts.end();
     return this.#host.accept(await this.#body, this.#headers);
   }

@@ -100,7 +100,9 @@ export function checkMessage(
       ? {}
       : { destination: checkKey('destination', message.destination) }),
   };
-  return { envelope, policy: policyOf(message, headers), dueAt: dueAtOf(message, now) };
+  // A wait never goes past the expiry: at that moment the message is claimed, to bounce.
+  const dueAt = Math.min(dueAtOf(message, now), envelope.expiresAt ?? Number.POSITIVE_INFINITY);
+  return { envelope, policy: policyOf(message, headers), dueAt };
 }
 
 /** The envelope with its body. */
