@@ -121,19 +121,46 @@ export class SpoolSource implements Source {
     const asks = this.#asks(demand);
     const shares = this.#shares(demand.max, asks);
     const claims: SpoolClaim[] = [];
-    const take = async (ask: Ask, max: number): Promise<void> => {
+    const take = async (ask: Ask, max: number): Promise<number> => {
       const got = await this.#claim(ask, Math.min(max, ask.room.left), demand);
       ask.room.left -= got.length;
       claims.push(...got);
+      return got.length;
     };
-    // First every kind its share: at once, unless wants with a limit of their own must be counted
-    // down.
-    const isCounted = demand.wants.some((want) => want.max < demand.max);
-    if (isCounted) for (const ask of asks) await take(ask, shares.get(ask.kind) ?? 0);
-    else await Promise.all(asks.map((ask) => take(ask, shares.get(ask.kind) ?? 0)));
-    // Then, in order of precedence, whoever still has something takes what is left.
-    for (const ask of asks) if (!ask.isExhausted) await take(ask, demand.max - claims.length);
+    try {
+      await this.#takeShares(demand, asks, shares, take);
+      // Then, in order of precedence, whoever still has something takes what is left.
+      for (const ask of asks) if (!ask.isExhausted) await take(ask, demand.max - claims.length);
+    } catch (error) {
+      // What was claimed before the trouble is ours: dropped here, it would wait for its lease to
+      // end and be counted as a lost holder. The next round meets the trouble again.
+      if (claims.length === 0) throw error;
+    }
     return claims;
+  }
+
+  /** Every kind its share: at once, unless several wants share it or have a limit of their own. */
+  async #takeShares(
+    demand: Demand,
+    asks: readonly Ask[],
+    shares: ReadonlyMap<Kind, number>,
+    take: (ask: Ask, max: number) => Promise<number>,
+  ): Promise<void> {
+    const { wants } = demand;
+    const lanes = new Set(wants.map((want) => want.lane)).size;
+    const isCounted = wants.length > lanes || wants.some((want) => want.max < demand.max);
+    if (!isCounted) {
+      const taken = await Promise.allSettled(
+        asks.map((ask) => take(ask, shares.get(ask.kind) ?? 0)),
+      );
+      for (const one of taken) if (one.status === 'rejected') throw one.reason;
+      return;
+    }
+    const left = new Map(shares);
+    for (const ask of asks) {
+      const share = left.get(ask.kind) ?? 0;
+      left.set(ask.kind, share - (await take(ask, share)));
+    }
   }
 
   async wait(demand: Demand, signal: AbortSignal): Promise<void> {
