@@ -34,6 +34,8 @@ import { StoreClock } from './store-clock.ts';
 
 /** Dead processes are looked for this often. */
 const LOST_EVERY_MS: number = 10 * SECOND_MS;
+/** Pauses made by other processes are looked for this often, whether the store calls or not. */
+const PAUSES_EVERY_MS: number = 30 * SECOND_MS;
 
 type Phase = 'closed' | 'open' | 'starting' | 'running' | 'stopping';
 
@@ -55,6 +57,7 @@ export class Runtime implements AcceptParts, ActionParts {
   readonly #storeClock: StoreClock;
   #phase: Phase = 'closed';
   #opening: Promise<void> | undefined;
+  #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
   #timers: (() => void)[] = [];
   #sweeping: Promise<unknown> | undefined;
@@ -122,9 +125,16 @@ export class Runtime implements AcceptParts, ActionParts {
   }
 
   async start(): Promise<void> {
-    if (this.#phase === 'starting' || this.#phase === 'running') {
+    if (this.#starting !== undefined || this.#phase === 'running') {
       throw new RespoolError('config.invalid', 'cannot start the spool: it is started already');
     }
+    this.#starting = this.#start().finally(() => {
+      this.#starting = undefined;
+    });
+    await this.#starting;
+  }
+
+  async #start(): Promise<void> {
     await this.ready();
     this.#phase = 'starting';
     try {
@@ -235,6 +245,13 @@ export class Runtime implements AcceptParts, ActionParts {
         if (freed > 0) this.source.alarm();
       });
     }
+    if (this.entries.traits.processes === 'many') {
+      // Not every store has a watch, and a call of one that has may come while it cannot be read:
+      // without another look a process would stay paused, or not be, for good.
+      this.#every(PAUSES_EVERY_MS, 'looking for pauses', async () => {
+        if (await this.pauses.refresh()) this.engine.poke();
+      });
+    }
   }
 
   async #onForeignWrite(): Promise<void> {
@@ -264,6 +281,8 @@ export class Runtime implements AcceptParts, ActionParts {
   }
 
   async #stop(withinMs: number): Promise<void> {
+    // Stopped in the middle of its start it would run on over closed stores.
+    await this.#starting?.catch(() => undefined);
     if (this.#opening !== undefined) await this.#opening.catch(() => undefined);
     if (this.#phase === 'closed') return;
     const wasRunning = this.#phase === 'running';
