@@ -20,6 +20,21 @@ export {
 } from './samples.ts';
 export { seededDice } from './seeded-dice.ts';
 export { SimClock, type SimClockOptions } from './sim-clock.ts';
+export {
+  commandFor,
+  type Invariant,
+  type Mutation,
+  type Plan,
+  SimDisk,
+  type SimReport,
+  SimShelf,
+  type Site,
+  simulate,
+  type SpoolStores,
+  type Violation,
+  type World,
+  type Write,
+} from './simulator/index.ts';
 export type {
   BodiesUnderTest,
   BodyStoreAbilities,
@@ -29,3 +44,4 @@ export type {
   StoreUnderTest,
   SuiteCase,
 } from './suite.ts';
+export { createTestSpool, type TestSpool } from './test-spool.ts';

@@ -1,0 +1,65 @@
+/** blows — what befalls a world from outside: kills, pauses, power cuts, clocks set, stores gone. */
+
+import { HOUR_MS } from '../../core/duration.ts';
+import type { Seat, World } from './world.ts';
+
+/** Lets blows fall until the storm is over. */
+export function startBlows(world: World): void {
+  const { chance, plan, timeline } = world;
+  const next = (): void => {
+    const spanMs = -Math.log(1 - chance.random()) * plan.trouble.blowEveryMs;
+    timeline.after(spanMs, () => {
+      if (world.isHealed) return;
+      strike(world);
+      next();
+    });
+  };
+  next();
+}
+
+function strike(world: World): void {
+  const { chance, faults, plan } = world;
+  const seat = world.someone();
+  const kind = chance.weighted({
+    kill: 5,
+    pause: 5,
+    restart: 3,
+    powerCut: 2,
+    jump: 2,
+    down: 2,
+    full: 1,
+  });
+  switch (kind) {
+    case 'powerCut':
+      world.powerCut();
+      return;
+    case 'down':
+      faults.goDown(chance.between(100, 20_000));
+      return;
+    case 'full':
+      faults.fillUp(chance.between(1_000, 30_000));
+      return;
+    case 'jump':
+      jump(world, seat);
+      return;
+    default:
+      if (seat === undefined) return;
+      if (kind === 'kill') world.kill(seat, chance.between(0, 60_000));
+      else if (kind === 'pause') pause(world, seat, plan.leaseMs);
+      else world.restart(seat, chance.pick([0, 1_000, 10_000]), chance.between(0, 5_000));
+  }
+}
+
+function jump(world: World, seat: Seat | undefined): void {
+  const byMs = Math.round((world.chance.random() * 2 - 1) * HOUR_MS);
+  if (world.plan.site !== 'server') world.jumpedMs += byMs;
+  else if (seat !== undefined) seat.skewMs += byMs;
+}
+
+function pause(world: World, { process }: Seat, leaseMs: number): void {
+  const { chance, timeline } = world;
+  // From a tenth of a lease to ten of them.
+  const spanMs = leaseMs * 10 ** (chance.random() * 2 - 1);
+  process.pause();
+  timeline.after(spanMs, () => process.resume(chance));
+}

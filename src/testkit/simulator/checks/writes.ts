@@ -1,0 +1,366 @@
+/**
+ * writes — every single change of the data, checked as it happens: inserts, claims, commits.
+ */
+
+import type { Millis } from '../../../core/duration.ts';
+import type { Entry, Status } from '../../../core/entry.ts';
+import { mayMove, type Mover } from '../../../core/state.ts';
+import { takesTopic, topicMatches } from '../../../core/topic.ts';
+import type { Change, ClaimFilter, ClaimRequest, Duplicate } from '../../../ports/entry-store.ts';
+import type { Write } from '../disk.ts';
+import type { Story } from '../ledger.ts';
+import { routeFor } from '../plan.ts';
+import type { SimProcess } from '../process.ts';
+import { takeAudit } from './operator.ts';
+import { CLOCK_ERROR_MAX_MS, type Scene } from './scene.ts';
+import { judgeSettled } from './settle.ts';
+
+/** A pause is known to every process this long after it was made, if nothing is in the way. */
+const PAUSE_KNOWN_MS = 90_000;
+
+/** Who asked, and what the store's clock showed when it did. */
+export interface Asker {
+  readonly process: SimProcess;
+  readonly askedAt: Millis;
+}
+
+/** Checks an insert: what came in, and who was told to be a duplicate. */
+export function checkInsert(
+  scene: Scene,
+  { process }: Asker,
+  entries: readonly Entry[],
+  answers: readonly ('stored' | Duplicate)[],
+  writes: readonly Write[],
+): void {
+  const { findings, ledger, shelf } = scene;
+  let at = 0;
+  for (const [index, entry] of entries.entries()) {
+    const { id, body } = entry.envelope;
+    const answer = answers[index];
+    if (answer !== 'stored') {
+      checkDuplicate(scene, entry, answer);
+      continue;
+    }
+    const write = writes[at];
+    at += 1;
+    if (write?.id !== id || write.before !== undefined) {
+      findings.add('answer', `"${id}" was said to be stored and was not`);
+      continue;
+    }
+    const invocation = ledger.invocationOf(entry);
+    if (invocation === undefined || invocation.digest !== body.digest) {
+      findings.add('integrity', `"${id}" came in with a body that nobody enqueued`);
+      continue;
+    }
+    checkTwins(scene, entry);
+    if (body.place === 'store' && shelf.get(body.ref) === undefined) {
+      findings.add('body', `"${id}" came in before its body`);
+    }
+    const story = ledger.open(entry, invocation);
+    const { state, revision, holder = '' } = entry.status;
+    if (revision !== 1) findings.add('revision', `"${id}" came in with revision ${revision}`);
+    if (state !== 'active') continue;
+    if (!holder.startsWith(process.instance) || entry.status.attempts !== 1) {
+      findings.add('claim', `"${id}" came in active under "${holder}", uncounted or not its own`);
+    }
+    ledger.claimed(story, process, entry.status, undefined);
+  }
+}
+
+/** Checks a claim: what was taken was due, was claimable, fits the filter, and is counted. */
+export function checkClaim(
+  scene: Scene,
+  asker: Asker,
+  request: ClaimRequest,
+  answer: readonly Entry[],
+  writes: readonly Write[],
+): void {
+  const { findings } = scene;
+  const taken = new Set(answer.map((entry) => entry.envelope.id));
+  if (taken.size !== answer.length || answer.length !== writes.length) {
+    findings.add('claim', `a claim gave out ${answer.length} entries and changed ${writes.length}`);
+  }
+  if (answer.length > request.max) findings.add('limits', `a claim gave more than ${request.max}`);
+  for (const write of writes) checkTaken(scene, asker, request, write);
+  if (answer.length < request.max) checkNothingLeft(scene, request);
+}
+
+/** Checks what a store says of the next due time. */
+export function checkNextDue(scene: Scene, filter: ClaimFilter, answer: Millis | null): void {
+  let earliest: Millis | null = null;
+  for (const entry of scene.disk.entries()) {
+    const { dueAt } = entry.status;
+    if (dueAt === null || (earliest !== null && dueAt >= earliest)) continue;
+    if (fits(entry, filter)) earliest = dueAt;
+  }
+  if (earliest === answer) return;
+  scene.findings.add('answer', `the next due time is ${earliest}, the store said ${answer}`);
+}
+
+/** Checks commits: guarded, explained, legal, one revision further. */
+export function checkCommit(
+  scene: Scene,
+  asker: Asker,
+  changes: readonly Change[],
+  answers: readonly ('done' | 'stale')[],
+  writes: readonly Write[],
+): void {
+  const { findings, disk } = scene;
+  let at = 0;
+  for (const [index, change] of changes.entries()) {
+    if (answers[index] === 'done') {
+      const write = writes[at];
+      at += 1;
+      if (write?.id !== change.id) {
+        findings.add('answer', `a change of "${change.id}" was said to be done and was not`);
+        continue;
+      }
+      checkChange(scene, asker, change, write);
+      continue;
+    }
+    const now = disk.peek(change.id);
+    const isCurrent =
+      now !== undefined &&
+      now.status.revision === change.revision &&
+      (now.status.state !== 'active' || now.status.holder === change.holder);
+    // A later change of the same batch may have made it look current; batches hold an id once.
+    if (isCurrent) findings.add('answer', `a change of "${change.id}" was wrongly called stale`);
+  }
+  if (at < writes.length) findings.add('answer', 'a commit changed more than it said');
+}
+
+function checkDuplicate(scene: Scene, entry: Entry, answer: Duplicate | undefined): void {
+  const { id, dedupeKey } = entry.envelope;
+  const first = answer === undefined ? undefined : scene.disk.peek(answer.duplicateOf);
+  const isOne =
+    first !== undefined &&
+    (first.envelope.id === id ||
+      (dedupeKey !== undefined && first.envelope.dedupeKey === dedupeKey));
+  if (isOne) return;
+  scene.findings.add('dedupe', `"${id}" was called a duplicate of what it is no duplicate of`);
+}
+
+function checkTwins(scene: Scene, { envelope }: Entry): void {
+  if (envelope.dedupeKey === undefined) return;
+  for (const other of scene.disk.entries()) {
+    const isTwin = other.envelope.dedupeKey === envelope.dedupeKey;
+    if (!isTwin || other.envelope.id === envelope.id) continue;
+    const text = `"${envelope.id}" was stored beside "${other.envelope.id}" with the same key`;
+    scene.findings.add('dedupe', text);
+  }
+}
+
+function checkTaken(
+  scene: Scene,
+  { process, askedAt }: Asker,
+  request: ClaimRequest,
+  write: Write,
+): void {
+  const { findings, ledger } = scene;
+  const { id, before, after } = write;
+  const story = ledger.stories.get(id);
+  if (before === undefined || after === undefined || story === undefined) {
+    findings.add('claim', `"${id}" was claimed, but there is no such message`);
+    return;
+  }
+  const { status } = before;
+  const who = `"${id}" (${status.state}, due ${status.dueAt})`;
+  if (!fits(before, request) || status.dueAt === null) {
+    findings.add('claim', `${who} was claimed by who may not: ${JSON.stringify(request)}`);
+  }
+  if (!mayMove(status.state, 'active', 'claim')) findings.add('transition', `${who} was claimed`);
+  const known = Math.min(process.clockErrorMs, CLOCK_ERROR_MAX_MS);
+  if ((status.dueAt ?? 0) > Math.min(request.now, askedAt + known)) {
+    findings.add('early', `${who} was claimed at ${request.now}, the store's time is ${askedAt}`);
+  }
+  checkCounted(scene, status, after.status, request);
+  checkPaused(scene, process, before);
+  if (status.state === 'active') story.excuses += 1;
+  ledger.claimed(story, process, after.status, status);
+}
+
+function checkCounted(scene: Scene, before: Status, after: Status, request: ClaimRequest): void {
+  const { findings } = scene;
+  const counts = before.state === 'active' ? 0 : 1;
+  const isNotice = before.lane === 'notice';
+  if (after.revision !== before.revision + 1) {
+    findings.add('revision', `a claim went from revision ${before.revision} to ${after.revision}`);
+  }
+  const isCounted =
+    after.attempts === before.attempts + (isNotice ? 0 : counts) &&
+    after.notices === before.notices + (isNotice ? counts : 0) &&
+    after.lost === before.lost + (1 - counts);
+  if (!isCounted) {
+    const text = `a claim from ${before.state} counted ${before.attempts} → ${after.attempts}`;
+    findings.add('attempts', `${text} attempts, ${before.lost} → ${after.lost} lost`);
+  }
+  const isHeld =
+    after.state === 'active' && after.holder === request.holder && after.lane === before.lane;
+  if (!isHeld || after.dueAt !== request.now + request.leaseMs) {
+    findings.add('claim', `a claim by ${request.holder} made ${JSON.stringify(after)}`);
+  }
+}
+
+function checkPaused(
+  { findings, ledger, timeline }: Scene,
+  process: SimProcess,
+  entry: Entry,
+): void {
+  for (const [pattern, sinceMs] of ledger.pausedSinceMs) {
+    const quietMs = timeline.nowMs - Math.max(sinceMs, process.troubledAtMs);
+    if (quietMs < PAUSE_KNOWN_MS || !topicMatches(pattern, entry.envelope.topic)) continue;
+    const { id, topic } = entry.envelope;
+    findings.add('pause', `"${id}" (${topic}) was claimed while "${pattern}" was paused`);
+  }
+}
+
+function checkNothingLeft(scene: Scene, request: ClaimRequest): void {
+  if (request.ids !== undefined) return;
+  for (const entry of scene.disk.entries()) {
+    const { dueAt, holder } = entry.status;
+    if (dueAt === null || dueAt > request.now || holder === request.holder) continue;
+    if (!fits(entry, request)) continue;
+    scene.findings.add('answer', `a claim passed over "${entry.envelope.id}", which is due`);
+  }
+}
+
+function fits({ envelope, status }: Entry, filter: ClaimFilter): boolean {
+  return (
+    status.lane === filter.lane &&
+    filter.states.some((state) => state === status.state) &&
+    (filter.ids === undefined || filter.ids.includes(envelope.id)) &&
+    takesTopic(filter.topics, envelope.topic) &&
+    !(
+      envelope.destination !== undefined &&
+      (filter.exceptDestinations ?? []).includes(envelope.destination)
+    )
+  );
+}
+
+function checkChange(scene: Scene, asker: Asker, change: Change, { before, after }: Write): void {
+  const { findings, ledger } = scene;
+  const { id } = change;
+  const story = ledger.stories.get(id);
+  if (before === undefined || story === undefined) {
+    findings.add('guard', `"${id}" was changed, but there is no such message`);
+    return;
+  }
+  const { status } = before;
+  const isHolder = status.state !== 'active' || status.holder === change.holder;
+  if (status.revision !== change.revision || !isHolder) {
+    const asked = `revision ${change.revision} by ${change.holder}`;
+    const text = `is at ${status.revision} held by ${status.holder}`;
+    findings.add('guard', `"${id}" ${text} and was changed from ${asked}`);
+    return;
+  }
+  if (after !== undefined) checkContents(scene, change, before, after);
+  explain(scene, asker, story, before, after);
+}
+
+function checkContents({ findings }: Scene, change: Change, before: Entry, after: Entry): void {
+  const { id } = change;
+  const { revision, state, holder } = after.status;
+  if (revision !== before.status.revision + 1) {
+    findings.add('revision', `"${id}" went from ${before.status.revision} to ${revision}`);
+  }
+  if (after.status !== change.to) findings.add('answer', `"${id}" is not what was committed`);
+  if (state !== 'active' && holder !== undefined) {
+    findings.add('claim', `"${id}" is in ${state} and has a holder`);
+  }
+  const [was, is] = [before.envelope, after.envelope];
+  const isSame =
+    was.topic === is.topic &&
+    was.enqueuedAt === is.enqueuedAt &&
+    was.dedupeKey === is.dedupeKey &&
+    was.body.digest === is.body.digest &&
+    was.body.ref === is.body.ref;
+  if (!isSame) findings.add('integrity', `the envelope of "${id}" was changed`);
+}
+
+/** Who made this change, and was it theirs to make? */
+function explain(
+  scene: Scene,
+  asker: Asker,
+  story: Story,
+  before: Entry,
+  after: Entry | undefined,
+): void {
+  const { findings } = scene;
+  const { state } = before.status;
+  if (after?.status.state === 'active') {
+    const isKept =
+      state === 'active' &&
+      before.status.holder === after.status.holder &&
+      before.status.attempts === after.status.attempts;
+    if (!isKept) findings.add('claim', `"${story.id}" became active without a claim`);
+    return;
+  }
+  const mover = moverOf(scene, asker, story, before, after);
+  if (mover === undefined) return;
+  if (after === undefined) {
+    story.ended = `removed by ${mover}`;
+    return;
+  }
+  const isTouched = state === after.status.state && mover === 'operator';
+  if (isTouched || mayMove(state, after.status.state, mover)) return;
+  findings.add('transition', `"${story.id}" went from ${state} to ${after.status.state}`);
+}
+
+function moverOf(
+  scene: Scene,
+  asker: Asker,
+  story: Story,
+  before: Entry,
+  after: Entry | undefined,
+): Mover | undefined {
+  const { findings, ledger } = scene;
+  const { process } = asker;
+  const { status } = before;
+  if (status.state !== 'active') {
+    if (isCaretaking(scene, asker, before, after)) return 'operator';
+    const problem = takeAudit(story, process, before, after);
+    if (problem === undefined) return 'operator';
+    findings.add(after === undefined ? 'conservation' : problem.invariant, problem.text);
+    return undefined;
+  }
+  const claim = ledger.claim(story.id, status.holder ?? '');
+  const isIts = claim !== undefined && claim.process === process && !claim.isSettled;
+  const settled = isIts ? judgeSettled({ scene, claim, before, after: after?.status }) : undefined;
+  if (settled !== undefined && 'isFree' in settled && claim !== undefined) {
+    claim.isSettled = true;
+    const isRunning = claim.startedAtMs !== undefined && claim.said === undefined;
+    // Given up while it runs (time limit, shutdown): its effect may come yet.
+    if (isRunning) story.excuses += 1;
+    const isCounted = claim.startedAtMs !== undefined && claim.lane === 'delivery';
+    if (settled.isFree && isCounted) story.counted = Math.max(0, story.counted - 1);
+    return 'settle';
+  }
+  const isOver = (status.dueAt ?? 0) <= asker.askedAt + CLOCK_ERROR_MAX_MS;
+  if (isOver && takeAudit(story, process, before, after) === undefined) {
+    story.excuses += 1;
+    return 'operator';
+  }
+  const problem = settled ?? { invariant: 'guard' as const, text: `"${story.id}" is not its own` };
+  if ('text' in problem) findings.add(problem.invariant, problem.text);
+  return undefined;
+}
+
+/** Retention that is over, a topic that nobody handles, a body that a check could not read. */
+function isCaretaking(
+  scene: Scene,
+  { process, askedAt }: Asker,
+  before: Entry,
+  after: Entry | undefined,
+): boolean {
+  const { state, dueAt } = before.status;
+  const known = askedAt + CLOCK_ERROR_MAX_MS;
+  if (after === undefined) return state === 'archived' && dueAt !== null && dueAt <= known;
+  if (after.status.state !== 'hold' || after.status.because === undefined) return false;
+  const { code, by } = after.status.because;
+  if (by === 'check') return code === 'body.missing' || code === 'body.corrupt';
+  return (
+    code === 'handler.missing' &&
+    (state === 'incoming' || state === 'deferred') &&
+    routeFor(scene.plan, process.number, 'delivery', before.envelope.topic) === undefined
+  );
+}

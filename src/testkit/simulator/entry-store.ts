@@ -1,0 +1,179 @@
+/**
+ * entry-store — the shared disk as one process sees it: an EntryStore behind a line with faults,
+ * watched by the observer.
+ */
+
+import { RespoolError } from '../../core/errors.ts';
+import type { EntryStore, EntryStoreTraits } from '../../ports/entry-store.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
+import { AUDIT_KIND } from '../../spool/actions.ts';
+import type { Asker } from './checks/writes.ts';
+import type { CallKind } from './faults.ts';
+import type { StoreLine } from './line.ts';
+import type { Observer } from './observer.ts';
+import type { Plan } from './plan.ts';
+
+/** What a simulated store is made of. */
+export interface SimStoreParts {
+  readonly line: StoreLine;
+  readonly observer: Observer;
+  readonly plan: Pick<Plan, 'site' | 'wakes'>;
+  /** Registers who wants to hear of other processes' writes. */
+  readonly watch: (onDue: () => void) => () => void;
+}
+
+/** The longest a server may take to tell its time. */
+const TELL_TIME_MAX_MS = 1_000;
+const PAUSE_KIND = 'pause';
+
+/** Carries something out at the data; with `by`, it is durable when it is answered. */
+type Call = <T>(kind: CallKind, execute: () => T, by?: string) => Promise<T>;
+
+/** A store for one process of a simulated world. */
+export function simStore(parts: SimStoreParts): EntryStore {
+  const { line, observer } = parts;
+  const { disk } = observer.scene;
+  const { reader } = disk;
+  const { process } = line;
+  let isOpen = false;
+  const call: Call = async (kind, execute, by) => {
+    if (!isOpen) throw notOpen();
+    let position = 0;
+    const run = (): ReturnType<typeof execute> => {
+      const answer = execute();
+      position = disk.position;
+      return answer;
+    };
+    return line.call(kind, run, by === undefined ? undefined : () => disk.harden(position, by));
+  };
+  const look = async <T>(kind: CallKind, execute: () => Promise<T>): Promise<T> =>
+    (await call(kind, () => begun(execute()))).answer;
+  const asker = (): Asker => ({ process, askedAt: observer.scene.storeNow() });
+  return {
+    name: 'simulated',
+    instance: process.instance,
+    traits: traitsOf(parts.plan),
+    open: () =>
+      line.call(read('open the store'), () => {
+        isOpen = true;
+      }),
+    async close() {
+      isOpen = false;
+    },
+    async insert(entries) {
+      const by = asker();
+      return call(write('insert'), () => observer.insert(by, entries), 'insert');
+    },
+    async claim(request) {
+      const by = asker();
+      return call(write('claim'), () => observer.claim(by, request));
+    },
+    nextDueAt: (filter) =>
+      call(read('look for the next due time'), () => observer.nextDueAt(filter)),
+    async commit(changes, { durable = true } = {}) {
+      const by = asker();
+      const name = durable ? 'commit' : undefined;
+      return call(write('commit'), () => observer.commit(by, changes), name);
+    },
+    flush: () => call(write('flush'), () => undefined, 'flush'),
+    get: (id) => look(read('get'), () => reader.get(id)),
+    list: (query) => look(read('list'), () => reader.list(query)),
+    tally: (by, query) => look(read('tally'), () => reader.tally(by, query)),
+    records: simRecords({ call, look, asker, observer }),
+    ...abilities(parts, call, asker),
+  };
+}
+
+/** What only some sites have: a watch, a lifetime lock, a clock of its own. */
+function abilities(
+  { line, observer, plan, watch }: SimStoreParts,
+  call: Call,
+  asker: () => Asker,
+): Partial<EntryStore> {
+  const { timeline } = observer.scene;
+  const tellTime = async (): Promise<number> => {
+    const askedAtMs = timeline.nowMs;
+    const kind = { ...read('tell the time'), slowestMs: TELL_TIME_MAX_MS };
+    const now = await call(kind, () => observer.scene.storeNow());
+    line.process.clockErrorMs = (timeline.nowMs - askedAtMs) / 2 + 1;
+    return now;
+  };
+  return {
+    ...(plan.wakes ? { watch } : {}),
+    ...(plan.site === 'server' ? { now: tellTime } : {}),
+    ...(plan.site === 'machine'
+      ? {
+          expireLost: (now) =>
+            call(write('free the dead'), () => observer.expireLost(asker(), now)),
+        }
+      : {}),
+  };
+}
+
+function simRecords({
+  call,
+  look,
+  asker,
+  observer,
+}: {
+  readonly call: Call;
+  readonly look: <T>(kind: CallKind, execute: () => Promise<T>) => Promise<T>;
+  readonly asker: () => Asker;
+  readonly observer: Observer;
+}): RecordStore {
+  const { records } = observer.scene.disk.reader;
+  const keep = async <T>(name: string, execute: () => Promise<T>): Promise<T> =>
+    (await call(write(name), () => begun(execute()), 'record')).answer;
+  return {
+    append: (kind, record) =>
+      keep('append a record', () => {
+        if (kind === AUDIT_KIND) observer.audited(asker(), record);
+        return records.append(kind, record);
+      }),
+    read: (kind, after, max) => look(read('read records'), () => records.read(kind, after, max)),
+    trim: (kind, upTo) => keep('trim records', () => records.trim(kind, upTo)),
+    put: (kind, key, value, revision) =>
+      keep('put a record', () => {
+        if (kind === PAUSE_KIND) observer.paused(asker(), key);
+        return records.put(kind, key, value, revision);
+      }),
+    get: (kind, key) => look(read('get a record'), () => records.get(kind, key)),
+    list: (kind) => look(read('list records'), () => records.list(kind)),
+    remove: (kind, key) =>
+      keep('remove a record', () => {
+        if (kind === PAUSE_KIND) observer.resumed(asker(), key);
+        return records.remove(kind, key);
+      }),
+  };
+}
+
+function traitsOf({ site, wakes }: Pick<Plan, 'site' | 'wakes'>): EntryStoreTraits {
+  return {
+    processes: site === 'one' ? 'one' : 'many',
+    wakes,
+    ordered: false,
+    inlineMaxBytes: 64 * 1024,
+    durability: site === 'server' ? 'server' : 'power-loss',
+  };
+}
+
+/** What is carried out already and only answered later; an error waits for who asks. */
+function begun<T>(answer: Promise<T>): { readonly answer: Promise<T> } {
+  answer.catch(() => undefined);
+  return { answer };
+}
+
+function read(name: string): CallKind {
+  return { name, isWrite: false };
+}
+
+function write(name: string): CallKind {
+  return { name, isWrite: true };
+}
+
+function notOpen(): RespoolError {
+  return new RespoolError(
+    'store.unavailable',
+    'cannot use the simulated store: it is not open; call open() first',
+  );
+}

@@ -1,0 +1,158 @@
+/**
+ * finale — the end of a world: everything is healed, and then everything must come to rest.
+ *
+ *   heal ─▶ quiet: every message ended or legally waiting ─▶ probes start soon ─▶ stop: no timer left
+ *   ─▶ retention and orphan grace pass ─▶ two sweeps ─▶ nothing is left that should not be
+ */
+
+import { DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
+import type { Entry } from '../../core/entry.ts';
+import type { MessageOptions } from '../../spool/message.ts';
+import { checkWhole } from './checks/whole.ts';
+import { isServed, ORPHAN_GRACE_MS, routeFor, TOPICS } from './plan.ts';
+import { SimProcess } from './process.ts';
+import { probe } from './producers.ts';
+import type { Seat, World } from './world.ts';
+
+/** Everything must be at rest this long after the last fault. */
+const REST_WITHIN_MS: number = 2 * DAY_MS;
+/** A message that is due starts within this, when nothing is in the way. */
+const PROMPT_MS = 2_000;
+/** Without news from other processes it may take as long as the slow look at the store. */
+const UNTOLD_MS = 40_000;
+
+/** Heals the world and sees it to its end. */
+export async function finish(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+  const isBroken = (): boolean => world.findings.first !== undefined;
+  await heal(world, run);
+  await rest(world, run);
+  if (isBroken()) return;
+  await probes(world, run);
+  if (isBroken()) return;
+  await stopAll(world, run);
+  if (isBroken()) return;
+  await sweep(world, run);
+  checkWhole(world.scene);
+}
+
+async function heal(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+  world.isHealed = true;
+  world.faults.heal();
+  for (const { process } of world.seats) process.resume(world.chance);
+  // Who was down boots within a minute; stops that are under way come to their end.
+  await run(2 * MINUTE_MS);
+  for (const pattern of [...world.ledger.pausedSinceMs.keys()]) {
+    const seat = world.someone();
+    if (seat === undefined) {
+      world.findings.add('liveness', 'no process is up two minutes after the last fault');
+      return;
+    }
+    seat.spool.resume({ topic: pattern }).catch((error: unknown) => {
+      world.findings.add('liveness', `resume() failed on a healthy store: ${String(error)}`);
+    });
+  }
+  await run(SECOND_MS);
+}
+
+async function rest(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+  const { timeline, findings, disk } = world;
+  const untilMs = timeline.nowMs + REST_WITHIN_MS;
+  for (;;) {
+    const restless = [...disk.entries()].find((entry) => !isAtRest(world, entry));
+    if (restless === undefined || findings.first !== undefined) return;
+    if (timeline.nowMs >= untilMs) {
+      const { envelope, status } = restless;
+      const text = `"${envelope.id}" (${envelope.topic}) is still in ${status.state}`;
+      findings.add('liveness', `${text}, due ${status.dueAt}, now ${world.storeNow()}`);
+      return;
+    }
+    await run(30 * SECOND_MS);
+  }
+}
+
+function isAtRest({ plan }: World, { envelope, status }: Entry): boolean {
+  switch (status.state) {
+    case 'hold':
+    case 'archived':
+      return true;
+    case 'bounce':
+      return status.dueAt === null || !isServed(plan, 'notice', envelope.topic);
+    case 'active':
+      return false;
+    default:
+      return plan.unhandled === 'leave' && !isServed(plan, 'delivery', envelope.topic);
+  }
+}
+
+async function probes(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+  const { plan, chance } = world;
+  for (const delayMs of [0, 10 * SECOND_MS, 0]) {
+    const seat = world.someone();
+    if (seat === undefined) return;
+    const strange = TOPICS.filter((topic) => !routeFor(plan, seat.number, 'delivery', topic));
+    const topic = chance.pick(strange.length > 0 ? strange : TOPICS);
+    await probeOnce(world, seat, { topic, ...(delayMs === 0 ? {} : { delay: delayMs }) }, run);
+  }
+}
+
+async function probeOnce(
+  world: World,
+  seat: Seat,
+  message: MessageOptions,
+  run: (spanMs: number) => Promise<void>,
+): Promise<void> {
+  const { plan, timeline, findings, ledger } = world;
+  const dueAtMs = timeline.nowMs + Number(message.delay ?? 0);
+  const invocation = probe(world, seat, message);
+  const isOwn = routeFor(plan, seat.number, 'delivery', message.topic) !== undefined;
+  const limitMs = plan.wakes || isOwn ? PROMPT_MS : UNTOLD_MS;
+  await run(dueAtMs - timeline.nowMs + limitMs);
+  const story = [...ledger.stories.values()].find((one) => one.invocation === invocation);
+  const starts = [...(story?.claims.values() ?? [])].flatMap((claim) => claim.startedAtMs ?? []);
+  const startedAtMs = Math.min(...starts);
+  if (startedAtMs < dueAtMs)
+    findings.add('early', `a probe started ${dueAtMs - startedAtMs} ms early`);
+  if (Number.isFinite(startedAtMs)) return;
+  const text = `${limitMs} ms after it was due, with every process idle`;
+  findings.add('prompt', `a probe (${message.topic}) did not start within ${text}`);
+}
+
+async function stopAll(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+  let running = 0;
+  for (const { process, spool } of world.seats) {
+    running += 1;
+    void world.stop(process, spool, 10_000).then(() => {
+      running -= 1;
+    });
+  }
+  await run(MINUTE_MS);
+  if (running > 0) world.findings.add('liveness', `${running} spools did not stop in a minute`);
+  for (const { process } of world.seats) process.kill();
+  for (const { envelope, status } of world.disk.entries()) {
+    if (status.state !== 'active') continue;
+    world.findings.add('liveness', `"${envelope.id}" is active and nobody is there`);
+  }
+}
+
+async function sweep(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
+  const { timeline, disk, shelf, findings } = world;
+  const wall = (): number => world.storeNow();
+  const process = new SimProcess(99, 'sweeper', { timeline, wall });
+  const spool = world.makeSpool(process);
+  const onTrouble = (error: unknown): void => findings.add('liveness', `sweep(): ${String(error)}`);
+  await run(ORPHAN_GRACE_MS + 2 * HOUR_MS);
+  for (let round = 0; round < 2; round += 1) {
+    spool.sweep().catch(onTrouble);
+    await run(20 * MINUTE_MS);
+  }
+  await world.stop(process, spool, 1_000);
+  const needed = new Set<string>();
+  for (const { envelope, status } of disk.entries()) {
+    if (envelope.body.place === 'store') needed.add(envelope.body.ref);
+    const isOver = status.state === 'archived' && (status.dueAt ?? 0) <= world.storeNow() - HOUR_MS;
+    if (isOver) findings.add('liveness', `"${envelope.id}" is kept past its retention`);
+  }
+  for (const ref of shelf.bodies.keys()) {
+    if (!needed.has(ref)) findings.add('orphans', `body "${ref}" has no entry and was not removed`);
+  }
+}

@@ -1,0 +1,8 @@
+/** simulator — processes, producers, operators and blows around one store, in virtual time. */
+
+export { SimDisk, type Write } from './disk.ts';
+export type { Plan, Site } from './plan.ts';
+export { SimShelf } from './shelf.ts';
+export { commandFor, type SimReport, simulate } from './simulate.ts';
+export type { Invariant, Violation } from './violation.ts';
+export type { Mutation, SpoolStores, World } from './world.ts';

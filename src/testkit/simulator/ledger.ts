@@ -1,0 +1,164 @@
+/**
+ * ledger — what really happened, written down outside of everything under test: every enqueue and
+ * what it was told, every claim, every start of a handler, every outcome, every audited action.
+ */
+
+import type { Entry, Status } from '../../core/entry.ts';
+import type { Lane } from '../../core/state.ts';
+import type { SimProcess } from './process.ts';
+
+/** The header that tells which enqueue made a message. */
+export const NUMBER_HEADER = 'x-sim';
+
+/** How a message behaves when it is handled. */
+export type Temper = 'calm' | 'flaky' | 'bad' | 'picky' | 'killer' | 'slow' | 'probe';
+
+/** One enqueue as its producer meant it. */
+export interface Invocation {
+  readonly number: number;
+  readonly topic: string;
+  readonly temper: Temper;
+  readonly digest: string;
+  /** `unknown`: it failed, but may have had its effect. */
+  answer: 'open' | 'ok' | 'duplicate' | 'unknown' | 'aborted';
+  /** The id it was told. */
+  id?: string;
+}
+
+/** What a handler said. */
+export type Said =
+  | { readonly kind: 'delivered' }
+  | { readonly kind: 'retryable'; readonly afterMs?: number }
+  | { readonly kind: 'permanent' }
+  | { readonly kind: 'postponed'; readonly delayMs: number }
+  | { readonly kind: 'held' }
+  | { readonly kind: 'trouble' };
+
+/** One claim of a message, as the data shows it. */
+export interface ClaimFact {
+  readonly id: string;
+  readonly process: SimProcess;
+  readonly holder: string;
+  readonly fence: string;
+  readonly lane: Lane;
+  /** The attempt's number in its lane. */
+  readonly attempt: number;
+  /** What it was claimed from; undefined for a hand-off. */
+  readonly before: Status | undefined;
+  startedAtMs?: number;
+  said?: Said;
+  isAborted: boolean;
+  isSettled: boolean;
+}
+
+/** Everything known of one message. */
+export interface Story {
+  readonly id: string;
+  readonly invocation: Invocation;
+  readonly entry: Entry;
+  /** An enqueue was told that it is ours. */
+  isAccepted: boolean;
+  /** Why there need not be an entry any more. */
+  ended?: string;
+  readonly claims: Map<string, ClaimFact>;
+  /** Effects in the outside world. */
+  effects: number;
+  /** Losses and replays, each of which may have led to one more effect. */
+  excuses: number;
+  /** Starts of the present round of attempts that were not given back. */
+  counted: number;
+  /** What power cuts may have uncounted. */
+  slack: number;
+  /** Acts of operators that may lead to one attempt more. */
+  grants: number;
+  /** Audited actions that were not carried out yet. */
+  readonly audits: Audit[];
+}
+
+/** One line of the audit record, for one message. */
+export interface Audit {
+  readonly action: string;
+  readonly process: SimProcess;
+  readonly details: Readonly<Record<string, unknown>>;
+}
+
+/** The books of one world. */
+export class Ledger {
+  readonly stories: Map<string, Story> = new Map();
+  readonly invocations: Invocation[] = [];
+  /** Paused topic patterns, and since when. */
+  readonly pausedSinceMs: Map<string, number> = new Map();
+  starts = 0;
+  notices = 0;
+  readonly #audits = new Map<string, Audit[]>();
+
+  invoke(facts: Omit<Invocation, 'number' | 'answer'>): Invocation {
+    const invocation: Invocation = { ...facts, number: this.invocations.length, answer: 'open' };
+    this.invocations.push(invocation);
+    return invocation;
+  }
+
+  /** The enqueue that made an entry. */
+  invocationOf(entry: Entry): Invocation | undefined {
+    return this.invocations[Number(entry.envelope.headers[NUMBER_HEADER] ?? Number.NaN)];
+  }
+
+  /** Opens the book of a message that was stored. */
+  open(entry: Entry, invocation: Invocation): Story {
+    const { id } = entry.envelope;
+    const former = this.stories.get(id);
+    const story: Story = {
+      id,
+      invocation,
+      entry,
+      isAccepted: false,
+      // A late handler of a former message of this id still finds its claim.
+      claims: former?.claims ?? new Map(),
+      effects: 0,
+      excuses: 0,
+      counted: 0,
+      slack: 0,
+      grants: 0,
+      audits: this.#audits.get(id) ?? [],
+    };
+    // An id that was removed for good may be used again; late handlers of the first are excused.
+    if (former !== undefined) story.excuses = former.effects + former.claims.size;
+    this.#audits.set(id, story.audits);
+    this.stories.set(id, story);
+    return story;
+  }
+
+  audited(id: string, audit: Audit): void {
+    const audits = this.#audits.get(id) ?? [];
+    audits.push(audit);
+    this.#audits.set(id, audits);
+  }
+
+  claim(id: string, holder: string): ClaimFact | undefined {
+    return this.stories.get(id)?.claims.get(holder);
+  }
+
+  claimed(story: Story, process: SimProcess, status: Status, before: Status | undefined): void {
+    const { holder = '', lane, attempts, notices, revision } = status;
+    story.claims.set(holder, {
+      id: story.id,
+      process,
+      holder,
+      fence: `${story.id}:${revision}`,
+      lane,
+      attempt: lane === 'delivery' ? attempts : notices,
+      before,
+      isAborted: false,
+      isSettled: false,
+    });
+  }
+
+  /** The claim behind a handler that starts: of this process, with this fence, not started yet. */
+  startable(process: SimProcess, id: string, fence: string): ClaimFact | undefined {
+    for (const claim of this.stories.get(id)?.claims.values() ?? []) {
+      const isIts = claim.process === process && claim.fence === fence;
+      if (isIts && claim.startedAtMs === undefined) return claim;
+    }
+    return undefined;
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * process — one process of a simulated world: it lives, stands still, or is gone.
+ *
+ *   running ─pause()─▶ paused ─resume()─▶ running        any ─kill()─▶ dead
+ *
+ * Everything that makes its code run (timers, answers of stores, news) comes through `gate`. While it
+ * is paused that waits; when it is dead nothing comes any more. Its code is never told.
+ */
+
+import type { Millis } from '../../core/duration.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Chance } from './chance.ts';
+import type { Timeline } from './timeline.ts';
+
+/** What makes code run. */
+export type Impulse = 'timer' | 'answer' | 'news';
+
+interface Waiting {
+  readonly kind: Impulse;
+  readonly call: () => void;
+}
+
+/** One process, from its start to its end; a restart makes another. */
+export class SimProcess {
+  /** Its number in the plan: the same after a restart. */
+  readonly number: number;
+  /** Names this run of it. */
+  readonly instance: string;
+  readonly clock: Clock;
+  /** True between the call of stop() and its end. */
+  isStopping = false;
+  /** True when it went with its machine, and everything it had sent with it. */
+  lostPower = false;
+  /** When it last stood still or was refused by a store. */
+  troubledAtMs = 0;
+  /** How far its idea of the store's time may be off, by its last measurement. */
+  clockErrorMs = 0;
+  readonly #timeline: Timeline;
+  readonly #timers = new Set<object>();
+  #state: 'running' | 'paused' | 'dead' = 'running';
+  #waiting: Waiting[] = [];
+
+  constructor(
+    number: number,
+    instance: string,
+    { timeline, wall }: { readonly timeline: Timeline; readonly wall: () => Millis },
+  ) {
+    this.number = number;
+    this.instance = instance;
+    this.#timeline = timeline;
+    this.clock = {
+      now: wall,
+      monotonic: () => timeline.nowMs,
+      after: (ms, call) => this.#after(ms, call),
+      soon: (call) => {
+        this.#after(0, call);
+      },
+    };
+  }
+
+  get isRunning(): boolean {
+    return this.#state === 'running';
+  }
+
+  get isPaused(): boolean {
+    return this.#state === 'paused';
+  }
+
+  get isDead(): boolean {
+    return this.#state === 'dead';
+  }
+
+  /** Timers that wait; 0 after a clean stop. */
+  get timers(): number {
+    return this.#timers.size;
+  }
+
+  /** Lets something run here: now, after the pause, or never. */
+  gate(kind: Impulse, call: () => void): void {
+    if (this.#state === 'running') call();
+    else if (this.#state === 'paused') this.#waiting.push({ kind, call });
+  }
+
+  pause(): void {
+    if (this.#state === 'running') this.#state = 'paused';
+  }
+
+  /** Goes on; whether timers or answers come first is chance, as it is in life. */
+  resume(chance: Chance): void {
+    if (this.#state !== 'paused') return;
+    this.#state = 'running';
+    this.troubledAtMs = this.#timeline.nowMs;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    const first = chance.pick<Impulse>(['timer', 'answer', 'news']);
+    const order = [
+      ...waiting.filter(({ kind }) => kind === first),
+      ...waiting.filter(({ kind }) => kind !== first),
+    ];
+    for (const { kind, call } of order) this.#timeline.after(0, () => this.gate(kind, call));
+  }
+
+  kill(): void {
+    this.#state = 'dead';
+    this.#waiting = [];
+    this.#timers.clear();
+  }
+
+  /** A wait of the world's own within this process, such as a handler's; not one of its timers. */
+  later(ms: number, call: () => void): () => void {
+    return this.#timeline.after(ms, () => this.gate('timer', call));
+  }
+
+  #after(ms: number, call: () => void): () => void {
+    const timer = {};
+    this.#timers.add(timer);
+    const cancelMoment = this.#timeline.after(ms, () =>
+      this.gate('timer', () => {
+        // Called off while it waited for the end of a pause.
+        if (this.#timers.delete(timer)) call();
+      }),
+    );
+    return () => {
+      this.#timers.delete(timer);
+      cancelMoment();
+    };
+  }
+}

@@ -1,0 +1,72 @@
+/**
+ * simulate — one world from its first message to its rest, from one seed. The same seed gives the
+ * same world, step by step.
+ */
+
+import { checkWhole } from './checks/whole.ts';
+import { startBlows } from './blows.ts';
+import { finish } from './finale.ts';
+import { startOperators } from './operators.ts';
+import type { Plan } from './plan.ts';
+import { startProducers } from './producers.ts';
+import type { Violation } from './violation.ts';
+import { type Mutation, World } from './world.ts';
+
+/** What came of a world. */
+export interface SimReport {
+  readonly seed: number;
+  readonly plan: Plan;
+  /** The first broken promise, if any. */
+  readonly violation: Violation | undefined;
+  /** Moments that passed and calls at the doors of stores. */
+  readonly events: number;
+  readonly messages: number;
+  readonly starts: number;
+  readonly effects: number;
+  /** How long the world lasted, in its own time. */
+  readonly virtualMs: number;
+}
+
+/** More moments than this mean that something spins. */
+const STEPS_MAX = 400_000;
+/** The whole is looked at after this many moments. */
+const LOOK_EVERY = 100;
+
+/** Runs the world of a seed. */
+export async function simulate(seed: number, mutation: Mutation = {}): Promise<SimReport> {
+  const world = new World(seed, mutation);
+  const { timeline, findings, plan, ledger } = world;
+  let lookAt = LOOK_EVERY;
+  const isOver = (): boolean => {
+    if (timeline.steps >= lookAt) {
+      lookAt = timeline.steps + LOOK_EVERY;
+      checkWhole(world.scene);
+    }
+    if (timeline.steps > STEPS_MAX) findings.add('liveness', `no rest in ${STEPS_MAX} steps`);
+    return findings.first !== undefined;
+  };
+  const run = (spanMs: number): Promise<void> => timeline.runTo(timeline.nowMs + spanMs, isOver);
+  startProducers(world);
+  startOperators(world);
+  startBlows(world);
+  await run(plan.stormMs);
+  checkWhole(world.scene);
+  if (findings.first === undefined) await finish(world, run);
+  let effects = 0;
+  for (const story of ledger.stories.values()) effects += story.effects;
+  return {
+    seed,
+    plan,
+    violation: findings.first,
+    events: timeline.steps + timeline.calls,
+    messages: ledger.stories.size,
+    starts: ledger.starts + ledger.notices,
+    effects,
+    virtualMs: timeline.nowMs,
+  };
+}
+
+/** The command that shows a seed again. */
+export function commandFor(seed: number): string {
+  return `SEED=${seed} npm run sim -- --seed ${seed}`;
+}

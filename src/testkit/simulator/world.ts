@@ -1,0 +1,256 @@
+/**
+ * world — processes around one shared store, in virtual time, everything drawn from one seed.
+ *
+ *   boot() ─▶ runs ─kill(), powerCut()─▶ gone ─after a while─▶ boot()
+ *                 └─restart(): stop(), then boot()
+ */
+
+import type { Millis } from '../../core/duration.ts';
+import { createSpool, type Spool } from '../../spool/spool.ts';
+import { seededDice } from '../seeded-dice.ts';
+import { simBodies } from './body-store.ts';
+import { Chance } from './chance.ts';
+import type { Scene } from './checks/scene.ts';
+import { afterPowerCut } from './checks/whole.ts';
+import { SimDisk } from './disk.ts';
+import { simStore } from './entry-store.ts';
+import { Faults } from './faults.ts';
+import { simHandler } from './handlers.ts';
+import { Ledger } from './ledger.ts';
+import { StoreLine } from './line.ts';
+import { Observer } from './observer.ts';
+import { drawPlan, type Plan, settingsOf } from './plan.ts';
+import { SimProcess } from './process.ts';
+import { SimShelf } from './shelf.ts';
+import { Timeline } from './timeline.ts';
+import { Findings } from './violation.ts';
+
+/** What a planted bug may replace. */
+export interface Mutation {
+  /** Another disk: the data and its rules. */
+  readonly disk?: (timeline: Timeline) => SimDisk;
+  /** Another shelf: the bodies. */
+  readonly shelf?: (timeline: Timeline) => SimShelf;
+  /** Another plan: what the bug needs to show. */
+  readonly plan?: (plan: Plan) => Plan;
+  /** A wrapper around the store that a spool gets. */
+  readonly store?: (store: SpoolStores, world: World) => SpoolStores;
+}
+
+/** The stores a spool gets. */
+export interface SpoolStores {
+  readonly entries: ReturnType<typeof simStore>;
+  readonly bodies: ReturnType<typeof simBodies>;
+}
+
+/** One place for a process: who sits there now. */
+export interface Seat {
+  readonly number: number;
+  runs: number;
+  process: SimProcess;
+  spool: Spool;
+  /** How wrong its machine's clock is (site `server`). */
+  skewMs: number;
+  isUp: boolean;
+}
+
+/** What the clocks show at the beginning: 2026-01-01T00:00:00Z. */
+const START_AT: Millis = Date.UTC(2026, 0, 1);
+const NEWS_MAX_MS = 250;
+
+/** One simulated world. */
+export class World {
+  readonly chance: Chance;
+  readonly plan: Plan;
+  readonly timeline: Timeline = new Timeline();
+  readonly ledger: Ledger = new Ledger();
+  readonly findings: Findings;
+  readonly disk: SimDisk;
+  readonly shelf: SimShelf;
+  readonly faults: Faults;
+  readonly scene: Scene;
+  readonly observer: Observer;
+  readonly seats: Seat[] = [];
+  isHealed = false;
+  /** How far the machine's clock was set (sites `one` and `machine`). */
+  jumpedMs = 0;
+  readonly #mutation: Mutation;
+  readonly #gone = new Set<string>();
+  readonly #watchers = new Map<SimProcess, { onDue: () => void; isTold: boolean }>();
+
+  constructor(seed: number, mutation: Mutation = {}) {
+    this.#mutation = mutation;
+    this.chance = new Chance(seededDice(seed));
+    const plan = drawPlan(this.chance);
+    this.plan = mutation.plan?.(plan) ?? plan;
+    this.findings = new Findings(() => ({
+      atMs: this.timeline.nowMs,
+      step: this.timeline.steps,
+    }));
+    this.disk = mutation.disk?.(this.timeline) ?? new SimDisk(this.timeline);
+    this.shelf = mutation.shelf?.(this.timeline) ?? new SimShelf(this.timeline);
+    const dice = new Chance(seededDice(this.chance.seed()));
+    this.faults = new Faults(dice, this.timeline, this.plan.trouble);
+    this.scene = {
+      plan: this.plan,
+      ledger: this.ledger,
+      disk: this.disk,
+      shelf: this.shelf,
+      timeline: this.timeline,
+      findings: this.findings,
+      storeNow: () => this.storeNow(),
+    };
+    this.observer = new Observer(this.scene, {
+      isGone: (instance) => this.#gone.has(instance),
+      onWriteBy: (process) => this.#tellOthers(process),
+    });
+    for (let number = 0; number < this.plan.processes; number += 1) this.#seat(number);
+  }
+
+  /** What the store's clock shows. */
+  storeNow(): Millis {
+    const jumpedMs = this.plan.site === 'server' ? 0 : this.jumpedMs;
+    return START_AT + this.timeline.nowMs + jumpedMs;
+  }
+
+  /** A seat whose process can be asked something now. */
+  someone(): Seat | undefined {
+    const up = this.seats.filter(({ isUp, process }) => isUp && process.isRunning);
+    return up.length === 0 ? undefined : this.chance.pick(up);
+  }
+
+  /** Puts a new process into a seat and starts its spool. */
+  boot(seat: Seat): void {
+    seat.runs += 1;
+    seat.process = this.#makeProcess(seat);
+    seat.spool = this.makeSpool(seat.process);
+    const { process, spool } = seat;
+    this.#register(seat);
+    seat.isUp = true;
+    spool.start().catch(() => {
+      // A process that cannot start is started again by whoever looks after it.
+      if (!process.isDead) this.kill(seat, 1_000);
+    });
+  }
+
+  /** Ends a process without a word; another takes its seat after a while. */
+  kill(seat: Seat, downMs: number): void {
+    this.#end(seat.process);
+    seat.isUp = false;
+    this.timeline.after(downMs, () => {
+      if (!seat.isUp) this.boot(seat);
+    });
+  }
+
+  /** Stops a spool as one should, and boots it again. */
+  restart(seat: Seat, withinMs: number, downMs: number): void {
+    const { process, spool } = seat;
+    if (process.isStopping || process.isDead) return;
+    seat.isUp = false;
+    void this.stop(process, spool, withinMs).then(() => {
+      if (seat.process === process) this.kill(seat, downMs);
+    });
+  }
+
+  /** Stops a spool; afterwards none of its timers may be left. */
+  async stop(process: SimProcess, spool: Spool, withinMs: number): Promise<void> {
+    process.isStopping = true;
+    try {
+      await spool.stop({ within: withinMs });
+    } catch (error) {
+      if (process.isDead) return;
+      this.findings.add('liveness', `stop() failed: ${String(error)}`);
+    }
+    if (process.isDead || process.timers === 0) return;
+    this.findings.add('timers', `${process.timers} timers were left after stop()`);
+  }
+
+  /** The power goes where the store is, and with it what was not durable. */
+  powerCut(): void {
+    this.faults.powerCuts += 1;
+    if (this.plan.site !== 'server') {
+      for (const seat of this.seats) {
+        seat.process.lostPower = true;
+        this.kill(seat, this.chance.between(100, 20_000));
+      }
+    }
+    afterPowerCut(this.scene, this.disk.powerCut(this.chance));
+  }
+
+  /** A spool over the shared stores. */
+  makeSpool(process: SimProcess): Spool {
+    const dice = new Chance(seededDice(this.chance.seed()));
+    const { timeline, faults, observer, plan } = this;
+    const line = new StoreLine({ process, timeline, faults, chance: dice });
+    const watch = (onDue: () => void): (() => void) => this.#watch(process, onDue);
+    const stores: SpoolStores = {
+      entries: simStore({ line, observer, plan, watch }),
+      bodies: simBodies({ line, observer, faults }),
+    };
+    return createSpool({
+      ...settingsOf(plan),
+      ...(this.#mutation.store?.(stores, this) ?? stores),
+      clock: process.clock,
+      dice,
+    });
+  }
+
+  #seat(number: number): void {
+    const skewMs = this.plan.site === 'server' ? this.chance.between(-60_000, 60_000) : 0;
+    const seat = { number, runs: 0, skewMs, isUp: false } as unknown as Seat;
+    this.seats.push(seat);
+    this.boot(seat);
+  }
+
+  #makeProcess(seat: Seat): SimProcess {
+    const { timeline } = this;
+    const wall = (): Millis =>
+      this.plan.site === 'server' ? this.storeNow() + seat.skewMs : this.storeNow();
+    return new SimProcess(seat.number, `p${seat.number}-${seat.runs}`, { timeline, wall });
+  }
+
+  #register(seat: Seat): void {
+    const { process, spool } = seat;
+    const handler = simHandler({
+      scene: this.scene,
+      process,
+      chance: this.chance,
+      isHealed: () => this.isHealed,
+      crash: () => this.kill(seat, this.chance.between(0, 30_000)),
+    });
+    for (const { lane, pattern, processes, timeoutMs, concurrency, policy } of this.plan.routes) {
+      if (!processes.includes(seat.number)) continue;
+      const options = {
+        timeout: timeoutMs,
+        ...(concurrency === undefined ? {} : { concurrency }),
+        ...(policy === undefined ? {} : { policy }),
+      };
+      if (lane === 'delivery') spool.handle(pattern, handler, options);
+      else spool.onBounce(pattern, handler, options);
+    }
+  }
+
+  #end(process: SimProcess): void {
+    process.kill();
+    this.#gone.add(process.instance);
+    this.#watchers.delete(process);
+  }
+
+  #watch(process: SimProcess, onDue: () => void): () => void {
+    this.#watchers.set(process, { onDue, isTold: false });
+    return () => this.#watchers.delete(process);
+  }
+
+  #tellOthers(writer: SimProcess): void {
+    for (const [process, watcher] of this.#watchers) {
+      if (process === writer || watcher.isTold) continue;
+      watcher.isTold = true;
+      this.timeline.after(this.chance.spanMs(NEWS_MAX_MS), () => {
+        process.gate('news', () => {
+          watcher.isTold = false;
+          if (this.#watchers.get(process) === watcher) watcher.onDue();
+        });
+      });
+    }
+  }
+}
