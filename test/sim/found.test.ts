@@ -1,0 +1,91 @@
+/** found — what the simulator found, each as a test of its own: seeds change their meaning. */
+import { expect, test } from 'vitest';
+import { makeGate, setup } from '../spool/setup.ts';
+
+test('two handlers with limits of their own do not share one free slot', async () => {
+  const { spool, clock } = await setup({ concurrency: 1 });
+  const gate = makeGate();
+  spool.handle('web.#', gate.handler, { concurrency: 1 });
+  spool.handle('mail.#', gate.handler);
+  await spool.pause();
+  await spool.enqueueMany([{ topic: 'web.hook' }, { topic: 'mail.send' }, { topic: 'web.page' }]);
+  await spool.resume();
+  await clock.advance('1s');
+  expect(gate.running).toBe(1);
+  gate.open();
+  await clock.advance('1m');
+  expect(gate.began).toHaveLength(3);
+  expect(gate.mostRunning).toBe(1);
+});
+
+test('what was claimed before another claim failed is delivered, not lost', async () => {
+  let isBroken = true;
+  const { spool, clock, kinds } = await setup({
+    extras: (store) => ({
+      claim: async (request) => {
+        if (isBroken && request.lane === 'notice') throw new Error('the line broke');
+        return store.claim(request);
+      },
+    }),
+  });
+  const gate = makeGate();
+  gate.open();
+  spool.handle('#', gate.handler);
+  spool.onBounce('#', gate.handler);
+  await spool.pause();
+  const { id } = await spool.enqueue({ topic: 'mail.send' });
+  await spool.resume();
+  await clock.advance('1s');
+  expect(gate.began).toEqual([id]);
+  isBroken = false;
+  await clock.advance('10m');
+  expect(kinds(id)).not.toContain('lease-lost');
+});
+
+test('the end of a pause is noticed by another process, also when the store calls nobody', async () => {
+  const one = await setup({ traits: { processes: 'many' } });
+  const other = await setup({ traits: { processes: 'many' }, with: one, isStarted: false });
+  const gate = makeGate();
+  gate.open();
+  await one.spool.pause();
+  other.spool.handle('#', gate.handler);
+  await other.spool.start();
+  const { id } = await one.spool.enqueue({ topic: 'mail.send' });
+  await one.clock.advance('1m');
+  expect(gate.began).toEqual([]);
+  await one.spool.resume();
+  await one.clock.advance('1m');
+  expect(gate.began).toEqual([id]);
+});
+
+test('a spool that is stopped in the middle of its start does not run on', async () => {
+  const { spool, clock, store, events } = await setup({
+    isStarted: false,
+    extras: () => ({ expireLost: async () => 0 }),
+  });
+  store.faults.plan = (operation) => (operation === 'expireLost' ? { delayMs: 1_000 } : 'ok');
+  spool.handle('#', () => undefined);
+  const starting = spool.start();
+  await clock.settle();
+  const stopping = spool.stop();
+  await clock.advance('1m');
+  await Promise.allSettled([starting, stopping]);
+  expect(clock.timers).toBe(0);
+  expect(events.filter(({ kind }) => kind === 'trouble')).toEqual([]);
+});
+
+test('a clock that is set back while an operator looks does not end a running lease', async () => {
+  const { spool, clock, store } = await setup({ lease: '10s' });
+  const gate = makeGate();
+  spool.handle('#', gate.handler);
+  const { id } = await spool.enqueue({ topic: 'mail.send' });
+  await clock.advance('1s');
+  store.faults.plan = (operation) => (operation === 'get' ? { delayMs: 8_000 } : 'ok');
+  const holding = spool.hold([id]);
+  await clock.settle();
+  clock.jump(-60 * 60 * 1_000);
+  // A heartbeat under the new time comes before the answer to the look.
+  await clock.advance('9s');
+  expect((await holding)[0]?.result).toBe('refused');
+  gate.open();
+});
