@@ -36,6 +36,8 @@ const CASES: readonly EntryCase[] = [
   ...loadCases,
 ];
 
+const CROWD_DEFAULT = 20_000;
+
 /** The cases this store has to pass, by what it can be asked. */
 export function entryStoreSuite(
   make: EntryStoreMaker,
@@ -49,11 +51,11 @@ export function entryStoreSuite(
   };
   return CASES.filter(({ needs = [] }) => needs.every((need) => has[need])).map((entryCase) => ({
     name: entryCase.name,
-    run: () => runCase(entryCase, make),
+    run: () => runCase(entryCase, make, can.crowd ?? CROWD_DEFAULT),
   }));
 }
 
-async function runCase({ run }: EntryCase, make: EntryStoreMaker): Promise<void> {
+async function runCase({ run }: EntryCase, make: EntryStoreMaker, crowd: number): Promise<void> {
   const under = await make();
   try {
     await run({
@@ -61,6 +63,7 @@ async function runCase({ run }: EntryCase, make: EntryStoreMaker): Promise<void>
       reopen: () => known(under, 'reopen')(),
       second: () => known(under, 'second')(),
       damage: (id) => known(under, 'damage')(id),
+      crowd,
     });
   } finally {
     await under.dispose();

@@ -42,6 +42,8 @@ export interface EntryStoreAbilities {
   readonly canDamage: boolean;
   /** The store has `expireLost`; checked with `reopen`, and with `second` where there is one. */
   readonly canExpireLost?: boolean;
+  /** How many entries stand in the way in the load cases; default 20,000. */
+  readonly crowd?: number;
 }
 
 /** A fresh, empty, opened body store and what the suite may do with it. */

@@ -23,6 +23,8 @@ export interface EntryWorld {
   readonly reopen: () => Promise<EntryStore>;
   readonly second: () => Promise<EntryStore>;
   readonly damage: (id: string) => Promise<void>;
+  /** How many entries stand in the way in the load cases. */
+  readonly crowd: number;
 }
 
 /** What a case needs beyond a store. */
