@@ -91,10 +91,11 @@ export type ListOrder = 'id' | 'dueAt' | 'updatedAt' | 'priority' | 'attempts';
 /** One page of a list. */
 export interface ListQuery extends EntryQuery {
   readonly order?: ListOrder;
+  /** The exact reverse, ties included. */
   readonly descending?: boolean;
-  /** The `next` of the page before. */
+  /** The `next` of a page of the same order; anything else is refused with `config.invalid`. */
   readonly after?: string;
-  /** 1 to 500. */
+  /** 1 to 500; anything else is refused with `limit.exceeded`. */
   readonly limit: number;
 }
 
@@ -116,7 +117,7 @@ export interface ListPage {
   readonly next?: string;
 }
 
-/** A count by one property. */
+/** A count by one property; entries without it are in no row. */
 export interface TallyRow {
   readonly key: string;
   readonly count: number;
@@ -159,6 +160,7 @@ export interface EntryStore {
   ): Promise<readonly ('done' | 'stale')[]>;
   /** Resolves when everything committed before is durable. */
   flush(): Promise<void>;
+  /** What is there but cannot be read is refused with `store.corrupt`. */
   get(id: string): Promise<Entry | undefined>;
   list(query: ListQuery): Promise<ListPage>;
   tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]>;
