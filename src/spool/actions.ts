@@ -5,7 +5,7 @@
  */
 
 import type { Entry, Envelope, Headers } from '../core/entry.ts';
-import { RespoolError } from '../core/errors.ts';
+import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { Retention } from '../core/next-status.ts';
 import { actionTo, type OperatorAction, operatorMove } from '../core/operator.ts';
 import type { State } from '../core/state.ts';
@@ -175,13 +175,18 @@ async function tryOnce(
   results: Map<string, ActionResult>,
 ): Promise<string[]> {
   const { entries, retention, source } = parts;
+  const found = await Promise.all(ids.map((id) => readable(entries, id)));
+  // Asked after the look, not before: a clock set back in between would end leases that still run.
   const context = { now: source.now(), by, retention };
-  const found = await Promise.all(ids.map((id) => entries.get(id)));
   const doing: { readonly entry: Entry; readonly change: Change }[] = [];
   for (const [at, entry] of found.entries()) {
     const id = ids[at] ?? '';
     if (entry === undefined) {
       results.set(id, { id, result: 'unknown' });
+      continue;
+    }
+    if ('why' in entry) {
+      results.set(id, { id, result: 'refused', why: entry.why });
       continue;
     }
     const answer = operatorMove(entry, action, context);
@@ -198,8 +203,27 @@ async function tryOnce(
     }
     results.set(id, { id, result: 'done' });
     afterwards(parts, entry, change);
+    if (action.kind === 'remove') tellRemoved(parts, entry, action.reason);
   }
   return stale;
+}
+
+/** The entry, or why it cannot be read: one damaged entry must not stop what is done to others. */
+async function readable(
+  entries: EntryStore,
+  id: string,
+): Promise<Entry | { readonly why: string } | undefined> {
+  try {
+    return await entries.get(id);
+  } catch (error) {
+    if (isRespoolError(error, 'store.corrupt')) return { why: error.message };
+    throw error;
+  }
+}
+
+function tellRemoved({ events, source }: ActionParts, { envelope }: Entry, because: string): void {
+  const { id, topic } = envelope;
+  events.emit({ at: source.now(), kind: 'removed', id, topic, because });
 }
 
 function afterwards({ reaper, source }: ActionParts, entry: Entry, { to }: Change): void {

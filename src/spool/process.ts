@@ -3,7 +3,7 @@
 import { RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Handler } from '../ports/handler.ts';
-import { act, known, throwUnlessDone } from './actions.ts';
+import { act, audit, known, throwUnlessDone } from './actions.ts';
 import { SpoolClaim } from './claim.ts';
 import { routeOf } from './handle.ts';
 import type { Runtime } from './runtime.ts';
@@ -17,6 +17,7 @@ export async function processOne(
 ): Promise<Verdict> {
   const { entries, source, engine, settings } = runtime;
   const entry = await known(runtime, id);
+  await audit(runtime, { by, action: 'process', ids: [id] });
   const now = source.now();
   const isDue = entry.status.dueAt !== null && entry.status.dueAt <= now;
   const isReady = entry.status.state === 'incoming' || (entry.status.state === 'deferred' && isDue);
