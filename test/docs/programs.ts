@@ -1,0 +1,109 @@
+/**
+ * programs — runs the blocks of a page that are marked `run`, in order, in one empty folder.
+ *
+ * Called by snippets.test.ts, which compares the output, and by run.ts, which pastes it.
+ */
+import { execFile } from 'node:child_process';
+import { mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { type Block, type Page, ROOT } from './pages.ts';
+
+/** A block that was run, and the block that says what it prints, if there is one. */
+export interface Ran {
+  readonly block: Block;
+  readonly output: Block | undefined;
+  /** Stdout and stderr, with the folder's name replaced by one that reads well. */
+  readonly printed: string;
+}
+
+/** How folders are called in pasted output. */
+const SHOWN_FOLDER = '/srv/app';
+/** What a program of the docs may import. */
+const PACKAGES = ['zod', 'better-sqlite3', '@types'];
+
+/** Whether a block is run. */
+export function isRun({ marks }: Block): boolean {
+  return marks[0] === 'run';
+}
+
+/** The name of the file a program is written to. */
+export function fileNameOf(block: Block): string {
+  return block.marks.find((mark) => mark.endsWith('.ts')) ?? `line-${block.line}.ts`;
+}
+
+/** Runs the run blocks of a page. */
+export async function runPage(page: Page): Promise<readonly Ran[]> {
+  const folder = await makeFolder();
+  try {
+    const ran: Ran[] = [];
+    for (const [at, block] of page.blocks.entries()) {
+      if (!isRun(block)) continue;
+      const next = page.blocks[at + 1];
+      const output = next?.marks[0] === 'output' ? next : undefined;
+      ran.push({ block, output, printed: await runBlock(page, block, folder) });
+    }
+    return ran;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** An empty folder in which `import 'respool'` means the source of this project. */
+export async function makeFolder(): Promise<string> {
+  const folder = await realpath(await mkdtemp(path.join(tmpdir(), 'respool-docs-')));
+  const modules = path.join(folder, 'node_modules');
+  await mkdir(modules);
+  await symlink(ROOT, path.join(modules, 'respool'));
+  for (const name of PACKAGES) {
+    await symlink(path.join(ROOT, 'node_modules', name), path.join(modules, name));
+  }
+  await writeFile(path.join(folder, 'package.json'), '{ "type": "module" }\n');
+  return folder;
+}
+
+/** Output without what differs from run to run: ids, times, names of processes. */
+export function alike(text: string): string {
+  return text
+    .replaceAll(/[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}/g, '<id>')
+    .replaceAll(/…[0-9a-f]{6,12}\b/g, '…<id>')
+    .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
+    .replaceAll(/\d{8}T\d{9}Z/g, '<time>')
+    .replaceAll(/\b1\d{12}\b/g, '<ms>')
+    .replaceAll(/(<id>-)[0-9a-z]{12}\b/g, '$1<random>')
+    .replaceAll(/\b[0-9a-z]{12}(?=\/[0-9a-z]+|%2F)(?:\/|%2F)[0-9a-z]+/g, '<holder>')
+    .replaceAll(/\binstance [0-9a-z]{12}\b/g, 'instance <instance>')
+    .replaceAll(/process \d+/g, 'process <pid>')
+    .replaceAll(/tookMs: \d+/g, 'tookMs: <n>')
+    .replaceAll(/[ \t]+$/gm, '')
+    .trim();
+}
+
+async function runBlock(page: Page, block: Block, folder: string): Promise<string> {
+  const isShell = block.language === 'sh';
+  const file = path.join(folder, fileNameOf(block));
+  if (!isShell) await writeFile(file, block.text);
+  const [command, args] = isShell
+    ? ['sh', ['-euc', block.text]]
+    : [process.execPath, ['--conditions=respool-source', file]];
+  const { code, printed } = await execute(command, args, folder);
+  const mayFail = block.marks.includes('fails');
+  if ((code !== 0) !== mayFail) {
+    throw new Error(`${page.file}:${block.line} ended with ${code}:\n${printed}`);
+  }
+  return printed.replaceAll(folder, SHOWN_FOLDER).trimEnd();
+}
+
+function execute(
+  command: string,
+  args: readonly string[],
+  cwd: string,
+): Promise<{ code: number | string; printed: string }> {
+  const env = { ...process.env, NO_COLOR: '1', NODE_OPTIONS: '', TZ: 'UTC', LC_ALL: 'C' };
+  return new Promise((resolve) => {
+    execFile(command, args, { cwd, env, timeout: 20_000 }, (error, stdout, stderr) => {
+      const code = error === null ? 0 : (error.code ?? error.signal ?? 'nothing');
+      resolve({ code, printed: `${stdout}${stderr}` });
+    });
+  });
+}
