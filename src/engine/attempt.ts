@@ -13,6 +13,8 @@ import type { Route } from './routes.ts';
 export async function runAttempt(route: Route, delivery: EngineDelivery): Promise<Outcome> {
   let outcome: Outcome;
   try {
+    // The answer is known, except when it throws (see routes.ts).
+    route.picks?.(delivery.envelope);
     if (route.schema !== undefined) await delivery.fit(route.schema);
     outcome =
       route.middleware.length === 0

@@ -61,7 +61,7 @@ export class Routes {
   find(lane: Lane, envelope: Envelope): Route | undefined {
     const matching = this.#matching(lane, envelope.topic);
     if (matching.length === 1 && matching[0]?.picks === undefined) return matching[0];
-    return matching.find((route) => route.picks === undefined || route.picks(envelope));
+    return matching.find((route) => route.picks === undefined || picks(route, envelope));
   }
 
   /** Whether any route of the lane matches the topic. */
@@ -79,5 +79,15 @@ export class Routes {
     if (this.#remembered.size >= MEMORY_MAX) this.#remembered.clear();
     this.#remembered.set(key, found);
     return found;
+  }
+}
+
+function picks(route: Route, envelope: Envelope): boolean {
+  try {
+    return route.picks?.(envelope) ?? true;
+  } catch {
+    // Chosen all the same: the attempt asks once more and fails with what it throws, so that the
+    // message is retried and its failure tells why.
+    return true;
   }
 }

@@ -203,7 +203,6 @@ async function tryOnce(
     }
     results.set(id, { id, result: 'done' });
     afterwards(parts, entry, change);
-    if (action.kind === 'remove') tellRemoved(parts, entry, action.reason);
   }
   return stale;
 }
@@ -219,11 +218,6 @@ async function readable(
     if (isRespoolError(error, 'store.corrupt')) return { why: error.message };
     throw error;
   }
-}
-
-function tellRemoved({ events, source }: ActionParts, { envelope }: Entry, because: string): void {
-  const { id, topic } = envelope;
-  events.emit({ at: source.now(), kind: 'removed', id, topic, because });
 }
 
 function afterwards({ reaper, source }: ActionParts, entry: Entry, { to }: Change): void {

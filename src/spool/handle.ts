@@ -11,7 +11,7 @@ import type { Lane } from '../core/state.ts';
 import type { Route } from '../engine/routes.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
 import type { StandardSchema } from '../ports/schema.ts';
-import type { Settings } from './options.ts';
+import { checkMiddleware, type Settings } from './options.ts';
 
 /** How a bounce handler runs. */
 export interface BounceOptions {
@@ -50,13 +50,21 @@ export function routeOf(
   if (typeof handler !== 'function') {
     throw new RespoolError('config.invalid', `cannot handle "${pattern}": a handler is a function`);
   }
-  const { accepts, timeout, concurrency } = options;
-  const isSchema = accepts !== undefined && '~standard' in accepts;
+  const { accepts, timeout, concurrency, middleware = [] } = options;
+  checkMiddleware(middleware);
+  const isSchema = accepts !== undefined && isStandardSchema(accepts);
+  if (accepts !== undefined && !isSchema && typeof accepts !== 'function') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use ${JSON.stringify(accepts)} as "accepts" of "${pattern}": allowed is a Standard ` +
+        'Schema (zod, valibot, …) or a function of the envelope',
+    );
+  }
   return {
     lane,
     pattern: checkTopicPattern(pattern),
     handler,
-    middleware: [...settings.middleware, ...(options.middleware ?? [])],
+    middleware: [...settings.middleware, ...middleware],
     policy: policyOf(options.policy, settings),
     concurrency:
       concurrency === undefined
@@ -67,6 +75,12 @@ export function routeOf(
     picks: accepts !== undefined && !isSchema ? accepts : undefined,
     running: 0,
   };
+}
+
+function isStandardSchema(accepts: unknown): accepts is StandardSchema {
+  // A schema may itself be a function: some libraries make them callable.
+  const isObject = typeof accepts === 'object' || typeof accepts === 'function';
+  return isObject && accepts !== null && '~standard' in accepts;
 }
 
 function policyOf(

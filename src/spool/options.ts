@@ -160,7 +160,7 @@ export function settingsOf(options: SpoolOptions): Settings {
     headerMaxBytes: bytes('limits.headerBytes', limits.headerBytes, 32 * 2 ** 10, 2 ** 20),
     inlineMaxBytes: bytes('limits.inlineBodyBytes', limits.inlineBodyBytes, 16 * 2 ** 10, 2 ** 20),
     unhandled: checkOneOf('unhandled', options.unhandled ?? 'hold', ['hold', 'leave']),
-    middleware: options.middleware ?? [],
+    middleware: checkMiddleware(options.middleware ?? []),
     requireDurability: checkOneOf(
       'requireDurability',
       options.requireDurability ?? 'none',
@@ -172,6 +172,14 @@ export function settingsOf(options: SpoolOptions): Settings {
     }),
     orphanGraceMs: durationMs(caretaker.orphanGrace ?? DAY_MS, 'caretaker.orphanGrace'),
   };
+}
+
+/** Refuses a list of middleware that holds anything but functions. */
+export function checkMiddleware(middleware: unknown): readonly Middleware[] {
+  const isList =
+    Array.isArray(middleware) && middleware.every((wrap) => typeof wrap === 'function');
+  if (isList) return middleware as readonly Middleware[];
+  throw invalid('middleware', middleware, 'a list of functions');
 }
 
 /** From the least to the most that a store can promise. */

@@ -72,6 +72,8 @@ export class SpoolSource implements Source {
   readonly #parts: SourceParts;
   #claimCalls = 0;
   #turn = 0;
+  /** Which want comes first in this round. */
+  #round = 0;
   /** Raised whenever something became due that a sleeping wait does not know of. */
   #alarms = 0;
   /** The alarms that the last round of claims had seen when it began. */
@@ -235,15 +237,19 @@ export class SpoolSource implements Source {
     }
   }
 
-  /** The pairs of kind and want, in order of precedence. */
+  /**
+   * The pairs of kind and want, in order of precedence. Within a kind another want comes first in
+   * every round: a backlog of one handler must not starve a handler with a limit of its own.
+   */
   #asks(demand: Demand): Ask[] {
     const asks: Ask[] = [];
-    const rooms = demand.wants.map((want) => ({ left: want.max }));
+    const rooms = demand.wants.map((want) => ({ want, left: want.max }));
+    this.#round = (this.#round + 1) % Math.max(1, rooms.length);
+    const inTurn = [...rooms.slice(this.#round), ...rooms.slice(0, this.#round)];
     for (const kind of KINDS) {
-      for (const [at, want] of demand.wants.entries()) {
-        const room = rooms[at];
-        if (want.lane !== kind.lane || room === undefined) continue;
-        asks.push({ kind, want, room, isExhausted: false });
+      for (const room of inTurn) {
+        if (room.want.lane !== kind.lane) continue;
+        asks.push({ kind, want: room.want, room, isExhausted: false });
       }
     }
     return asks;

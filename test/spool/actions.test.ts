@@ -180,18 +180,6 @@ describe('remove', () => {
     for await (const _ of bodies.refs(Number.MAX_SAFE_INTEGER)) refs += 1;
     expect(refs).toBe(0);
   });
-
-  test('hard and soft are told as events', async () => {
-    const { spool, events } = await setup();
-    const { id } = await spool.enqueue({ topic: 'a' });
-    await spool.remove([id], { reason: 'spam' });
-    await spool.remove([id], { hard: true, reason: 'really' });
-    const told = events.filter((event) => event.kind === 'removed');
-    expect(told).toMatchObject([
-      { id, topic: 'a', because: 'spam' },
-      { id, topic: 'a', because: 'really' },
-    ]);
-  });
 });
 
 describe('every action', () => {
