@@ -143,12 +143,7 @@ export function nextStatus(
         because: verdict.because,
       };
     case 'release':
-      return {
-        ...giveBack(base, status),
-        lost: status.lost,
-        state: releasedState(status),
-        dueAt: context.now,
-      };
+      return released(status, base, context);
     default:
       return unreachable(verdict);
   }
@@ -267,8 +262,14 @@ function giveBack(base: Status, status: Status): Status {
     : { ...base, notices: base.notices - 1 };
 }
 
-function releasedState(status: Status): State {
-  if (status.claimedFrom !== undefined && status.claimedFrom !== 'active')
-    return status.claimedFrom;
-  return status.lane === 'delivery' ? 'deferred' : 'bounce';
+function released(status: Status, base: Status, { now }: SettleContext): Status {
+  if (status.claimedFrom === 'active') {
+    // The loss is not judged yet: it goes back as it was, active with its lease over. Deferring it
+    // would let a message with no attempts left have one more.
+    const { revision, history, notes } = base;
+    const lost = status.lost - 1;
+    return { ...status, revision, lost, history, notes, dueAt: now, updatedAt: now };
+  }
+  const state: State = status.claimedFrom ?? (status.lane === 'delivery' ? 'incoming' : 'bounce');
+  return { ...giveBack(base, status), lost: status.lost, state, dueAt: now };
 }

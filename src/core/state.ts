@@ -42,7 +42,7 @@ export const TRANSITIONS: Readonly<
     archived: ['operator'],
   },
   active: {
-    // A lost lease: the same entry is claimed again, or its holder extends it.
+    // A lost lease: the same entry is claimed again; or its holder extends or returns it.
     active: ['claim', 'settle'],
     // An operator may take over what a lost holder left, once its lease is over.
     incoming: ['settle', 'operator'],
