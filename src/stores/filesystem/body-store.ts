@@ -1,8 +1,8 @@
 /**
  * body-store — bodies as files, one each, written as they come and seen only when they are whole.
  *
- *   <path>/<shard>/<ref>                       a body
- *   <path>/<shard>/<ref>.<random>.part         one that is being written, or that a crash left behind
+ *   <path>/<shard>/<ref>                    a body
+ *   <path>/<shard>/<ref>.<random>.part      being written, or left behind by a crash
  *
  * Several processes may use one folder at once: a ref is taken by `link`, which fails when it
  * exists. Promise: a put that resolved is on the disk (unless `sync: 'none'`); nothing half written

@@ -2,7 +2,7 @@
  * disk — carries out batches of file work. Runs in the thread (worker.ts); knows paths, not
  * entries.
  *
- *   prepare ─▶ bytes to the disk ─▶ place (rename) ─▶ directories to the disk ─▶ clear away ─▶ answer
+ *   prepare ─▶ sync the bytes ─▶ place (rename) ─▶ sync the directories ─▶ clear away ─▶ answer
  *
  * Promises: nothing is answered before it is as durable as asked. The steps of a call happen all or
  * none: what cannot be finished is undone. A new revision is in place, and on the disk, before the
@@ -19,26 +19,15 @@ import type {
   StepDone,
   SyncMode,
 } from './disk-protocol.ts';
+import { type Draft, DRAFTS_OPEN_MAX, Drafts } from './drafts.ts';
 import { errnoOf, type Files } from './files.ts';
 import { type Content, decodeContent, encodeContent, headLine, SPARE } from './layout.ts';
 import { shardDirectory, unnamedText } from './layout.ts';
 import { setAside } from './quarantine.ts';
 import { type Spare, Spares } from './spares.ts';
 
-/**
- * Files open for writing at once; more than the disk can use, far fewer than a process may open.
- */
-const DRAFTS_OPEN_MAX = 64;
-
 /** So many failed fsyncs, and the disk is not trusted any more. */
 const SYNC_FAILURES_MAX = 3;
-
-/** A file that is written but has no name among the entries yet. */
-interface Draft extends Spare {
-  readonly fd: number;
-  isOpen: boolean;
-  isBad: boolean;
-}
 
 /** One call on its way. */
 interface Work {
@@ -59,6 +48,7 @@ export class Disk {
   readonly directories: Directories;
   readonly spares: Spares;
   readonly #files: Files;
+  readonly #drafts: Drafts;
   readonly #mode: SyncMode;
   #contents: Buffer[] = [];
   #contentsBytes = 0;
@@ -70,6 +60,7 @@ export class Disk {
     this.#mode = options.sync;
     this.directories = new Directories(files);
     this.spares = new Spares(files, options.spareMax);
+    this.#drafts = new Drafts(files, this.spares, this.directories, options.sync);
   }
 
   /** Carries out a batch; one answer per call. Batches must not overlap. */
@@ -141,7 +132,8 @@ export class Disk {
       return;
     }
     if (step.kind === 'create') {
-      this.#draft(work, at, encodeContent(step.head, stretch(batch.bodies, step.body)), 'message');
+      const bytes = encodeContent(step.head, stretch(batch.bodies, step.body));
+      this.#drafts.write(bytes, 'message', (draft) => this.#keep(work, at, draft));
       return;
     }
     const read = this.#readEntry(step.from, step.bytes, step.id);
@@ -157,7 +149,13 @@ export class Disk {
       return;
     }
     const bytes = changedContent(step, read.content, batch.bodies);
-    if (bytes !== undefined) this.#draft(work, at, bytes, 'change');
+    if (bytes === undefined) return;
+    this.#drafts.write(bytes, 'change', (draft) => this.#keep(work, at, draft));
+  }
+
+  #keep(work: Work, at: number, draft: Draft): void {
+    work.drafts[at] = draft;
+    work.undo.push(() => this.#drafts.discard(draft));
   }
 
   #takeContents(): Uint8Array {
@@ -190,70 +188,17 @@ export class Disk {
     return { damage: this.setAside(path, id, decoded) };
   }
 
-  #draft(work: Work, at: number, bytes: Uint8Array, forWhat: 'message' | 'change'): void {
-    const spare = this.spares.take(bytes.length, forWhat);
-    const path = spare?.path ?? this.spares.newPath();
-    const fd = spare === undefined ? this.#files.create(path) : this.#files.openAgain(path);
-    const draft: Draft = { path, bytes: bytes.length, fd, isOpen: true, isBad: false };
-    work.drafts[at] = draft;
-    work.undo.push(() => this.#discard(draft));
-    if (spare === undefined) this.directories.touched(SPARE);
-    // Bad until written: half a draft has not the length that the pool would trust.
-    draft.isBad = true;
-    this.#files.write(fd, bytes);
-    draft.isBad = false;
-  }
-
-  #discard(draft: Draft): void {
-    if (draft.isOpen) {
-      draft.isOpen = false;
-      this.#files.close(draft.fd);
-    }
-    if (draft.isBad) this.#files.unlink(draft.path);
-    else this.spares.addLater(draft);
-  }
-
   async #finishDrafts(open: readonly [Work, Draft][]): Promise<void> {
-    const live = open.filter(([work, draft]) => work.error === undefined && draft.isOpen);
-    if (this.#mode !== 'none' && live.length > 0) await this.#syncDrafts(live);
-    for (const [work, draft] of live) {
-      this.#guard(work, () => {
-        draft.isOpen = false;
-        this.#files.close(draft.fd);
-      });
-    }
-  }
-
-  async #syncDrafts(live: readonly [Work, Draft][]): Promise<void> {
-    const [only] = live;
-    if (live.length === 1 && only !== undefined) {
-      this.#guard(only[0], () => this.#noteSync(only[1], () => this.#files.sync(only[1].fd)));
-      return;
-    }
-    // At once, on the threads of libuv: the disk takes several flushes together. 50 files of 4 KiB:
-    // one after the other 6k–8k/s, at once 10k–15k/s. (2 cores, Node 24, 2026-11-15.)
-    const errors = await this.#files.syncAll(live.map(([, draft]) => draft.fd));
-    live.forEach(([work, draft], at) => {
+    const live = open.filter(([work]) => work.error === undefined);
+    if (live.length === 0) return;
+    const errors = await this.#drafts.sync(live.map(([, draft]) => draft));
+    live.forEach(([work], at) => {
       const error = errors[at];
       if (error === undefined) return;
-      this.#guard(work, () =>
-        this.#noteSync(draft, () => {
-          throw error;
-        }),
-      );
-    });
-  }
-
-  #noteSync(draft: Draft, sync: () => void): void {
-    try {
-      sync();
-    } catch (error) {
-      // The kernel may call these pages clean now: the file is thrown away, never synced again.
-      draft.isBad = true;
       this.#syncFailures += 1;
       if (this.#syncFailures >= SYNC_FAILURES_MAX) this.#breakDown(error);
-      throw error;
-    }
+      if (work.error === undefined) this.#fail(work, error);
+    });
   }
 
   #place(work: Work): void {

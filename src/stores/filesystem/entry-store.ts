@@ -1,8 +1,9 @@
 /**
  * entry-store — entries as files that a person can read with `ls` and `cat`.
  *
- *   insert(), claim(), commit() ─▶ writer ─▶ thread ─▶ files        get(), list() ─▶ reader ─▶ files
- *                                      └──▶ catalog ◀── nextDueAt(), tally()
+ *   insert(), claim(), commit() ─▶ writer ─▶ thread ─▶ files
+ *   nextDueAt(), tally() ─▶ catalog ◀─┘                  ▲
+ *   get(), list() ─────────────▶ reader ─────────────────┘
  *
  * One process owns the folder, by a lock that dies with it. So what is due is known from memory,
  * and the disk is only asked to make it last. Promise: an insert that resolved survives a power cut
@@ -36,7 +37,7 @@ import { type Opened, openFolder, type Settings } from './open.ts';
 import { fitsFilter } from './plan.ts';
 import { createReader, type Reader } from './reader.ts';
 import { createRecords, type FileRecords } from './records.ts';
-import { createWriter, type Writer } from './writer.ts';
+import { Writer } from './writer.ts';
 
 /** How to keep entries as files. */
 export interface FilesystemOptions {
@@ -185,10 +186,12 @@ class FilesystemStore implements EntryStore {
     const { path } = this.#settings;
     const catalog = this.#catalog;
     const opened = await openFolder(this.#settings, {
-      ...{ catalog, clock: this.#clock, instance: this.instance },
+      catalog,
+      clock: this.#clock,
+      instance: this.instance,
     });
     const { thread, damages } = opened;
-    const writer = createWriter({ thread, catalog, damages, clock: this.#clock, path });
+    const writer = new Writer({ thread, catalog, damages, clock: this.#clock, path });
     const reader = createReader({ path, catalog, damages, writer });
     this.#lost = opened.lost;
     this.#opened = { ...opened, writer, reader };

@@ -66,6 +66,7 @@ const TIME = /^(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(\d{2})(\d{3})Z$/;
 const YEAR_10000: Millis = Date.UTC(10_000, 0);
 const TRAILER = /respool-end head=(\d+) body=(\d+) crc32=([0-9a-f]{8}) END\n$/;
 const TRAILER_MAX_BYTES = 80;
+const SUM_BYTES = '01234567 END\n'.length;
 const NEWLINE = 0x0a;
 const BLANK = 0x20;
 
@@ -113,7 +114,13 @@ export function mergeStatus(content: Status, state: State, named: NamedStatus): 
   const { revision, dueAt, attempts, notices, lost, updatedAt, holder, claimedFrom } = named;
   return {
     ...rest,
-    ...{ state, revision, dueAt, attempts, notices, lost, updatedAt },
+    state,
+    revision,
+    dueAt,
+    attempts,
+    notices,
+    lost,
+    updatedAt,
     ...(holder === undefined ? {} : { holder }),
     ...(claimedFrom === undefined ? {} : { claimedFrom }),
   };
@@ -143,9 +150,10 @@ export function encodeContent(head: string, body: Uint8Array): Uint8Array {
   bytes.fill(BLANK, headBytes + 1 + body.length + 1);
   // The checksum has a fixed width, so the trailer's place is known before the checksum is.
   const lengths = `respool-end head=${headBytes} body=${body.length} crc32=`;
-  const trailerAt = bytes.length - lengths.length - '01234567 END\n'.length;
-  const sum = crc32(bytes.subarray(0, trailerAt)).toString(16).padStart(8, '0');
-  bytes.write(`${lengths}${sum} END\n`, trailerAt, 'latin1');
+  const sumAt = bytes.length - SUM_BYTES;
+  bytes.write(lengths, sumAt - lengths.length, 'latin1');
+  const sum = crc32(bytes.subarray(0, sumAt)).toString(16).padStart(8, '0');
+  bytes.write(`${sum} END\n`, sumAt, 'latin1');
   return bytes;
 }
 
@@ -157,7 +165,9 @@ export function decodeContent(bytes: Buffer, id: string): Content | string {
   const [headBytes, bodyBytes] = [Number(trailer[1]), Number(trailer[2])];
   const trailerAt = bytes.length - trailer[0].length;
   if (headBytes + 1 + bodyBytes + 1 > trailerAt) return 'the lengths in the trailer do not fit';
-  if (crc32(bytes.subarray(0, trailerAt)) !== Number.parseInt(trailer[3] ?? '', 16)) {
+  // The checksum covers the lengths too: a damaged length would cut the body in the wrong place.
+  const sum = crc32(bytes.subarray(0, bytes.length - SUM_BYTES));
+  if (sum !== Number.parseInt(trailer[3] ?? '', 16)) {
     return 'the checksum does not match: the content was damaged';
   }
   const head = parseHead(bytes.toString('utf8', 0, headBytes));

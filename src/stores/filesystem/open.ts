@@ -56,11 +56,12 @@ export async function openFolder(
     thread = startDiskThread(settings);
     const { catalog } = into;
     const superseded: string[] = [];
-    const found = await thread.scan((group) => {
-      for (const one of group) superseded.push(...admit(catalog, one));
-    });
+    const damages = [
+      ...(await thread.scan((group) => {
+        for (const one of group) superseded.push(...admit(catalog, one));
+      })),
+    ];
     if (superseded.length > 0) await thread.discard(superseded);
-    const damages = found.map((damage) => ({ ...damage, where: join(path, damage.where) }));
     const lost = [...catalog.byId.values()].filter(({ state }) => state === 'active');
     return { thread, lock, damages, lost };
   } catch (error) {
@@ -96,8 +97,8 @@ async function takeLock(
     const owner = (await readLockNote(lockPath)) ?? 'a process that left no name';
     throw new RespoolError(
       'store.unavailable',
-      `cannot open the store "${path}": ${owner.trim()} has it open, and files have one owner at a ` +
-        'time; stop it, or share a store that allows several processes, such as SQLite',
+      `cannot open the store "${path}": ${owner.trim()} has it open, and files have one owner at ` +
+        'a time; stop it, or share a store that allows several processes, such as SQLite',
     );
   }
   const since = new Date(clock.now()).toISOString();

@@ -81,7 +81,7 @@ async function readEntry(parts: Parts, id: string): Promise<Entry | undefined> {
   if (damage === undefined || catalog.byId.has(id)) return undefined;
   throw new RespoolError(
     'store.corrupt',
-    `cannot read message "${id}": ${damage.reason}; it was put aside as "${damage.where}"`,
+    `cannot read message "${id}": ${damage.reason}; look at "${join(parts.path, damage.where)}"`,
   );
 }
 
@@ -135,7 +135,7 @@ async function listEntries(parts: Parts, query: ListQuery): Promise<ListPage> {
   }
   const last = first[seen - 1];
   const isOver = last === undefined || (seen === first.length && !hasMore);
-  const corrupt = query.after === undefined ? parts.damages.slice(0, PAGE_MAX) : [];
+  const corrupt = query.after === undefined ? damagesOf(parts) : [];
   if (isOver) return { entries, corrupt };
   return { entries, corrupt, next: writePlace(page, last) };
 }
@@ -148,7 +148,9 @@ async function tallyEntries(
   const { catalog } = parts;
   if (by === 'state' && Object.keys(query).length === 0 && catalog.byId.size > TALLY_FREELY_MAX) {
     return STATES.filter((state) => catalog.count(state) > 0).map((state) => ({
-      ...{ key: state, count: catalog.count(state), oldestAt: null },
+      key: state,
+      count: catalog.count(state),
+      oldestAt: null,
     }));
   }
   const fitting = [...candidates(catalog, query)];
@@ -166,7 +168,9 @@ async function tallyEntries(
     }
   }
   return [...rows].map(([key, { count, oldestAt }]) => ({
-    ...{ key, count, oldestAt },
+    key,
+    count,
+    oldestAt,
     ...(isPartial ? { approximate: true } : {}),
   }));
 }
@@ -249,6 +253,11 @@ function smallest<Item>(
 
 function comparePlaces(a: Place, b: Place): number {
   return a.value - b.value || (a.id === b.id ? 0 : a.id < b.id ? -1 : 1);
+}
+
+function damagesOf({ path, damages }: Parts): readonly Damage[] {
+  const listed = damages.slice(0, PAGE_MAX);
+  return listed.map((damage) => ({ ...damage, where: join(path, damage.where) }));
 }
 
 function keyOf(held: Held, by: TallyBy): string | undefined {

@@ -6,7 +6,7 @@
  */
 
 import { Worker } from 'node:worker_threads';
-import { RespoolError } from '../../core/errors.ts';
+import type { RespoolError } from '../../core/errors.ts';
 import type {
   Batch,
   BatchDone,

@@ -1,7 +1,7 @@
 /**
  * writer — the one line on which all calls that change something go to the disk.
  *
- *   ask() ─▶ line ─▶ plan every call ─▶ one batch to the thread ─▶ finish or drop every plan ─▶ answers
+ *   ask() ─▶ line ─▶ plan every call ─▶ one batch to the thread ─▶ finish every plan ─▶ answers
  *
  * entry-store.ts calls it. While a batch is at the disk, calls queue up and share the next one.
  * Lazy changes are brought to the disk by the next durable batch, or by a flush of our own soon
@@ -9,7 +9,7 @@
  */
 
 import type { Clock } from '../../ports/clock.ts';
-import { createBatchLine } from '../shared/batching.ts';
+import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import type { Catalog } from './catalog.ts';
 import type { BatchDone, Damage } from './disk-protocol.ts';
 import { storeError } from './errors.ts';
@@ -22,40 +22,56 @@ const BATCH_MAX = 500;
 /** A lazy change goes to the disk this soon: the rest of the promised 250 ms is the disk's. */
 const LAZY_MS = 150;
 
-/** Changes entries, one batch at a time. */
-export interface Writer {
-  /** Carries out a call; throws when the disk could not. */
-  ask<Value>(call: Call): Promise<Value>;
-  /** Resolves when the batch that is at the disk now is through. */
-  settled(): Promise<unknown>;
-  /** Resolves when nothing is queued or at the disk, and no flush will come. */
-  idle(): Promise<void>;
-}
-
-type Answer = { readonly value: unknown } | { readonly error: Error };
-
-/** Makes the line to the thread of an opened store. */
-export function createWriter(parts: {
-  readonly thread: DiskThread;
+/** What the line works with. */
+export interface WriterParts {
+  readonly thread: Pick<DiskThread, 'run'>;
   readonly catalog: Catalog;
   readonly damages: Damage[];
   readonly clock: Clock;
   /** For error texts. */
   readonly path: string;
-}): Writer {
-  const { thread, catalog, damages, clock, path } = parts;
-  let running: Promise<unknown> = Promise.resolve();
-  let callOffFlush: (() => void) | undefined;
-  const line = createBatchLine<Call, Answer>(
-    (calls) => {
-      const answers = answerAll(calls);
-      running = answers;
-      return answers;
-    },
-    { batchMax: BATCH_MAX },
-  );
+}
 
-  async function answerAll(calls: readonly Call[]): Promise<readonly Answer[]> {
+type Answer = { readonly value: unknown } | { readonly error: Error };
+
+/** Changes entries, one batch at a time. */
+export class Writer {
+  readonly #parts: WriterParts;
+  readonly #line: BatchLine<Call, Answer>;
+  #running: Promise<unknown> = Promise.resolve();
+  #callOffFlush: (() => void) | undefined;
+
+  constructor(parts: WriterParts) {
+    this.#parts = parts;
+    this.#line = createBatchLine((calls) => this.#run(calls), { batchMax: BATCH_MAX });
+  }
+
+  /** Carries out a call; throws when the disk could not. */
+  async ask<Value>(call: Call): Promise<Value> {
+    const [answer] = await this.#line.add([call]);
+    if (answer !== undefined && 'value' in answer) return answer.value as Value;
+    throw answer?.error ?? new Error('bug in respool: a call was not answered');
+  }
+
+  /** Resolves when the batch that is at the disk now is through. */
+  async settled(): Promise<void> {
+    await this.#running;
+  }
+
+  /** Resolves when nothing is queued or at the disk, and no flush of our own will come. */
+  async idle(): Promise<void> {
+    await this.#line.idle();
+    this.#callOffFlush?.();
+  }
+
+  #run(calls: readonly Call[]): Promise<readonly Answer[]> {
+    const answers = this.#answerAll(calls);
+    this.#running = answers;
+    return answers;
+  }
+
+  async #answerAll(calls: readonly Call[]): Promise<readonly Answer[]> {
+    const { catalog, damages } = this.#parts;
     const answers: Answer[] = [];
     let waiting = calls.map((call, at) => ({ call, at }));
     while (waiting.length > 0) {
@@ -71,7 +87,7 @@ export function createWriter(parts: {
           places.push(item.at);
         }
       }
-      const done = await carryOut(plans, round);
+      const done = await this.#carryOut(plans, round);
       done.forEach((answer, index) => {
         answers[places[index] ?? 0] = answer;
       });
@@ -80,63 +96,46 @@ export function createWriter(parts: {
     return answers;
   }
 
-  async function carryOut(plans: readonly Plan[], round: Round): Promise<readonly Answer[]> {
+  async #carryOut(plans: readonly Plan[], round: Round): Promise<readonly Answer[]> {
     const atDisk = plans.filter(({ needsDisk }) => needsDisk);
     const isDurable = atDisk.some((plan) => plan.isDurable);
-    let done: BatchDone;
+    let done: BatchDone = { calls: [], contents: new Uint8Array(0) };
     try {
-      done =
-        atDisk.length === 0
-          ? { calls: [], contents: new Uint8Array(0) }
-          : await thread.run({
-              calls: atDisk.map(({ steps }) => steps),
-              bodies: joinBodies(round),
-              isDurable,
-            });
+      if (atDisk.length > 0) {
+        const calls = atDisk.map(({ steps }) => steps);
+        done = await this.#parts.thread.run({ calls, bodies: joinBodies(round), isDurable });
+      }
     } catch (error) {
       // The thread itself failed: nothing of this batch may be believed.
       for (const plan of plans) plan.drop();
       return plans.map(() => ({ error: error as Error }));
     }
-    if (isDurable) callOffFlush?.();
-    else if (atDisk.some(({ isLazy }) => isLazy)) flushSoon();
+    if (isDurable) this.#callOffFlush?.();
+    else if (atDisk.some(({ isLazy }) => isLazy)) this.#flushSoon();
     const outcomes = new Map(atDisk.map((plan, at) => [plan, done.calls[at]]));
-    return plans.map((plan) => conclude(plan, outcomes.get(plan) ?? [], done.contents));
+    return plans.map((plan) => this.#conclude(plan, outcomes.get(plan) ?? [], done.contents));
   }
 
-  function conclude(plan: Plan, outcome: BatchDone['calls'][number], contents: Uint8Array): Answer {
+  #conclude(plan: Plan, outcome: BatchDone['calls'][number], contents: Uint8Array): Answer {
     if ('code' in outcome) {
       plan.drop();
-      return { error: storeError(`write to the store "${path}"`, outcome) };
+      return { error: storeError(`write to the store "${this.#parts.path}"`, outcome) };
     }
     return { value: plan.finish(outcome, contents) };
   }
 
-  function flushSoon(): void {
-    if (callOffFlush !== undefined) return;
-    const callOff = clock.after(LAZY_MS, () => {
-      callOffFlush = undefined;
+  #flushSoon(): void {
+    if (this.#callOffFlush !== undefined) return;
+    const callOff = this.#parts.clock.after(LAZY_MS, () => {
+      this.#callOffFlush = undefined;
       // An error is not lost: the disk is broken then, and every later call says so.
-      line.add([{ kind: 'flush' }]).catch(() => undefined);
+      this.#line.add([{ kind: 'flush' }]).catch(() => undefined);
     });
-    callOffFlush = () => {
-      callOffFlush = undefined;
+    this.#callOffFlush = () => {
+      this.#callOffFlush = undefined;
       callOff();
     };
   }
-
-  return {
-    async ask<Value>(call: Call): Promise<Value> {
-      const [answer] = await line.add([call]);
-      if (answer !== undefined && 'value' in answer) return answer.value as Value;
-      throw answer?.error ?? new Error('bug in respool: a call was not answered');
-    },
-    settled: () => running.catch(() => undefined),
-    async idle() {
-      await line.idle();
-      callOffFlush?.();
-    },
-  };
 }
 
 function createRound(catalog: Catalog, damages: Damage[]): Round {

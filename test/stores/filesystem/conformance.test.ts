@@ -10,7 +10,8 @@ import {
   filesystemBodies,
   type SyncMode,
 } from '../../../src/stores/filesystem/index.ts';
-import { bodyStoreSuite, entryStoreSuite } from '../../../src/testkit/index.ts';
+import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
+import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
 
 const MODES: readonly SyncMode[] = ['full', 'batch', 'none'];
 
