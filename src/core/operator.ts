@@ -27,11 +27,20 @@ export type OperatorAnswer =
   | { readonly kind: 'do'; readonly to: Status | 'remove' }
   | { readonly kind: 'refused'; readonly text: string };
 
+/** What an action depends on beside entry and kind. */
+export interface OperatorContext {
+  readonly now: Millis;
+  readonly by: string;
+  readonly retention: Retention;
+  /** Whether a bounce handler fits: without one, a bounce with a retention is archived at once. */
+  readonly announces?: boolean;
+}
+
 /** What the action makes of the entry. `touch` only raises the revision, for a changed envelope. */
 export function operatorMove(
   entry: Entry,
   action: OperatorAction,
-  context: { readonly now: Millis; readonly by: string; readonly retention: Retention },
+  context: OperatorContext,
 ): OperatorAnswer {
   const { envelope, status } = entry;
   const { now, by } = context;
@@ -52,15 +61,7 @@ export function operatorMove(
     case 'retryNow':
       return retried(entry, base, now, 'retryNow');
     case 'bounce':
-      return moved(entry, 'bounce', {
-        ...base,
-        state: 'bounce',
-        lane: 'notice',
-        notices: 0,
-        ending: 'bounced',
-        dueAt: now,
-        because: because('operator.bounce', action.reason, by),
-      });
+      return bounced(entry, base, because('operator.bounce', action.reason, by), context);
     case 'remove':
       if (action.hard) return { kind: 'do', to: 'remove' };
       return moved(entry, 'archived', {
@@ -94,6 +95,28 @@ export function actionTo(from: State, to: State, reason: string): OperatorAction
     default:
       return undefined;
   }
+}
+
+function bounced(
+  entry: Entry,
+  base: Status,
+  why: Because,
+  { now, retention, announces = true }: OperatorContext,
+): OperatorAnswer {
+  const to: Status = {
+    ...base,
+    state: 'bounce',
+    lane: 'notice',
+    notices: 0,
+    ending: 'bounced',
+    dueAt: now,
+    because: why,
+  };
+  const answer = moved(entry, 'bounce', to);
+  if (announces || retention.bouncedMs === null || answer.kind === 'refused') return answer;
+  // Nobody would ever come to tell of it, so its retention begins now, as after a failed delivery.
+  const dueAt = forgetAt(entry.envelope, retention.bouncedMs, { now, retention });
+  return moved(entry, 'archived', { ...to, state: 'archived', dueAt });
 }
 
 function released(entry: Entry, base: Status, now: Millis): OperatorAnswer {

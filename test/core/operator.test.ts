@@ -236,6 +236,30 @@ test('a bounce by an operator is announced like any other', () => {
   });
 });
 
+test.each<[string, number | null, boolean | undefined, State, number]>([
+  ['kept, nobody announces it', null, false, 'bounce', 0],
+  ['announced, then archived', DAY_MS, true, 'bounce', 0],
+  ['announced, unless said otherwise', DAY_MS, undefined, 'bounce', 0],
+  ['archived at once, nobody announces it', DAY_MS, false, 'archived', DAY_MS],
+])('a bounce by an operator is %s', (_, bouncedMs, announces, state, dueInMs) => {
+  const context = { ...CONTEXT, retention: { ...retention, bouncedMs } };
+  const answer = operatorMove(entryIn('deferred'), ACTIONS.bounce, {
+    ...context,
+    ...(announces === undefined ? {} : { announces }),
+  });
+  expect(answer).toMatchObject({
+    kind: 'do',
+    to: { state, lane: 'notice', ending: 'bounced', dueAt: NOW + dueInMs },
+  });
+});
+
+test('what is archived or bounced cannot be bounced, announced or not', () => {
+  const context = { ...CONTEXT, retention: { ...retention, bouncedMs: 1 }, announces: false };
+  for (const state of ['bounce', 'archived'] as const) {
+    expect(operatorMove(entryIn(state), ACTIONS.bounce, context).kind).toBe('refused');
+  }
+});
+
 describe('a removal', () => {
   test('is soft: archived for its retention, with who and why', () => {
     expect(done(entryIn('bounce'), ACTIONS.remove)).toMatchObject({

@@ -111,7 +111,7 @@ function promises(here: World, status: Status): void {
   expect(status.history.length).toBeLessThanOrEqual(10);
   expect(status.holder !== undefined).toBe(state === 'active');
   expect(status.claimedFrom !== undefined).toBe(state === 'active');
-  // Nobody looks at a hold or an announced bounce until an operator acts; all else is due some time.
+  // Nobody looks at a hold or an announced bounce until an operator acts; all else has a time.
   if (state === 'hold') expect(dueAt).toBeNull();
   else if (state !== 'bounce') expect(Number.isSafeInteger(dueAt)).toBe(true);
   else expect(dueAt === null || Number.isSafeInteger(dueAt)).toBe(true);
@@ -202,7 +202,7 @@ function entryOf(here: World): Entry {
   return here.entry;
 }
 
-/** Lives through the steps, in a world of its own: a failing run is repeated with the same values. */
+/** Lives through the steps, in a world of its own: a failing run repeats the same values. */
 function live(given: World, steps: readonly Step[]): World {
   const here = { ...given };
   for (const step of steps) take(here, step);
