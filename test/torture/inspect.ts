@@ -28,14 +28,20 @@ export interface Sight {
 
 const HALF_AN_HOUR_MS = 1_800_000;
 
-/** Looks into the spool in this folder; with `repair` what `check` can mend is mended. */
+/** How to look. */
+export interface Looking {
+  /** Whether what `check` can mend is mended; default false. */
+  readonly repair?: boolean;
+  readonly options?: SpoolOptions;
+  /** `none`: bodies are known to be damaged, and not read; default `all`. */
+  readonly bodies?: 'all' | 'none';
+}
+
+/** Looks into the spool in this folder. */
 export async function inspect(
   place: Place,
   path: string,
-  {
-    repair = false,
-    options = {},
-  }: { readonly repair?: boolean; readonly options?: SpoolOptions } = {},
+  { repair = false, options = {}, bodies = 'all' }: Looking = {},
 ): Promise<Sight> {
   const spool = spoolAt(place, path, options);
   const beganAt = performance.now();
@@ -50,9 +56,15 @@ export async function inspect(
       const isFar = dueAt !== null && dueAt > Date.now() + HALF_AN_HOUR_MS;
       const code = isFar && state !== 'archived' ? NOT_DUE : because?.code;
       entries.push({
-        ...{ key: headers['key'] ?? id, id, state, revision, attempts },
+        key: headers['key'] ?? id,
+        id,
+        state,
+        revision,
+        attempts,
         ...(code === undefined ? {} : { code }),
-        ...(body.place === 'none' ? {} : { sha256: await hashOf(await spool.body(id)) }),
+        ...(body.place === 'none' || bodies === 'none'
+          ? {}
+          : { sha256: await hashOf(await spool.body(id)) }),
       });
     }
     const { findings } = await spool.check({ repair });

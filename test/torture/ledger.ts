@@ -92,6 +92,12 @@ export class Ledger implements Facts {
     });
   }
 
+  /** Enters a message that the caller enqueues itself, and sees accepted. */
+  enter(message: Planned): void {
+    this.#invoke(message);
+    this.#note(message.key, { outcome: 'ok' });
+  }
+
   /** Resolves when every child that is gone has been heard to its last word. */
   alone(): Promise<void> {
     if (this.#sockets.size === 0) return Promise.resolve();
@@ -136,7 +142,7 @@ export class Ledger implements Facts {
     lines.on('error', () => lines.close());
     lines.on('line', (line) => {
       const { n, ...word } = JSON.parse(line) as Word & { readonly n?: number };
-      const answer = this.#hear(word as Word, open);
+      const answer = this.#hear(word, open);
       this.#words += 1;
       for (const look of this.#waiting) look();
       if (n !== undefined) socket.write(`${JSON.stringify({ n, ...answer })}\n`);

@@ -8,8 +8,15 @@ import type { Seen } from './inspect.ts';
 import { bodyOf, sha256 } from './plans.ts';
 import { NEIGHBOURS, sizeOf, type Step, STEPS, type Whereabouts } from './points-order.ts';
 
+/** What the messages outlived. A power cut may forget claims and verdicts, never more. */
+export type Survived = 'process' | 'power cut';
+
 /** What is not as it has to be, in words. */
-export function judgeScript(lines: readonly string[], entries: readonly Seen[]): string[] {
+export function judgeScript(
+  lines: readonly string[],
+  entries: readonly Seen[],
+  { survived = 'process' }: { readonly survived?: Survived } = {},
+): string[] {
   const complaints: string[] = [];
   const byKey = new Map(entries.map((entry) => [entry.key, entry]));
   const expect = (key: string, allowed: readonly Whereabouts[]): void => {
@@ -22,8 +29,9 @@ export function judgeScript(lines: readonly string[], entries: readonly Seen[]):
   for (const key of NEIGHBOURS) expect(key, ['incoming']);
   for (const step of STEPS) {
     for (const key of step.keys) {
-      expect(key, allowedAfter(lines, step, key));
-      complaints.push(...attemptComplaints(lines, step, byKey.get(key)));
+      expect(key, allowedAfter(lines, step, key, survived));
+      const attempts = attemptComplaints(lines, step, byKey.get(key));
+      if (survived === 'process') complaints.push(...attempts);
     }
   }
   const known = new Set([...NEIGHBOURS, ...STEPS.flatMap(({ keys }) => keys)]);
@@ -32,11 +40,17 @@ export function judgeScript(lines: readonly string[], entries: readonly Seen[]):
   return complaints;
 }
 
-function allowedAfter(lines: readonly string[], step: Step, key: string): readonly Whereabouts[] {
-  const { name, from, to, settling } = step;
-  if (lines.includes(`acked ${name}`)) return [to];
+function allowedAfter(
+  lines: readonly string[],
+  { name, from, to, settling }: Step,
+  key: string,
+  survived: Survived,
+): readonly Whereabouts[] {
   if (!lines.includes(`doing ${name}`)) return [from];
-  if (settling === undefined) return [from, to];
+  const isAcked = lines.includes(`acked ${name}`);
+  if (settling === undefined) return isAcked ? [to] : [from, to];
+  if (survived === 'power cut') return [from, 'active', to];
+  if (isAcked) return [to];
   // Once the handler runs the claim is durable, and only the verdict is open.
   return lines.includes(`claimed ${key}`) ? ['active', to] : [from, 'active', to];
 }

@@ -41,10 +41,8 @@ export function sizeOf(key: string): number {
 export const NEIGHBOURS: readonly string[] = ['idle1', 'idles1'];
 
 /** Messages that are there before the first step. `old` ones wait for the caretaker. */
-export const PREPARED: readonly string[] = [
-  ...['ack1', 'acks1', 'own1', 'owns1', 'defer1', 'defers1', 'bounce1', 'hold1'],
-  ...['remove1', 'removes1', 'old1', 'olds1'],
-];
+export const PREPARED: readonly string[] =
+  'ack1 acks1 own1 owns1 defer1 defers1 bounce1 hold1 remove1 removes1 old1 olds1'.split(' ');
 
 export const STEPS: readonly Step[] = [
   { name: 'enqueue', keys: ['new1'], from: 'absent', to: 'incoming' },

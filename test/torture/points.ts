@@ -11,7 +11,7 @@ import { inspect } from './inspect.ts';
 import type { Place } from './places.ts';
 import { judgeScript } from './points-judge.ts';
 import { type PointsOrder, SPOOL_OPTIONS } from './points-order.ts';
-import { type Call, killAt, record } from './strace.ts';
+import { type Call, killAt, record } from './tracing.ts';
 
 /** A call to die before, and the step that makes it. */
 export interface Point extends Call {

@@ -94,8 +94,12 @@ async function judgeCut(
     inspect(place, join(path, 'spool'), { options: SPOOL_OPTIONS }),
   );
   const judged = judgeRun({
-    ...{ facts, found: sight.entries, kills: 0, concurrency: CONCURRENCY },
-    ...{ attemptsMax: ATTEMPTS_MAX, isAtRest: false },
+    facts,
+    found: sight.entries,
+    kills: 0,
+    concurrency: CONCURRENCY,
+    attemptsMax: ATTEMPTS_MAX,
+    isAtRest: false,
   });
   const more = [
     ...sight.corrupt.map((text) => `cannot be read: ${text}`),

@@ -13,7 +13,7 @@ const PACKAGES = { strace: 'strace', 'mkfs.ext4': 'e2fsprogs', mount: 'mount' } 
 export type Tool = keyof typeof PACKAGES;
 
 /** Whether we may mount, and trace what others started. */
-export const isRoot: boolean = process.getuid?.() === 0;
+const isRoot: boolean = process.getuid?.() === 0;
 
 /**
  * Makes sure that the tool can be used; otherwise why a test that needs it is skipped. Throws when

@@ -1,5 +1,5 @@
 /**
- * strace — records the system calls of a running program's threads, and tampers with them: a kill
+ * tracing — records the system calls of a running program's threads, and tampers with them: a kill
  * or an error at the n-th call of a kind.
  *
  * It is attached when the program has started and waits, so only what the test is about is counted.
@@ -9,11 +9,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** The calls that change what is on the disk, or bring it there. */
-export const WRITING_CALLS: readonly string[] = [
-  ...['write', 'pwrite64', 'pwritev', 'writev', 'fsync', 'fdatasync', 'ftruncate', 'fallocate'],
-  ...['rename', 'renameat', 'renameat2', 'link', 'linkat', 'unlink', 'unlinkat', 'rmdir'],
-  ...['mkdir', 'mkdirat'],
-];
+const WRITING_CALLS =
+  'write writev pwrite64 pwritev fsync fdatasync ftruncate fallocate rename renameat renameat2 ' +
+  'link linkat unlink unlinkat rmdir mkdir mkdirat';
 
 /** One call that was recorded. */
 export interface Call {
@@ -35,7 +33,9 @@ export interface Tracer {
 /** Attaches to all threads of a process and writes down their calls. */
 export async function record(pid: number): Promise<{ readonly calls: Promise<readonly Call[]> }> {
   const threads = threadsOf(pid);
-  const expression = `trace=${WRITING_CALLS.map((name) => `?${name}`).join(',')}`;
+  const expression = `trace=${WRITING_CALLS.split(' ')
+    .map((name) => `?${name}`)
+    .join(',')}`;
   const args = ['-f', '-y', '-s', '80', '-p', String(pid), '-e', expression];
   const tracer = await attach(args, threads.size);
   return { calls: tracer.output.then((output) => parse(output, threads)) };

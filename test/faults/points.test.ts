@@ -1,0 +1,23 @@
+/**
+ * A process dies right before a call that changes the disk: here at some points of every operation,
+ * with `npm run torture -- points` at every single one.
+ */
+import { expect, test } from 'vitest';
+import { PLACES } from '../torture/places.ts';
+import { points } from '../torture/points.ts';
+import { lacking } from '../torture/tools.ts';
+
+const POINTS = 24;
+const reason = await lacking('strace');
+
+test.for(PLACES)(
+  'a process on %s may die before any write, fsync, rename or unlink',
+  { timeout: 120_000 },
+  async (place, context) => {
+    if (reason !== undefined) context.skip(reason);
+    const result = await points(place, { max: POINTS });
+    expect(result.complaints).toEqual([]);
+    expect(result.tried).toBe(POINTS);
+    expect(result.missed).toBeLessThan(POINTS / 4);
+  },
+);
