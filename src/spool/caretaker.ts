@@ -8,6 +8,7 @@
 
 import { MINUTE_MS, type Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
+import { isRespoolError } from '../core/errors.ts';
 import type { Events } from '../engine/events.ts';
 import type { Routes } from '../engine/routes.ts';
 import type { BodyStore } from '../ports/body-store.ts';
@@ -107,7 +108,7 @@ export class Caretaker {
     const seen = new Set<string>();
     const sure: string[] = [];
     for await (const { ref } of bodies.refs(now - orphanGraceMs)) {
-      if (!(await this.#isOrphan(ref))) continue;
+      if (!(await isOrphan(this.#parts.entries, ref))) continue;
       seen.add(ref);
       const since = this.#suspects.get(ref);
       if (since === undefined) {
@@ -122,17 +123,12 @@ export class Caretaker {
     let removed = 0;
     for (const ref of refs) {
       // Asked once more right before: what is referenced must never go.
-      if (!(await this.#isOrphan(ref))) continue;
+      if (!(await isOrphan(this.#parts.entries, ref))) continue;
       await this.#parts.bodies.remove([ref]);
       this.#suspects.delete(ref);
       removed += 1;
     }
     return removed;
-  }
-
-  async #isOrphan(ref: string): Promise<boolean> {
-    const entry = await this.#parts.entries.get(idOfRef(ref));
-    return entry === undefined || !isBodyOf(entry, ref);
   }
 
   /**
@@ -193,8 +189,20 @@ export class Caretaker {
   }
 }
 
+/** Whether no entry needs this body. */
+export async function isOrphan(entries: EntryStore, ref: string): Promise<boolean> {
+  try {
+    const entry = await entries.get(idOfRef(ref));
+    return entry === undefined || !isBodyOf(entry, ref);
+  } catch (error) {
+    // An entry in quarantine keeps its body: a person may still make a message of the two.
+    if (isRespoolError(error, 'store.corrupt')) return false;
+    throw error;
+  }
+}
+
 /** Whether this body belongs to the entry. */
-export function isBodyOf(entry: Entry, ref: string): boolean {
+function isBodyOf(entry: Entry, ref: string): boolean {
   const { body } = entry.envelope;
   return body.place === 'store' && body.ref === ref;
 }

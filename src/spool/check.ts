@@ -9,8 +9,7 @@ import { assert, isRespoolError, textOf } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { CorruptEntry, EntryStore } from '../ports/entry-store.ts';
 import { readBody } from './body.ts';
-import { isBodyOf } from './caretaker.ts';
-import { idOfRef } from './refs.ts';
+import { isOrphan } from './caretaker.ts';
 
 /** One thing that is not as it should be. */
 export interface Finding {
@@ -83,8 +82,8 @@ async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | 
   const { id, body } = listed.envelope;
   if (body.place === 'none') return undefined;
   // Lists come without inline bytes, and the entry may have moved on since.
-  const entry = await parts.entries.get(id);
-  if (entry === undefined) return undefined;
+  const entry = await read(parts, id);
+  if (entry === undefined || 'kind' in entry) return entry;
   try {
     // Read to its end for the verification that comes with the last part.
     let bytes = 0;
@@ -99,6 +98,16 @@ async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | 
     if ((await parts.entries.get(id))?.status.revision !== entry.status.revision) return undefined;
     const repaired = await holdIfIdle(parts, entry, kind, textOf(error));
     return { kind, id, where: body.ref, text: textOf(error), ...repaired };
+  }
+}
+
+/** The entry, or that it is damaged: a list does not read as much of it as this does. */
+async function read({ entries }: CheckParts, id: string): Promise<Entry | Finding | undefined> {
+  try {
+    return await entries.get(id);
+  } catch (error) {
+    if (!isRespoolError(error, 'store.corrupt')) throw error;
+    return { kind: 'entry.corrupt', id, where: id, text: textOf(error) };
   }
 }
 
@@ -125,16 +134,12 @@ async function orphanFinding(
   ref: string,
   writtenAt: Millis,
 ): Promise<Finding | undefined> {
-  const isOrphan = async (): Promise<boolean> => {
-    const entry = await parts.entries.get(idOfRef(ref));
-    return entry === undefined || !isBodyOf(entry, ref);
-  };
-  if (!(await isOrphan())) return undefined;
+  if (!(await isOrphan(parts.entries, ref))) return undefined;
   const text = 'a body without entry: its enqueue did not finish, or its removal was interrupted';
   const finding = { kind: 'body.orphan' as const, where: ref, text };
   // A young one may belong to an enqueue that is still going on.
   if (!parts.repair || parts.now() - writtenAt < parts.orphanGraceMs) return finding;
-  if (!(await isOrphan())) return undefined;
+  if (!(await isOrphan(parts.entries, ref))) return undefined;
   await parts.bodies.remove([ref]);
   return { ...finding, repaired: 'it was removed' };
 }
