@@ -90,10 +90,13 @@ async function finish(
   }
   if (parts.events.hears('accepted')) {
     const { id, topic, enqueuedAt } = envelope;
-    const { state, dueAt } = status;
-    const from = state === 'active' ? 'incoming' : state;
-    const about = { at: enqueuedAt, id, topic, state: from, dueAt: dueAt ?? enqueuedAt };
-    parts.events.emit({ kind: 'accepted', ...about });
+    const { dueAt } = status;
+    // What was handed over is due now; its status has the end of its lease there.
+    const about =
+      status.state === 'active' || dueAt === null
+        ? { state: 'incoming' as const, dueAt: enqueuedAt }
+        : { state: status.state, dueAt };
+    parts.events.emit({ at: enqueuedAt, kind: 'accepted', id, topic, ...about });
   }
   if (reservation !== undefined) parts.engine.beginReserved(reservation, new SpoolClaim(entry));
   else parts.source.noteDue(status.dueAt ?? status.updatedAt);

@@ -141,8 +141,8 @@ export class Spool {
   }
 
   /** Takes nothing new, drains for at most `within` (default 10s), then aborts and releases. */
-  stop({ within = '10s' }: { readonly within?: Duration } = {}): Promise<void> {
-    return this.#runtime.stop(within);
+  async stop({ within = '10s' }: { readonly within?: Duration } = {}): Promise<void> {
+    await this.#runtime.stop(within);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

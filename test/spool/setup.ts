@@ -67,7 +67,8 @@ export async function setup(options: WorldOptions = {}): Promise<World> {
   const spool = createSpool({
     entries: spied(store, calls),
     bodies,
-    dice: seededDice(1),
+    // Spools on the same data and clock must not make the same ids.
+    dice: seededDice(other === undefined ? 1 : 2),
     ...rest,
     clock,
   });
