@@ -131,7 +131,7 @@ function inserter(
     const now = Date.now();
     for (let at = 0; at < count; at += 1) {
       made += 1;
-      values[idAt] = `${now.toString(16)}-${made}`.padEnd(idBytes, '0');
+      values[idAt] = now.toString(16) + String(made).padStart(idBytes - 11, '0');
       values[dueAt] = now;
       const { lastInsertRowid } = insertEntry.run(values);
       insertContent.run(lastInsertRowid, content['envelope'], content['body']);

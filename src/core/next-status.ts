@@ -23,6 +23,9 @@ import type { Failure } from './failure.ts';
 import type { ClaimableState, State } from './state.ts';
 import type { Verdict } from './verdict.ts';
 
+/** How many notes a message carries over all its attempts. */
+export const NOTES_KEPT_MAX = 128;
+
 /** How long a message is kept after its end. */
 export interface Retention {
   /** After delivery; null: removed at once. */
@@ -116,6 +119,8 @@ export function nextStatus(
   context: SettleContext,
 ): Status | 'remove' {
   assert(status.state === 'active', `settled "${envelope.id}" while it was ${status.state}`);
+  // By far the most frequent end, decided before anything is built.
+  if (verdict.kind === 'ack' && isForgotten(envelope, status, context)) return 'remove';
   const base = settledBase(status, context);
   switch (verdict.kind) {
     case 'ack':
@@ -178,9 +183,15 @@ function settledBase(status: Status, { now, notes, attempt }: SettleContext): St
     // A holder that lived to settle breaks the row of lost ones, unless it only judged the loss.
     lost: claimedFrom === 'active' ? status.lost : 0,
     history: attempt === undefined ? status.history : remember(status.history, attempt),
-    notes: notes === undefined ? status.notes : { ...status.notes, ...notes },
+    notes: notes === undefined ? status.notes : mergeNotes(status.notes, notes),
     updatedAt: now,
   };
+}
+
+/** The newest notes over the older ones; past the limit the oldest names go first. */
+function mergeNotes(older: Headers, newer: Headers): Headers {
+  const kept = Object.entries(older).filter(([name]) => !Object.hasOwn(newer, name));
+  return Object.fromEntries([...kept, ...Object.entries(newer)].slice(-NOTES_KEPT_MAX));
 }
 
 function remember(
@@ -190,13 +201,13 @@ function remember(
   return [...history.slice(1 - HISTORY_MAX), attempt];
 }
 
-function afterDelivery(
-  envelope: Envelope,
-  base: Status,
-  context: SettleContext,
-): Status | 'remove' {
+/** Whether a delivery leaves nothing behind. */
+function isForgotten(envelope: Envelope, { lane }: Status, { retention }: SettleContext): boolean {
+  return lane === 'delivery' && retention.deliveredMs === null && !isRemembered(envelope);
+}
+
+function afterDelivery(envelope: Envelope, base: Status, context: SettleContext): Status {
   const { deliveredMs } = context.retention;
-  if (deliveredMs === null && !isRemembered(envelope)) return 'remove';
   // Why it once waited is no reason for where it is now; the history keeps what happened.
   const { because: _because, ...done } = base;
   return archived(done, 'delivered', forgetAt(envelope, deliveredMs ?? 0, context));

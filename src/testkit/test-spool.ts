@@ -20,7 +20,7 @@ export async function createTestSpool(options: SpoolOptions = {}): Promise<TestS
   const clock = new SimClock();
   const spool = createSpool({
     entries: memory(),
-    bodies: memoryBodies(),
+    bodies: memoryBodies({ clock }),
     dice: seededDice(1),
     ...options,
     clock,

@@ -2,7 +2,13 @@
 import { describe, expect, test } from 'vitest';
 import { DAY_MS, HOUR_MS } from '../../src/core/duration.ts';
 import type { AttemptRecord } from '../../src/core/entry.ts';
-import { forgetAt, isRemembered, keepsBody, nextStatus } from '../../src/core/next-status.ts';
+import {
+  forgetAt,
+  isRemembered,
+  keepsBody,
+  NOTES_KEPT_MAX,
+  nextStatus,
+} from '../../src/core/next-status.ts';
 import { sampleEntry } from '../../src/testkit/samples.ts';
 import { KEEPING, LEAN, NOW, VERDICTS, active, context, settled } from './settling.ts';
 
@@ -53,6 +59,16 @@ describe('the memory of a message', () => {
   test('is unchanged when no handler ran', () => {
     const entry = active('delivery', 'active', { history: [line(1)] });
     expect(settled(entry, 'defer').history).toEqual([line(1)]);
+  });
+
+  test('keeps the newest notes up to their limit over all attempts', () => {
+    const many = (from: number, count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, at) => [`n${from + at}`, 'x']));
+    const entry = active('delivery', 'incoming', { notes: many(0, NOTES_KEPT_MAX) });
+    const { notes } = settled(entry, 'defer', { notes: many(1_000, 2) });
+    expect(Object.keys(notes)).toHaveLength(NOTES_KEPT_MAX);
+    expect(notes).not.toHaveProperty('n1');
+    expect(notes).toHaveProperty('n1001');
   });
 
   test('takes notes over what was noted before, on success and on failure', () => {
