@@ -177,9 +177,9 @@ export class Runtime implements AcceptParts, ActionParts {
   }
 
   /** One round of the caretaker; rounds do not overlap. */
-  async sweep(): ReturnType<Caretaker['sweep']> {
-    await this.#sweeping?.catch(() => undefined);
-    const work = this.caretaker.sweep();
+  sweep(): ReturnType<Caretaker['sweep']> {
+    const before = this.#sweeping?.catch(() => undefined) ?? Promise.resolve();
+    const work = before.then(() => this.caretaker.sweep());
     this.#sweeping = work;
     return work;
   }
