@@ -19,55 +19,89 @@ interface Call<Item, Result> {
   readonly reject: (error: unknown) => void;
 }
 
-/** Makes a line over `run`, which gets at most `batchMax` items unless a single call brings more. */
+/** How a line makes its batches. */
+export interface BatchOptions {
+  /** The most items in a batch, unless a single call brings more. */
+  readonly batchMax: number;
+  /**
+   * How many batches may be on their way at once; default 1. With 2, the next batch is made while
+   * the disk is busy with the last; calls of different batches may then be carried out in any
+   * order.
+   */
+  readonly inFlightMax?: number;
+  /**
+   * With so many items queued a batch goes at once, within the turn of the loop; default: never.
+   */
+  readonly eagerAt?: number;
+}
+
+/** Makes a line over `run`. */
 export function createBatchLine<Item, Result>(
   run: (items: readonly Item[]) => Promise<readonly Result[]>,
-  { batchMax }: { readonly batchMax: number },
+  { batchMax, inFlightMax = 1, eagerAt = Number.POSITIVE_INFINITY }: BatchOptions,
 ): BatchLine<Item, Result> {
   let queued: Call<Item, Result>[] = [];
-  let isBusy = false;
+  let queuedItems = 0;
+  let inFlight = 0;
+  let isScheduled = false;
   let onIdle: (() => void)[] = [];
 
-  async function work(): Promise<void> {
-    while (queued.length > 0) {
-      const calls = take();
-      try {
-        settle(calls, await run(calls.length === 1 ? itemsOf(calls[0]) : calls.flatMap(itemsOf)));
-      } catch (error) {
-        for (const call of calls) call.reject(error);
-      }
+  function schedule(): void {
+    if (isScheduled || inFlight >= inFlightMax) return;
+    isScheduled = true;
+    // A microtask, not a call: a burst of calls in one turn of the loop makes one batch.
+    queueMicrotask(() => {
+      isScheduled = false;
+      if (queued.length > 0 && inFlight < inFlightMax) void send();
+    });
+  }
+
+  async function send(): Promise<void> {
+    inFlight += 1;
+    const calls = take();
+    try {
+      settle(calls, await run(calls.length === 1 ? itemsOf(calls[0]) : calls.flatMap(itemsOf)));
+    } catch (error) {
+      for (const call of calls) call.reject(error);
     }
-    isBusy = false;
-    const waiting = onIdle;
-    onIdle = [];
-    for (const resolve of waiting) resolve();
+    inFlight -= 1;
+    if (queued.length > 0) schedule();
+    else if (inFlight === 0) tellIdle();
   }
 
   function take(): Call<Item, Result>[] {
     let count = 0;
     let end = 0;
     while (end < queued.length) {
-      count += itemsOf(queued[end]).length;
-      if (end > 0 && count > batchMax) break;
+      const next = count + itemsOf(queued[end]).length;
+      if (end > 0 && next > batchMax) break;
+      count = next;
       end += 1;
     }
     const calls = queued.slice(0, end);
     queued = queued.slice(end);
+    queuedItems -= count;
     return calls;
+  }
+
+  function tellIdle(): void {
+    const waiting = onIdle;
+    onIdle = [];
+    for (const resolve of waiting) resolve();
   }
 
   return {
     add(items) {
       return new Promise((resolve, reject) => {
         queued.push({ items, resolve, reject });
-        if (isBusy) return;
-        isBusy = true;
-        // A microtask, not a call: a burst of calls in one turn of the loop makes one batch.
-        queueMicrotask(() => void work());
+        queuedItems += items.length;
+        if (queuedItems >= eagerAt && inFlight < inFlightMax) void send();
+        else schedule();
       });
     },
     idle() {
-      return isBusy ? new Promise((resolve) => onIdle.push(resolve)) : Promise.resolve();
+      const isIdle = inFlight === 0 && queued.length === 0;
+      return isIdle ? Promise.resolve() : new Promise((resolve) => onIdle.push(resolve));
     },
   };
 }

@@ -92,7 +92,7 @@ export function checkSqlite(version: string): void {
     if (part < min) {
       throw new RespoolError(
         'config.invalid',
-        `cannot use SQLite ${version}: versions before ${SQLITE_VERSION_MIN.join('.')} can damage ` +
+        `cannot use SQLite ${version}: one before ${SQLITE_VERSION_MIN.join('.')} may damage ` +
           'a WAL database with several connections; install a newer better-sqlite3',
       );
     }

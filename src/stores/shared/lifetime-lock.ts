@@ -1,12 +1,13 @@
 /**
  * lifetime-lock — a lock that lives exactly as long as the process that took it.
  *
- * Stores call it to be alone on a folder, or to show that their instance is alive. The lock is a POSIX
- * lock on a file, held by an open SQLite transaction: the kernel lets go of it when the process ends,
- * in whatever way. Never judged by pid: in containers every process may be number 1.
+ * Stores call it to be alone on a folder, or to show that their instance is alive. The lock is a
+ * POSIX lock on a file, held by an open SQLite transaction: the kernel lets go of it when the
+ * process ends, in whatever way. Never judged by pid: in containers every process may be number 1.
  *
- * n.b. Nobody may open the lock's file with `fs` in the process that holds it: closing any descriptor
- * of a file drops all POSIX locks of the process on it. https://www.sqlite.org/howtocorrupt.html
+ * n.b. Nobody may open the lock's file with `fs` in the process that holds it: closing any
+ * descriptor of a file drops all POSIX locks of the process on it.
+ * https://www.sqlite.org/howtocorrupt.html
  */
 
 import { chmod, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
@@ -18,8 +19,11 @@ export interface LifetimeLock {
   readonly path: string;
   /** Leaves a word for others beside the lock, such as the owner's address. */
   note(text: string): Promise<void>;
-  /** Lets go of the lock and removes its file. Idempotent. */
-  release(): Promise<void>;
+  /**
+   * Lets go of the lock and removes its file. Idempotent. With `keepFile` the file stays and tells
+   * others that whoever held it is gone.
+   */
+  release(options?: { readonly keepFile?: boolean }): Promise<void>;
 }
 
 const TRIES_MAX = 10;
@@ -35,8 +39,9 @@ export async function takeLifetimeLock(path: string): Promise<LifetimeLock | und
     const database = lockFile(openDatabase, path);
     if (database === undefined) return undefined;
     held.add(database);
-    // A holder removes the file before it lets go. Whoever opened the old file in between has locked
-    // a file that no longer has a name, so the lock counts only if the name still means that file.
+    // A holder removes the file before it lets go. Whoever opened the old file in between has
+    // locked a file that no longer has a name, so the lock counts only if the name still means that
+    // file.
     if (before !== undefined && before === (await identity(path))) {
       await chmod(path, 0o600);
       return createLock(path, database);
@@ -88,12 +93,12 @@ function createLock(path: string, database: SqliteDatabase): LifetimeLock {
       await writeFile(draft, text, { mode: 0o600 });
       await rename(draft, notePath(path));
     },
-    async release() {
+    async release({ keepFile = false } = {}) {
       if (isReleased) return;
       isReleased = true;
       try {
         await rm(notePath(path), { force: true });
-        await rm(path, { force: true });
+        if (!keepFile) await rm(path, { force: true });
       } finally {
         close(database);
       }

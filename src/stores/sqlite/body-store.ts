@@ -1,0 +1,165 @@
+/**
+ * sqliteBodies — bodies in a SQLite file, in chunks of 256 KiB, streamed both ways.
+ *
+ * No transaction is open while a caller's stream runs. A body that fits one chunk costs one batch,
+ * shared with whoever writes at the same time.
+ */
+
+import { RespoolError } from '../../core/errors.ts';
+import { checkKey } from '../../core/limits.ts';
+import type { BodyStore } from '../../ports/body-store.ts';
+import { systemClock, systemDice } from '../../system/clock.ts';
+import type { BodyTalk, WriteOp } from './body-protocol.ts';
+import { type FileLine, type LineParts, openFileLine } from './file-line.ts';
+import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
+
+type Line = FileLine<BodyTalk>;
+
+const CHUNK_BYTES: number = 256 * 1024;
+const REFS_PAGE = 1_000;
+
+/** A body store in a SQLite file; in a folder the file is `bodies.db`. */
+export function sqliteBodies(options: SqliteOptions, parts: Partial<LineParts> = {}): BodyStore {
+  const all: LineParts = { clock: systemClock, dice: systemDice, ...parts };
+  const checked = checkOptions('the SQLite body store', options);
+  let opened: Line | undefined;
+  let closing: Promise<void> = Promise.resolve();
+
+  function use(): Line {
+    if (opened !== undefined) return opened;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot use the body store in "${checked.path}": it is not open; call open() first`,
+    );
+  }
+
+  return {
+    name: 'sqlite',
+    traits: { durability: checked.settings.synchronous === 'full' ? 'power-loss' : 'process' },
+    async open() {
+      await closing;
+      if (opened !== undefined) return;
+      const path = await prepareFile(checked.path, 'bodies.db');
+      opened = await openFileLine<BodyTalk>('bodies', path, checked, all);
+    },
+    close() {
+      const present = opened;
+      opened = undefined;
+      if (present !== undefined) closing = present.close();
+      return closing;
+    },
+    async put(ref, stream) {
+      checkKey('body ref', ref);
+      return { size: await put({ use, ref, stream, now: () => all.clock.now() }) };
+    },
+    async *get(ref) {
+      yield* read(use, ref);
+    },
+    async remove(refs) {
+      await use().add(refs.map((ref) => ({ op: { kind: 'remove', ref } })));
+    },
+    async *refs(writtenBefore) {
+      let after = '';
+      for (;;) {
+        const page = await use().ask({ kind: 'refs', writtenBefore, after, max: REFS_PAGE });
+        yield* page;
+        after = page.at(-1)?.ref ?? '';
+        if (page.length < REFS_PAGE) return;
+      }
+    },
+  };
+}
+
+interface Put {
+  readonly use: () => Line;
+  readonly ref: string;
+  readonly stream: AsyncIterable<Uint8Array>;
+  readonly now: () => number;
+}
+
+async function put({ use, ref, stream, now }: Put): Promise<number> {
+  // Refused before the caller's stream is touched; the first write decides again.
+  if ((await use().ask({ kind: 'size', ref })) !== null) throw taken(ref);
+  let chunk: { readonly at: number; readonly bytes: Uint8Array | null } = { at: 0, bytes: null };
+  let size = 0;
+  let isFirst = true;
+  try {
+    for await (const bytes of chunked(stream)) {
+      // The newest chunk is kept back: the last one goes with the end of the body.
+      if (chunk.bytes !== null) {
+        const op: WriteOp = { kind: 'write', ref, now: now(), isFirst, at: chunk.at, size: null };
+        await write(use(), op, chunk.bytes);
+        isFirst = false;
+      }
+      chunk = { at: size, bytes };
+      size += bytes.byteLength;
+    }
+    const op: WriteOp = { kind: 'write', ref, now: now(), isFirst, at: chunk.at, size };
+    await write(use(), op, chunk.bytes);
+    return size;
+  } catch (error) {
+    // If this fails too, the half body stays unseen, and the caretaker finds it through `refs`.
+    if (!isFirst) await dropHalf(use, ref).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function dropHalf(use: () => Line, ref: string): Promise<void> {
+  await use().add([{ op: { kind: 'remove', ref } }]);
+}
+
+async function write(line: Line, op: WriteOp, bytes: Uint8Array | null): Promise<void> {
+  const [isDone] = await line.add([{ op, bytes }]);
+  if (isDone === true) return;
+  if (op.isFirst) throw taken(op.ref);
+  throw new RespoolError(
+    'store.unavailable',
+    `cannot go on writing body "${op.ref}": it was removed meanwhile; put it again`,
+  );
+}
+
+function taken(ref: string): RespoolError {
+  return new RespoolError(
+    'message.duplicate',
+    `cannot put body "${ref}": there is one already; a ref is used once`,
+  );
+}
+
+async function* read(use: () => Line, ref: string): AsyncGenerator<Uint8Array> {
+  const size = await use().ask({ kind: 'size', ref });
+  if (size === null) {
+    throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
+  }
+  for (let at = 0; at < size; ) {
+    const bytes = await use().ask({ kind: 'read', ref, at });
+    if (bytes === null || bytes.byteLength === 0) {
+      throw new RespoolError(
+        'body.missing',
+        `cannot go on reading body "${ref}" at byte ${at} of ${size}: the rest is not there`,
+      );
+    }
+    yield new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    at += bytes.byteLength;
+  }
+}
+
+/**
+ * The bytes of a stream in pieces of CHUNK_BYTES, the last one shorter; each piece its own memory.
+ */
+async function* chunked(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  let parts: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const piece of stream) {
+    for (let from = 0; from < piece.byteLength; ) {
+      const part = piece.slice(from, from + CHUNK_BYTES - bytes);
+      parts.push(part);
+      bytes += part.byteLength;
+      from += part.byteLength;
+      if (bytes < CHUNK_BYTES) continue;
+      yield Buffer.concat(parts);
+      parts = [];
+      bytes = 0;
+    }
+  }
+  if (bytes > 0) yield Buffer.concat(parts);
+}

@@ -1,0 +1,243 @@
+/**
+ * claims — what is due, and making it active.
+ *
+ * Every probe goes through an index and ends at `now`, so what is not due costs nothing. What a
+ * filter leaves out is passed over a few rows at a time; when that does not fill the claim, the
+ * flows that are allowed are asked one by one, so 100,000 due messages of a paused topic cost one
+ * short scan.
+ */
+
+import { stateNumber } from '../../core/state.ts';
+import { takesTopic } from '../../core/topic.ts';
+import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
+import type { SqliteDatabase } from '../shared/client.ts';
+import type { Connection } from './connection.ts';
+import type { Flow, Flows } from './flows.ts';
+import { type EntryRow, STATUS_SQL } from './rows.ts';
+import {
+  ARCHIVED_SLOT,
+  isActiveSlot,
+  type Slot,
+  slotOf,
+  stateOfSlot,
+  WAITING_SLOTS,
+  WAITING_SQL,
+} from './schema.ts';
+
+/** A due entry, not yet claimed. */
+type Candidate = readonly [seq: number, dueAt: number, id: string, flow: number | null, slot: Slot];
+
+/** Whether a filter lets a flow through. */
+type Permit = (flow: Flow) => boolean;
+
+/** One probe: a slot and a priority, up to a due time, at most so many. */
+interface Probe {
+  readonly slot: Slot;
+  readonly priority: number;
+  readonly until: number;
+  readonly want: number;
+  readonly permit: Permit | undefined;
+}
+
+/** Claims over one connection. */
+export class Claims {
+  readonly #connection: Connection;
+  readonly #flows: Flows;
+  readonly #sql: ReturnType<typeof prepare>;
+
+  constructor(connection: Connection, flows: Flows) {
+    this.#connection = connection;
+    this.#flows = flows;
+    this.#sql = prepare(connection.database);
+  }
+
+  /** In a transaction; see `claimed` in core/next-status.ts for what it writes. */
+  claim(request: ClaimRequest): EntryRow[] {
+    const picked = this.#pick(request);
+    const bySlot = new Map<Slot, number[]>();
+    for (const [seq, , , , slot] of picked) {
+      const seqs = bySlot.get(slot);
+      if (seqs === undefined) bySlot.set(slot, [seq]);
+      else seqs.push(seq);
+    }
+    const rows = new Map<number, EntryRow>();
+    for (const [slot, seqs] of bySlot) {
+      for (const row of this.#activate(slot, seqs, request)) rows.set(row[0], row);
+    }
+    this.#connection.wrote(rows.size);
+    return picked.map((row) => rows.get(row[0])).filter((row) => row !== undefined);
+  }
+
+  /** The earliest due time that a claim would see. */
+  nextDueAt(filter: ClaimFilter): number | null {
+    const slots = slotsOf(filter);
+    const permit = permitOf(filter);
+    if (filter.ids !== undefined) {
+      const due = this.#among(filter.ids, slots, permit).map((row) => row[1]);
+      return due.length === 0 ? null : Math.min(...due);
+    }
+    let next: number | null = null;
+    for (const priority of this.#flows.priorities()) {
+      for (const slot of slots) {
+        const until = Number.MAX_SAFE_INTEGER;
+        const [head] = this.#due({ slot, priority, until, want: 1, permit });
+        if (head !== undefined && (next === null || head[1] < next)) next = head[1];
+      }
+    }
+    return next;
+  }
+
+  #pick(request: ClaimRequest): Candidate[] {
+    const { now: until, max } = request;
+    const slots = slotsOf(request);
+    const permit = permitOf(request);
+    if (request.ids !== undefined) {
+      const due = this.#among(request.ids, slots, permit).filter((row) => row[1] <= until);
+      return due.slice(0, max);
+    }
+    const picked: Candidate[] = [];
+    for (const priority of this.#flows.priorities()) {
+      const want = max - picked.length;
+      if (want <= 0) break;
+      const rows = slots.flatMap((slot) => this.#due({ slot, priority, until, want, permit }));
+      if (slots.length > 1) rows.sort(byDueAtAndId);
+      picked.push(...rows.slice(0, want));
+    }
+    return picked;
+  }
+
+  /** Due entries of one slot and priority, in order, at most `want`. */
+  #due(probe: Probe): Candidate[] {
+    const { slot, priority, until, want, permit } = probe;
+    if (permit === undefined) return this.#sql.due.all(slot, priority, until, want) as Candidate[];
+    // Most of the time what is left out is little, and a glance at the first rows is enough.
+    const glance = 4 * want + 16;
+    const seen = this.#sql.dueWithFlow.all(slot, priority, until, glance) as Candidate[];
+    const fit = seen.filter((row) => this.#isAllowed(permit, row[3]));
+    if (fit.length >= want || seen.length < glance) return fit.slice(0, want);
+    return WAITING_SLOTS.includes(slot)
+      ? this.#dueByFlow(probe, permit)
+      : this.#dueByScan(probe, permit);
+  }
+
+  #dueByFlow({ slot, priority, until, want }: Probe, permit: Permit): Candidate[] {
+    const found: Candidate[] = [];
+    for (const flow of this.#flows.withSome(slot, priority)) {
+      if (!this.#isAllowed(permit, flow)) continue;
+      found.push(...(this.#sql.dueOfFlow.all(flow, slot, until, want) as Candidate[]));
+    }
+    return found.sort(byDueAtAndId).slice(0, want);
+  }
+
+  // Active entries are few: as many as there are leases.
+  #dueByScan({ slot, priority, until, want }: Probe, permit: Permit): Candidate[] {
+    const found: Candidate[] = [];
+    for (const row of this.#sql.dueWithFlow.iterate(slot, priority, until, -1)) {
+      if (!this.#isAllowed(permit, (row as Candidate)[3])) continue;
+      found.push(row as Candidate);
+      if (found.length === want) break;
+    }
+    return found;
+  }
+
+  #among(ids: readonly string[], slots: readonly Slot[], permit: Permit | undefined) {
+    return [...new Set(ids)]
+      .map((id) => this.#sql.byId.get(id) as [...Candidate, priority: number] | undefined)
+      .filter((row) => row !== undefined)
+      .filter((row) => slots.includes(row[4]) && row[1] !== null)
+      .filter((row) => permit === undefined || this.#isAllowed(permit, row[3]))
+      .sort((a, b) => a[5] - b[5] || byDueAtAndId(a, b))
+      .map(([seq, dueAt, id, flow, slot]): Candidate => [seq, dueAt, id, flow, slot]);
+  }
+
+  #isAllowed(permit: Permit, flow: number | null): boolean {
+    const found = flow === null ? undefined : this.#flows.get(flow);
+    return found !== undefined && permit(found);
+  }
+
+  #activate(from: Slot, seqs: readonly number[], request: ClaimRequest): EntryRow[] {
+    const isLost = isActiveSlot(from);
+    const counts = isLost ? 0 : 1;
+    const isDelivery = request.lane === 'delivery';
+    const to = slotOf('active', request.lane);
+    const rows = this.#sql.activate.all(
+      to,
+      isDelivery ? counts : 0,
+      isDelivery ? 0 : counts,
+      isLost ? 1 : 0,
+      request.now + request.leaseMs,
+      request.holder,
+      stateNumber(stateOfSlot(from) ?? 'active'),
+      request.now,
+      JSON.stringify(seqs),
+    ) as [...EntryRow, flow: number][];
+    return rows.map((row) => {
+      // The row goes on without its flow.
+      const flow = Number(row.pop());
+      this.#flows.count(flow, from, -1);
+      this.#flows.count(flow, to, 1);
+      return row as unknown as EntryRow;
+    });
+  }
+}
+
+function prepare(database: SqliteDatabase) {
+  const select = (columns: string, index: string, where: string) =>
+    database
+      .prepare(
+        `SELECT ${columns} FROM entries INDEXED BY ${index} WHERE ${where} AND due_at <= ?
+        ORDER BY due_at, id LIMIT ?`,
+      )
+      .raw();
+  const open = `slot = ? AND slot < ${ARCHIVED_SLOT} AND priority = ?`;
+  return {
+    // All of it is in the index; the row itself is not touched.
+    due: select('seq, due_at, id, NULL, slot', 'entries_due', open),
+    dueWithFlow: select('seq, due_at, id, flow, slot', 'entries_due', open),
+    dueOfFlow: select(
+      'seq, due_at, id, flow, slot',
+      'entries_by_flow',
+      `flow = ? AND slot = ? AND ${WAITING_SQL}`,
+    ),
+    byId: database
+      .prepare('SELECT seq, due_at, id, flow, slot, priority FROM entries WHERE id = ?')
+      .raw(),
+    activate: database
+      .prepare(
+        `UPDATE entries SET slot = ?, revision = revision + 1, attempts = attempts + ?,
+          notices = notices + ?, lost = lost + ?, due_at = ?, holder = ?, claimed_from = ?,
+          updated_at = ?
+        WHERE seq IN (SELECT value FROM json_each(?))
+        RETURNING seq, id, ${STATUS_SQL},
+          (SELECT envelope FROM contents WHERE contents.seq = entries.seq),
+          (SELECT body FROM contents WHERE contents.seq = entries.seq), flow`,
+      )
+      .raw(),
+  };
+}
+
+function slotsOf({ states, lane }: ClaimFilter): Slot[] {
+  return [...new Set(states)].map((state) => slotOf(state, lane));
+}
+
+/** The rules of a filter as a question to a flow; undefined when everything is allowed. */
+function permitOf({ topics, exceptDestinations }: ClaimFilter): Permit | undefined {
+  const except = new Set(exceptDestinations);
+  if (topics === undefined && except.size === 0) return undefined;
+  const takes = new Map<string, boolean>();
+  return ({ topic, destination }) => {
+    if (destination !== '' && except.has(destination)) return false;
+    let isTaken = takes.get(topic);
+    if (isTaken === undefined) {
+      isTaken = takesTopic(topics, topic);
+      takes.set(topic, isTaken);
+    }
+    return isTaken;
+  };
+}
+
+function byDueAtAndId(a: Candidate | readonly unknown[], b: Candidate | readonly unknown[]) {
+  const span = Number(a[1]) - Number(b[1]);
+  if (span !== 0) return span;
+  return String(a[2]) < String(b[2]) ? -1 : 1;
+}

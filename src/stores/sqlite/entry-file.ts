@@ -1,0 +1,136 @@
+/**
+ * entry-file — the synchronous heart of the entry store: one open file, one request at a time.
+ *
+ * Runs in the thread of worker.ts or in the caller's own; keeper.ts opens it. A batch is one
+ * transaction: acks, new messages and the next claim share one wait for the disk.
+ */
+
+import { unreachable } from '../../core/errors.ts';
+import type { OpenDatabase, SqliteStatement } from '../shared/client.ts';
+import type { BatchRequest, Bytes, OpenFile } from './batch.ts';
+import { Changes } from './changes.ts';
+import { Claims } from './claims.ts';
+import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
+import { Flows, sweepFlows } from './flows.ts';
+import { Lists } from './lists.ts';
+import type { EntryOp, EntryReplies, EntryRequest, EntryResult } from './protocol.ts';
+import { createRecords, type Records } from './records.ts';
+import { createTally } from './tallies.ts';
+
+export function openEntryFile(
+  openDatabase: OpenDatabase,
+  settings: FileSettings,
+  options: { readonly check: boolean },
+): OpenFile<EntryRequest> {
+  const connection = openConnection(openDatabase, settings, options);
+  try {
+    connection.write(false, () => sweepFlows(connection));
+    return new EntryFile(connection);
+  } catch (error) {
+    connection.close();
+    throw error;
+  }
+}
+
+class EntryFile implements OpenFile<EntryRequest> {
+  readonly #connection: Connection;
+  readonly #flows: Flows;
+  readonly #changes: Changes;
+  readonly #claims: Claims;
+  readonly #lists: Lists;
+  readonly #tally: ReturnType<typeof createTally>;
+  readonly #records: Records;
+  readonly #sync: SqliteStatement;
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+    this.#flows = new Flows(connection);
+    this.#changes = new Changes(connection, this.#flows);
+    this.#claims = new Claims(connection, this.#flows);
+    this.#lists = new Lists(connection, this.#flows);
+    this.#tally = createTally(connection, this.#flows);
+    this.#records = createRecords(connection);
+    this.#sync = prepareSync(connection);
+  }
+
+  handle(request: EntryRequest): unknown {
+    switch (request.kind) {
+      case 'batch':
+        return this.#runBatch(request);
+      case 'nextDueAt':
+        this.#flows.begin();
+        return this.#claims.nextDueAt(request.filter);
+      case 'get':
+        return this.#lists.get(request.id);
+      case 'list':
+        return this.#lists.list(request.query);
+      case 'tally':
+        return this.#tally(request.by, request.query);
+      case 'dataVersion':
+        return this.#connection.dataVersion();
+      case 'holdsAny':
+        return this.#lists.holdsAny(request.instance);
+      case 'readLog':
+        return this.#records.readLog(request.of, request.after, request.max);
+      case 'readMap':
+        return this.#records.readMap(request.of, request.key);
+      default:
+        return unreachable(request);
+    }
+  }
+
+  makeRoom(): void {
+    this.#connection.makeRoom();
+  }
+
+  close(): void {
+    this.#connection.close();
+  }
+
+  #runBatch({ ops, bytes }: BatchRequest<EntryOp>): EntryReplies['batch'] {
+    const connection = this.#connection;
+    if (!connection.isDirty() && ops.every(({ kind }) => kind === 'sync')) {
+      return { results: ops.map(() => null), isDirty: false };
+    }
+    try {
+      const results = connection.write(ops.some(needsDisk), () => {
+        this.#flows.begin();
+        const done = ops.map((op, index) => this.#run(op, bytes[index]));
+        this.#flows.settle();
+        return done;
+      });
+      return { results, isDirty: connection.isDirty() };
+    } catch (error) {
+      this.#flows.drop();
+      throw error;
+    }
+  }
+
+  #run(op: EntryOp, bytes: Bytes): EntryResult {
+    switch (op.kind) {
+      case 'insert':
+        return this.#changes.insert(op, bytes);
+      case 'change':
+        return this.#changes.change(op, bytes);
+      case 'claim':
+        return this.#claims.claim(op.request);
+      case 'expire':
+        return this.#changes.expire(op);
+      case 'quarantine':
+        this.#changes.quarantine(op);
+        return null;
+      case 'sync':
+        // A transaction that writes nothing is not synced either.
+        if (this.#connection.isDirty()) this.#connection.wrote(this.#sync.run().changes);
+        return null;
+      default:
+        return this.#records.write(op);
+    }
+  }
+}
+
+/** Claims, expiries and lazy settles may be forgotten by a power cut; everything else may not. */
+function needsDisk(op: EntryOp): boolean {
+  if (op.kind === 'change') return op.isDurable;
+  return op.kind !== 'claim' && op.kind !== 'expire';
+}

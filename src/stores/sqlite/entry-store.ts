@@ -1,0 +1,292 @@
+/**
+ * sqlite — entries in one SQLite file, for one process or several on one machine.
+ *
+ * This side of the seat encodes, batches, waits and decodes; entry-file.ts does the work. All
+ * writes go through one line, so that one transaction carries acks, new messages and the next
+ * claim.
+ *
+ *   insert  claim  commit  records ─▶ line (batches) ─▶ seat ─▶ entry-file ─▶ one transaction
+ *   get  list  tally  nextDueAt ────────────────────▶ seat ─▶ entry-file
+ */
+
+import type { Entry } from '../../core/entry.ts';
+import { RespoolError, textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type {
+  Change,
+  CorruptEntry,
+  EntryStore,
+  EntryStoreTraits,
+  ListPage,
+  ListQuery,
+} from '../../ports/entry-store.ts';
+import { systemClock, systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
+import { type FileLine, type Item, type LineParts, openFileLine } from './file-line.ts';
+import { type Instances, openInstances } from './instances.ts';
+import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
+import type { BrokenRow, EntryOp, EntryReply, EntryTalk } from './protocol.ts';
+import { createRecordStore } from './records.ts';
+import { decodeRow, type EntryRow, envelopeColumns, statusColumns } from './rows.ts';
+
+/** The largest body that may ride with its entry. */
+const INLINE_MAX_BYTES: number = 1024 * 1024;
+
+/** How often another process's writes are looked for while somebody watches. */
+const PROBE_MS = 100;
+
+type Line = FileLine<EntryTalk>;
+
+/** What is there while the store is open. */
+interface Opened {
+  readonly line: Line;
+  readonly instances: Instances;
+}
+
+/**
+ * An entry store in a SQLite file. Needs the package `better-sqlite3`, which comes with Respool.
+ */
+export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): EntryStore {
+  const all: LineParts = { clock: systemClock, dice: systemDice, ...parts };
+  const checked = checkOptions('the SQLite store', options);
+  const instance = randomName(all.dice);
+  const watchers = new Set<() => void>();
+  let opened: Opened | undefined;
+  let closing: Promise<void> = Promise.resolve();
+
+  function use(): Line {
+    if (opened !== undefined) return opened.line;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot use the store in "${checked.path}": it is not open; call open() first`,
+    );
+  }
+
+  return {
+    name: 'sqlite',
+    instance,
+    traits: traitsOf(checked.settings.synchronous),
+    async open() {
+      await closing;
+      if (opened !== undefined) return;
+      const path = await prepareFile(checked.path, 'respool.db');
+      const line = await openFileLine<EntryTalk>('entries', path, checked, all);
+      opened = { line, instances: await joinInstances(line, path, instance) };
+    },
+    close() {
+      const present = opened;
+      opened = undefined;
+      for (const stop of watchers) stop();
+      if (present !== undefined) closing = closeAll(present, instance);
+      return closing;
+    },
+    ...createWrites(use),
+    ...createReads(use),
+    async expireLost(now) {
+      const line = use();
+      return (await opened?.instances.expire((gone) => expire(line, gone, now))) ?? 0;
+    },
+    watch(onDue) {
+      const line = use();
+      const stop = watch(all.clock, onDue, () => line.ask({ kind: 'dataVersion' }));
+      watchers.add(stop);
+      return () => {
+        watchers.delete(stop);
+        stop();
+      };
+    },
+    records: createRecordStore({
+      write: async (op) => (await use().add([{ op }]))[0],
+      ask: async (request) => use().ask(request),
+    }),
+  };
+}
+
+function traitsOf(synchronous: 'full' | 'normal'): EntryStoreTraits {
+  return {
+    processes: 'many',
+    wakes: true,
+    ordered: false,
+    inlineMaxBytes: INLINE_MAX_BYTES,
+    durability: synchronous === 'full' ? 'power-loss' : 'process',
+  };
+}
+
+async function joinInstances(line: Line, path: string, instance: string): Promise<Instances> {
+  try {
+    return await openInstances(path, instance);
+  } catch (error) {
+    await line.close();
+    throw error;
+  }
+}
+
+async function closeAll({ line, instances }: Opened, instance: string): Promise<void> {
+  try {
+    await line.flush();
+    // What is still active stays so; the file of the lock tells others that its holder is gone.
+    const keepFile = await line.ask({ kind: 'holdsAny', instance });
+    await line.close();
+    await instances.leave({ keepFile });
+  } finally {
+    // Both do nothing the second time.
+    await instances.leave({ keepFile: true });
+    await line.close();
+  }
+}
+
+function createWrites(use: () => Line): Pick<EntryStore, 'insert' | 'claim' | 'commit' | 'flush'> {
+  return {
+    async insert(entries) {
+      const results = await use().add(entries.map(insertItem));
+      return results.map((result) =>
+        typeof result === 'string' ? { duplicateOf: result } : 'stored',
+      );
+    },
+    async claim(request) {
+      const line = use();
+      if (request.max <= 0) return [];
+      const [rows] = await line.add([{ op: { kind: 'claim', request } }]);
+      const { entries, broken } = decodeAll((rows ?? []) as readonly EntryRow[]);
+      // A row that stays where it is was leased by this claim, and is met again when that is over.
+      await quarantine(line, broken).catch(() => undefined);
+      return entries;
+    },
+    async commit(changes, { durable = true } = {}) {
+      const results = await use().add(changes.map((change) => changeItem(change, durable)));
+      return results.map((result, index) => {
+        if (typeof result !== 'object' || result === null || !('refused' in result)) {
+          return result === true ? 'done' : 'stale';
+        }
+        throw new RespoolError(
+          'message.duplicate',
+          `cannot change "${changes[index]?.id}": ${result.refused}; choose another key`,
+        );
+      });
+    },
+    flush: async () => use().flush(),
+  };
+}
+
+function createReads(use: () => Line): Pick<EntryStore, 'nextDueAt' | 'get' | 'list' | 'tally'> {
+  return {
+    nextDueAt: async (filter) => use().ask({ kind: 'nextDueAt', filter }),
+    async get(id) {
+      const line = use();
+      const row = await line.ask({ kind: 'get', id });
+      return row && readOne(line, row, id);
+    },
+    list: async (query) => list(use(), query),
+    tally: async (by, query) => use().ask({ kind: 'tally', by, query }),
+  };
+}
+
+function insertItem({ envelope, status, inlineBody }: Entry): Item<EntryOp> {
+  const { id } = envelope;
+  const op: EntryOp = {
+    kind: 'insert',
+    id,
+    status: statusColumns(status, id),
+    envelope: envelopeColumns(envelope),
+  };
+  return { op, bytes: checkInline(inlineBody, id) };
+}
+
+function changeItem(change: Change, isDurable: boolean): Item<EntryOp> {
+  const { id, revision, holder = null, to, envelope, inlineBody } = change;
+  const op: EntryOp = {
+    kind: 'change',
+    id,
+    revision,
+    holder,
+    isDurable,
+    status: to === 'remove' ? null : statusColumns(to, id),
+    envelope: envelope === undefined ? null : envelopeColumns(envelope),
+  };
+  if (envelope === undefined) return { op };
+  return { op, bytes: envelope.body.place === 'inline' ? checkInline(inlineBody, id) : null };
+}
+
+function checkInline(bytes: Uint8Array | undefined, id: string): Uint8Array | undefined {
+  if (bytes === undefined || bytes.byteLength <= INLINE_MAX_BYTES) return bytes;
+  throw new RespoolError(
+    'limit.exceeded',
+    `cannot store "${id}": its inline body has ${bytes.byteLength} bytes, allowed are ` +
+      `${INLINE_MAX_BYTES}; keep it in a body store`,
+  );
+}
+
+function decodeAll(rows: readonly EntryRow[]): { entries: Entry[]; broken: BrokenRow[] } {
+  const entries: Entry[] = [];
+  const broken: BrokenRow[] = [];
+  for (const row of rows) {
+    try {
+      entries.push(decodeRow(row));
+    } catch (error) {
+      // Not lost: it goes into quarantine with this reason, and lists tell of it.
+      broken.push({ seq: row[0], id: row[1], reason: textOf(error) });
+    }
+  }
+  return { entries, broken };
+}
+
+async function quarantine(line: Line, broken: readonly BrokenRow[]): Promise<void> {
+  await line.add(broken.map(({ seq, reason }) => ({ op: { kind: 'quarantine', seq, reason } })));
+}
+
+async function readOne(line: Line, row: EntryReply, id: string): Promise<Entry> {
+  const { entries, broken } = decodeAll('where' in row ? [] : [row]);
+  const [entry] = entries;
+  if (entry !== undefined) return entry;
+  await quarantine(line, broken);
+  const reason = 'where' in row ? row.reason : broken[0]?.reason;
+  throw new RespoolError(
+    'store.corrupt',
+    `cannot read entry "${id}": ${reason}; it is in quarantine, list() names it under "corrupt"`,
+  );
+}
+
+async function list(line: Line, query: ListQuery): Promise<ListPage> {
+  const page = await line.ask({ kind: 'list', query });
+  const { entries, broken } = decodeAll(page.rows);
+  const met = [...page.broken, ...broken];
+  await quarantine(line, met);
+  const fresh: CorruptEntry[] = met.map(({ seq, id, reason }) => ({
+    id,
+    where: `entries row ${seq}`,
+    reason,
+  }));
+  return {
+    entries,
+    corrupt: query.after === undefined ? [...fresh, ...page.corrupt] : [],
+    ...(page.next === undefined ? {} : { next: page.next }),
+  };
+}
+
+async function expire(line: Line, instance: string, now: number): Promise<number> {
+  return Number((await line.add([{ op: { kind: 'expire', instance, now } }]))[0]);
+}
+
+/**
+ * Looks at the data version again and again, and calls back when another connection has changed it.
+ */
+function watch(clock: Clock, onDue: () => void, probe: () => Promise<number>): () => void {
+  let isOver = false;
+  let cancel: () => void = () => undefined;
+  let version: number | undefined;
+  async function look(): Promise<void> {
+    try {
+      const present = await probe();
+      if (version !== undefined && version !== present && !isOver) onDue();
+      version = present;
+    } catch {
+      // Whoever uses the store hears of it there; the watch only goes on.
+    }
+    if (!isOver) cancel = clock.after(PROBE_MS, () => void look());
+  }
+  void look();
+  return () => {
+    isOver = true;
+    cancel();
+  };
+}

@@ -1,0 +1,85 @@
+/**
+ * failures — what an error of SQLite means to a caller, and its way across a thread border.
+ *
+ *   SQLITE_FULL           store.full         rolled back; goes on when there is space again
+ *   SQLITE_BUSY           store.unavailable  tried again by entry-store.ts until busyTimeout
+ *   SQLITE_IOERR          store.unavailable  never acknowledged; the file is reopened and checked
+ *   SQLITE_CORRUPT NOTADB store.corrupt
+ */
+
+import { type ErrorCode, RespoolError, textOf } from '../../core/errors.ts';
+import { sqliteCode } from '../shared/client.ts';
+
+/** An error as plain data. */
+export interface PlainError {
+  /** Absent for a bug. */
+  readonly code?: ErrorCode;
+  readonly message: string;
+  readonly cause?: string;
+  /** Another connection held the lock: nothing was done, and trying again may help. */
+  readonly isBusy?: true;
+}
+
+const BUSY = new WeakSet<Error>();
+
+/** Another connection held the lock. */
+export function isBusyError(error: unknown): boolean {
+  return error instanceof Error && BUSY.has(error);
+}
+
+/** The disk said no in the middle of something: what this connection believes cannot be trusted. */
+export function isDiskError(error: unknown): boolean {
+  return /^SQLITE_(?:IOERR|CANTOPEN|PROTOCOL)/.test(sqliteCode(error));
+}
+
+/** There is no room; the transaction was rolled back. */
+export function isFullError(error: unknown): boolean {
+  return sqliteCode(error).startsWith('SQLITE_FULL');
+}
+
+/** Turns what SQLite threw while `doing` into the error a caller sees. */
+export function storeError(error: unknown, doing: string): Error {
+  if (error instanceof RespoolError) return error;
+  const code = sqliteCode(error);
+  const because = `cannot ${doing}: ${textOf(error)}`;
+  if (/^SQLITE_(?:FULL|TOOBIG)|^ENOSPC|^EDQUOT/.test(code)) {
+    return wrapped('store.full', `${because}; free some space, the store goes on by itself`, error);
+  }
+  if (/^SQLITE_(?:CORRUPT|NOTADB)/.test(code)) {
+    return wrapped('store.corrupt', `${because}; restore the file from a backup`, error);
+  }
+  if (/^SQLITE_(?:BUSY|LOCKED)/.test(code)) {
+    const busy = wrapped('store.unavailable', `${because}; another process keeps it locked`, error);
+    BUSY.add(busy);
+    return busy;
+  }
+  if (/^SQLITE_(?:IOERR|CANTOPEN|READONLY|PERM|PROTOCOL|NOLFS|NOMEM|AUTH)|^E[A-Z]+$/.test(code)) {
+    return wrapped('store.unavailable', `${because}; check the disk and its permissions`, error);
+  }
+  return error instanceof Error ? error : new Error(because);
+}
+
+/** An error as data, for the other thread. */
+export function plainError(error: unknown): PlainError {
+  if (!(error instanceof RespoolError)) {
+    return { message: error instanceof Error ? (error.stack ?? error.message) : textOf(error) };
+  }
+  return {
+    code: error.code,
+    message: error.message,
+    ...(error.cause === undefined ? {} : { cause: textOf(error.cause) }),
+    ...(isBusyError(error) ? { isBusy: true } : {}),
+  };
+}
+
+/** The error that was sent. */
+export function errorOf({ code, message, cause, isBusy }: PlainError): Error {
+  if (code === undefined) return new Error(message);
+  const error = wrapped(code, message, cause === undefined ? undefined : new Error(cause));
+  if (isBusy === true) BUSY.add(error);
+  return error;
+}
+
+function wrapped(code: ErrorCode, message: string, cause: unknown): RespoolError {
+  return new RespoolError(code, message, cause === undefined ? undefined : { cause });
+}

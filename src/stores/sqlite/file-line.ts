@@ -1,0 +1,171 @@
+/**
+ * file-line — the way to a file: one line of batches for writes, direct questions for reads.
+ *
+ * Both stores of this room use it. Promise: a lock of another process is waited for without
+ * stopping the event loop, up to busyTimeout; lazy writes are on the disk within 250 ms.
+ */
+
+import type { Clock, Dice } from '../../ports/clock.ts';
+import { type BatchLine, createBatchLine } from '../shared/batching.ts';
+import type { BatchReply, BatchRequest, Bytes, SyncOp } from './batch.ts';
+import { isBusyError } from './failures.ts';
+import type { FileKind } from './kinds.ts';
+import type { CheckedOptions } from './options.ts';
+import { type Seat, type SeatRequest, takeOwnSeat, takeThreadSeat } from './seat.ts';
+
+/** What may be asked of a kind of file. */
+export interface FileTalk {
+  readonly op: { readonly kind: string };
+  readonly result: unknown;
+  readonly request: { readonly kind: string };
+  /** By kind of request. */
+  readonly replies: object;
+}
+
+/** An operation and the bytes that go with it. */
+export interface Item<Op> {
+  readonly op: Op;
+  readonly bytes?: Bytes;
+}
+
+/** The way to one open file. */
+export interface FileLine<Talk extends FileTalk> {
+  /** Resolves with the results, in order, once their batch is through. */
+  add(items: readonly Item<Talk['op']>[]): Promise<readonly Talk['result'][]>;
+  ask<K extends keyof Talk['replies']>(
+    request: Extract<Talk['request'], { kind: K }>,
+  ): Promise<Talk['replies'][K]>;
+  /** Resolves when everything that was added before is durable. */
+  flush(): Promise<void>;
+  /** Makes everything durable that was added, and closes. */
+  close(): Promise<void>;
+}
+
+/** What a line stands on. */
+export interface LineParts {
+  readonly clock: Clock;
+  readonly dice: Dice;
+  /** Only for tests: the file may not grow past this many pages. */
+  readonly maxPages?: number;
+}
+
+/** The most operations of different calls in one transaction. */
+const BATCH_MAX = 1_000;
+
+/**
+ * With a thread, a second batch is made while the first is at the disk, and a large one is not
+ * waited for until the last caller has had its turn.
+ */
+const PIPELINE = { inFlightMax: 2, eagerAt: 32 } as const;
+
+/** Lazy writes wait this long for a durable one to take them along; the promise is 250 ms. */
+const LAZY_MS = 200;
+
+/** Pauses between two tries to get a lock: 5 to 25 ms. */
+const PAUSE_MIN_MS = 5;
+const PAUSE_SPREAD_MS = 20;
+
+export async function openFileLine<Talk extends FileTalk>(
+  kind: FileKind,
+  path: string,
+  { settings, thread, busyTimeoutMs }: CheckedOptions,
+  { maxPages, ...parts }: LineParts,
+): Promise<FileLine<Talk>> {
+  const data = {
+    kind,
+    settings: { ...settings, path, ...(maxPages === undefined ? {} : { maxPages }) },
+  };
+  const seat = thread ? takeThreadSeat(data) : await takeOwnSeat(data, parts.clock);
+  const line = new Line(seat, { ...parts, busyTimeoutMs, pipeline: thread ? PIPELINE : {} });
+  try {
+    // The first question opens the file.
+    await line.flush();
+    return line as FileLine<FileTalk> as FileLine<Talk>;
+  } catch (error) {
+    await seat.close();
+    throw error;
+  }
+}
+
+type AnyItem = Item<{ readonly kind: string }>;
+
+const SYNC: AnyItem = { op: { kind: 'sync' } satisfies SyncOp };
+
+class Line implements FileLine<FileTalk> {
+  readonly #seat: Seat;
+  readonly #parts: LineParts & { readonly busyTimeoutMs: number };
+  readonly #line: BatchLine<AnyItem, unknown>;
+  #cancelSync: (() => void) | undefined;
+
+  constructor(
+    seat: Seat,
+    {
+      pipeline,
+      ...parts
+    }: LineParts & {
+      readonly busyTimeoutMs: number;
+      readonly pipeline: Partial<typeof PIPELINE>;
+    },
+  ) {
+    this.#seat = seat;
+    this.#parts = parts;
+    const run = (items: readonly AnyItem[]) => this.#run(items);
+    this.#line = createBatchLine(run, { batchMax: BATCH_MAX, ...pipeline });
+  }
+
+  add(items: readonly AnyItem[]): Promise<readonly unknown[]> {
+    return items.length === 0 ? Promise.resolve([]) : this.#line.add(items);
+  }
+
+  async ask(request: SeatRequest): Promise<never> {
+    const { clock, dice, busyTimeoutMs } = this.#parts;
+    const deadline = clock.monotonic() + busyTimeoutMs;
+    for (;;) {
+      try {
+        return (await this.#seat.ask(request)) as never;
+      } catch (error) {
+        if (!isBusyError(error) || clock.monotonic() >= deadline) throw error;
+      }
+      const pauseMs = PAUSE_MIN_MS + dice.random() * PAUSE_SPREAD_MS;
+      await new Promise<void>((resolve) => void clock.after(pauseMs, resolve));
+    }
+  }
+
+  async flush(): Promise<void> {
+    await this.#line.add([SYNC]);
+  }
+
+  async close(): Promise<void> {
+    try {
+      await this.#line.idle();
+      await this.flush();
+    } finally {
+      this.#callOffSync();
+      await this.#seat.close();
+    }
+  }
+
+  async #run(items: readonly AnyItem[]): Promise<readonly unknown[]> {
+    const request: BatchRequest<AnyItem['op']> = {
+      kind: 'batch',
+      ops: items.map(({ op }) => op),
+      bytes: items.map(({ bytes }) => bytes),
+    };
+    const { results, isDirty }: BatchReply<unknown> = await this.ask(request);
+    if (!isDirty) this.#callOffSync();
+    else this.#cancelSync ??= this.#parts.clock.after(LAZY_MS, () => this.#syncLate());
+    return results;
+  }
+
+  #callOffSync(): void {
+    this.#cancelSync?.();
+    this.#cancelSync = undefined;
+  }
+
+  #syncLate(): void {
+    this.#cancelSync = undefined;
+    // Nobody waits for this one. If it fails, what it would have synced stays lazy, and the next
+    // durable write takes it along or fails aloud.
+    this.flush().catch(() => undefined);
+  }
+}

@@ -1,0 +1,171 @@
+/**
+ * flows — entries of one topic, destination and priority form a flow: a small number in every row.
+ *
+ * Each flow counts its entries by slot, so nothing is ever counted by scanning, and a claim that
+ * must leave out a topic or a destination can go straight to what is left. Counts change in the
+ * transaction of the entries they count: once per flow and batch.
+ */
+
+import { assert } from '../../core/errors.ts';
+import type { SqliteDatabase } from '../shared/client.ts';
+import type { Connection } from './connection.ts';
+import { COUNT_COLUMNS, SLOT_COUNT, type Slot } from './schema.ts';
+
+/** What a flow stands for. */
+export interface Flow {
+  readonly flow: number;
+  readonly topic: string;
+  /** '' for none. */
+  readonly destination: string;
+  readonly priority: number;
+}
+
+/** A flow with its counts by slot. */
+export interface CountedFlow extends Flow {
+  readonly counts: readonly number[];
+}
+
+/** How many new flows may come before those that count nothing are removed. */
+const SWEEP_AFTER = 10_000;
+
+/** The flows of one file. */
+export class Flows {
+  readonly #connection: Connection;
+  readonly #sql: ReturnType<typeof prepare>;
+  readonly #numbers = new Map<string, number>();
+  readonly #known = new Map<number, Flow>();
+  readonly #deltas = new Map<number, number[]>();
+  #priorities: readonly number[] | undefined;
+  #seenVersion = -1;
+  #epoch = -1;
+  #added = 0;
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+    this.#sql = prepare(connection.database);
+  }
+
+  /** Called first in every transaction: forgets what another connection has made untrue. */
+  begin(): void {
+    const version = this.#connection.dataVersion();
+    if (version === this.#seenVersion) return;
+    this.#seenVersion = version;
+    this.#priorities = undefined;
+    // A number may only be remembered while its row is there: another process may have swept it.
+    const epoch = Number(this.#sql.epoch.get());
+    if (epoch === this.#epoch) return;
+    this.#epoch = epoch;
+    this.#numbers.clear();
+    this.#known.clear();
+  }
+
+  /** The number of a flow, made if needed; only in a transaction. */
+  numberOf(topic: string, destination: string, priority: number): number {
+    const key = `${priority}\n${topic}\n${destination}`;
+    const number = this.#numbers.get(key);
+    if (number !== undefined) return number;
+    const { find, add } = this.#sql;
+    const found = find.get(topic, destination, priority) as number | undefined;
+    const flow = found ?? Number(add.run(topic, destination, priority).lastInsertRowid);
+    if (found === undefined) {
+      this.#added += 1;
+      this.#priorities = undefined;
+    }
+    this.#numbers.set(key, flow);
+    this.#known.set(flow, { flow, topic, destination, priority });
+    return flow;
+  }
+
+  get(flow: number): Flow | undefined {
+    const known = this.#known.get(flow);
+    if (known !== undefined) return known;
+    const row = this.#sql.look.get(flow) as Omit<Flow, 'flow'> | undefined;
+    if (row === undefined) return undefined;
+    const found = { flow, ...row };
+    this.#known.set(flow, found);
+    return found;
+  }
+
+  /** Notes that an entry came into a slot (+1) or left it (-1). */
+  count(flow: number, slot: Slot, by: number): void {
+    let delta = this.#deltas.get(flow);
+    if (delta === undefined) {
+      delta = Array.from<number>({ length: SLOT_COUNT }).fill(0);
+      this.#deltas.set(flow, delta);
+    }
+    delta[slot] = (delta[slot] ?? 0) + by;
+  }
+
+  /** Writes the noted counts; last in every transaction. */
+  settle(): void {
+    for (const [flow, delta] of this.#deltas) {
+      if (delta.every((by) => by === 0)) continue;
+      const { changes } = this.#sql.adjust.run(delta, flow);
+      assert(changes === 1, `flow ${flow} has no row`);
+    }
+    this.#deltas.clear();
+    if (this.#added < SWEEP_AFTER) return;
+    sweepFlows(this.#connection);
+    this.drop();
+  }
+
+  /** Forgets everything noted and known, as after a rollback. */
+  drop(): void {
+    this.#deltas.clear();
+    this.#numbers.clear();
+    this.#known.clear();
+    this.#priorities = undefined;
+    this.#seenVersion = -1;
+    this.#epoch = -1;
+    this.#added = 0;
+  }
+
+  priorities(): readonly number[] {
+    this.#priorities ??= this.#sql.priorities.all() as number[];
+    return this.#priorities;
+  }
+
+  all(): CountedFlow[] {
+    const rows = this.#sql.everything.all() as [number, string, string, number, ...number[]][];
+    return rows.map(([flow, topic, destination, priority, ...counts]) => ({
+      flow,
+      topic,
+      destination,
+      priority,
+      counts,
+    }));
+  }
+
+  /** The flows of a priority that have something in a slot. */
+  withSome(slot: Slot, priority: number): number[] {
+    return (this.#sql.withSome[slot]?.all(priority) ?? []) as number[];
+  }
+}
+
+/** Removes flows that count nothing; in a transaction, since others remember their numbers. */
+export function sweepFlows(connection: Connection): void {
+  const { database } = connection;
+  const isEmpty = COUNT_COLUMNS.map((n) => `${n} = 0`).join(' AND ');
+  const { changes } = database.prepare(`DELETE FROM flows WHERE ${isEmpty}`).run();
+  if (changes === 0) return;
+  connection.wrote(changes);
+  database.prepare("UPDATE meta SET value = value + 1 WHERE key = 'flow_epoch'").run();
+}
+
+function prepare(database: SqliteDatabase) {
+  const adjust = COUNT_COLUMNS.map((n) => `${n} = ${n} + ?`).join(', ');
+  return {
+    find: database
+      .prepare('SELECT flow FROM flows WHERE topic = ? AND destination = ? AND priority = ?')
+      .pluck(),
+    add: database.prepare('INSERT INTO flows (topic, destination, priority) VALUES (?, ?, ?)'),
+    look: database.prepare('SELECT topic, destination, priority FROM flows WHERE flow = ?'),
+    epoch: database.prepare("SELECT value FROM meta WHERE key = 'flow_epoch'").pluck(),
+    priorities: database.prepare('SELECT DISTINCT priority FROM flows ORDER BY priority').pluck(),
+    everything: database.prepare('SELECT * FROM flows').raw(),
+    adjust: database.prepare(`UPDATE flows SET ${adjust} WHERE flow = ?`),
+    withSome: COUNT_COLUMNS.map((n) =>
+      database.prepare(`SELECT flow FROM flows WHERE priority = ? AND ${n} > 0`).pluck(),
+    ),
+  };
+}

@@ -1,0 +1,53 @@
+/**
+ * instances — which opened stores share a file, and which of them are gone.
+ *
+ * Each holds a lifetime lock named after it in a folder beside the file. A lock that can be taken
+ * belongs to a process that is gone, in whatever way; nothing is judged by age or pid.
+ */
+
+import { mkdir, readdir } from 'node:fs/promises';
+import path from 'node:path';
+import { RespoolError } from '../../core/errors.ts';
+import { takeLifetimeLock } from '../shared/lifetime-lock.ts';
+
+/** The instances on one file, seen from one of them. */
+export interface Instances {
+  /** Calls `end` for each instance that is gone and forgets it; the sum of what it returns. */
+  expire(end: (instance: string) => Promise<number>): Promise<number>;
+  /** Lets go of our own lock; with `keepFile` others see that we are gone. Idempotent. */
+  leave(options: { readonly keepFile: boolean }): Promise<void>;
+}
+
+const INSTANCE_PATTERN = /^[0-9a-z]{12}$/;
+
+export async function openInstances(filePath: string, instance: string): Promise<Instances> {
+  const folder = `${filePath}.locks`;
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const own = await takeLifetimeLock(path.join(folder, instance));
+  if (own === undefined) {
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot open "${filePath}": another store has the name "${instance}"; try again`,
+    );
+  }
+  return {
+    async expire(end) {
+      let count = 0;
+      for (const other of await readdir(folder)) {
+        if (other === instance || !INSTANCE_PATTERN.test(other)) continue;
+        const lock = await takeLifetimeLock(path.join(folder, other));
+        if (lock === undefined) continue;
+        let isDone = false;
+        try {
+          count += await end(other);
+          isDone = true;
+        } finally {
+          // Only what is ended is forgotten; otherwise the next one tries again.
+          await lock.release({ keepFile: !isDone });
+        }
+      }
+      return count;
+    },
+    leave: (options) => own.release(options),
+  };
+}

@@ -1,0 +1,86 @@
+/**
+ * keeper — keeps a file open for its requests, and opens it anew after a disk error.
+ *
+ *   closed ─handle()─▶ open ─disk error─▶ closed, to be checked ─handle()─▶ open
+ *
+ * Promise: after a failed write nothing of the old connection is trusted: not its cache, not its
+ * log.
+ */
+
+import type { OpenFile } from './batch.ts';
+import { isDiskError, isFullError, storeError } from './failures.ts';
+
+/** What answers requests, in whatever thread it lives. */
+export interface Keeper<Request> {
+  /** Throws what failures.ts makes of an error. */
+  handle(request: Request): unknown;
+  close(): void;
+}
+
+export function createKeeper<Request extends { readonly kind: string }>(
+  path: string,
+  open: (options: { readonly check: boolean }) => OpenFile<Request>,
+): Keeper<Request> {
+  let file: OpenFile<Request> | undefined;
+  let needsCheck = false;
+  /** Whether the disk was full and the log has not been moved since. */
+  let isShort = false;
+
+  function giveUp(): void {
+    needsCheck = true;
+    const broken = file;
+    file = undefined;
+    try {
+      broken?.close();
+    } catch {
+      // Closing after a disk error may fail for the same reason; the connection is gone either way.
+    }
+  }
+
+  /**
+   * A log that was not moved into the file yet may be what fills the disk. As SQLite moves it after
+   * commits only, and needs room for that too, it is moved when the disk is full, and again with
+   * the first request that gets through: else the log takes the room that came back, and all stands
+   * still.
+   */
+  function handleWithRoom(open: OpenFile<Request>, request: Request): unknown {
+    try {
+      const answer = open.handle(request);
+      if (isShort) isShort = !hasMadeRoom(open);
+      return answer;
+    } catch (error) {
+      if (!isFullError(error)) throw error;
+      isShort = true;
+      if (!hasMadeRoom(open)) throw error;
+      return open.handle(request);
+    }
+  }
+
+  function hasMadeRoom(open: OpenFile<Request>): boolean {
+    try {
+      open.makeRoom();
+      return true;
+    } catch {
+      // No room for that either; whoever needs it is told by the write that fails.
+      return false;
+    }
+  }
+
+  return {
+    handle(request) {
+      try {
+        file ??= open({ check: needsCheck });
+        needsCheck = false;
+        return handleWithRoom(file, request);
+      } catch (error) {
+        if (isDiskError(error)) giveUp();
+        throw storeError(error, `${request.kind} in "${path}"`);
+      }
+    },
+    close() {
+      const present = file;
+      file = undefined;
+      present?.close();
+    },
+  };
+}

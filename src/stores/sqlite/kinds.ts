@@ -1,0 +1,28 @@
+/** kinds — the kinds of files a seat can keep, by name: a function cannot go to a thread. */
+
+import type { OpenDatabase } from '../shared/client.ts';
+import { openBodyFile } from './body-file.ts';
+import type { FileSettings } from './connection.ts';
+import { openEntryFile } from './entry-file.ts';
+import { createKeeper, type Keeper } from './keeper.ts';
+
+const OPENERS = { entries: openEntryFile, bodies: openBodyFile } as const;
+
+export type FileKind = keyof typeof OPENERS;
+
+export function openKeeper(
+  kind: FileKind,
+  openDatabase: OpenDatabase,
+  settings: FileSettings,
+): Keeper<{ readonly kind: string }> {
+  const open = OPENERS[kind];
+  return createKeeper(settings.path, (options) => {
+    const file = open(openDatabase, settings, options);
+    // The store on the other side of the seat only asks what its kind of file knows.
+    return {
+      handle: (request) => file.handle(request as never),
+      makeRoom: () => file.makeRoom(),
+      close: () => file.close(),
+    };
+  });
+}

@@ -1,0 +1,129 @@
+/**
+ * options — what may be said about a SQLite store, with defaults and limits, and where its file
+ * lies.
+ */
+
+import { chmod, mkdir, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { type Duration, durationMs, HOUR_MS } from '../../core/duration.ts';
+import { RespoolError, textOf } from '../../core/errors.ts';
+import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { sqliteCode } from '../shared/client.ts';
+import { checkLocalDisk } from '../shared/local-disk.ts';
+import type { FileSettings } from './connection.ts';
+
+/** How a SQLite store is made. */
+export interface SqliteOptions {
+  /**
+   * A folder, which gets a file `respool.db` (bodies: `bodies.db`), or a file: what is not there
+   * yet is taken for a file if it ends in `.db`, `.sqlite` or `.sqlite3`. Folders are made, for the
+   * owner only.
+   */
+  readonly path: string;
+  /** How long a write waits for other processes before `store.unavailable`; default `'10s'`. */
+  readonly busyTimeout?: Duration;
+  /** Memory for pages of the file; default 32 MiB. */
+  readonly cacheBytes?: number;
+  /**
+   * Whether a thread does the work, so that a slow disk never stops the event loop; default true.
+   */
+  readonly thread?: boolean;
+  /**
+   * `full` (default): what is acknowledged survives a power cut. `normal`: it survives the process,
+   * and `traits.durability` says so.
+   */
+  readonly synchronous?: 'full' | 'normal';
+  /** How many pages of 8 KiB the log may hold before they are moved to the file; default 2,000. */
+  readonly autoCheckpointPages?: number;
+}
+
+/** Options, checked, with defaults. */
+export interface CheckedOptions {
+  readonly path: string;
+  readonly busyTimeoutMs: number;
+  readonly thread: boolean;
+  readonly settings: Omit<FileSettings, 'path'>;
+}
+
+const NAMES = [
+  'path',
+  'busyTimeout',
+  'cacheBytes',
+  'thread',
+  'synchronous',
+  'autoCheckpointPages',
+] as const satisfies readonly (keyof SqliteOptions)[];
+
+const MIB = 1024 * 1024;
+const CACHE_MIN_BYTES: number = MIB;
+const CACHE_MAX_BYTES: number = 16 * 1024 * MIB;
+const CACHE_DEFAULT_BYTES: number = 32 * MIB;
+const CHECKPOINT_DEFAULT_PAGES = 2_000;
+const CHECKPOINT_MAX_PAGES = 1_000_000;
+
+/** How long one statement may stand still: a thread can afford it, the event loop cannot. */
+const STANDSTILL_MS = { thread: 100, own: 5 } as const;
+
+export function checkOptions(what: string, options: SqliteOptions): CheckedOptions {
+  checkNames(what, options, NAMES);
+  const { thread = true, synchronous = 'full' } = options;
+  if (typeof options.path !== 'string' || options.path === '' || options.path.includes('\0')) {
+    throw new RespoolError('config.invalid', `cannot make ${what}: "path" names no folder or file`);
+  }
+  if (options.path === ':memory:') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot make ${what} in ":memory:": nothing there lasts; use the memory store`,
+    );
+  }
+  if (typeof thread !== 'boolean') {
+    throw new RespoolError('config.invalid', `cannot make ${what}: "thread" is true or false`);
+  }
+  return {
+    path: path.resolve(options.path),
+    busyTimeoutMs: durationMs(options.busyTimeout ?? '10s', 'busyTimeout', { maxMs: HOUR_MS }),
+    thread,
+    settings: {
+      cacheBytes: checkNumber('cacheBytes', options.cacheBytes ?? CACHE_DEFAULT_BYTES, {
+        min: CACHE_MIN_BYTES,
+        max: CACHE_MAX_BYTES,
+      }),
+      synchronous: checkOneOf('synchronous', synchronous, ['full', 'normal']),
+      autoCheckpointPages: checkNumber(
+        'autoCheckpointPages',
+        options.autoCheckpointPages ?? CHECKPOINT_DEFAULT_PAGES,
+        { min: 1, max: CHECKPOINT_MAX_PAGES },
+      ),
+      standstillMs: thread ? STANDSTILL_MS.thread : STANDSTILL_MS.own,
+    },
+  };
+}
+
+/** Finds or makes the place of the file; refuses file systems on which SQLite cannot lock. */
+export async function prepareFile(given: string, defaultName: string): Promise<string> {
+  try {
+    const isFolder = await isFolderPath(given);
+    const folder = isFolder ? given : path.dirname(given);
+    const made = await mkdir(folder, { recursive: true, mode: 0o700 });
+    // The mask of the process may have taken more than we did.
+    if (made !== undefined) await chmod(folder, 0o700);
+    await checkLocalDisk(folder);
+    return isFolder ? path.join(given, defaultName) : given;
+  } catch (error) {
+    if (error instanceof RespoolError) throw error;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot open the store in "${given}": ${textOf(error)}; check the path and its permissions`,
+      { cause: error },
+    );
+  }
+}
+
+async function isFolderPath(given: string): Promise<boolean> {
+  try {
+    return (await stat(given)).isDirectory();
+  } catch (error) {
+    if (sqliteCode(error) !== 'ENOENT') throw error;
+    return !/\.(?:db|sqlite3?)$/.test(given);
+  }
+}

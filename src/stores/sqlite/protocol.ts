@@ -1,0 +1,145 @@
+/**
+ * protocol — what entry-store.ts asks of the file, and what it gets back. Plain data: it may cross
+ * a thread border. Bytes travel beside it, see parcel.ts.
+ */
+
+import type {
+  ClaimFilter,
+  ClaimRequest,
+  CorruptEntry,
+  EntryQuery,
+  ListQuery,
+  TallyBy,
+  TallyRow,
+} from '../../ports/entry-store.ts';
+import type { BatchReply, BatchRequest, SyncOp } from './batch.ts';
+import type { EntryRow, EnvelopeColumns, StatusColumns } from './rows.ts';
+
+/** One entry to insert; its inline body travels with the batch. */
+export interface InsertOp {
+  readonly kind: 'insert';
+  readonly id: string;
+  readonly status: StatusColumns;
+  readonly envelope: EnvelopeColumns;
+}
+
+/**
+ * One guarded change; with an envelope, bytes: new ones, null: let go of them, undefined: they
+ * stay.
+ */
+export interface ChangeOp {
+  readonly kind: 'change';
+  readonly id: string;
+  readonly revision: number;
+  readonly holder: string | null;
+  readonly isDurable: boolean;
+  /** Null: remove. */
+  readonly status: StatusColumns | null;
+  readonly envelope: EnvelopeColumns | null;
+}
+
+/** One claim. */
+export interface ClaimOp {
+  readonly kind: 'claim';
+  readonly request: ClaimRequest;
+}
+
+/** Takes a row out of reach that cannot be read. */
+export interface QuarantineOp {
+  readonly kind: 'quarantine';
+  readonly seq: number;
+  readonly reason: string;
+}
+
+/** Ends the leases of a dead instance. */
+export interface ExpireOp {
+  readonly kind: 'expire';
+  readonly instance: string;
+  readonly now: number;
+}
+
+/** A write of the record store. */
+export type RecordOp =
+  | { readonly kind: 'append'; readonly of: string; readonly text: string }
+  | { readonly kind: 'trim'; readonly of: string; readonly upTo: number }
+  | {
+      readonly kind: 'put';
+      readonly of: string;
+      readonly key: string;
+      readonly text: string;
+      readonly revision: number | undefined;
+    }
+  | { readonly kind: 'forget'; readonly of: string; readonly key: string };
+
+/** What may stand in a batch. */
+export type EntryOp = InsertOp | ChangeOp | ClaimOp | QuarantineOp | ExpireOp | SyncOp | RecordOp;
+
+/** This one operation was refused; the others of its batch are through. */
+export interface Refusal {
+  readonly refused: string;
+}
+
+/**
+ * What becomes of one operation. insert: null (stored) or the id it duplicates; change: whether it
+ * was done, or a refusal; claim: rows; append: the sequence; put: whether it was done; expire: how
+ * many.
+ */
+export type EntryResult = null | string | boolean | number | readonly EntryRow[] | Refusal;
+
+/** A question to the file. */
+export type EntryRequest =
+  | BatchRequest<EntryOp>
+  | { readonly kind: 'nextDueAt'; readonly filter: ClaimFilter }
+  | { readonly kind: 'get'; readonly id: string }
+  | { readonly kind: 'list'; readonly query: ListQuery }
+  | { readonly kind: 'tally'; readonly by: TallyBy; readonly query: EntryQuery }
+  | { readonly kind: 'dataVersion' }
+  | { readonly kind: 'holdsAny'; readonly instance: string }
+  | { readonly kind: 'readLog'; readonly of: string; readonly after: number; readonly max: number }
+  | { readonly kind: 'readMap'; readonly of: string; readonly key?: string };
+
+/** The answers, by kind. */
+export interface EntryReplies {
+  readonly batch: BatchReply<EntryResult>;
+  readonly nextDueAt: number | null;
+  readonly get: EntryReply | undefined;
+  readonly list: ListReply;
+  readonly tally: readonly TallyRow[];
+  readonly dataVersion: number;
+  /** Whether an instance still has something active. */
+  readonly holdsAny: boolean;
+  readonly readLog: readonly { readonly sequence: number; readonly text: string }[];
+  readonly readMap: readonly {
+    readonly key: string;
+    readonly text: string;
+    readonly revision: number;
+  }[];
+}
+
+/** The whole talk with an entry file. */
+export interface EntryTalk {
+  readonly op: EntryOp;
+  readonly result: EntryResult;
+  readonly request: EntryRequest;
+  readonly replies: EntryReplies;
+}
+
+/** An entry's row, or what lies in quarantine under its id. */
+export type EntryReply = EntryRow | CorruptEntry;
+
+/** A row that cannot be read, where it was met. */
+export interface BrokenRow {
+  readonly seq: number;
+  readonly id: string;
+  readonly reason: string;
+}
+
+/** A page of rows, without bodies. */
+export interface ListReply {
+  readonly rows: readonly EntryRow[];
+  /** What lies in quarantine; on the first page only. */
+  readonly corrupt: readonly CorruptEntry[];
+  /** What the scan met that cannot be read. */
+  readonly broken: readonly BrokenRow[];
+  readonly next?: string;
+}

@@ -1,0 +1,130 @@
+/**
+ * records — the tables behind the record store, and its door.
+ *
+ * Writes go in the batches of the entries: a record costs no transaction of its own under load.
+ */
+
+import { checkKey, checkNumber } from '../../core/limits.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
+import type { Connection } from './connection.ts';
+import type { EntryReplies, EntryRequest, EntryResult, RecordOp } from './protocol.ts';
+
+/** Records over one connection. */
+export interface Records {
+  write(op: RecordOp): number | boolean;
+  readLog(of: string, after: number, max: number): EntryReplies['readLog'];
+  readMap(of: string, key?: string): EntryReplies['readMap'];
+}
+
+const READ_MAX = 1_000;
+
+export function createRecords(connection: Connection): Records {
+  const { database } = connection;
+  const raise = database
+    .prepare(
+      `INSERT INTO log_heads (kind, last) VALUES (?, 1)
+      ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last`,
+    )
+    .pluck();
+  const append = database.prepare('INSERT INTO logs (kind, sequence, record) VALUES (?, ?, ?)');
+  const trim = database.prepare('DELETE FROM logs WHERE kind = ? AND sequence <= ?');
+  const revisionOf = database
+    .prepare('SELECT revision FROM maps WHERE kind = ? AND key = ?')
+    .pluck();
+  const put = database.prepare(
+    `INSERT INTO maps (kind, key, value, revision) VALUES (?, ?, ?, 1)
+    ON CONFLICT DO UPDATE SET value = excluded.value, revision = revision + 1`,
+  );
+  const forget = database.prepare('DELETE FROM maps WHERE kind = ? AND key = ?');
+  const readLog = database.prepare(
+    `SELECT sequence, record AS text FROM logs WHERE kind = ? AND sequence > ?
+    ORDER BY sequence LIMIT ?`,
+  );
+  const listMap = database.prepare(
+    'SELECT key, value AS text, revision FROM maps WHERE kind = ? ORDER BY key',
+  );
+  const readKey = database.prepare(
+    'SELECT key, value AS text, revision FROM maps WHERE kind = ? AND key = ?',
+  );
+
+  function write(op: RecordOp): number | boolean {
+    connection.wrote(1);
+    switch (op.kind) {
+      case 'append': {
+        const sequence = Number(raise.get(op.of));
+        append.run(op.of, sequence, op.text);
+        return sequence;
+      }
+      case 'trim':
+        return trim.run(op.of, op.upTo).changes > 0;
+      case 'put': {
+        const present = (revisionOf.get(op.of, op.key) as number | undefined) ?? 0;
+        if (op.revision !== undefined && op.revision !== present) return false;
+        put.run(op.of, op.key, op.text);
+        return true;
+      }
+      default:
+        return forget.run(op.of, op.key).changes > 0;
+    }
+  }
+
+  return {
+    write,
+    readLog: (of, after, max) => readLog.all(of, after, max) as EntryReplies['readLog'],
+    readMap: (of, key) =>
+      (key === undefined ? listMap.all(of) : readKey.all(of, key)) as EntryReplies['readMap'],
+  };
+}
+
+/** The record store's door, over whatever carries questions and batches to the file. */
+export function createRecordStore(file: {
+  readonly write: (op: RecordOp) => Promise<EntryResult | undefined>;
+  readonly ask: <K extends keyof EntryReplies>(
+    request: Extract<EntryRequest, { kind: K }>,
+  ) => Promise<EntryReplies[K]>;
+}): RecordStore {
+  return {
+    async append(kind, record) {
+      const of = checkKey('record kind', kind);
+      return Number(await file.write({ kind: 'append', of, text: textOf(record) }));
+    },
+    async read(kind, after, max) {
+      const of = checkKey('record kind', kind);
+      checkNumber('max', max, { min: 1, max: READ_MAX });
+      const rows = await file.ask({ kind: 'readLog', of, after, max });
+      return rows.map(({ sequence, text }) => ({ sequence, record: JSON.parse(text) as unknown }));
+    },
+    async trim(kind, upTo) {
+      await file.write({ kind: 'trim', of: checkKey('record kind', kind), upTo });
+    },
+    async put(kind, key, value, revision) {
+      const of = checkKey('record kind', kind);
+      checkKey('record key', key);
+      const op: RecordOp = { kind: 'put', of, key, text: textOf(value), revision };
+      return (await file.write(op)) === true ? 'done' : 'stale';
+    },
+    async get(kind, key) {
+      const of = checkKey('record kind', kind);
+      checkKey('record key', key);
+      const [row] = await file.ask({ kind: 'readMap', of, key });
+      return row && { key, value: JSON.parse(row.text) as unknown, revision: row.revision };
+    },
+    async list(kind) {
+      const of = checkKey('record kind', kind);
+      const rows = await file.ask({ kind: 'readMap', of });
+      return rows.map(({ key, text, revision }) => ({
+        key,
+        value: JSON.parse(text) as unknown,
+        revision,
+      }));
+    },
+    async remove(kind, key) {
+      const of = checkKey('record kind', kind);
+      await file.write({ kind: 'forget', of, key: checkKey('record key', key) });
+    },
+  };
+}
+
+function textOf(record: unknown): string {
+  return JSON.stringify(record) ?? 'null';
+}

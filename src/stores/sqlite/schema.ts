@@ -1,0 +1,178 @@
+/**
+ * schema — the tables of a Respool file, and how an older file becomes a new one.
+ *
+ * Entry store and body store use the same kind of file. The version is a row of `meta`; every
+ * change of the tables is one more migration at the end of the list, never an edit of one that was
+ * published.
+ */
+
+import { RespoolError } from '../../core/errors.ts';
+import { type Lane, STATES, type State } from '../../core/state.ts';
+import type { SqliteDatabase } from '../shared/client.ts';
+
+/**
+ * State and lane in one number: twice the state's number, plus one in lane notice. So a claim of
+ * one lane is a prefix of the index, also for lost leases.
+ */
+export type Slot = number;
+
+export const SLOT_COUNT = 12;
+
+/** Slots from here on are archived; below, `entries_due` holds every entry. */
+export const ARCHIVED_SLOT = 10;
+
+/** The slots that `entries_by_flow` holds: those in which entries wait for a claim in numbers. */
+export const WAITING_SLOTS: readonly Slot[] = [0, 4, 9];
+
+/** The condition of `entries_by_flow`, word for word. */
+export const WAITING_SQL: string = `slot IN (${WAITING_SLOTS.join(', ')})`;
+
+/** Active entries of both lanes, through `entries_due`. */
+export const ACTIVE_SQL: string = `slot IN (2, 3) AND slot < ${ARCHIVED_SLOT}`;
+
+const STATE_NUMBERS: Readonly<Record<State, number>> = Object.fromEntries(
+  STATES.map((state, number) => [state, number]),
+) as Record<State, number>;
+
+export function slotOf(state: State, lane: Lane): Slot {
+  return 2 * STATE_NUMBERS[state] + (lane === 'notice' ? 1 : 0);
+}
+
+export function isActiveSlot(slot: Slot): boolean {
+  return slot === 2 || slot === 3;
+}
+
+export function stateOfSlot(slot: Slot): State | undefined {
+  return STATES[slot >> 1];
+}
+
+export function laneOfSlot(slot: Slot): Lane {
+  return slot % 2 === 0 ? 'delivery' : 'notice';
+}
+
+/** The columns of `flows` that count entries by slot. */
+export const COUNT_COLUMNS: readonly string[] = Array.from(
+  { length: SLOT_COUNT },
+  (_, slot) => `n${slot}`,
+);
+
+/**
+ * What each step rewrites is kept small: the envelope and the inline body lie in `contents`, so a
+ * claim of fifty messages dirties a few pages and not fifty.
+ *
+ * n.b. SQLite uses a partial index only if its condition stands in the query word for word.
+ */
+const VERSION_1 = `
+CREATE TABLE entries (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL,
+  slot INTEGER NOT NULL,
+  flow INTEGER NOT NULL,
+  priority INTEGER NOT NULL,
+  due_at INTEGER,
+  revision INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  notices INTEGER NOT NULL,
+  lost INTEGER NOT NULL,
+  postponed INTEGER NOT NULL,
+  replays INTEGER NOT NULL,
+  holder TEXT,
+  claimed_from INTEGER,
+  enqueued_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  dedupe_key TEXT,
+  fingerprint TEXT,
+  memory TEXT
+) STRICT;
+CREATE UNIQUE INDEX entries_id ON entries (id);
+CREATE UNIQUE INDEX entries_dedupe ON entries (dedupe_key) WHERE dedupe_key IS NOT NULL;
+CREATE INDEX entries_due ON entries (slot, priority, due_at, id) WHERE slot < ${ARCHIVED_SLOT};
+CREATE INDEX entries_by_flow ON entries (flow, slot, due_at) WHERE ${WAITING_SQL};
+CREATE INDEX entries_ended ON entries (due_at, id) WHERE slot >= ${ARCHIVED_SLOT};
+CREATE TABLE contents (seq INTEGER PRIMARY KEY, envelope TEXT NOT NULL, body BLOB) STRICT;
+CREATE TABLE flows (
+  flow INTEGER PRIMARY KEY,
+  topic TEXT NOT NULL,
+  destination TEXT NOT NULL,
+  priority INTEGER NOT NULL,
+  ${COUNT_COLUMNS.map((column) => `${column} INTEGER NOT NULL DEFAULT 0`).join(',\n  ')},
+  UNIQUE (topic, destination, priority)
+) STRICT;
+CREATE TABLE quarantine (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT,
+  reason TEXT NOT NULL,
+  row TEXT NOT NULL,
+  envelope TEXT,
+  body BLOB
+) STRICT;
+CREATE TABLE log_heads (kind TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE logs (
+  kind TEXT NOT NULL, sequence INTEGER NOT NULL, record TEXT NOT NULL,
+  PRIMARY KEY (kind, sequence)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE maps (
+  kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, revision INTEGER NOT NULL,
+  PRIMARY KEY (kind, key)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE bodies (
+  ref TEXT PRIMARY KEY,
+  size INTEGER NOT NULL,
+  written_at INTEGER NOT NULL,
+  complete INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE chunks (
+  ref TEXT NOT NULL, at INTEGER NOT NULL, bytes BLOB NOT NULL,
+  UNIQUE (ref, at)
+) STRICT;
+INSERT INTO meta (key, value) VALUES ('syncs', 0), ('flow_epoch', 0);
+`;
+
+const MIGRATIONS: readonly string[] = [VERSION_1];
+
+/** The version this program writes. */
+export const SCHEMA_VERSION: number = MIGRATIONS.length;
+
+/** Brings a file up to date, or refuses one that is newer than this program or not ours. */
+export function migrate(database: SqliteDatabase, path: string): void {
+  if (versionOf(database, path) === SCHEMA_VERSION) return;
+  // Immediate, and asked again inside: two processes may open a new file at the same time.
+  database.exec('BEGIN IMMEDIATE');
+  try {
+    const version = versionOf(database, path);
+    if (version === 0) {
+      database.exec(
+        'CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;' +
+          "INSERT INTO meta (key, value) VALUES ('version', 0)",
+      );
+    }
+    for (const sql of MIGRATIONS.slice(version)) database.exec(sql);
+    database.prepare("UPDATE meta SET value = ? WHERE key = 'version'").run(SCHEMA_VERSION);
+    database.exec('COMMIT');
+  } catch (error) {
+    if (database.inTransaction) database.exec('ROLLBACK');
+    throw error;
+  }
+}
+
+function versionOf(database: SqliteDatabase, path: string): number {
+  const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").pluck();
+  const names = tables.all();
+  if (names.length === 0) return 0;
+  const isOurs = names.includes('meta') && names.includes('entries');
+  const version = isOurs
+    ? database.prepare("SELECT value FROM meta WHERE key = 'version'").pluck().get()
+    : undefined;
+  if (typeof version !== 'number') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot open "${path}": it is a database of something else; choose another path`,
+    );
+  }
+  if (version <= SCHEMA_VERSION) return version;
+  throw new RespoolError(
+    'store.version',
+    `cannot open "${path}": it was written by a newer Respool (format ${version}, this program ` +
+      `knows up to ${SCHEMA_VERSION}); use the newer Respool`,
+  );
+}

@@ -1,0 +1,128 @@
+/**
+ * seat — where the work on a file is done: in a thread of its own, or in the caller's.
+ *
+ * The store asks, the seat answers in the order asked. Promise: every question gets an answer or an
+ * error, also when the thread dies; the next question then starts a new one.
+ */
+
+import { Worker } from 'node:worker_threads';
+import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { loadSqlite } from '../shared/client.ts';
+import type { FileSettings } from './connection.ts';
+import { errorOf, type PlainError } from './failures.ts';
+import { type FileKind, openKeeper } from './kinds.ts';
+import { blocksOf, type Parcel, packRequest, unpackReply } from './parcel.ts';
+
+/** Where requests go. */
+export interface Seat {
+  ask(request: SeatRequest): Promise<unknown>;
+  /** Closes the file and ends the thread; what was asked before is answered first. */
+  close(): Promise<void>;
+}
+
+/** Any request that a kind of file knows. */
+export interface SeatRequest {
+  readonly kind: string;
+}
+
+/** What the thread is started with. */
+export interface ThreadData {
+  readonly kind: FileKind;
+  readonly settings: FileSettings;
+}
+
+/** What goes to the thread; null: close. */
+export type ThreadQuestion = Parcel | null;
+
+/** What comes back, in the order asked. */
+export type ThreadAnswer = Parcel | { readonly error: PlainError };
+
+/** A seat in the caller's own thread. */
+export async function takeOwnSeat({ kind, settings }: ThreadData, clock: Clock): Promise<Seat> {
+  const keeper = openKeeper(kind, await loadSqlite(), settings);
+  return {
+    async ask(request) {
+      // Without a turn of the loop, callers that answer results with new writes would let no timer
+      // and no socket have its turn.
+      await new Promise<void>((resolve) => clock.soon(resolve));
+      return keeper.handle(request);
+    },
+    async close() {
+      keeper.close();
+    },
+  };
+}
+
+interface Waiting {
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** A seat in a thread. */
+export function takeThreadSeat(data: ThreadData): Seat {
+  const waiting: Waiting[] = [];
+  let worker: Worker | undefined;
+
+  function end(ended: Worker, cause: unknown): void {
+    if (worker !== ended) return;
+    worker = undefined;
+    const error = new RespoolError(
+      'store.unavailable',
+      `the thread of "${data.settings.path}" has ended; what was asked may or may not be done`,
+      cause === undefined ? undefined : { cause },
+    );
+    for (const { reject } of waiting.splice(0)) reject(error);
+  }
+
+  function answer(message: ThreadAnswer): void {
+    const first = waiting.shift();
+    // An idle store keeps no process alive; a waiting caller does.
+    if (waiting.length === 0) worker?.unref();
+    if ('error' in message) first?.reject(errorOf(message.error));
+    else first?.resolve(unpackReply(message));
+  }
+
+  function send(question: ThreadQuestion): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      worker ??= startThread(data, answer, end);
+      if (waiting.length === 0) worker.ref();
+      waiting.push({ resolve, reject });
+      worker.postMessage(question, question === null ? [] : blocksOf(question));
+    });
+  }
+
+  return {
+    ask: (request) => send(packRequest(request)),
+    async close() {
+      const present = worker;
+      if (present === undefined) return;
+      try {
+        await send(null);
+      } finally {
+        worker = undefined;
+        await present.terminate();
+      }
+    },
+  };
+}
+
+function startThread(
+  data: ThreadData,
+  onAnswer: (message: ThreadAnswer) => void,
+  onEnd: (worker: Worker, cause: unknown) => void,
+): Worker {
+  // The source runs as it is; a built package has only the .js.
+  const file = `./worker.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`;
+  const worker = new Worker(new URL(file, import.meta.url), {
+    workerData: data,
+    name: 'respool-sqlite',
+    // No options of the program: what it preloads has no business in this thread.
+    execArgv: [],
+  });
+  worker.on('message', onAnswer);
+  worker.on('error', (error) => onEnd(worker, error));
+  worker.on('exit', () => onEnd(worker, undefined));
+  worker.unref();
+  return worker;
+}
