@@ -1,0 +1,114 @@
+/** The engine's clock is the store's; a clock that is set is noticed. */
+import { fixed } from 'respool';
+import { describe, expect, test } from 'vitest';
+import { failing, HOUR, MINUTE, SECOND, setup } from './setup.ts';
+
+describe('a store with a clock of its own', () => {
+  test('tells the time of everything: enqueue, due times, leases', async () => {
+    let offset = 3 * HOUR;
+    const machine = await setup({ isStarted: false });
+    const { spool, clock, status } = await setup({
+      with: machine,
+      policies: { default: fixed('10m') },
+      extras: () => ({ now: async () => machine.clock.now() + offset }),
+    });
+    spool.handle('a', failing(99).handler);
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    const storeNow = clock.now() + offset;
+    expect((await spool.get(id))?.envelope.enqueuedAt).toBe(storeNow);
+    expect((await status(id)).dueAt).toBe(storeNow + 10 * MINUTE);
+    await clock.advance(10 * MINUTE - 1);
+    expect((await status(id)).attempts).toBe(1);
+    await clock.advance(1);
+    expect((await status(id)).attempts).toBe(2);
+    // The server's clock is corrected; within a minute and a half we have noticed.
+    offset = 4 * HOUR;
+    await clock.advance('90s');
+    const { id: later } = await spool.enqueue({ topic: 'a' });
+    expect((await spool.get(later))?.envelope.enqueuedAt).toBe(clock.now() + 4 * HOUR);
+  });
+
+  test('is asked once a minute, not with every message', async () => {
+    const { spool, clock, count } = await setup({
+      extras: () => ({ now: async () => 1_000_000 }),
+    });
+    spool.handle('a', () => undefined);
+    for (let at = 0; at < 50; at += 1) await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    expect(count('now')).toBe(1);
+    await clock.advance('10m');
+    expect(count('now')).toBeGreaterThanOrEqual(9);
+    expect(count('now')).toBeLessThanOrEqual(12);
+  });
+
+  test('does not follow this machine’s clock when that is set', async () => {
+    const { spool, clock } = await setup({ extras: () => ({ now: async () => 5_000_000 }) });
+    clock.jump(7 * HOUR);
+    const { id } = await spool.enqueue({ topic: 'a' });
+    expect((await spool.get(id))?.envelope.enqueuedAt).toBe(5_000_000);
+  });
+
+  test('that cannot tell its time is trouble, not the end', async () => {
+    let isAway = false;
+    const { spool, clock, events } = await setup({
+      extras: () => ({
+        now: async () => {
+          if (isAway) throw new Error('away');
+          return 1_000_000;
+        },
+      }),
+    });
+    const { handler, attempts } = failing(0);
+    spool.handle('a', handler);
+    isAway = true;
+    await clock.advance('5m');
+    expect(events.some((event) => event.kind === 'trouble')).toBe(true);
+    isAway = false;
+    await clock.advance('1m');
+    await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    expect(attempts).toEqual([1]);
+  });
+});
+
+describe('a machine whose clock is set', () => {
+  test('says so, once, with how far', async () => {
+    const { spool, clock, events } = await setup();
+    spool.handle('a', () => undefined);
+    await clock.settle();
+    clock.jump(2 * HOUR);
+    await clock.advance('2m');
+    clock.jump(-30 * MINUTE);
+    await clock.advance('2m');
+    clock.jump(SECOND);
+    await clock.advance('2m');
+    const jumps = events.filter((event) => event.kind === 'clock-jumped');
+    expect(jumps.map((event) => event.byMs)).toEqual([2 * HOUR, -30 * MINUTE]);
+  });
+
+  test('forward delivers what became due, within the safety poll', async () => {
+    const { spool, clock } = await setup();
+    const { handler, attempts } = failing(0);
+    spool.handle('a', handler);
+    await spool.enqueue({ topic: 'a', delay: '2h' });
+    await clock.settle();
+    clock.jump(2 * HOUR);
+    await clock.advance('30s');
+    expect(attempts).toEqual([1]);
+  });
+
+  test('back does not lose a running handler its claim', async () => {
+    const { spool, clock, kinds } = await setup();
+    let finish = (): void => undefined;
+    spool.handle('a', () => new Promise<void>((resolve) => (finish = resolve)));
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await clock.advance('30s');
+    clock.jump(-HOUR);
+    await clock.advance('5m');
+    finish();
+    await clock.settle();
+    expect(await spool.get(id)).toBeUndefined();
+    expect(kinds(id)).not.toContain('lease-lost');
+  });
+});
