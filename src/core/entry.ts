@@ -13,7 +13,7 @@ export type Headers = Readonly<Record<string, string>>;
 
 /** Where and how the body of a message is kept. */
 export interface BodyInfo {
-  /** The name a body store keeps it under; never overwritten, never used twice. */
+  /** The name a body store keeps it under; never overwritten, never used twice. Empty inline. */
   readonly ref: string;
   /** `inline` with the entry, `store` under ref, `none` once it was let go after the delivery. */
   readonly place: 'inline' | 'store' | 'none';

@@ -5,7 +5,7 @@
  * claimed (hand-off): one write less.
  */
 
-import type { Entry, Envelope } from '../core/entry.ts';
+import type { Entry } from '../core/entry.ts';
 import { handedOff, initialStatus } from '../core/next-status.ts';
 import type { Engine, Reservation } from '../engine/engine.ts';
 import type { Events } from '../engine/events.ts';
@@ -55,7 +55,17 @@ export async function accept(
     }
     throw error;
   }
-  return Promise.all(prepared.map((one, at) => finish(parts, one, answers[at] ?? 'stored')));
+  const superfluous: string[] = [];
+  const enqueued = prepared.map((one, at) => {
+    const answer = answers[at] ?? 'stored';
+    if (answer === 'stored') return begin(parts, one);
+    const { ref, place } = one.entry.envelope.body;
+    // This body was written under a ref of its own; the first message keeps its own body.
+    if (place === 'store') superfluous.push(ref);
+    return skip(parts, one, answer.duplicateOf);
+  });
+  if (superfluous.length > 0) await parts.bodies.remove(superfluous);
+  return enqueued;
 }
 
 interface Prepared {
@@ -75,19 +85,21 @@ function prepare({ engine, source }: AcceptParts, ready: ReadyMessage, now: numb
   return { entry: { envelope, status: handedOff(status, claim), ...inline }, reservation };
 }
 
-async function finish(
-  parts: AcceptParts,
+/** It was there already: nothing of it stays. */
+function skip(
+  { engine, events }: AcceptParts,
   { entry, reservation }: Prepared,
-  answer: 'stored' | { readonly duplicateOf: string },
-): Promise<Enqueued> {
+  duplicateOf: string,
+): Enqueued {
+  if (reservation !== undefined) engine.unreserve(reservation);
+  const { topic, id, enqueuedAt } = entry.envelope;
+  events.emit({ at: enqueuedAt, kind: 'duplicate', id, topic, duplicateOf });
+  return { id: duplicateOf, duplicate: true };
+}
+
+/** It is ours: tell of it, and start it or note when it is due. */
+function begin(parts: AcceptParts, { entry, reservation }: Prepared): Enqueued {
   const { envelope, status } = entry;
-  if (answer !== 'stored') {
-    if (reservation !== undefined) parts.engine.unreserve(reservation);
-    // This body was written under a ref of its own; the first message keeps its own body.
-    if (envelope.body.place === 'store') await parts.bodies.remove([envelope.body.ref]);
-    tellDuplicate(parts, envelope, answer.duplicateOf);
-    return { id: answer.duplicateOf, duplicate: true };
-  }
   if (parts.events.hears('accepted')) {
     const { id, topic, enqueuedAt } = envelope;
     const { dueAt } = status;
@@ -101,9 +113,4 @@ async function finish(
   if (reservation !== undefined) parts.engine.beginReserved(reservation, new SpoolClaim(entry));
   else parts.source.noteDue(status.dueAt ?? status.updatedAt);
   return { id: envelope.id, duplicate: false };
-}
-
-function tellDuplicate(parts: AcceptParts, envelope: Envelope, duplicateOf: string): void {
-  const { topic, id, enqueuedAt } = envelope;
-  parts.events.emit({ at: enqueuedAt, kind: 'duplicate', id, topic, duplicateOf });
 }

@@ -44,14 +44,14 @@ export function ownBody(input: BodyInput): OwnBody {
  */
 export function keepBody(
   body: OwnBody,
-  ref: string,
+  newRef: () => string,
   settings: BodySettings,
 ): KeptBody | Promise<KeptBody> {
-  if ('stream' in body) return keepStream(body.stream, ref, settings);
+  if ('stream' in body) return keepStream(body.stream, newRef(), settings);
   const { bytes } = body;
   if (bytes.byteLength > settings.bodyMaxBytes) throw tooLarge(settings.bodyMaxBytes);
-  if (bytes.byteLength <= settings.inlineMaxBytes) return inlineBody(bytes, ref);
-  return keepStream(once(bytes), ref, settings);
+  if (bytes.byteLength <= settings.inlineMaxBytes) return inlineBody(bytes);
+  return keepStream(once(bytes), newRef(), settings);
 }
 
 /** The stored bytes of an inline body, verified. */
@@ -107,11 +107,11 @@ function bytesOf(input: unknown): Uint8Array {
   return Buffer.from(text, 'utf8');
 }
 
-function inlineBody(bytes: Uint8Array, ref: string): KeptBody {
+function inlineBody(bytes: Uint8Array): KeptBody {
   const size = bytes.byteLength;
   const digest = digestOf(bytes);
   return {
-    info: { ref, place: 'inline', size, storedSize: size, digest, encodings: [] },
+    info: { ref: '', place: 'inline', size, storedSize: size, digest, encodings: [] },
     inline: bytes,
   };
 }
@@ -134,7 +134,7 @@ async function keepStream(
     head.push(step.value);
     headBytes += step.value.byteLength;
   }
-  if (isEnded) return inlineBody(Buffer.concat(head), ref);
+  if (isEnded) return inlineBody(Buffer.concat(head));
   const running = createHash('sha256');
   let size = 0;
   const measured = async function* (): AsyncGenerator<Uint8Array> {

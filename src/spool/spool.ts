@@ -317,7 +317,8 @@ export class Spool {
   #keep(message: CheckedMessage, given: OwnBody): ReadyMessage | Promise<ReadyMessage> {
     const { bodies, inlineMaxBytes, settings } = this.#runtime;
     const limits = { bodies, inlineMaxBytes, bodyMaxBytes: settings.bodyMaxBytes };
-    const body = keepBody(given, this.#runtime.newRef(message.envelope.id), limits);
+    const newRef = (): string => this.#runtime.newRef(message.envelope.id);
+    const body = keepBody(given, newRef, limits);
     return body instanceof Promise
       ? body.then((kept) => ({ message, body: kept }))
       : { message, body };
