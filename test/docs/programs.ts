@@ -4,6 +4,7 @@
  * Called by snippets.test.ts, which compares the output, and by run.ts, which pastes it.
  */
 import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -22,9 +23,10 @@ const SHOWN_FOLDER = '/srv/app';
 /** What a program of the docs may import. */
 const PACKAGES = ['zod', 'better-sqlite3', '@types'];
 
-/** Whether a block is run. */
+/** Whether a block is run; `needs:sqlite3` leaves it out where that command is not installed. */
 export function isRun({ marks }: Block): boolean {
-  return marks[0] === 'run';
+  const needs = marks.find((mark) => mark.startsWith('needs:'))?.slice('needs:'.length);
+  return marks[0] === 'run' && (needs === undefined || isInstalled(needs));
 }
 
 /** The name of the file a program is written to. */
@@ -70,22 +72,28 @@ export function alike(text: string): string {
     .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
     .replaceAll(/\d{8}T\d{9}Z/g, '<time>')
     .replaceAll(/\b1\d{12}\b/g, '<ms>')
-    .replaceAll(/(<id>-)[0-9a-z]{12}\b/g, '$1<random>')
+    .replaceAll(/bodies\/[0-9a-f]{2}\//g, 'bodies/<shard>/')
+    .replaceAll(/-[0-9a-z]{12}\b/g, '-<random>')
     .replaceAll(/\b[0-9a-z]{12}(?=\/[0-9a-z]+|%2F)(?:\/|%2F)[0-9a-z]+/g, '<holder>')
     .replaceAll(/\binstance [0-9a-z]{12}\b/g, 'instance <instance>')
+    .replaceAll(/crc32=[0-9a-f]{8}/g, 'crc32=<sum>')
     .replaceAll(/process \d+/g, 'process <pid>')
-    .replaceAll(/tookMs: \d+/g, 'tookMs: <n>')
+    .replaceAll(/tookMs("?:) ?[\d.]+/g, 'tookMs$1 <n>')
     .replaceAll(/[ \t]+$/gm, '')
     .trim();
+}
+
+function isInstalled(command: string): boolean {
+  return (process.env['PATH'] ?? '')
+    .split(path.delimiter)
+    .some((folder) => existsSync(path.join(folder, command)));
 }
 
 async function runBlock(page: Page, block: Block, folder: string): Promise<string> {
   const isShell = block.language === 'sh';
   const file = path.join(folder, fileNameOf(block));
   if (!isShell) await writeFile(file, block.text);
-  const [command, args] = isShell
-    ? ['sh', ['-euc', block.text]]
-    : [process.execPath, ['--conditions=respool-source', file]];
+  const [command, args] = isShell ? ['sh', ['-euc', block.text]] : [process.execPath, [file]];
   const { code, printed } = await execute(command, args, folder);
   const mayFail = block.marks.includes('fails');
   if ((code !== 0) !== mayFail) {
@@ -99,7 +107,17 @@ function execute(
   args: readonly string[],
   cwd: string,
 ): Promise<{ code: number | string; printed: string }> {
-  const env = { ...process.env, NO_COLOR: '1', NODE_OPTIONS: '', TZ: 'UTC', LC_ALL: 'C' };
+  const env = {
+    ...process.env,
+    // As on a user's machine, where `node` is new enough and `respool` is installed.
+    PATH: [path.dirname(process.execPath), process.env['PATH']].join(path.delimiter),
+    NODE_OPTIONS: '--conditions=respool-source',
+    // Halves the time a program takes to start; keyed by content, so never out of date.
+    NODE_COMPILE_CACHE: path.join(ROOT, 'node_modules/.cache/respool-docs'),
+    NO_COLOR: '1',
+    TZ: 'UTC',
+    LC_ALL: 'C',
+  };
   return new Promise((resolve) => {
     execFile(command, args, { cwd, env, timeout: 20_000 }, (error, stdout, stderr) => {
       const code = error === null ? 0 : (error.code ?? error.signal ?? 'nothing');
