@@ -83,6 +83,8 @@ export class Caretaker {
         order: 'dueAt',
         limit: PAGE_MAX,
       });
+      // Nothing to forget, nothing to write: an idle spool leaves its store alone.
+      if (page.length === 0) return forgotten;
       const answers = await entries.commit(
         page.map(({ envelope, status }) => ({
           id: envelope.id,

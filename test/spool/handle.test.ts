@@ -127,7 +127,7 @@ describe('handle', () => {
   };
   test.each(Object.entries(bad))('refuses %s', async (_, { use, words }) => {
     const { spool } = await setup();
-    const call = (): unknown => Reflect.apply(spool.handle, spool, use as unknown[]);
+    const call = (): unknown => spool.handle(...(use as Parameters<typeof spool.handle>));
     for (const word of words) expect(call).toThrow(word);
   });
 

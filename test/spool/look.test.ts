@@ -6,7 +6,7 @@ import { all, codeOf, failing, HOUR, MINUTE, rejection, setup, type World } from
 interface Shelf extends World {
   readonly ids: Record<string, string>;
   /** The names of the messages that a list gives, in its order. */
-  names(options?: ListOptions): Promise<string[]>;
+  readonly names: (options?: ListOptions) => Promise<string[]>;
 }
 
 /** Five messages of different fates, a minute apart. */

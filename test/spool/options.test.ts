@@ -1,5 +1,5 @@
 /** createSpool: every option has an effect, every bad one is refused by name (R72, R213–R215, R221). */
-import { createSpool, fixed, type SpoolOptions } from 'respool';
+import { createSpool, fixed } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { createTestSpool } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
@@ -90,7 +90,7 @@ describe('a bad option is refused with its name, its value and what is allowed',
     const stores = { entries: memory(), bodies: memoryBodies() };
     // As a rejection of nothing: constructors neither print nor end the process.
     const error = await rejection(
-      Promise.resolve().then(() => createSpool({ ...stores, ...options } as SpoolOptions)),
+      Promise.resolve().then(() => createSpool({ ...stores, ...options })),
     );
     expect(error.code).toBe(code);
     for (const word of words) expect(error.message).toContain(word);

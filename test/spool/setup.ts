@@ -43,11 +43,11 @@ export interface World {
   /** Every call of the entry store so far. */
   readonly calls: Call[];
   /** The status of a message that must be there. */
-  status(id: string): Promise<Status>;
+  readonly status: (id: string) => Promise<Status>;
   /** The kinds of events so far, of one message or of all. */
-  kinds(id?: string): string[];
+  readonly kinds: (id?: string) => string[];
   /** How often the store was called for this. */
-  count(operation: string): number;
+  readonly count: (operation: string) => number;
 }
 
 /** Makes a spool on memory stores; the next step of time is the test's. */
@@ -119,7 +119,7 @@ export interface Gate {
   running: number;
   mostRunning: number;
   /** Lets this one go on, or all that wait and all that come. */
-  open(id?: string): void;
+  readonly open: (id?: string) => void;
 }
 
 /** Makes a closed gate. */
