@@ -5,9 +5,11 @@
 import { expect, test } from 'vitest';
 import { PLACES } from '../torture/places.ts';
 import { points } from '../torture/points.ts';
+import { reopening } from '../torture/reopening.ts';
 import { lacking } from '../torture/tools.ts';
 
 const POINTS = 24;
+const MOMENTS = 6;
 const reason = await lacking('strace');
 
 test.for(PLACES)(
@@ -19,5 +21,16 @@ test.for(PLACES)(
     expect(result.complaints).toEqual([]);
     expect(result.tried).toBe(POINTS);
     expect(result.missed).toBeLessThan(POINTS / 4);
+  },
+);
+
+test.for(PLACES)(
+  'a process on %s may die while it opens what a killed one left',
+  { timeout: 120_000 },
+  async (place, context) => {
+    if (reason !== undefined) context.skip(reason);
+    const result = await reopening(place, { max: MOMENTS });
+    expect(result.complaints).toEqual([]);
+    expect(result.missed).toBeLessThan(result.tried);
   },
 );

@@ -47,7 +47,7 @@ export function corruption(place: Place, seed: number): Promise<CorruptionResult
         complaints.push(`${key} was not damaged, nor delivered`);
       if (harm === undefined || times > 0) continue;
       const isHeld = entries.get(key) === 'hold';
-      const isAside = corrupt.some((text) => text.includes(key));
+      const isAside = corrupt.some((text) => text.startsWith(`${key} `));
       if (!isHeld && !isAside) {
         complaints.push(`${key} (${harm}) is ${entries.get(key) ?? 'gone, and nobody says why'}`);
       }

@@ -60,7 +60,7 @@ async function runOnce(
   image?: Image,
 ): Promise<{ readonly lines: readonly string[]; readonly sight: Sight }> {
   const path = join(folder, 'spool');
-  const order: PointsOrder = { place, path };
+  const order: PointsOrder = { place, path, phase: 'steps' };
   const child = startChild('points-child.ts', order, { env: { UV_THREADPOOL_SIZE: '1' } });
   await child.line('ready');
   const tracer = await inject(child.pid, `${CALLS}:error=EIO:when=${when}`);

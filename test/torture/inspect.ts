@@ -71,7 +71,7 @@ export async function inspect(
     const orphans = findings.filter(({ kind }) => kind === 'body.orphan');
     return {
       entries,
-      corrupt: corrupt.map(({ where, reason }) => `${where}: ${reason}`),
+      corrupt: corrupt.map(({ id, where, reason }) => `${id ?? '?'} at ${where}: ${reason}`),
       findings: findings.filter(({ kind }) => kind !== 'body.orphan'),
       orphans: orphans.length,
       openMs,

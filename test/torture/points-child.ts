@@ -27,25 +27,33 @@ import {
   STEPS,
 } from './points-order.ts';
 
-const { place, path } = JSON.parse(process.argv[2] ?? '') as PointsOrder;
+const { place, path, phase } = JSON.parse(process.argv[2] ?? '') as PointsOrder;
 const spool = spoolAt(place, path, SPOOL_OPTIONS);
 const ids = new Map<string, string>();
 
-await prepare(spool);
+if (phase === 'steps') await prepare(spool);
 flushCompileCache();
 say('ready');
 await new Promise((resolve) => process.stdin.once('data', resolve));
 process.stdin.destroy();
-for (const step of STEPS) {
-  say(`doing ${step.name}`);
-  try {
-    await perform(spool, step);
-    say(`acked ${step.name}`);
-  } catch (error) {
-    say(`failed ${step.name}: ${isRespoolError(error) ? error.code : String(error)}`);
-  }
+if (phase === 'steps') await performAll();
+else {
+  await spool.start();
+  await spool.stop();
 }
 say('end');
+
+async function performAll(): Promise<void> {
+  for (const step of STEPS) {
+    say(`doing ${step.name}`);
+    try {
+      await perform(spool, step);
+      say(`acked ${step.name}`);
+    } catch (error) {
+      say(`failed ${step.name}: ${isRespoolError(error) ? error.code : String(error)}`);
+    }
+  }
+}
 
 /** Printed before anything else can happen, also before a kill. */
 function say(line: string): void {

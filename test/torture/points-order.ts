@@ -11,6 +11,8 @@ import type { Place } from './places.ts';
 export interface PointsOrder {
   readonly place: Place;
   readonly path: string;
+  /** `steps`: carry out the script. `open`: open what another process left, and close it. */
+  readonly phase: 'steps' | 'open';
 }
 
 /** Where a message is, or that there is none. */
@@ -62,8 +64,13 @@ export const STEPS: readonly Step[] = [
   { name: 'stop', keys: [], from: 'absent', to: 'absent' },
 ];
 
+/** Messages of one run. */
+export const MESSAGES: number = NEIGHBOURS.length + STEPS.flatMap(({ keys }) => keys).length;
+
 /** A deferred message stays so for an hour; what was removed softly is forgotten at once. */
 export const SPOOL_OPTIONS: SpoolOptions = {
   policies: { default: fixed('1h') },
   retention: { removed: '1ms' },
+  // There are no handlers here but those of the script.
+  unhandled: 'leave',
 };

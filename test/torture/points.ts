@@ -11,7 +11,7 @@ import { inspect } from './inspect.ts';
 import type { Place } from './places.ts';
 import { judgeScript } from './points-judge.ts';
 import { type PointsOrder, SPOOL_OPTIONS } from './points-order.ts';
-import { type Call, killAt, record } from './tracing.ts';
+import { type Call, killAt, NEW_THREAD, record } from './tracing.ts';
 
 /** A call to die before, and the step that makes it. */
 export interface Point extends Call {
@@ -66,9 +66,13 @@ export async function points(
 /** Every call below the spool's folder, in the order of one run. */
 function knownPoints(place: Place): Promise<readonly Point[]> {
   return inFolder(async (path) => {
-    const child = startChild('points-child.ts', { place, path } satisfies PointsOrder, {
-      env: ENV,
-    });
+    const child = startChild(
+      'points-child.ts',
+      { place, path, phase: 'steps' } satisfies PointsOrder,
+      {
+        env: ENV,
+      },
+    );
     await child.line('ready');
     const { calls } = await record(child.pid);
     child.say('go');
@@ -76,6 +80,8 @@ function knownPoints(place: Place): Promise<readonly Point[]> {
     const found: Point[] = [];
     for (const call of await calls) {
       step = /"doing ([^"\\]+)/.exec(call.text)?.[1] ?? step;
+      // A thread that is not there at the start cannot be waited for at the start.
+      if (call.thread.startsWith(NEW_THREAD)) continue;
       if (call.text.includes(path)) found.push({ ...call, step });
     }
     await child.ended;
@@ -94,9 +100,13 @@ function dieAt(
   readonly complaints: readonly string[];
 }> {
   return inFolder(async (path) => {
-    const child = startChild('points-child.ts', { place, path } satisfies PointsOrder, {
-      env: ENV,
-    });
+    const child = startChild(
+      'points-child.ts',
+      { place, path, phase: 'steps' } satisfies PointsOrder,
+      {
+        env: ENV,
+      },
+    );
     await child.line('ready');
     const tracer = await killAt(child.pid, point);
     child.say('go');

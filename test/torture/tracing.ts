@@ -7,11 +7,14 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import type { Tool } from './tools.ts';
 
 /** The calls that change what is on the disk, or bring it there. */
 const WRITING_CALLS =
   'write writev pwrite64 pwritev fsync fdatasync ftruncate fallocate rename renameat renameat2 ' +
   'link linkat unlink unlinkat rmdir mkdir mkdirat';
+
+const TRACER: Tool = 'strace';
 
 /** One call that was recorded. */
 export interface Call {
@@ -49,6 +52,11 @@ export async function killAt(pid: number, { thread, name, count }: Call): Promis
   return attach(['-p', String(tid), '-e', `trace=${name}`, '-e', inject], 1);
 }
 
+/** Attaches to all threads, also those to come: the first to make this many such calls is the last. */
+export async function killAtAny(pid: number, name: string, count: number): Promise<Tracer> {
+  return inject(pid, `${name}:signal=KILL:when=${count}`);
+}
+
 /** Attaches to all threads: what `inject` says happens to their calls. */
 export async function inject(pid: number, what: string): Promise<Tracer> {
   const names = what.slice(0, what.indexOf(':'));
@@ -72,7 +80,7 @@ function threadsOf(pid: number): ReadonlyMap<number, string> {
 
 /** Starts strace and resolves when it has hold of so many threads. */
 function attach(args: readonly string[], threads: number): Promise<Tracer> {
-  const tracer: ChildProcess = spawn('strace', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  const tracer: ChildProcess = spawn(TRACER, args, { stdio: ['ignore', 'ignore', 'pipe'] });
   let text = '';
   return new Promise((resolve, reject) => {
     const output = new Promise<string>((done) => tracer.on('close', () => done(text)));
@@ -87,6 +95,9 @@ function attach(args: readonly string[], threads: number): Promise<Tracer> {
   });
 }
 
+/** What threads are called that were not there when we attached. */
+export const NEW_THREAD = 'new';
+
 function parse(output: string, threads: ReadonlyMap<number, string>): readonly Call[] {
   const counts = new Map<string, number>();
   const calls: Call[] = [];
@@ -94,7 +105,7 @@ function parse(output: string, threads: ReadonlyMap<number, string>): readonly C
     const found = /^\[pid +(\d+)\] (\w+)\((.*)$/.exec(line);
     if (found === null) continue;
     const [, tid = '', name = '', text = ''] = found;
-    const thread = threads.get(Number(tid)) ?? `new ${tid}`;
+    const thread = threads.get(Number(tid)) ?? `${NEW_THREAD} ${tid}`;
     const count = (counts.get(`${thread} ${name}`) ?? 0) + 1;
     counts.set(`${thread} ${name}`, count);
     calls.push({ thread, name, count, text });
