@@ -135,7 +135,7 @@ describe('a handler that answers oddly', () => {
 
   test('with a thenable that throws fails its attempt only', async () => {
     const { spool, clock, status } = await setup({ policies: { default: fixed('1h') } });
-    // A broken promise of another library, made so that nobody takes this file for one.
+    // oxlint-disable-next-line unicorn/no-thenable -- the broken promise of another library.
     const broken = Object.fromEntries([['then', failing(1, () => new Error('broken')).handler]]);
     spool.handle('a', () => broken as unknown as Promise<void>);
     const fine = failing(0);

@@ -135,7 +135,7 @@ describe('events', () => {
       throw new Error('the listener is broken');
     });
     const later = (): unknown => Promise.reject(new Error('this one too, later'));
-    spool.on('*', later as () => void);
+    spool.on('*', later);
     spool.on('delivered', () => void seen.push('heard'));
     spool.handle('a', () => undefined);
     const { id } = await spool.enqueue({ topic: 'a' });
