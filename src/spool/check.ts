@@ -113,20 +113,34 @@ async function read({ entries }: CheckParts, id: string): Promise<Entry | Findin
 
 async function leaseFinding(parts: CheckParts, entry: Entry): Promise<Finding | undefined> {
   const { status, envelope } = entry;
+  const { id } = envelope;
+  const { holder, claimedFrom: _claimedFrom, ...rest } = status;
   const now = parts.now();
+  const next = { revision: status.revision + 1, updatedAt: now };
   if (status.state !== 'active') {
-    if (status.holder === undefined) return undefined;
+    if (holder === undefined) return undefined;
     const text = `it is in ${status.state} and yet has a holder`;
-    return { kind: 'lease', id: envelope.id, where: envelope.id, text };
+    const finding = { kind: 'lease' as const, id, where: id, text };
+    return repairedBy(parts, entry, finding, { ...rest, ...next }, 'its holder was taken away');
   }
   const isBeyond = status.dueAt === null || status.dueAt > now + 10 * parts.leaseMs;
   if (!isBeyond) return undefined;
   const text = 'its lease never ends, or ends much later than any lease does';
-  const finding = { kind: 'lease' as const, id: envelope.id, where: envelope.id, text };
+  const finding = { kind: 'lease' as const, id, where: id, text };
+  const to = { ...status, ...next, dueAt: now };
+  return repairedBy(parts, entry, finding, to, 'its lease was ended');
+}
+
+async function repairedBy(
+  parts: CheckParts,
+  entry: Entry,
+  finding: Finding,
+  to: Entry['status'],
+  repaired: string,
+): Promise<Finding> {
   if (!parts.repair) return finding;
-  const to = { ...status, revision: status.revision + 1, dueAt: now, updatedAt: now };
   const [answer] = await parts.entries.commit([guarded(entry, to)]);
-  return answer === 'done' ? { ...finding, repaired: 'its lease was ended' } : finding;
+  return answer === 'done' ? { ...finding, repaired } : finding;
 }
 
 async function orphanFinding(

@@ -108,6 +108,20 @@ describe('check', () => {
     expect((await spool.check()).findings).toEqual([]);
   });
 
+  test('finds a holder where nobody can hold, and takes it away', async () => {
+    const id = await put();
+    const { spool, status } = world;
+    const entry = await hand.get(id);
+    if (entry === undefined) throw new Error('gone');
+    const to = { ...entry.status, revision: 2, holder: 'somebody/1' };
+    await hand.commit([{ id, revision: 1, to }]);
+    expect((await spool.check()).findings).toMatchObject([{ kind: 'lease', id }]);
+    const { findings } = await spool.check({ repair: true });
+    expect(findings[0]?.repaired).toBe('its holder was taken away');
+    expect(await status(id)).toMatchObject({ state: 'incoming', revision: 3 });
+    expect((await spool.check()).findings).toEqual([]);
+  });
+
   test('leaves alone what somebody works on', async () => {
     const id = await put();
     const { clock, spool, status } = world;
