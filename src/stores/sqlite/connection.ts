@@ -41,6 +41,8 @@ export interface Connection {
 
 const PAGE_BYTES = 8_192;
 const JOURNAL_MAX_BYTES = 64 * 1024 * 1024;
+/** After the disk was full once, the log is moved to the file when it has this many pages. */
+const SHORT_LOG_PAGES = 250;
 const SYNC_LEVELS = { full: 2, normal: 1 } as const;
 
 /** Opens the file, creates or migrates its tables, and checks it when asked to. */
@@ -126,6 +128,10 @@ function createConnection(database: SqliteDatabase, settings: FileSettings): Con
     },
     isDirty: () => isDirty,
     makeRoom() {
+      // From now on the log stays short: one that takes the last room cannot be moved any more.
+      database.pragma(
+        `wal_autocheckpoint = ${Math.min(settings.autoCheckpointPages, SHORT_LOG_PAGES)}`,
+      );
       // Not TRUNCATE: on a full disk the room of the log is what messages can still move in.
       database.pragma('wal_checkpoint(RESTART)');
     },

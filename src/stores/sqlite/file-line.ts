@@ -95,7 +95,9 @@ class Line implements FileLine<FileTalk> {
   readonly #seat: Seat;
   readonly #parts: LineParts & { readonly busyTimeoutMs: number };
   readonly #line: BatchLine<AnyItem, unknown>;
+  readonly #asked = new Set<Promise<unknown>>();
   #cancelSync: (() => void) | undefined;
+  #closing: Promise<void> | undefined;
 
   constructor(
     seat: Seat,
@@ -118,6 +120,17 @@ class Line implements FileLine<FileTalk> {
   }
 
   async ask(request: SeatRequest): Promise<never> {
+    const asked = this.#askUntilFree(request);
+    this.#asked.add(asked);
+    try {
+      return await asked;
+    } finally {
+      this.#asked.delete(asked);
+    }
+  }
+
+  /** Asks until no other process is in the way, or busyTimeout is over. */
+  async #askUntilFree(request: SeatRequest): Promise<never> {
     const { clock, dice, busyTimeoutMs } = this.#parts;
     const deadline = clock.monotonic() + busyTimeoutMs;
     for (;;) {
@@ -135,8 +148,15 @@ class Line implements FileLine<FileTalk> {
     await this.#line.add([SYNC]);
   }
 
-  async close(): Promise<void> {
+  close(): Promise<void> {
+    // Once: what is asked of a closed seat would start a thread and open the file again.
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
     try {
+      await Promise.allSettled(this.#asked);
       await this.#line.idle();
       await this.flush();
     } finally {

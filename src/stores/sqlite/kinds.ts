@@ -8,7 +8,8 @@ import { createKeeper, type Keeper } from './keeper.ts';
 
 const OPENERS = { entries: openEntryFile, bodies: openBodyFile } as const;
 
-export type FileKind = keyof typeof OPENERS;
+/** Entries, or bodies. */
+export type FileKind = 'entries' | 'bodies';
 
 export function openKeeper(
   kind: FileKind,

@@ -3,7 +3,7 @@
  * lies.
  */
 
-import { chmod, mkdir, stat } from 'node:fs/promises';
+import { chmod, mkdir, open, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { type Duration, durationMs, HOUR_MS } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
@@ -108,7 +108,9 @@ export async function prepareFile(given: string, defaultName: string): Promise<s
     // The mask of the process may have taken more than we did.
     if (made !== undefined) await chmod(folder, 0o700);
     await checkLocalDisk(folder);
-    return isFolder ? path.join(given, defaultName) : given;
+    const file = isFolder ? path.join(given, defaultName) : given;
+    await createPrivate(file);
+    return file;
   } catch (error) {
     if (error instanceof RespoolError) throw error;
     throw new RespoolError(
@@ -116,6 +118,15 @@ export async function prepareFile(given: string, defaultName: string): Promise<s
       `cannot open the store in "${given}": ${textOf(error)}; check the path and its permissions`,
       { cause: error },
     );
+  }
+}
+
+/** SQLite would let everybody read what it makes; its log and index take over these rights. */
+async function createPrivate(file: string): Promise<void> {
+  try {
+    await (await open(file, 'wx', 0o600)).close();
+  } catch (error) {
+    if (sqliteCode(error) !== 'EEXIST') throw error;
   }
 }
 

@@ -50,7 +50,7 @@ export type EntryRow = readonly [
 ];
 
 /** What an entry row looks like in SQL, from `entries e`, without the two columns of `contents`. */
-export const STATUS_SQL =
+export const STATUS_SQL: string =
   'slot, due_at, revision, attempts, notices, lost, postponed, replays, holder, claimed_from, ' +
   'updated_at, fingerprint, memory';
 

@@ -39,19 +39,26 @@ export type ThreadQuestion = Parcel | null;
 export type ThreadAnswer = Parcel | { readonly error: PlainError };
 
 /** A seat in the caller's own thread. */
-export async function takeOwnSeat({ kind, settings }: ThreadData, clock: Clock): Promise<Seat> {
-  const keeper = openKeeper(kind, await loadSqlite(), settings);
+export async function takeOwnSeat(data: ThreadData, clock: Clock): Promise<Seat> {
+  const keeper = openKeeper(data.kind, await loadSqlite(), data.settings);
+  let isClosed = false;
   return {
     async ask(request) {
       // Without a turn of the loop, callers that answer results with new writes would let no timer
       // and no socket have its turn.
       await new Promise<void>((resolve) => clock.soon(resolve));
+      if (isClosed) throw closed(data);
       return keeper.handle(request);
     },
     async close() {
+      isClosed = true;
       keeper.close();
     },
   };
+}
+
+function closed({ settings: { path } }: ThreadData): RespoolError {
+  return new RespoolError('store.unavailable', `cannot use "${path}": its store was closed`);
 }
 
 interface Waiting {
@@ -59,12 +66,13 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** A seat in a thread. */
-export function takeThreadSeat(data: ThreadData): Seat {
+/** A seat in a thread; a test may bring its own kind of thread. */
+export function takeThreadSeat(data: ThreadData, start: typeof startThread = startThread): Seat {
   const waiting: Waiting[] = [];
-  let worker: Worker | undefined;
+  let worker: Thread | undefined;
+  let isClosed = false;
 
-  function end(ended: Worker, cause: unknown): void {
+  function end(ended: Thread, cause: unknown): void {
     if (worker !== ended) return;
     worker = undefined;
     const error = new RespoolError(
@@ -85,16 +93,21 @@ export function takeThreadSeat(data: ThreadData): Seat {
 
   function send(question: ThreadQuestion): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      worker ??= startThread(data, answer, end);
+      worker ??= start(data, answer, end);
+      // First: what cannot be sent throws, and nobody waits for its answer.
+      worker.postMessage(question, question === null ? [] : blocksOf(question));
       if (waiting.length === 0) worker.ref();
       waiting.push({ resolve, reject });
-      worker.postMessage(question, question === null ? [] : blocksOf(question));
     });
   }
 
   return {
-    ask: (request) => send(packRequest(request)),
+    async ask(request) {
+      if (isClosed) throw closed(data);
+      return send(packRequest(request));
+    },
     async close() {
+      isClosed = true;
       const present = worker;
       if (present === undefined) return;
       try {
@@ -107,11 +120,14 @@ export function takeThreadSeat(data: ThreadData): Seat {
   };
 }
 
+/** The part of a Worker that a seat uses. */
+type Thread = Pick<Worker, 'postMessage' | 'ref' | 'unref' | 'terminate'>;
+
 function startThread(
   data: ThreadData,
   onAnswer: (message: ThreadAnswer) => void,
-  onEnd: (worker: Worker, cause: unknown) => void,
-): Worker {
+  onEnd: (thread: Thread, cause: unknown) => void,
+): Thread {
   // The source runs as it is; a built package has only the .js.
   const file = `./worker.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`;
   const worker = new Worker(new URL(file, import.meta.url), {

@@ -1,0 +1,97 @@
+import { describe, expect, test } from 'vitest';
+import type { Entry } from '../../../src/core/entry.ts';
+import type { EntryStore, ListQuery } from '../../../src/ports/entry-store.ts';
+import { SAMPLE_AT, type SampleParts, sampleEntries } from '../../../src/testkit/samples.ts';
+import { makeFolder, openStore } from './setup.ts';
+
+/** More than a page may look at. */
+const MANY = 25_000;
+
+async function openLarge(parts: (index: number) => SampleParts): Promise<EntryStore> {
+  const store = await openStore({ path: await makeFolder(), synchronous: 'normal' });
+  const entries = sampleEntries(MANY, 'm', parts);
+  for (let from = 0; from < MANY; from += 5_000) {
+    await store.insert(entries.slice(from, from + 5_000));
+  }
+  return store;
+}
+
+async function walk(store: EntryStore, query: Omit<ListQuery, 'limit'>) {
+  const found: Entry[] = [];
+  let pages = 0;
+  for (let after: string | undefined; ; ) {
+    const asked = { limit: 500, ...query, ...(after === undefined ? {} : { after }) };
+    const page = await store.list(asked);
+    found.push(...page.entries);
+    pages += 1;
+    after = page.next;
+    if (after === undefined) return { ids: found.map(({ envelope }) => envelope.id), pages };
+  }
+}
+
+describe('a list of a large store', () => {
+  test('has short pages instead of long scans, and finds everything in the end', async () => {
+    const store = await openLarge((index) => ({
+      topic: index % 10_000 === 0 ? 'rare' : 'mail',
+      updatedAt: SAMPLE_AT + index,
+      state: index % 2 === 0 ? 'incoming' : 'hold',
+    }));
+    const after = { updatedAfter: SAMPLE_AT + MANY - 3 };
+    const { ids, pages } = await walk(store, after);
+    expect(ids).toEqual(['m-24998', 'm-24999']);
+    expect(pages).toBe(2);
+    const down = await walk(store, { ...after, descending: true });
+    expect(down.ids).toEqual(['m-24999', 'm-24998']);
+  }, 30_000);
+
+  test('goes straight to a rare topic, a rare state and a rare id', async () => {
+    const store = await openLarge((index) => ({
+      topic: index % 10_000 === 0 ? 'rare' : 'mail',
+      state: index % 5_000 === 1 ? 'hold' : 'deferred',
+    }));
+    const rare = await walk(store, { topic: 'rare', states: ['deferred', 'incoming', 'hold'] });
+    expect(rare).toEqual({ ids: ['m-00000', 'm-10000', 'm-20000'], pages: 1 });
+    const held = await walk(store, { states: ['hold'], order: 'updatedAt' });
+    expect(held.pages).toBe(1);
+    expect(held.ids).toHaveLength(5);
+    const byId = await walk(store, { ids: ['m-12345', 'none'] });
+    expect(byId).toEqual({ ids: ['m-12345'], pages: 1 });
+  }, 30_000);
+
+  test('comes in every order, and archived entries by the end of their retention', async () => {
+    const store = await openLarge((index) => ({
+      state: 'archived',
+      ending: 'delivered',
+      priority: index % 10,
+      attempts: index % 7,
+      dueAt: SAMPLE_AT + ((index * 7_919) % MANY),
+    }));
+    const due = await store.list({
+      limit: 3,
+      states: ['archived'],
+      order: 'dueAt',
+      dueBefore: SAMPLE_AT + 2,
+    });
+    expect(due.entries.map(({ status }) => status.dueAt)).toEqual([SAMPLE_AT, SAMPLE_AT + 1]);
+    expect(due.next).toBeUndefined();
+    for (const order of ['dueAt', 'priority', 'attempts', 'updatedAt', 'id'] as const) {
+      const first = await store.list({ limit: 500, order });
+      const second = await store.list({ limit: 500, order, after: first.next ?? '' });
+      const ids = [...first.entries, ...second.entries].map(({ envelope }) => envelope.id);
+      expect(new Set(ids).size, order).toBe(1_000);
+    }
+  }, 30_000);
+
+  test('looks into texts for a bounded number of entries per page', async () => {
+    const store = await openLarge((index) => ({
+      headers: index === MANY - 1 ? { tenant: 'last' } : {},
+    }));
+    const { ids, pages } = await walk(store, { header: { name: 'tenant' } });
+    expect(ids).toEqual([`m-${MANY - 1}`]);
+    expect(pages).toBeGreaterThan(1);
+    const tally = await store.tally('topic', { header: { name: 'tenant' } });
+    expect(tally).toEqual([]);
+    const counted = await store.tally('topic', { text: 'mail' });
+    expect(counted).toMatchObject([{ key: 'mail.send', approximate: true }]);
+  }, 30_000);
+});

@@ -1,0 +1,158 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readdir } from 'node:fs/promises';
+import path from 'node:path';
+import { describe, expect, test } from 'vitest';
+import type { Clock } from '../../../src/ports/clock.ts';
+import { systemClock } from '../../../src/system/clock.ts';
+import { sampleEntries, sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
+import { claimOf } from './requests.ts';
+import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
+
+interface Neighbour {
+  readonly child: ChildProcess;
+  readonly instance: string;
+  tell(order: object): Promise<unknown>;
+  kill(): Promise<void>;
+}
+
+async function startNeighbour(folder: string, thread = false): Promise<Neighbour> {
+  const program = path.join(import.meta.dirname, 'neighbour.ts');
+  const child = fork(program, [folder, thread ? 'thread' : 'own']);
+  atEnd(async () => child.kill('SIGKILL'));
+  const [instance] = (await once(child, 'message')) as [string];
+  return {
+    child,
+    instance,
+    async tell(order) {
+      const answer = once(child, 'message');
+      child.send(order);
+      return ((await answer) as unknown[])[0];
+    },
+    async kill() {
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+    },
+  };
+}
+
+async function setup() {
+  const folder = await makeFolder();
+  const store = await openStore({ path: folder });
+  return { folder, store };
+}
+
+describe('two processes on one file', () => {
+  test('see what the other has written, and claim everything once', async () => {
+    const { folder, store } = await setup();
+    const neighbour = await startNeighbour(folder);
+    await store.insert(sampleEntries(10, 'm'));
+    expect(await neighbour.tell({ insert: 'theirs' })).toEqual(['stored']);
+    expect(await store.get('theirs')).toBeDefined();
+    const theirs = (await neighbour.tell({ claim: 5 })) as string[];
+    const ours = (await store.claim(claimOf(store, { max: 20 }))).map((e) => e.envelope.id);
+    expect([...theirs, ...ours].sort()).toEqual(
+      [...sampleEntries(10, 'm').map((entry) => entry.envelope.id), 'theirs'].sort(),
+    );
+  });
+
+  test('wake each other: a watch calls back when the other has written', async () => {
+    const { folder, store } = await setup();
+    const neighbour = await startNeighbour(folder);
+    let stop: () => void = () => undefined;
+    const woken = new Promise<void>((resolve) => {
+      stop = store.watch?.(resolve) ?? stop;
+    });
+    atEnd(async () => stop());
+    // The first look only learns where things stand; the write has to come after it.
+    await store.get('x');
+    await neighbour.tell({ insert: 'a' });
+    await woken;
+  });
+
+  test('do not wake themselves, and look at most every 100 ms', async () => {
+    const folder = await makeFolder();
+    const timers: { ms: number; call: () => void }[] = [];
+    const clock: Clock = {
+      ...systemClock,
+      after(ms, call) {
+        timers.push({ ms, call });
+        return () => undefined;
+      },
+    };
+    const store = await openStore({ path: folder }, { clock });
+    const beside = await openFile(path.join(folder, 'respool.db'));
+    let calls = 0;
+    const stop = store.watch?.(() => {
+      calls += 1;
+    });
+    // A look asks like everybody else: once a later question is answered, the look is too.
+    const look = async () => {
+      const timer = timers.pop();
+      expect(timer?.ms).toBe(100);
+      timer?.call();
+      await store.get('x');
+      await store.get('x');
+    };
+    await store.get('x');
+    await store.insert([sampleEntry('a')]);
+    await look();
+    expect(calls).toBe(0);
+    beside.exec("UPDATE meta SET value = 7 WHERE key = 'syncs'");
+    await look();
+    await look();
+    expect(calls).toBe(1);
+    stop?.();
+    beside.exec("UPDATE meta SET value = 8 WHERE key = 'syncs'");
+    timers.pop()?.call();
+    await store.get('x');
+    expect(calls).toBe(1);
+    expect(timers).toEqual([]);
+  });
+
+  test.each([false, true])(
+    'the leases of one that was killed end at once, those of the living stay (thread: %s)',
+    async (thread) => {
+      const { folder, store } = await setup();
+      const dies = await startNeighbour(folder, thread);
+      const lives = await startNeighbour(folder, thread);
+      await store.insert(sampleEntries(6, 'm'));
+      const lost = await dies.tell({ claim: 2 });
+      await lives.tell({ claim: 2 });
+      expect(await store.expireLost?.(SAMPLE_AT + 5)).toBe(0);
+      await dies.kill();
+      expect(await store.expireLost?.(SAMPLE_AT + 5)).toBe(2);
+      expect(await store.expireLost?.(SAMPLE_AT + 5)).toBe(0);
+      const request = claimOf(store, { states: ['active'], now: SAMPLE_AT + 5 });
+      const taken = await store.claim(request);
+      expect(taken.map(({ envelope }) => envelope.id)).toEqual(lost);
+      expect(taken.map(({ status }) => status.lost)).toEqual([1, 1]);
+    },
+  );
+
+  test('leave no lock behind after an orderly close, unless something is still active', async () => {
+    const { folder } = await setup();
+    const locks = path.join(folder, 'respool.db.locks');
+    const before = await readdir(locks);
+    const idle = await openStore({ path: folder });
+    await idle.insert([sampleEntry('a')]);
+    await idle.close();
+    expect(await readdir(locks)).toEqual(before);
+    const busy = await openStore({ path: folder });
+    await busy.claim(claimOf(busy));
+    await busy.close();
+    expect(await readdir(locks)).toContain(busy.instance);
+  });
+
+  test('may open a new file at the same time', async () => {
+    const folder = await makeFolder();
+    const neighbours = await Promise.all(
+      Array.from({ length: 4 }, () => startNeighbour(path.join(folder, 'new'))),
+    );
+    const results = await Promise.all(
+      neighbours.map((neighbour, index) => neighbour.tell({ insert: `m${index}` })),
+    );
+    expect(results).toEqual([['stored'], ['stored'], ['stored'], ['stored']]);
+    expect(new Set(neighbours.map(({ instance }) => instance)).size).toBe(4);
+  });
+});
