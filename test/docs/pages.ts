@@ -77,7 +77,7 @@ export function linksOf(page: Page): readonly string[] {
 }
 
 /** The page without what stands in fences. */
-export function proseOf({ text }: Page): string {
+function proseOf({ text }: Page): string {
   return text.replaceAll(/^```[\s\S]*?^```$/gm, '');
 }
 
