@@ -266,7 +266,7 @@ export class Spool {
   }
 
   /** Tries one message now, with this handler; resolves to what became of it. */
-  async process(id: string, handler: Handler, by = BY_DEFAULT): Promise<Verdict> {
+  async process(id: string, handler: Handler, by: string = BY_DEFAULT): Promise<Verdict> {
     await this.#runtime.ready();
     return processOne(this.#runtime, id, handler, by);
   }

@@ -118,8 +118,10 @@ export function outlineOf(held: Held): Entry {
 
 /** All entries, by id, by dedupe key and by when they are due. */
 export class Catalog {
-  readonly byId = new Map<string, Held>();
-  readonly tree = new DueTree<Held>();
+  readonly byId: Map<string, Held> = new Map();
+  readonly tree: DueTree<Held> = new DueTree();
+  /** Entries that claims do not see for a moment: a batch with them is on its way to the disk. */
+  readonly hidden: Set<Held> = new Set();
   readonly #idByDedupeKey = new Map<string, string>();
   readonly #counts = new Map<State, number>(STATES.map((state) => [state, 0]));
 
@@ -136,7 +138,7 @@ export class Catalog {
     this.byId.set(held.id, held);
     this.#count(held.state, 1);
     if (held.dedupeKey !== undefined) this.#idByDedupeKey.set(held.dedupeKey, held.id);
-    this.list(held);
+    this.#list(held);
   }
 
   /** Takes an entry out. */
@@ -146,23 +148,25 @@ export class Catalog {
     this.byId.delete(held.id);
   }
 
-  /** Lets claims see the entry, if it is of the kind that they may take. */
-  list(held: Held): void {
-    if (held.dueAt !== null && isClaimable(held.state)) this.tree.add(held);
+  /** Hides an entry from claims while it is part of a batch. */
+  hide(held: Held): void {
+    held.isBusy = true;
+    this.tree.remove(held);
+    this.hidden.add(held);
   }
 
-  /** Hides the entry from claims. */
-  unlist(held: Held): void {
-    this.tree.remove(held);
+  /** Shows an entry again that was hidden: nothing became of the batch. */
+  show(held: Held): void {
+    held.isBusy = false;
+    if (this.hidden.delete(held)) this.#list(held);
   }
 
   /** Makes an entry whose holder is gone due at `now`, unless it is due earlier. */
   expire(held: Held, now: Millis): void {
-    const isListed = held.group !== undefined;
-    this.unlist(held);
+    this.tree.remove(held);
     held.isLost = true;
     held.due = Math.min(held.due, now);
-    if (isListed) this.list(held);
+    if (!this.hidden.has(held)) this.#list(held);
   }
 
   /** How many entries are in a state. */
@@ -170,8 +174,14 @@ export class Catalog {
     return this.#counts.get(state) ?? 0;
   }
 
+  #list(held: Held): void {
+    if (held.dueAt !== null) this.tree.add(held);
+  }
+
   #forget(held: Held): void {
-    this.unlist(held);
+    held.isBusy = false;
+    this.tree.remove(held);
+    this.hidden.delete(held);
     this.#count(held.state, -1);
     const { dedupeKey } = held;
     if (dedupeKey !== undefined && this.#idByDedupeKey.get(dedupeKey) === held.id) {
@@ -182,8 +192,4 @@ export class Catalog {
   #count(state: State, by: number): void {
     this.#counts.set(state, this.count(state) + by);
   }
-}
-
-function isClaimable(state: State): boolean {
-  return state !== 'hold' && state !== 'archived';
 }
