@@ -25,7 +25,7 @@ export interface ActionResult {
 /** What the actions need. */
 export interface ActionParts {
   readonly entries: EntryStore;
-  readonly source: SpoolSource;
+  readonly source: Pick<SpoolSource, 'now' | 'noteDue'>;
   readonly reaper: Reaper;
   readonly events: Events;
   readonly retention: Retention;

@@ -11,6 +11,12 @@ export class SpoolClaim implements Claim {
   entry: Entry;
   /** A heartbeat on its way to the store. */
   extending: Promise<unknown> | undefined;
+  /** Its verdict is on its way to the store. */
+  isSettling = false;
+  /** The verdict that was last sent to the store. */
+  sent: Status | 'remove' | undefined;
+  /** A write was not answered, so what the store has may be one step ahead of `entry`. */
+  isUnsure = false;
   readonly fence: string;
 
   constructor(entry: Entry) {

@@ -21,7 +21,13 @@ export async function processOne(
   const now = source.now();
   const isDue = entry.status.dueAt !== null && entry.status.dueAt <= now;
   const isReady = entry.status.state === 'incoming' || (entry.status.state === 'deferred' && isDue);
-  if (!isReady) throwUnlessDone((await act(runtime, [id], { kind: 'retryNow' }, by))[0]);
+  if (!isReady) {
+    // The engine is not told that it is due: it would be there first.
+    const quiet = { now: () => source.now(), noteDue: () => undefined };
+    const { reaper, events, retention } = runtime;
+    const parts = { entries, reaper, events, retention, source: quiet };
+    throwUnlessDone((await act(parts, [id], { kind: 'retryNow' }, by))[0]);
+  }
   const [claimed] = await entries.claim({
     lane: 'delivery',
     states: ['incoming', 'deferred'],

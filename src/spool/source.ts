@@ -196,10 +196,37 @@ export class SpoolSource implements Source {
   }
 
   async settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'> {
-    const { retention, entries, settlesDurably } = this.#parts;
     const ours = claim as SpoolClaim;
     // A heartbeat on its way raises the revision: wait for it, or we would overtake ourselves.
     if (ours.extending !== undefined) await ours.extending.catch(() => undefined);
+    ours.isSettling = true;
+    try {
+      return await this.#settle(ours, settlement);
+    } finally {
+      ours.isSettling = false;
+    }
+  }
+
+  async extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]> {
+    // One whose verdict is on its way needs no longer lease, and would be found to be overtaken.
+    const open = (claims as readonly SpoolClaim[]).filter((claim) => !claim.isSettling);
+    const work = this.#extend(open);
+    for (const claim of open) claim.extending = work;
+    try {
+      const stale = await work;
+      return claims.map((claim) => (stale.has(claim) ? 'stale' : 'done'));
+    } finally {
+      for (const claim of open) claim.extending = undefined;
+    }
+  }
+
+  async #settle(ours: SpoolClaim, settlement: Settlement): Promise<'done' | 'stale'> {
+    const { retention, entries, settlesDurably } = this.#parts;
+    if (ours.isUnsure) {
+      const found = await this.#lookUp(ours);
+      if (found === 'settled') this.#afterwards(ours.entry, ours.sent ?? 'remove');
+      if (found !== 'ours') return found === 'settled' ? 'done' : 'stale';
+    }
     const { entry } = ours;
     const to = nextStatus(entry, settlement.verdict, {
       now: this.now(),
@@ -209,32 +236,68 @@ export class SpoolSource implements Source {
       ...(settlement.attempt === undefined ? {} : { attempt: settlement.attempt }),
     });
     const letsGo = to !== 'remove' && !keepsBody(to, retention);
+    ours.sent = to;
+    ours.isUnsure = true;
     const [answer] = await entries.commit([changeOf(entry, to, letsGo)], {
       durable: settlesDurably,
     });
+    ours.isUnsure = false;
     if (answer !== 'done') return 'stale';
-    const { body } = entry.envelope;
-    if (body.place === 'store' && (to === 'remove' || letsGo)) this.#parts.reaper.add(body.ref);
-    if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') this.noteDue(to.dueAt);
+    this.#afterwards(entry, to);
     return 'done';
   }
 
-  async extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]> {
-    const ours = claims as readonly SpoolClaim[];
+  /** Extends the leases; the claims that were overtaken. */
+  async #extend(claims: readonly SpoolClaim[]): Promise<ReadonlySet<Claim>> {
+    const found = await Promise.all(
+      claims.map(async (claim) => (claim.isUnsure ? this.#lookUp(claim) : 'ours')),
+    );
+    const ours = claims.filter((_, at) => found[at] === 'ours');
+    const stale = new Set<Claim>(claims.filter((_, at) => found[at] === 'lost'));
     const lease = { now: this.now(), leaseMs: this.leaseMs };
-    const changes = ours.map(({ entry }) => changeOf(entry, extended(entry.status, lease), false));
-    const work = this.#parts.entries.commit(changes, { durable: false });
-    for (const claim of ours) claim.extending = work;
-    try {
-      const answers = await work;
-      for (const [at, claim] of ours.entries()) {
-        const to = changes[at]?.to;
-        if (answers[at] === 'done' && to !== undefined && to !== 'remove') claim.advance(to);
-      }
-      return answers;
-    } finally {
-      for (const claim of ours) claim.extending = undefined;
+    const statuses = ours.map(({ entry }) => extended(entry.status, lease));
+    for (const claim of ours) claim.isUnsure = true;
+    const answers = await this.#parts.entries.commit(
+      ours.map(({ entry }, at) => changeOf(entry, statuses[at] ?? entry.status, false)),
+      { durable: false },
+    );
+    for (const [at, claim] of ours.entries()) {
+      claim.isUnsure = false;
+      const status = statuses[at];
+      if (answers[at] === 'done' && status !== undefined) claim.advance(status);
+      else stale.add(claim);
     }
+    return stale;
+  }
+
+  /**
+   * What became of a write that was not answered. The holder is unique per claim, so an entry that
+   * still has it is ours, at whatever revision.
+   */
+  async #lookUp(claim: SpoolClaim): Promise<'ours' | 'settled' | 'lost'> {
+    const { sent } = claim;
+    const stored = (await this.#parts.entries.get(claim.id))?.status;
+    if (stored?.state === 'active' && stored.holder === claim.entry.status.holder) {
+      claim.advance(stored);
+      claim.isUnsure = false;
+      return 'ours';
+    }
+    if (sent === undefined) return 'lost';
+    const isSettled =
+      sent === 'remove'
+        ? stored === undefined
+        : stored?.revision === sent.revision &&
+          stored.state === sent.state &&
+          stored.updatedAt === sent.updatedAt;
+    return isSettled ? 'settled' : 'lost';
+  }
+
+  /** What follows once a verdict is carried out. */
+  #afterwards({ envelope }: Entry, to: Status | 'remove'): void {
+    const { retention, reaper } = this.#parts;
+    const isGone = to === 'remove' || !keepsBody(to, retention);
+    if (envelope.body.place === 'store' && isGone) reaper.add(envelope.body.ref);
+    if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') this.noteDue(to.dueAt);
   }
 
   /**

@@ -77,6 +77,34 @@ describe('the lease of a running handler', () => {
     expect(await spool.get(id)).toBeUndefined();
   });
 
+  // Regression: a heartbeat that was written and not answered cost a living holder its claim.
+  test('is kept though the answers to heartbeats get lost', async () => {
+    const { spool, clock, store, kinds, status } = await setup({
+      retention: { delivered: { archive: '1d' } },
+    });
+    const gate = makeGate();
+    let isAborted = false;
+    spool.handle(
+      'a',
+      async (delivery) => {
+        await gate.handler(delivery);
+        isAborted = delivery.signal.aborted;
+      },
+      { timeout: '1d' },
+    );
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    store.faults.plan = (operation, n) => (operation === 'commit' && n % 3 !== 0 ? 'after' : 'ok');
+    await clock.advance('10m');
+    store.faults.plan = () => 'ok';
+    gate.open();
+    await clock.advance('1s');
+    expect(isAborted).toBe(false);
+    expect(kinds(id)).not.toContain('lease-lost');
+    expect(kinds(id)).not.toContain('stale');
+    expect(await status(id)).toMatchObject({ ending: 'delivered', attempts: 1 });
+  });
+
   test('that cannot be kept aborts the handler before it is over', async () => {
     const { spool, clock, store, kinds } = await setup({ lease: '60s' });
     const aborted: unknown[] = [];

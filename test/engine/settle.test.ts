@@ -32,6 +32,43 @@ describe('a verdict', () => {
     expect((await status(id)).ending).toBe('delivered');
   });
 
+  // Regression: what was done and not answered was told as stale, and process() as refused.
+  test('that fails after the write is told as what it was', async () => {
+    const { spool, clock, store, kinds, status } = await setup({
+      policies: { default: fixed('10m') },
+    });
+    spool.handle('a', failing(1).handler);
+    await clock.settle();
+    store.faults.plan = (operation, n) => (operation === 'commit' && n % 2 === 1 ? 'after' : 'ok');
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await clock.advance('11m');
+    const told = kinds(id).filter((kind) => kind !== 'claimed' && kind !== 'started');
+    expect(told).toEqual(['accepted', 'deferred', 'delivered']);
+    const { id: other } = await spool.enqueue({ topic: 'b', delay: '1h', dedupeKey: 'k' });
+    let commits = 0;
+    store.faults.plan = (operation) => {
+      if (operation !== 'commit') return 'ok';
+      commits += 1;
+      // The first is the operator's, the second the verdict.
+      return commits === 2 ? 'after' : 'ok';
+    };
+    const work = spool.process(other, () => undefined);
+    await clock.advance('1s');
+    expect(await work).toEqual({ kind: 'ack' });
+    expect((await status(other)).ending).toBe('delivered');
+  });
+
+  test('that takes longer than a heartbeat’s time is not taken for a lost lease', async () => {
+    const { spool, clock, store, kinds } = await setup({ lease: '60s' });
+    spool.handle('a', () => undefined);
+    await clock.settle();
+    store.faults.plan = (operation, n) =>
+      operation === 'commit' && n === 1 ? { answerLateMs: 25_000 } : 'ok';
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await clock.advance('1m');
+    expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'delivered']);
+  });
+
   test('of success that fails after the write leaves nothing behind', async () => {
     const { spool, clock, store, bodies } = await setup({ caretaker: { orphanGrace: '1m' } });
     const { handler, attempts } = failing(0);

@@ -1,7 +1,7 @@
 /** process: one message, now, with a handler of the moment (R17). */
 import { fixed, held, PermanentError, type Verdict } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { codeOf, makeGate, MINUTE, setup } from './setup.ts';
+import { codeOf, failing, makeGate, MINUTE, setup } from './setup.ts';
 
 describe('process', () => {
   test('runs the handler once and resolves to what became of the message', async () => {
@@ -46,6 +46,17 @@ describe('process', () => {
       expect([state, attempt]).toEqual([state, 1]);
       expect((await status(id)).ending).toBe('delivered');
     }
+  });
+
+  // Regression: the running engine was woken and had the message first.
+  test('has a waiting message before the running engine has it', async () => {
+    const { spool, clock } = await setup({ policies: { default: fixed('1h') } });
+    const usual = failing(1);
+    spool.handle('a', usual.handler);
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    expect(await spool.process(id, () => undefined)).toEqual({ kind: 'ack' });
+    expect(usual.attempts).toEqual([1]);
   });
 
   test('is refused for a message that somebody holds, and for one that is not there', async () => {
