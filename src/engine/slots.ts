@@ -128,10 +128,9 @@ function onlyFor(route: Route, routes: readonly Route[]): TopicRule[] {
   for (const other of earlier) {
     // A route that picks by envelope may pass its topics on, so they cannot be ruled out for later
     // ones.
-    if (other.picks === undefined && other.pattern !== route.pattern) {
-      rules.push({ pattern: other.pattern, take: false });
-    }
-    if (other.picks === undefined && topicMatches(other.pattern, route.pattern)) break;
+    if (other.picks !== undefined) continue;
+    rules.push({ pattern: other.pattern, take: false });
+    if (topicMatches(other.pattern, route.pattern)) break;
   }
   return [...rules, { pattern: route.pattern, take: true }];
 }

@@ -61,6 +61,24 @@ describe('concurrency', () => {
     expect(gates.map((gate) => gate.began.length)).toEqual([12, 12, 12]);
   });
 
+  // Regression: what the second of them claimed was the first one's, and waited under its lease.
+  test('is not stretched by a second handler of the same topic, which never has its turn', async () => {
+    const { spool, clock, status } = await setup();
+    const gate = makeGate();
+    const second = failing(0);
+    spool.handle('a', gate.handler, { concurrency: 1, timeout: '1d' });
+    spool.handle('a', second.handler, { concurrency: 5 });
+    const messages = Array.from({ length: 20 }, () => ({ topic: 'a' }));
+    const ids = (await spool.enqueueMany(messages)).map(({ id }) => id);
+    await clock.advance('5m');
+    expect(gate.began).toHaveLength(1);
+    const touched = await Promise.all(ids.map(async (id) => (await status(id)).attempts));
+    expect(touched.filter((attempts) => attempts > 0)).toHaveLength(1);
+    gate.open();
+    await clock.settle();
+    expect([gate.began.length, gate.mostRunning, second.attempts.length]).toEqual([20, 1, 0]);
+  });
+
   test('frees a slot when the handler ends, not when its verdict is on disk', async () => {
     const { spool, clock, store } = await setup({ concurrency: 1 });
     const { handler, attempts } = failing(0);

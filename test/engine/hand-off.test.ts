@@ -122,6 +122,20 @@ describe('a message is not handed over', () => {
     expect(await spool.count()).toMatchObject({ incoming: 0, deferred: 0, active: 0 });
   });
 
+  test('while the engine still finds out how long it may sleep', async () => {
+    const world = await setup();
+    const { spool, clock, store } = world;
+    spool.handle('a', () => undefined);
+    await spool.enqueue({ topic: 'a', delay: '10s' });
+    await clock.advance(10_000 - 50);
+    store.faults.plan = (operation) => (operation === 'nextDueAt' ? { delayMs: 100 } : 'ok');
+    await spool.resume({ topic: 'anything' });
+    await clock.advance(60);
+    // The older one became due ten milliseconds ago, and no round has seen it yet.
+    await spool.enqueue({ topic: 'a' });
+    expect(inserted(world).at(-1)).toBe('incoming');
+  });
+
   test('twice: a duplicate gives its slot back', async () => {
     const { spool, clock } = await setup({ concurrency: 1 });
     const gate = makeGate();

@@ -106,6 +106,18 @@ describe('a pause', () => {
     expect(attempts).toEqual([1]);
   });
 
+  test('is obeyed from its first moment by a process that starts later', async () => {
+    const one = await setup({ isStarted: false });
+    await one.spool.pause({ topic: 'a' });
+    await one.spool.enqueue({ topic: 'a' });
+    const two = await setup({ with: one, isStarted: false });
+    const { handler, attempts } = failing(0);
+    two.spool.handle('a', handler);
+    await two.spool.start();
+    await two.clock.advance('5m');
+    expect(attempts).toEqual([]);
+  });
+
   test.each([['everything', {}] as const, ['a topic', { topic: 'a' }] as const])(
     'of %s is obeyed by another process on the same data, and so is its end',
     async (_, what) => {
