@@ -187,7 +187,10 @@ export function delayMs({ policy, attempt, failure, random, backoffs }: DelayInp
 
 /** A policy in one line: `exponential 1s ×2 up to 1h, 12 attempts, jitter 0.2`. */
 export function describePolicy(policy: RetryPolicy): string {
-  const parts = [describeBackoff(policy.backoff), `${policy.maxAttempts} attempts`];
+  const parts = [
+    describeBackoff(policy.backoff),
+    policy.maxAttempts === 1 ? '1 attempt' : `${policy.maxAttempts} attempts`,
+  ];
   if (policy.maxAgeMs !== null) parts.push(`within ${formatDuration(policy.maxAgeMs)}`);
   if (policy.jitter > 0) parts.push(`jitter ${policy.jitter}`);
   return parts.join(', ');

@@ -357,7 +357,7 @@ test.each<[RetryPolicy, string]>([
     'exponential 1s ×2 up to 1h, 12 attempts, jitter 0.2',
   ],
   [ladder(['1s', '1m'], { maxAge: '1d' }), 'ladder 1s 1m, 3 attempts, within 1d'],
-  [noRetry(), 'ladder without retries, 1 attempts'],
+  [noRetry(), 'ladder without retries, 1 attempt'],
   [custom('by-code', ['1s']), 'custom "by-code", 10 attempts'],
 ])('%# a policy is told in one line: %o', (policy, text) => {
   expect(describePolicy(policy)).toBe(text);
