@@ -30,6 +30,8 @@ const ABORT_GRACE_MS = 1_000;
 const RELEASE_WAIT_MS = 5_000;
 /** Verdicts on their way to the store, at the most; past it no new work is taken. */
 const SETTLING_MAX = 5_000;
+/** Claims that wait for room under their lease, for each slot, at the most. */
+const PARKED_PER_SLOT_MAX = 4;
 
 type Phase = 'stopped' | 'running' | 'stopping';
 
@@ -194,7 +196,7 @@ export class Engine implements AttemptHost {
     this.#unpark();
     const paused = this.parts.paused();
     const max = paused === 'all' ? 0 : this.slots.free;
-    if (max === 0 || this.#settling >= SETTLING_MAX) {
+    if (max === 0 || this.#settling >= SETTLING_MAX || this.#isCrowded) {
       await (paused === 'all' ? this.#pause(Number.POSITIVE_INFINITY) : this.#room());
       return;
     }
@@ -211,6 +213,11 @@ export class Engine implements AttemptHost {
     for (const claim of claims) this.#begin(claim);
     if (claims.length > 0 || this.#phase !== 'running') return;
     await this.parts.source.wait(demand, wake.signal);
+  }
+
+  /** So many wait for one handler or destination that it must have room before more are taken. */
+  get #isCrowded(): boolean {
+    return this.#parked.length >= PARKED_PER_SLOT_MAX * this.parts.slots.concurrency;
   }
 
   #claimMax(max: number): number {

@@ -79,6 +79,31 @@ describe('concurrency', () => {
     expect([gate.began.length, gate.mostRunning, second.attempts.length]).toEqual([20, 1, 0]);
   });
 
+  // Regression: the second handler's room claimed the first one's whole backlog, to wait under lease.
+  test('of handlers that pick by envelope claims ahead no more than a few per slot', async () => {
+    const { spool, clock, status } = await setup({ concurrency: 2 });
+    const gate = makeGate();
+    const rest = failing(0);
+    spool.handle('a', gate.handler, {
+      concurrency: 1,
+      timeout: '1d',
+      accepts: ({ headers }) => headers['tenant'] === 'acme',
+    });
+    spool.handle('a', rest.handler, { concurrency: 1 });
+    const messages = Array.from({ length: 100 }, () => ({
+      topic: 'a',
+      headers: { tenant: 'acme' },
+    }));
+    const ids = (await spool.enqueueMany(messages)).map(({ id }) => id);
+    await clock.advance('5m');
+    const touched = await Promise.all(ids.map(async (id) => (await status(id)).attempts));
+    expect(touched.filter((attempts) => attempts > 0).length).toBeLessThanOrEqual(1 + 2 * 4 + 1);
+    await spool.enqueue({ topic: 'a' });
+    gate.open();
+    await clock.settle();
+    expect([gate.began.length, gate.mostRunning, rest.attempts.length]).toEqual([100, 1, 1]);
+  });
+
   test('frees a slot when the handler ends, not when its verdict is on disk', async () => {
     const { spool, clock, store } = await setup({ concurrency: 1 });
     const { handler, attempts } = failing(0);
