@@ -82,6 +82,21 @@ describe.each(Object.entries(damages))('%s', (_, { body, spoil, code }) => {
   });
 });
 
+test('a stored body that grew is cut off where the accepted one ended', async () => {
+  const { spool, clock, status, id } = await waiting(LARGE, async ({ spool, bodies }, one) => {
+    const ref = (await spool.get(one))?.envelope.body.ref ?? '';
+    await bodies.remove([ref]);
+    await bodies.put(ref, parts(LARGE, Buffer.from('and more'), Buffer.from('and more')));
+  });
+  let size = 0;
+  spool.handle('a', async (delivery) => {
+    for await (const part of delivery.stream()) size += part.byteLength;
+  });
+  await clock.settle();
+  expect(size).toBe(LARGE.byteLength);
+  expect((await status(id)).because?.code).toBe('body.corrupt');
+});
+
 describe('a body store', () => {
   test('that is away for a while is a failed attempt, not a damaged body', async () => {
     const { spool, clock, bodies, status } = await setup({ policies: { default: fixed('1m') } });

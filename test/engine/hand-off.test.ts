@@ -58,8 +58,9 @@ describe('a message is not handed over', () => {
   const cases: Record<string, (world: World) => Promise<unknown>> = {
     'when it has a delay': ({ spool }) => spool.enqueue({ topic: 'a', delay: '1h' }),
     'when nobody handles its topic': ({ spool }) => spool.enqueue({ topic: 'other', delay: 0 }),
-    'when its topic is paused': async ({ spool }) => {
+    'when its topic is paused': async ({ spool, clock }) => {
       await spool.pause({ topic: 'a' });
+      await clock.settle();
       return spool.enqueue({ topic: 'a' });
     },
     'when the spool is stopped': async ({ spool }) => {

@@ -175,6 +175,28 @@ describe('a stop with handlers at work', () => {
     await spool.stop();
   });
 
+  test('gives back what waited for room under its lease, without cost', async () => {
+    const { spool, clock } = await setup({ destinationConcurrency: 1 });
+    await spool.pause();
+    const gate = makeGate();
+    spool.handle('a', gate.handler);
+    await spool.enqueueMany(Array.from({ length: 5 }, () => ({ topic: 'a', destination: 'x' })));
+    await spool.resume();
+    await clock.settle();
+    expect(await spool.count()).toMatchObject({ active: 5 });
+    const stop = spool.stop();
+    gate.open();
+    await clock.settle();
+    await stop;
+    expect(gate.began).toHaveLength(1);
+    const { entries } = await spool.page();
+    expect(entries.map(({ status }) => [status.state, status.attempts, status.lost])).toEqual(
+      Array.from({ length: 4 }, () => ['incoming', 0, 0]),
+    );
+    await spool.stop();
+    expect(clock.timers).toBe(0);
+  });
+
   test('while the store is away comes to an end, and the message is found by its lease', async () => {
     const { spool, clock, store } = await setup();
     const gate = makeGate();

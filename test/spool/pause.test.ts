@@ -24,6 +24,7 @@ describe('a pause', () => {
     const seen: string[] = [];
     spool.handle('#', ({ topic }) => void seen.push(topic));
     await spool.pause({ topic: 'mail.*' });
+    await clock.settle();
     for (const topic of ['mail.a', 'sms', 'mail.b.c']) await spool.enqueue({ topic });
     await clock.settle();
     expect(seen.toSorted()).toEqual(['mail.b.c', 'sms']);
