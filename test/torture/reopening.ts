@@ -75,7 +75,7 @@ function knownMoments(place: Place, { path: from }: Remains): Promise<readonly M
   return inFolder(async (folder) => {
     const path = join(folder, 'copy');
     await cp(from, path, { recursive: true });
-    const child = startChild('points-child.ts', { place, path, phase: 'open' } as PointsOrder);
+    const child = startChild('points-child.ts', { place, path, phase: 'open' });
     await child.line('ready');
     const { calls } = await record(child.pid);
     child.say('go');
@@ -102,7 +102,7 @@ function dieAt(
   return inFolder(async (folder) => {
     const path = join(folder, 'copy');
     await cp(from, path, { recursive: true });
-    const child = startChild('points-child.ts', { place, path, phase: 'open' } as PointsOrder);
+    const child = startChild('points-child.ts', { place, path, phase: 'open' });
     await child.line('ready');
     const tracer = await killAtAny(child.pid, name, count);
     child.say('go');
