@@ -40,6 +40,7 @@ export class Engine implements AttemptHost {
   readonly parts: EngineParts;
   readonly slots: Slots;
   readonly watchman: Watchman;
+  hasGivenUp = false;
   readonly #live = new Set<LiveAttempt>();
   /** Claims whose destination filled up in the very batch that brought them; they go first. */
   #parked: ParkedClaim[] = [];
@@ -77,6 +78,7 @@ export class Engine implements AttemptHost {
       throw new RespoolError('config.invalid', 'cannot start the engine: it is running already');
     }
     this.#phase = 'running';
+    this.hasGivenUp = false;
     this.#loop = this.#run();
   }
 
@@ -98,6 +100,7 @@ export class Engine implements AttemptHost {
       for (const attempt of this.#live) attempt.release();
       await this.#quietWithin(RELEASE_WAIT_MS);
       // What the store does not take back now stays leased to us, and is lost when its lease ends.
+      this.hasGivenUp = true;
       for (const attempt of this.#live) attempt.abandon();
       await this.#quietWithin(RELEASE_WAIT_MS);
     }
@@ -144,6 +147,7 @@ export class Engine implements AttemptHost {
   /** Runs one claim with a route of the moment; resolves to its verdict once that is settled. */
   runOne(claim: Claim, route: Route): Promise<Verdict> {
     this.slots.take(route, claim.envelope.destination);
+    this.hasGivenUp = false;
     return new Promise((resolve, reject) => {
       const onSettled = (verdict: Verdict, answer: 'done' | 'stale' | 'lost'): void => {
         if (answer === 'done') resolve(verdict);

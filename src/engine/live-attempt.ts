@@ -29,6 +29,8 @@ const SETTLE_WAIT_MAX_MS = 5_000;
 export interface AttemptHost {
   readonly parts: EngineParts;
   readonly watchman: Watchman;
+  /** The engine is stopped and waits for nobody: what cannot be settled at once is not. */
+  readonly hasGivenUp: boolean;
   now(): Millis;
   /** The handler is done or given up: its slot is free. */
   handlerEnded(route: Route | undefined, envelope: Envelope): void;
@@ -58,6 +60,8 @@ export class LiveAttempt implements Watched {
   timeoutAt: number = Number.POSITIVE_INFINITY;
   leaseEndsAt: number;
   isFenced = false;
+  /** Ends the present wait for another try to settle. */
+  #skipWait: (() => void) | undefined;
   #isJudged = false;
   #isStopping = false;
 
@@ -115,9 +119,10 @@ export class LiveAttempt implements Watched {
     this.#finish(RELEASE);
   }
 
-  /** The store did not take it back in time while stopping: no more tries. */
+  /** The store did not take it back in time while stopping: one more try, no more waiting. */
   abandon(): void {
     this.isFenced = true;
+    this.#skipWait?.();
   }
 
   /** What is decided before any handler runs. */
@@ -197,7 +202,7 @@ export class LiveAttempt implements Watched {
   }
 
   async #settle(settlement: Settlement, tookMs: number): Promise<void> {
-    const { source, clock, events } = this.#engine.parts;
+    const { source, events } = this.#engine.parts;
     let waitMs = SETTLE_WAIT_MIN_MS;
     let answer: 'done' | 'stale' | 'lost' = 'lost';
     for (;;) {
@@ -209,15 +214,26 @@ export class LiveAttempt implements Watched {
       } catch (error) {
         this.#engine.trouble(`settling message "${this.claim.id}"`, error);
         // Past the fence somebody else may own it soon; its lost lease will tell the rest.
-        if (this.isFenced) break;
+        if (this.isFenced || this.#engine.hasGivenUp) break;
       }
-      const wait = waitMs;
-      await new Promise<void>((resolve) => clock.after(wait, resolve));
+      await this.#wait(waitMs);
       waitMs = Math.min(SETTLE_WAIT_MAX_MS, waitMs * 2);
     }
     this.#engine.watchman.remove(this);
     this.#engine.attemptEnded(this);
     this.#onSettled?.(settlement.verdict, answer);
+  }
+
+  #wait(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        cancel();
+        this.#skipWait = undefined;
+        resolve();
+      };
+      const cancel = this.#engine.parts.clock.after(ms, done);
+      this.#skipWait = done;
+    });
   }
 
   #record(outcome: Outcome, tookMs: number): AttemptRecord {
