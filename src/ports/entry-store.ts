@@ -53,7 +53,10 @@ export interface Change {
   readonly id: string;
   /** The revision this change was computed from. */
   readonly revision: number;
-  /** Must match when the entry is active. */
+  /**
+   * Must match when the entry is active. A store that can forget a claim in a crash while its users
+   * live on compares it always: another write may have brought the entry to the same revision.
+   */
   readonly holder?: string;
   readonly to: Status | 'remove';
   /** A changed envelope; a body place other than `inline` lets go of the inline bytes. */
@@ -158,7 +161,10 @@ export interface EntryStore {
     changes: readonly Change[],
     options?: { readonly durable?: boolean },
   ): Promise<readonly ('done' | 'stale')[]>;
-  /** Resolves when everything committed before is durable. */
+  /**
+   * Resolves when everything committed before is durable. Rejects when some of it may be lost, as
+   * after a restart of its server: bodies are removed on the strength of this.
+   */
   flush(): Promise<void>;
   /** What is there but cannot be read is refused with `store.corrupt`. */
   get(id: string): Promise<Entry | undefined>;
