@@ -1,6 +1,6 @@
 /** found — what the simulator found, each as a test of its own: seeds change their meaning. */
 import { expect, test } from 'vitest';
-import { makeGate, setup } from '../spool/setup.ts';
+import { makeGate, SECOND, setup } from '../spool/setup.ts';
 
 test('two handlers with limits of their own do not share one free slot', async () => {
   const { spool, clock } = await setup({ concurrency: 1 });
@@ -88,4 +88,45 @@ test('a clock that is set back while an operator looks does not end a running le
   await clock.advance('9s');
   expect((await holding)[0]?.result).toBe('refused');
   gate.open();
+});
+
+test('a process that stood still while it asked for the time does not start messages early', async () => {
+  const serverNow: { now: () => number } = { now: () => 0 };
+  const { spool, clock, store } = await setup({
+    extras: () => ({ now: async () => serverNow.now() }),
+    isStarted: false,
+  });
+  serverNow.now = () => clock.now();
+  // The first answer takes ten minutes: its middle is five minutes off.
+  let asked = 0;
+  store.faults.plan = (operation) => {
+    if (operation !== 'now') return 'ok';
+    asked += 1;
+    return asked === 1 ? { delayMs: 600 * SECOND } : 'ok';
+  };
+  const gate = makeGate();
+  gate.open();
+  spool.handle('#', gate.handler);
+  const starting = spool.start();
+  await clock.advance('10m');
+  await starting;
+  const { id } = await spool.enqueue({ topic: 'mail.send', dueAt: clock.now() + 60 * SECOND });
+  await clock.advance('50s');
+  expect(gate.began).toEqual([]);
+  await clock.advance('20s');
+  expect(gate.began).toEqual([id]);
+});
+
+test('an insert that is answered after the stop leaves no timer behind', async () => {
+  const { spool, clock, store } = await setup();
+  spool.handle('#', () => undefined);
+  await clock.advance('1s');
+  store.faults.plan = (operation) =>
+    operation === 'insert' ? { answerLateMs: 12 * SECOND } : 'ok';
+  const enqueued = spool.enqueue({ topic: 'mail.send' });
+  await clock.settle();
+  const stopping = spool.stop({ within: 0 });
+  await clock.advance('20s');
+  await Promise.all([stopping, enqueued]);
+  expect(clock.timers).toBe(0);
 });

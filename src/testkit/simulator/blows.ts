@@ -18,7 +18,7 @@ export function startBlows(world: World): void {
 }
 
 function strike(world: World): void {
-  const { chance, faults, plan } = world;
+  const { chance, faults } = world;
   const seat = world.someone();
   const kind = chance.weighted({
     kill: 5,
@@ -40,20 +40,29 @@ function strike(world: World): void {
       faults.fillUp(chance.between(1_000, 30_000));
       return;
     case 'jump':
-      jump(world, seat);
+      world.jump(Math.round((chance.random() * 2 - 1) * HOUR_MS), seat);
       return;
     default:
-      if (seat === undefined) return;
-      if (kind === 'kill') world.kill(seat, chance.between(0, 60_000));
-      else if (kind === 'pause') pause(world, seat, plan.leaseMs);
-      else world.restart(seat, chance.pick([0, 1_000, 10_000]), chance.between(0, 5_000));
+      if (seat !== undefined) strikeAt(world, seat, kind);
   }
 }
 
-function jump(world: World, seat: Seat | undefined): void {
-  const byMs = Math.round((world.chance.random() * 2 - 1) * HOUR_MS);
-  if (world.plan.site !== 'server') world.jumpedMs += byMs;
-  else if (seat !== undefined) seat.skewMs += byMs;
+/** Hits one process: at this moment, or just after a call of its has had its effect. */
+function strikeAt(world: World, seat: Seat, kind: 'kill' | 'pause' | 'restart'): void {
+  const { chance, plan } = world;
+  if (kind === 'restart') {
+    world.restart(seat, chance.pick([0, 1_000, 10_000]), chance.between(0, 5_000));
+    return;
+  }
+  const { process } = seat;
+  const downMs = chance.between(0, 60_000);
+  const strike = (): void => {
+    if (process.isDead) return;
+    if (kind === 'kill') world.kill(seat, downMs);
+    else pause(world, seat, plan.leaseMs);
+  };
+  if (chance.happens(0.5)) strike();
+  else process.ambush = { callsLeft: chance.between(1, 10), strike };
 }
 
 function pause(world: World, { process }: Seat, leaseMs: number): void {

@@ -20,9 +20,7 @@ export function simBodies({ line, observer, faults }: SimBodiesParts): BodyStore
     name: 'simulated',
     traits: { durability: 'power-loss' },
     open: () => line.call({ name: 'open the bodies', isWrite: false }, () => undefined),
-    async close() {
-      // Nothing to let go of.
-    },
+    close: () => line.idle(),
     async put(ref, stream) {
       const parts: Uint8Array[] = [];
       for await (const part of stream) parts.push(Uint8Array.from(part));

@@ -152,9 +152,12 @@ export class SimDisk {
     return dropped;
   }
 
-  /** Whether a change is computed from what is there now, by who may change it. */
-  protected isCurrent({ revision, state, holder }: Status, change: Change): boolean {
-    return revision === change.revision && (state !== 'active' || holder === change.holder);
+  /**
+   * Whether a change is computed from what is there now, by who may change it. The holder is compared
+   * on every entry: after a claim was forgotten, another write may have the same revision.
+   */
+  protected isCurrent({ revision, holder }: Status, change: Change): boolean {
+    return revision === change.revision && holder === change.holder;
   }
 
   /** Gives a row to a holder. */

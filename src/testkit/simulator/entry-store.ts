@@ -8,7 +8,7 @@ import type { EntryStore, EntryStoreTraits } from '../../ports/entry-store.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { AUDIT_KIND } from '../../spool/actions.ts';
 import type { Asker } from './checks/writes.ts';
-import type { CallKind } from './faults.ts';
+import type { CallKind, Faults } from './faults.ts';
 import type { StoreLine } from './line.ts';
 import type { Observer } from './observer.ts';
 import type { Plan } from './plan.ts';
@@ -17,6 +17,7 @@ import type { Plan } from './plan.ts';
 export interface SimStoreParts {
   readonly line: StoreLine;
   readonly observer: Observer;
+  readonly faults: Faults;
   readonly plan: Pick<Plan, 'site' | 'wakes'>;
   /** Registers who wants to hear of other processes' writes. */
   readonly watch: (onDue: () => void) => () => void;
@@ -31,11 +32,13 @@ type Call = <T>(kind: CallKind, execute: () => T, by?: string) => Promise<T>;
 
 /** A store for one process of a simulated world. */
 export function simStore(parts: SimStoreParts): EntryStore {
-  const { line, observer } = parts;
+  const { line, observer, faults } = parts;
   const { disk } = observer.scene;
   const { reader } = disk;
   const { process } = line;
   let isOpen = false;
+  /** How often the power had gone when the first lazy commit since the last flush was made. */
+  let lazySince: number | undefined;
   const call: Call = async (kind, execute, by) => {
     if (!isOpen) throw notOpen();
     let position = 0;
@@ -59,6 +62,7 @@ export function simStore(parts: SimStoreParts): EntryStore {
       }),
     async close() {
       isOpen = false;
+      await line.idle();
     },
     async insert(entries) {
       const by = asker();
@@ -72,10 +76,23 @@ export function simStore(parts: SimStoreParts): EntryStore {
       call(read('look for the next due time'), () => observer.nextDueAt(filter)),
     async commit(changes, { durable = true } = {}) {
       const by = asker();
-      const name = durable ? 'commit' : undefined;
-      return call(write('commit'), () => observer.commit(by, changes), name);
+      const run = (): readonly ('done' | 'stale')[] => {
+        if (!durable) lazySince ??= faults.powerCuts;
+        return observer.commit(by, changes);
+      };
+      return call(write('commit'), run, durable ? 'commit' : undefined);
     },
-    flush: () => call(write('flush'), () => undefined, 'flush'),
+    flush: () =>
+      call(
+        write('flush'),
+        () => {
+          const since = lazySince;
+          lazySince = undefined;
+          // The power went since: what was committed lazily may be gone, and we must not say it is not.
+          if (since !== undefined && since !== faults.powerCuts) throw lost();
+        },
+        'flush',
+      ),
     get: (id) => look(read('get'), () => reader.get(id)),
     list: (query) => look(read('list'), () => reader.list(query)),
     tally: (by, query) => look(read('tally'), () => reader.tally(by, query)),
@@ -169,6 +186,13 @@ function read(name: string): CallKind {
 
 function write(name: string): CallKind {
   return { name, isWrite: true };
+}
+
+function lost(): RespoolError {
+  return new RespoolError(
+    'store.unavailable',
+    'cannot flush: the server restarted since, and what was not durable may be lost',
+  );
 }
 
 function notOpen(): RespoolError {

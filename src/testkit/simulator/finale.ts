@@ -38,7 +38,10 @@ export async function finish(world: World, run: (spanMs: number) => Promise<void
 async function heal(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
   world.isHealed = true;
   world.faults.heal();
-  for (const { process } of world.seats) process.resume(world.chance);
+  for (const { process } of world.seats) {
+    process.ambush = undefined;
+    process.resume(world.chance);
+  }
   // Who was down boots within a minute; stops that are under way come to their end.
   await run(2 * MINUTE_MS);
   for (const pattern of [...world.ledger.pausedSinceMs.keys()]) {
@@ -51,7 +54,8 @@ async function heal(world: World, run: (spanMs: number) => Promise<void>): Promi
       world.findings.add('liveness', `resume() failed on a healthy store: ${String(error)}`);
     });
   }
-  await run(SECOND_MS);
+  // Where nobody tells, every process finds out by itself that nothing is paused any more.
+  await run(MINUTE_MS);
 }
 
 async function rest(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
@@ -140,7 +144,9 @@ async function sweep(world: World, run: (spanMs: number) => Promise<void>): Prom
   const process = new SimProcess(99, 'sweeper', { timeline, wall });
   const spool = world.makeSpool(process);
   const onTrouble = (error: unknown): void => findings.add('liveness', `sweep(): ${String(error)}`);
-  await run(ORPHAN_GRACE_MS + 2 * HOUR_MS);
+  // A clock that was set back has to show again what it had shown before.
+  const behindMs = world.scene.latestNow() - world.storeNow();
+  await run(behindMs + ORPHAN_GRACE_MS + 2 * HOUR_MS);
   for (let round = 0; round < 2; round += 1) {
     spool.sweep().catch(onTrouble);
     await run(20 * MINUTE_MS);

@@ -4,7 +4,7 @@
  */
 
 import type { Chance } from './chance.ts';
-import type { CallKind, Faults } from './faults.ts';
+import type { CallKind, CallPlan, Faults } from './faults.ts';
 import type { SimProcess } from './process.ts';
 import type { Timeline } from './timeline.ts';
 
@@ -19,6 +19,7 @@ export interface LineParts {
 /** One process's way to the stores. */
 export class StoreLine {
   readonly #parts: LineParts;
+  readonly #onItsWay = new Set<Promise<unknown>>();
 
   constructor(parts: LineParts) {
     this.#parts = parts;
@@ -28,20 +29,50 @@ export class StoreLine {
     return this.#parts.process;
   }
 
+  /** Resolves when everything that is on its way has come to its end. */
+  async idle(): Promise<void> {
+    while (this.#onItsWay.size > 0) await Promise.allSettled(this.#onItsWay);
+  }
+
   /**
    * Carries out `execute` at the store, at one instant. `harden` runs then, or just before the
    * answer: it makes durable what was done.
    */
   call<T>(kind: CallKind, execute: () => T, harden?: () => void): Promise<T> {
-    const { process, faults, timeline, chance } = this.#parts;
+    const { process, faults, timeline } = this.#parts;
     // A dead process has no effect on anything any more; what it waits for never comes.
     if (process.isDead) return new Promise(() => undefined);
     const plan = faults.draw(kind);
+    const strike = process.ambushed();
     const { requestMs, answerMs, fails } = plan;
     if (fails !== undefined) process.troubledAtMs = timeline.nowMs;
-    if (requestMs === 0 && answerMs === 0 && fails === undefined) {
+    if (requestMs === 0 && answerMs === 0 && fails === undefined && strike === undefined) {
       return attempt(() => finish(execute, harden));
     }
+    const travel = this.#travel(kind, plan, strike === undefined ? execute : struck, harden);
+    const gone = (): void => {
+      this.#onItsWay.delete(travel);
+    };
+    this.#onItsWay.add(travel);
+    travel.then(gone, gone);
+    return travel;
+
+    function struck(): T {
+      // After this step, not in it: the answer is on its way when the blow falls.
+      timeline.after(0, () => strike?.());
+      return execute();
+    }
+  }
+
+  #travel<T>(
+    kind: CallKind,
+    plan: CallPlan,
+    execute: () => T,
+    harden: (() => void) | undefined,
+  ): Promise<T> {
+    const { process, faults, timeline, chance } = this.#parts;
+    const { requestMs, fails } = plan;
+    const answerMs = Math.max(1, plan.answerMs);
     return new Promise((resolve, reject) => {
       const answer = (run: () => void): void => {
         timeline.after(answerMs, () => process.gate('answer', run));

@@ -31,6 +31,8 @@ export class SimProcess {
   isStopping = false;
   /** True when it went with its machine, and everything it had sent with it. */
   lostPower = false;
+  /** What befalls it between the effect of a call and its answer, some calls from now. */
+  ambush: { callsLeft: number; readonly strike: () => void } | undefined;
   /** When it last stood still or was refused by a store. */
   troubledAtMs = 0;
   /** How far its idea of the store's time may be off, by its last measurement. */
@@ -73,6 +75,16 @@ export class SimProcess {
   /** Timers that wait; 0 after a clean stop. */
   get timers(): number {
     return this.#timers.size;
+  }
+
+  /** Takes the blow that is due with this call, if any. */
+  ambushed(): (() => void) | undefined {
+    const { ambush } = this;
+    if (ambush === undefined) return undefined;
+    ambush.callsLeft -= 1;
+    if (ambush.callsLeft > 0) return undefined;
+    this.ambush = undefined;
+    return ambush.strike;
   }
 
   /** Lets something run here: now, after the pause, or never. */

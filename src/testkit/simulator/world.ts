@@ -73,7 +73,8 @@ export class World {
   readonly seats: Seat[] = [];
   isHealed = false;
   /** How far the machine's clock was set (sites `one` and `machine`). */
-  jumpedMs = 0;
+  #jumpedMs = 0;
+  #latestNow = 0;
   readonly #mutation: Mutation;
   readonly #gone = new Set<string>();
   readonly #watchers = new Map<SimProcess, { onDue: () => void; isTold: boolean }>();
@@ -99,6 +100,7 @@ export class World {
       timeline: this.timeline,
       findings: this.findings,
       storeNow: () => this.storeNow(),
+      latestNow: () => Math.max(this.storeNow(), this.#latestNow),
     };
     this.observer = new Observer(this.scene, {
       isGone: (instance) => this.#gone.has(instance),
@@ -109,8 +111,14 @@ export class World {
 
   /** What the store's clock shows. */
   storeNow(): Millis {
-    const jumpedMs = this.plan.site === 'server' ? 0 : this.jumpedMs;
-    return START_AT + this.timeline.nowMs + jumpedMs;
+    return START_AT + this.timeline.nowMs + this.#jumpedMs;
+  }
+
+  /** Sets a clock: the machine's, or that of one machine of several; a server's is never set. */
+  jump(byMs: number, seat: Seat | undefined): void {
+    this.#latestNow = Math.max(this.#latestNow, this.storeNow());
+    if (this.plan.site !== 'server') this.#jumpedMs += byMs;
+    else if (seat !== undefined) seat.skewMs += byMs;
   }
 
   /** A seat whose process can be asked something now. */
@@ -184,7 +192,7 @@ export class World {
     const line = new StoreLine({ process, timeline, faults, chance: dice });
     const watch = (onDue: () => void): (() => void) => this.#watch(process, onDue);
     const stores: SpoolStores = {
-      entries: simStore({ line, observer, plan, watch }),
+      entries: simStore({ line, observer, faults, plan, watch }),
       bodies: simBodies({ line, observer, faults }),
     };
     return createSpool({

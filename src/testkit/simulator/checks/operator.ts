@@ -41,7 +41,10 @@ function isCarriedOut(
 ): boolean {
   if (after === undefined) return action === 'remove' && details['hard'] === true;
   const { status } = after;
-  const isStill = status.state === before.status.state;
+  if (status.state === before.status.state) {
+    if (after.envelope !== before.envelope) return action === 'updateHeaders';
+    return action === 'setPolicy' && status.policy === details['policy'];
+  }
   switch (action) {
     case 'hold':
       return status.state === 'hold';
@@ -53,10 +56,6 @@ function isCarriedOut(
       return status.state === 'bounce' && status.lane === 'notice';
     case 'remove':
       return status.state === 'archived' && status.ending === 'removed';
-    case 'setPolicy':
-      return isStill && status.policy === details['policy'];
-    case 'updateHeaders':
-      return isStill && after.envelope !== before.envelope;
     default:
       return false;
   }

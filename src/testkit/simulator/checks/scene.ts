@@ -18,6 +18,8 @@ export interface Scene {
   readonly findings: Findings;
   /** The store's clock. */
   storeNow(): Millis;
+  /** The latest time the store's clock has ever shown; it may have been set back since. */
+  latestNow(): Millis;
 }
 
 /** What is wrong, if anything. */

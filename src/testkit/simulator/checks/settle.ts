@@ -37,12 +37,14 @@ interface Settled {
 }
 
 /** What is wrong with a settled claim, or whether its attempt was rightly given back. */
-export function judgeSettled(settled: Settled): Problem | { readonly isFree: boolean } {
+export function judgeSettled(
+  settled: Settled,
+): Problem | { readonly isFree: boolean; readonly isAck: boolean } {
   const expected = expectations(settled);
   let problem: Problem | undefined;
   for (const one of expected) {
     const found = mismatch(settled, one);
-    if (found === undefined) return { isFree: one.isFree };
+    if (found === undefined) return { isFree: one.isFree, isAck: one.verdict === 'ack' };
     problem ??= found;
   }
   const { before, after } = settled;

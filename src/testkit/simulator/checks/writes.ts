@@ -122,7 +122,7 @@ export function checkCommit(
     const isCurrent =
       now !== undefined &&
       now.status.revision === change.revision &&
-      (now.status.state !== 'active' || now.status.holder === change.holder);
+      now.status.holder === change.holder;
     // A later change of the same batch may have made it look current; batches hold an id once.
     if (isCurrent) findings.add('answer', `a change of "${change.id}" was wrongly called stale`);
   }
@@ -246,8 +246,7 @@ function checkChange(scene: Scene, asker: Asker, change: Change, { before, after
     return;
   }
   const { status } = before;
-  const isHolder = status.state !== 'active' || status.holder === change.holder;
-  if (status.revision !== change.revision || !isHolder) {
+  if (status.revision !== change.revision || status.holder !== change.holder) {
     const asked = `revision ${change.revision} by ${change.holder}`;
     const text = `is at ${status.revision} held by ${status.holder}`;
     findings.add('guard', `"${id}" ${text} and was changed from ${asked}`);
@@ -328,9 +327,9 @@ function moverOf(
   const settled = isIts ? judgeSettled({ scene, claim, before, after: after?.status }) : undefined;
   if (settled !== undefined && 'isFree' in settled && claim !== undefined) {
     claim.isSettled = true;
-    const isRunning = claim.startedAtMs !== undefined && claim.said === undefined;
-    // Given up while it runs (time limit, shutdown): its effect may come yet.
-    if (isRunning) story.excuses += 1;
+    // Given up while it ran (time limit, shutdown): it took effect all the same, or may do so yet.
+    const isUnheard = claim.said === undefined || claim.said.kind === 'delivered';
+    if (claim.startedAtMs !== undefined && isUnheard && !settled.isAck) story.excuses += 1;
     const isCounted = claim.startedAtMs !== undefined && claim.lane === 'delivery';
     if (settled.isFree && isCounted) story.counted = Math.max(0, story.counted - 1);
     return 'settle';
@@ -353,7 +352,8 @@ function isCaretaking(
   after: Entry | undefined,
 ): boolean {
   const { state, dueAt } = before.status;
-  const known = askedAt + CLOCK_ERROR_MAX_MS;
+  // A clock that was set back after the look does not undo that it had shown the time.
+  const known = Math.max(askedAt, scene.latestNow()) + CLOCK_ERROR_MAX_MS;
   if (after === undefined) return state === 'archived' && dueAt !== null && dueAt <= known;
   if (after.status.state !== 'hold' || after.status.because === undefined) return false;
   const { code, by } = after.status.because;
