@@ -10,8 +10,9 @@
  * https://www.sqlite.org/howtocorrupt.html
  */
 
-import { chmod, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { RespoolError } from '../../core/errors.ts';
+import { randomBytes } from 'node:crypto';
+import { chmod, link, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { RespoolError, textOf } from '../../core/errors.ts';
 import { loadSqlite, type OpenDatabase, type SqliteDatabase, sqliteCode } from './client.ts';
 
 /** A lock that is held. */
@@ -36,16 +37,17 @@ export async function takeLifetimeLock(path: string): Promise<LifetimeLock | und
   const openDatabase = await loadSqlite();
   for (let tried = 0; tried < TRIES_MAX; tried += 1) {
     const before = await identity(path);
+    if (before === undefined) {
+      const created = await createLocked(openDatabase, path);
+      if (created !== undefined) return createLock(path, created);
+      continue;
+    }
     const database = lockFile(openDatabase, path);
     if (database === undefined) return undefined;
-    held.add(database);
     // A holder removes the file before it lets go. Whoever opened the old file in between has
     // locked a file that no longer has a name, so the lock counts only if the name still means that
     // file.
-    if (before !== undefined && before === (await identity(path))) {
-      await chmod(path, 0o600);
-      return createLock(path, database);
-    }
+    if (before === (await identity(path))) return createLock(path, database);
     close(database);
   }
   throw new RespoolError(
@@ -64,6 +66,31 @@ export async function readLockNote(path: string): Promise<string | undefined> {
   }
 }
 
+/**
+ * Makes the file under another name, locks it, and only then gives it its own: nobody ever sees the
+ * file of a living process unlocked. Undefined when somebody else was faster.
+ */
+async function createLocked(
+  openDatabase: OpenDatabase,
+  path: string,
+): Promise<SqliteDatabase | undefined> {
+  const draft = `${path}.${randomBytes(6).toString('hex')}.new`;
+  const database = lockFile(openDatabase, draft);
+  try {
+    if (database === undefined) return undefined;
+    await chmod(draft, 0o600);
+    // Not a rename, which would replace a file that another process has made meanwhile.
+    await link(draft, path);
+    return database;
+  } catch (error) {
+    if (database !== undefined) close(database);
+    if (sqliteCode(error) === 'EEXIST') return undefined;
+    throw cannot(path, error);
+  } finally {
+    await rm(draft, { force: true });
+  }
+}
+
 function lockFile(openDatabase: OpenDatabase, path: string): SqliteDatabase | undefined {
   let database: SqliteDatabase | undefined;
   try {
@@ -71,16 +98,21 @@ function lockFile(openDatabase: OpenDatabase, path: string): SqliteDatabase | un
     database.pragma('locking_mode = EXCLUSIVE');
     // Nothing is ever written: an empty file can be locked, and an empty file cannot be damaged.
     database.exec('BEGIN EXCLUSIVE');
+    held.add(database);
     return database;
   } catch (error) {
     database?.close();
     if (/^SQLITE_(?:BUSY|LOCKED)/.test(sqliteCode(error))) return undefined;
-    throw new RespoolError(
-      'store.unavailable',
-      `cannot take the lock "${path}": ${(error as Error).message}; check the folder's permissions`,
-      { cause: error },
-    );
+    throw cannot(path, error);
   }
+}
+
+function cannot(path: string, error: unknown): RespoolError {
+  return new RespoolError(
+    'store.unavailable',
+    `cannot take the lock "${path}": ${textOf(error)}; check the folder's permissions`,
+    { cause: error },
+  );
 }
 
 function createLock(path: string, database: SqliteDatabase): LifetimeLock {

@@ -82,7 +82,6 @@ function setPragmas(database: SqliteDatabase, settings: FileSettings): void {
   database.pragma(`cache_size = -${Math.ceil(settings.cacheBytes / 1024)}`);
   database.pragma(`wal_autocheckpoint = ${settings.autoCheckpointPages}`);
   database.pragma(`journal_size_limit = ${JOURNAL_MAX_BYTES}`);
-  database.pragma('foreign_keys = ON');
   database.pragma('trusted_schema = OFF');
   if (settings.maxPages !== undefined) database.pragma(`max_page_count = ${settings.maxPages}`);
 }

@@ -110,6 +110,7 @@ export async function prepareFile(given: string, defaultName: string): Promise<s
     await checkLocalDisk(folder);
     const file = isFolder ? path.join(given, defaultName) : given;
     await createPrivate(file);
+    await syncFolders(folder, made);
     return file;
   } catch (error) {
     if (error instanceof RespoolError) throw error;
@@ -127,6 +128,20 @@ async function createPrivate(file: string): Promise<void> {
     await (await open(file, 'wx', 0o600)).close();
   } catch (error) {
     if (sqliteCode(error) !== 'EEXIST') throw error;
+  }
+}
+
+/** A folder that a power cut may take back would take everything in it along. */
+async function syncFolders(folder: string, made: string | undefined): Promise<void> {
+  const last = made === undefined ? folder : path.dirname(made);
+  for (let present = folder; ; present = path.dirname(present)) {
+    const handle = await open(present, 'r');
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    if (present === last || present === path.dirname(present)) return;
   }
 }
 
