@@ -206,6 +206,55 @@ describe('destinationConcurrency', () => {
     expect(order).toEqual(['1', '2', '3']);
   });
 
+  test('claims ahead for full destinations no more than about a slot’s worth', async () => {
+    const { spool, clock } = await setup({ destinationConcurrency: 1 });
+    const gate = makeGate();
+    spool.handle('a', gate.handler, { timeout: '1d' });
+    await spool.pause();
+    const messages = Array.from({ length: 30 }, (_, host) =>
+      Array.from({ length: 30 }, () => ({ topic: 'a', destination: `host-${host}` })),
+    );
+    for (const batch of messages) {
+      await spool.enqueueMany(batch);
+      await clock.advance(1);
+    }
+    await spool.resume();
+    await clock.settle();
+    expect(gate.running).toBe(10);
+    // Ten run; the batches that filled the slots brought some of the same hosts with them.
+    expect((await spool.count()).active).toBeLessThanOrEqual(10 + 10 + 9);
+    gate.open();
+    await clock.settle();
+    expect(gate.began).toHaveLength(900);
+    expect(gate.mostRunning).toBe(10);
+  });
+
+  test('does not begin what waited so long for room that its lease was lost', async () => {
+    const { spool, clock, store, status } = await setup({
+      destinationConcurrency: 1,
+      policies: { default: fixed('1h') },
+    });
+    const gate = makeGate();
+    spool.handle('a', gate.handler, { timeout: '1d' });
+    await spool.pause();
+    await spool.enqueueMany([
+      { topic: 'a', destination: 'x' },
+      { topic: 'a', destination: 'x' },
+    ]);
+    await spool.resume();
+    await clock.settle();
+    const [first] = gate.began;
+    const waiting = (await spool.page()).entries.find(({ envelope }) => envelope.id !== first);
+    // No heartbeat gets through until the fence falls, a little before the lease is over.
+    store.faults.plan = (operation) => (operation === 'commit' ? 'before' : 'ok');
+    await clock.advance('58s');
+    store.faults.plan = () => 'ok';
+    gate.open();
+    await clock.advance('30s');
+    expect(gate.began).toEqual([first]);
+    expect(await status(waiting?.envelope.id ?? '')).toMatchObject({ state: 'deferred', lost: 1 });
+  });
+
   test('holds for what one batch of claims brings: the surplus waits under its lease', async () => {
     const { spool, clock, kinds, status } = await setup({ destinationConcurrency: 1 });
     await spool.pause();

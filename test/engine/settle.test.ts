@@ -84,6 +84,17 @@ describe('a verdict', () => {
     expect(refs).toBe(0);
   });
 
+  test('that does not get through is tried again with growing waits', async () => {
+    const { spool, clock, store, count } = await setup();
+    spool.handle('a', () => undefined);
+    await clock.settle();
+    store.faults.plan = (operation) => (operation === 'commit' ? 'before' : 'ok');
+    await spool.enqueue({ topic: 'a' });
+    await clock.advance('19s');
+    expect(count('commit')).toBeGreaterThan(5);
+    expect(count('commit')).toBeLessThan(20);
+  });
+
   test('that never gets through is given up at the fence; the message comes again', async () => {
     const { spool, clock, store } = await setup({ policies: { default: fixed('1m') } });
     const { handler, attempts } = failing(0);
