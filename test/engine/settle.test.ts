@@ -58,6 +58,26 @@ describe('a verdict', () => {
     expect((await status(other)).ending).toBe('delivered');
   });
 
+  test('that fails after the write has all its consequences, in time', async () => {
+    const { spool, clock, store, bodies } = await setup({
+      policies: { default: fixed('7s') },
+      caretaker: { every: '1d' },
+    });
+    const { handler, attempts } = failing(1);
+    spool.handle('a', handler);
+    await clock.settle();
+    store.faults.plan = (operation, n) => (operation === 'commit' && n % 2 === 1 ? 'after' : 'ok');
+    await spool.enqueue({ topic: 'a', body: Buffer.alloc(50_000) });
+    await clock.advance('7s');
+    // Due at its time, not at the next safety poll.
+    expect(attempts).toEqual([1, 2]);
+    await clock.advance('1s');
+    expect(await spool.count()).toMatchObject({ incoming: 0, active: 0, deferred: 0 });
+    let refs = 0;
+    for await (const _ of bodies.refs(Number.MAX_SAFE_INTEGER)) refs += 1;
+    expect(refs).toBe(0);
+  });
+
   test('that takes longer than a heartbeat’s time is not taken for a lost lease', async () => {
     const { spool, clock, store, kinds } = await setup({ lease: '60s' });
     spool.handle('a', () => undefined);
