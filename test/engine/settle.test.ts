@@ -78,16 +78,18 @@ describe('a verdict', () => {
     expect(refs).toBe(0);
   });
 
-  test('that takes longer than a heartbeat’s time is not taken for a lost lease', async () => {
-    const { spool, clock, store, kinds } = await setup({ lease: '60s' });
-    spool.handle('a', () => undefined);
-    await clock.settle();
-    store.faults.plan = (operation, n) =>
-      operation === 'commit' && n === 1 ? { answerLateMs: 25_000 } : 'ok';
-    const { id } = await spool.enqueue({ topic: 'a' });
-    await clock.advance('1m');
-    expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'delivered']);
-  });
+  test.each([{ answerLateMs: 25_000 }, { delayMs: 25_000 }])(
+    'that takes longer than a heartbeat’s time is not taken for a lost lease (%o)',
+    async (fault) => {
+      const { spool, clock, store, kinds } = await setup({ lease: '60s' });
+      spool.handle('a', () => undefined);
+      await clock.settle();
+      store.faults.plan = (operation, n) => (operation === 'commit' && n === 1 ? fault : 'ok');
+      const { id } = await spool.enqueue({ topic: 'a' });
+      await clock.advance('1m');
+      expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'delivered']);
+    },
+  );
 
   test('of success that fails after the write leaves nothing behind', async () => {
     const { spool, clock, store, bodies } = await setup({ caretaker: { orphanGrace: '1m' } });
@@ -113,6 +115,19 @@ describe('a verdict', () => {
     await clock.advance('19s');
     expect(count('commit')).toBeGreaterThan(5);
     expect(count('commit')).toBeLessThan(20);
+  });
+
+  test('is not tried any more once the fence has fallen', async () => {
+    const { spool, clock, store, count } = await setup({ caretaker: { every: '1d' } });
+    spool.handle('a', () => undefined);
+    await clock.settle();
+    store.faults.plan = (operation) =>
+      operation === 'commit' || operation === 'claim' ? 'before' : 'ok';
+    await spool.enqueue({ topic: 'a' });
+    await clock.advance('1m');
+    const tries = count('commit');
+    await clock.advance('10m');
+    expect(count('commit')).toBe(tries);
   });
 
   test('that never gets through is given up at the fence; the message comes again', async () => {

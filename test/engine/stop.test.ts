@@ -97,13 +97,13 @@ describe('a stop with handlers at work', () => {
       'a',
       ({ signal }) =>
         new Promise((resolve) => {
-          signal.addEventListener('abort', () => resolve());
+          signal.addEventListener('abort', () => clock.after(900, resolve));
         }),
     );
     const { id } = await spool.enqueue({ topic: 'a' });
     await clock.settle();
     const stop = spool.stop({ within: '1s' });
-    await clock.advance('1s');
+    await clock.advance('2s');
     await stop;
     expect(await spool.get(id)).toBeUndefined();
     await spool.stop();

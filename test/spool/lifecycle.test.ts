@@ -61,6 +61,24 @@ describe('stop', () => {
     expect(clock.timers).toBe(0);
   });
 
+  test('stops watching the store', async () => {
+    let watchers = 0;
+    const { spool } = await setup({
+      extras: () => ({
+        watch: () => {
+          watchers += 1;
+          return () => void (watchers -= 1);
+        },
+      }),
+    });
+    expect(watchers).toBe(1);
+    await spool.stop();
+    expect(watchers).toBe(0);
+    await spool.start();
+    expect(watchers).toBe(1);
+    await spool.stop();
+  });
+
   test('ends the delivering: nothing is claimed afterwards', async () => {
     const { spool, clock, count } = await setup();
     const { handler, attempts } = failing(0);
