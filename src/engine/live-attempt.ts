@@ -141,9 +141,10 @@ export class LiveAttempt implements Watched {
 
   #withoutHandler(): Verdict {
     const { events } = this.#engine.parts;
-    const { id, envelope } = this.claim;
-    events.emit({ at: this.#engine.now(), kind: 'handler-missing', id, topic: envelope.topic });
-    const text = `no handler is registered for topic "${envelope.topic}"; register one, then release`;
+    const { id } = this.claim;
+    const { topic } = this.claim.envelope;
+    events.emit({ at: this.#engine.now(), kind: 'handler-missing', id, topic });
+    const text = `no handler is registered for topic "${topic}"; register one, then release`;
     const because = { code: 'handler.missing', text, by: 'engine' };
     return { kind: 'hold', because, costsAttempt: false };
   }

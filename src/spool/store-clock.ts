@@ -43,13 +43,13 @@ export class StoreClock {
 
   /** Asks the store for its time if the last answer is a minute old. */
   async measure(): Promise<void> {
-    const { now } = this.#store;
+    const now = this.#store.now?.bind(this.#store);
     if (now === undefined || this.#clock.monotonic() - this.#measuredAt < MINUTE_MS) return;
     let bestMs = Number.POSITIVE_INFINITY;
     let offsetMs = 0;
     for (let tries = 0; tries < TRIES_MAX && bestMs > TRUSTED_MS; tries += 1) {
       const before = this.#clock.monotonic();
-      const storeNow = await now.call(this.#store);
+      const storeNow = await now();
       const after = this.#clock.monotonic();
       if (after - before >= bestMs) continue;
       bestMs = after - before;

@@ -42,6 +42,32 @@ describe('a store with a clock of its own', () => {
     expect(count('now')).toBeLessThanOrEqual(12);
   });
 
+  test('is asked again when its answer took long, and not believed while it does', async () => {
+    const machine = await setup({ isStarted: false });
+    const { clock } = machine;
+    let answerMs = 0;
+    const { spool } = await setup({
+      with: machine,
+      extras: () => ({
+        now: async () => {
+          const at = clock.now() + HOUR;
+          await new Promise<void>((resolve) => clock.after(answerMs, resolve));
+          return at;
+        },
+      }),
+      isStarted: false,
+    });
+    const open = spool.count();
+    await clock.settle();
+    await open;
+    spool.handle('a', () => undefined);
+    await spool.start();
+    answerMs = 20 * SECOND;
+    await clock.advance('10m');
+    const { id } = await spool.enqueue({ topic: 'a', delay: '1h' });
+    expect((await spool.get(id))?.envelope.enqueuedAt).toBe(clock.now() + HOUR);
+  });
+
   test('does not follow this machine’s clock when that is set', async () => {
     const { spool, clock } = await setup({ extras: () => ({ now: async () => 5_000_000 }) });
     clock.jump(7 * HOUR);
