@@ -30,14 +30,15 @@ export interface BatchOptions {
    */
   readonly inFlightMax?: number;
   /**
-   * With so many items queued a batch goes at once, within the turn of the loop; default: never.
+   * With so many items queued a batch goes at once, within the turn of the loop, marked as a part:
+   * the last call is kept back, so that another batch follows for certain. Default: never.
    */
   readonly eagerAt?: number;
 }
 
-/** Makes a line over `run`. */
+/** Makes a line over `run`, which is told whether another batch follows in the same turn. */
 export function createBatchLine<Item, Result>(
-  run: (items: readonly Item[]) => Promise<readonly Result[]>,
+  run: (items: readonly Item[], isPart: boolean) => Promise<readonly Result[]>,
   { batchMax, inFlightMax = 1, eagerAt = Number.POSITIVE_INFINITY }: BatchOptions,
 ): BatchLine<Item, Result> {
   let queued: Call<Item, Result>[] = [];
@@ -52,15 +53,15 @@ export function createBatchLine<Item, Result>(
     // A microtask, not a call: a burst of calls in one turn of the loop makes one batch.
     queueMicrotask(() => {
       isScheduled = false;
-      if (queued.length > 0 && inFlight < inFlightMax) void send();
+      if (queued.length > 0 && inFlight < inFlightMax) void send(take(queued.length), false);
     });
   }
 
-  async function send(): Promise<void> {
+  async function send(calls: readonly Call<Item, Result>[], isPart: boolean): Promise<void> {
     inFlight += 1;
-    const calls = take();
     try {
-      settle(calls, await run(calls.length === 1 ? itemsOf(calls[0]) : calls.flatMap(itemsOf)));
+      const items = calls.length === 1 ? itemsOf(calls[0]) : calls.flatMap(itemsOf);
+      settle(calls, await run(items, isPart));
     } catch (error) {
       for (const call of calls) call.reject(error);
     }
@@ -69,10 +70,10 @@ export function createBatchLine<Item, Result>(
     else if (inFlight === 0) tellIdle();
   }
 
-  function take(): Call<Item, Result>[] {
+  function take(max: number): Call<Item, Result>[] {
     let count = 0;
     let end = 0;
-    while (end < queued.length) {
+    while (end < max) {
       const next = count + itemsOf(queued[end]).length;
       if (end > 0 && next > batchMax) break;
       count = next;
@@ -95,8 +96,9 @@ export function createBatchLine<Item, Result>(
       return new Promise((resolve, reject) => {
         queued.push({ items, resolve, reject });
         queuedItems += items.length;
-        if (queuedItems >= eagerAt && inFlight < inFlightMax) void send();
-        else schedule();
+        schedule();
+        const isEager = queuedItems >= eagerAt && queued.length > 1 && inFlight < inFlightMax - 1;
+        if (isEager) void send(take(queued.length - 1), true);
       });
     },
     idle() {

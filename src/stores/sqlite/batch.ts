@@ -1,4 +1,4 @@
-/** batch — what every kind of file knows: a batch of operations in one transaction. Types only. */
+/** batch — what every kind of file knows: batches of operations in one transaction. Types only. */
 
 /** Bytes beside an operation: some, none on purpose, or nothing said. */
 export type Bytes = Uint8Array | null | undefined;
@@ -8,6 +8,8 @@ export interface BatchRequest<Op> {
   readonly kind: 'batch';
   readonly ops: readonly Op[];
   readonly bytes: readonly Bytes[];
+  /** Whether another batch follows at once, worth waiting for before the commit. */
+  readonly isPart?: boolean;
 }
 
 /** What became of a batch. */
@@ -22,9 +24,18 @@ export interface SyncOp {
   readonly kind: 'sync';
 }
 
+/** Batches that came while another was at work, and may share its transaction. */
+export interface Joiner<Op> {
+  /** Starts again with those that were taken before, since their transaction was rolled back. */
+  rewind(): void;
+  /** The next one, if there is one and it fits. */
+  next(fits: (batch: BatchRequest<Op>) => boolean): BatchRequest<Op> | undefined;
+}
+
 /** An open file that answers requests, in the thread it was opened in. */
 export interface OpenFile<Request> {
-  handle(request: Request): unknown;
+  /** With a joiner, a batch takes others along; their results follow its own. */
+  handle(request: Request, joiner?: Joiner<never>): unknown;
   /** Moves the log into the file; called when the disk is full. */
   makeRoom(): void;
   close(): void;

@@ -9,9 +9,10 @@
 
 import { unreachable } from '../../core/errors.ts';
 import type { OpenDatabase, SqliteDatabase, SqliteStatement } from '../shared/client.ts';
-import type { BatchRequest, Bytes, OpenFile } from './batch.ts';
-import type { BodyOp, BodyReplies, BodyRequest, WriteOp } from './body-protocol.ts';
+import type { Bytes, Joiner, OpenFile } from './batch.ts';
+import type { BodyOp, BodyRequest, WriteOp } from './body-protocol.ts';
 import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
+import { runBatches, type Work } from './transaction.ts';
 
 export function openBodyFile(
   openDatabase: OpenDatabase,
@@ -25,17 +26,24 @@ class BodyFile implements OpenFile<BodyRequest> {
   readonly #connection: Connection;
   readonly #sql: ReturnType<typeof prepare>;
   readonly #sync: SqliteStatement;
+  readonly #work: Work<BodyOp, boolean>;
 
   constructor(connection: Connection) {
     this.#connection = connection;
     this.#sql = prepare(connection.database);
     this.#sync = prepareSync(connection);
+    this.#work = {
+      begin: () => undefined,
+      run: (op, bytes) => this.#run(op, bytes),
+      end: () => undefined,
+      needsDisk,
+    };
   }
 
-  handle(request: BodyRequest): unknown {
+  handle(request: BodyRequest, joiner?: Joiner<BodyOp>): unknown {
     switch (request.kind) {
       case 'batch':
-        return this.#runBatch(request);
+        return runBatches(this.#connection, request, joiner, this.#work);
       case 'size':
         return this.#sql.size.get(request.ref) ?? null;
       case 'read':
@@ -55,18 +63,13 @@ class BodyFile implements OpenFile<BodyRequest> {
     this.#connection.close();
   }
 
-  #runBatch({ ops, bytes }: BatchRequest<BodyOp>): BodyReplies['batch'] {
-    const results = this.#connection.write(ops.some(needsDisk), () =>
-      ops.map((op, index) => {
-        const rows = this.#run(op, bytes[index]);
-        this.#connection.wrote(rows);
-        return rows > 0;
-      }),
-    );
-    return { results, isDirty: this.#connection.isDirty() };
+  #run(op: BodyOp, bytes: Bytes): boolean {
+    const rows = this.#perform(op, bytes);
+    this.#connection.wrote(rows);
+    return rows > 0;
   }
 
-  #run(op: BodyOp, bytes: Bytes): number {
+  #perform(op: BodyOp, bytes: Bytes): number {
     switch (op.kind) {
       case 'write':
         return this.#write(op, bytes);

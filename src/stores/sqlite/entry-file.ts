@@ -7,7 +7,7 @@
 
 import { unreachable } from '../../core/errors.ts';
 import type { OpenDatabase, SqliteStatement } from '../shared/client.ts';
-import type { BatchRequest, Bytes, OpenFile } from './batch.ts';
+import type { BatchRequest, Bytes, Joiner, OpenFile } from './batch.ts';
 import { Changes } from './changes.ts';
 import { Claims } from './claims.ts';
 import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
@@ -16,6 +16,7 @@ import { Lists } from './lists.ts';
 import type { EntryOp, EntryReplies, EntryRequest, EntryResult } from './protocol.ts';
 import { createRecords, type Records } from './records.ts';
 import { createTally } from './tallies.ts';
+import { runBatches, type Work } from './transaction.ts';
 
 export function openEntryFile(
   openDatabase: OpenDatabase,
@@ -41,6 +42,7 @@ class EntryFile implements OpenFile<EntryRequest> {
   readonly #tally: ReturnType<typeof createTally>;
   readonly #records: Records;
   readonly #sync: SqliteStatement;
+  readonly #work: Work<EntryOp, EntryResult>;
 
   constructor(connection: Connection) {
     this.#connection = connection;
@@ -51,12 +53,18 @@ class EntryFile implements OpenFile<EntryRequest> {
     this.#tally = createTally(connection, this.#flows);
     this.#records = createRecords(connection);
     this.#sync = prepareSync(connection);
+    this.#work = {
+      begin: () => this.#flows.begin(),
+      run: (op, bytes) => this.#run(op, bytes),
+      end: () => this.#flows.settle(),
+      needsDisk,
+    };
   }
 
-  handle(request: EntryRequest): unknown {
+  handle(request: EntryRequest, joiner?: Joiner<EntryOp>): unknown {
     switch (request.kind) {
       case 'batch':
-        return this.#runBatch(request);
+        return this.#runBatch(request, joiner);
       case 'nextDueAt':
         this.#flows.begin();
         return this.#claims.nextDueAt(request.filter);
@@ -87,19 +95,12 @@ class EntryFile implements OpenFile<EntryRequest> {
     this.#connection.close();
   }
 
-  #runBatch({ ops, bytes }: BatchRequest<EntryOp>): EntryReplies['batch'] {
-    const connection = this.#connection;
-    if (!connection.isDirty() && ops.every(({ kind }) => kind === 'sync')) {
-      return { results: ops.map(() => null), isDirty: false };
+  #runBatch(batch: BatchRequest<EntryOp>, joiner?: Joiner<EntryOp>): EntryReplies['batch'] {
+    if (!this.#connection.isDirty() && batch.ops.every(({ kind }) => kind === 'sync')) {
+      return { results: batch.ops.map(() => null), isDirty: false };
     }
     try {
-      const results = connection.write(ops.some(needsDisk), () => {
-        this.#flows.begin();
-        const done = ops.map((op, index) => this.#run(op, bytes[index]));
-        this.#flows.settle();
-        return done;
-      });
-      return { results, isDirty: connection.isDirty() };
+      return runBatches(this.#connection, batch, joiner, this.#work);
     } catch (error) {
       this.#flows.drop();
       throw error;

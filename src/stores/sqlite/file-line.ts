@@ -53,10 +53,10 @@ export interface LineParts {
 const BATCH_MAX = 1_000;
 
 /**
- * With a thread, a second batch is made while the first is at the disk, and a large one is not
- * waited for until the last caller has had its turn.
+ * A thread begins with the first callers of a turn while the others still speak; what comes while it
+ * works joins the same transaction (transaction.ts).
  */
-const PIPELINE = { inFlightMax: 2, eagerAt: 32 } as const;
+const PIPELINE = { inFlightMax: 64, eagerAt: 24 } as const;
 
 /** Lazy writes wait this long for a durable one to take them along; the promise is 250 ms. */
 const LAZY_MS = 200;
@@ -111,7 +111,7 @@ class Line implements FileLine<FileTalk> {
   ) {
     this.#seat = seat;
     this.#parts = parts;
-    const run = (items: readonly AnyItem[]) => this.#run(items);
+    const run = (items: readonly AnyItem[], isPart: boolean) => this.#run(items, isPart);
     this.#line = createBatchLine(run, { batchMax: BATCH_MAX, ...pipeline });
   }
 
@@ -165,11 +165,12 @@ class Line implements FileLine<FileTalk> {
     }
   }
 
-  async #run(items: readonly AnyItem[]): Promise<readonly unknown[]> {
+  async #run(items: readonly AnyItem[], isPart: boolean): Promise<readonly unknown[]> {
     const request: BatchRequest<AnyItem['op']> = {
       kind: 'batch',
       ops: items.map(({ op }) => op),
       bytes: items.map(({ bytes }) => bytes),
+      isPart,
     };
     const { results, isDirty }: BatchReply<unknown> = await this.ask(request);
     if (!isDirty) this.#callOffSync();

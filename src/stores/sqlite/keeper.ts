@@ -7,13 +7,13 @@
  * log.
  */
 
-import type { OpenFile } from './batch.ts';
+import type { Joiner, OpenFile } from './batch.ts';
 import { isDiskError, isFullError, storeError } from './failures.ts';
 
 /** What answers requests, in whatever thread it lives. */
 export interface Keeper<Request> {
   /** Throws what failures.ts makes of an error. */
-  handle(request: Request): unknown;
+  handle(request: Request, joiner?: Joiner<never>): unknown;
   close(): void;
 }
 
@@ -43,16 +43,20 @@ export function createKeeper<Request extends { readonly kind: string }>(
    * the first request that gets through: else the log takes the room that came back, and all stands
    * still.
    */
-  function handleWithRoom(open: OpenFile<Request>, request: Request): unknown {
+  function handleWithRoom(
+    open: OpenFile<Request>,
+    request: Request,
+    joiner: Joiner<never> | undefined,
+  ): unknown {
     try {
-      const answer = open.handle(request);
+      const answer = open.handle(request, joiner);
       if (isShort) isShort = !hasMadeRoom(open);
       return answer;
     } catch (error) {
       if (!isFullError(error)) throw error;
       isShort = true;
       if (!hasMadeRoom(open)) throw error;
-      return open.handle(request);
+      return open.handle(request, joiner);
     }
   }
 
@@ -67,11 +71,11 @@ export function createKeeper<Request extends { readonly kind: string }>(
   }
 
   return {
-    handle(request) {
+    handle(request, joiner) {
       try {
         file ??= open({ check: needsCheck });
         needsCheck = false;
-        return handleWithRoom(file, request);
+        return handleWithRoom(file, request, joiner);
       } catch (error) {
         if (isDiskError(error)) giveUp();
         throw storeError(error, `${request.kind} in "${path}"`);

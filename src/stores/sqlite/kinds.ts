@@ -21,7 +21,7 @@ export function openKeeper(
     const file = open(openDatabase, settings, options);
     // The store on the other side of the seat only asks what its kind of file knows.
     return {
-      handle: (request) => file.handle(request as never),
+      handle: (request, joiner) => file.handle(request as never, joiner),
       makeRoom: () => file.makeRoom(),
       close: () => file.close(),
     };

@@ -30,12 +30,14 @@ export interface SeatRequest {
 export interface ThreadData {
   readonly kind: FileKind;
   readonly settings: FileSettings;
+  /** Counts the questions, so that the thread can wait for one in the middle of its work. */
+  readonly bell?: Int32Array<SharedArrayBuffer>;
 }
 
 /** What goes to the thread; null: close. */
 export type ThreadQuestion = Parcel | null;
 
-/** What comes back, in the order asked. */
+/** What comes back for one question. */
 export type ThreadAnswer = Parcel | { readonly error: PlainError };
 
 /** A seat in the caller's own thread. */
@@ -69,6 +71,7 @@ interface Waiting {
 /** A seat in a thread; a test may bring its own kind of thread. */
 export function takeThreadSeat(data: ThreadData, start: typeof startThread = startThread): Seat {
   const waiting: Waiting[] = [];
+  const bell = new Int32Array(new SharedArrayBuffer(4));
   let worker: Thread | undefined;
   let isClosed = false;
 
@@ -83,19 +86,25 @@ export function takeThreadSeat(data: ThreadData, start: typeof startThread = sta
     for (const { reject } of waiting.splice(0)) reject(error);
   }
 
-  function answer(message: ThreadAnswer): void {
-    const first = waiting.shift();
+  /** Answers come in the order asked; batches that shared a transaction are answered together. */
+  function answer(answers: readonly ThreadAnswer[]): void {
+    for (const [index, { resolve, reject }] of waiting.splice(0, answers.length).entries()) {
+      const message = answers[index];
+      if (message === undefined) continue;
+      if ('error' in message) reject(errorOf(message.error));
+      else resolve(unpackReply(message));
+    }
     // An idle store keeps no process alive; a waiting caller does.
     if (waiting.length === 0) worker?.unref();
-    if ('error' in message) first?.reject(errorOf(message.error));
-    else first?.resolve(unpackReply(message));
   }
 
   function send(question: ThreadQuestion): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      worker ??= start(data, answer, end);
+      worker ??= start({ ...data, bell }, answer, end);
       // First: what cannot be sent throws, and nobody waits for its answer.
       worker.postMessage(question, question === null ? [] : blocksOf(question));
+      Atomics.add(bell, 0, 1);
+      Atomics.notify(bell, 0);
       if (waiting.length === 0) worker.ref();
       waiting.push({ resolve, reject });
     });
@@ -125,7 +134,7 @@ type Thread = Pick<Worker, 'postMessage' | 'ref' | 'unref' | 'terminate'>;
 
 function startThread(
   data: ThreadData,
-  onAnswer: (message: ThreadAnswer) => void,
+  onAnswer: (answers: readonly ThreadAnswer[]) => void,
   onEnd: (thread: Thread, cause: unknown) => void,
 ): Thread {
   // The source runs as it is; a built package has only the .js.

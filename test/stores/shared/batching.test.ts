@@ -3,12 +3,18 @@ import { createBatchLine } from '../../../src/stores/shared/batching.ts';
 
 /** A line whose batches end when the test says so. */
 function setup(options: Parameters<typeof createBatchLine>[1]) {
-  const batches: { items: readonly number[]; end: () => void; fail: () => void }[] = [];
+  const batches: {
+    items: readonly number[];
+    isPart: boolean;
+    end: () => void;
+    fail: () => void;
+  }[] = [];
   const line = createBatchLine<number, string>(
-    (items) =>
+    (items, isPart) =>
       new Promise((resolve, reject) => {
         batches.push({
           items,
+          isPart,
           end: () => resolve(items.map((item) => `#${item}`)),
           fail: () => reject(new Error('no disk')),
         });
@@ -74,12 +80,28 @@ describe('a line of batches', () => {
     expect(await Promise.all(calls)).toEqual([['#1'], ['#2'], ['#3'], ['#4']]);
   });
 
-  test('sends at once when many wait, without the end of the turn', async () => {
+  test('sends a part at once when many wait, and the rest with the end of the turn', async () => {
     const { line, batches, turn, sizes } = setup({ batchMax: 100, inFlightMax: 2, eagerAt: 3 });
     const calls = [1, 2, 3, 4, 5].map((item) => line.add([item]));
-    expect(sizes()).toEqual([3]);
+    expect(sizes()).toEqual([2]);
     await turn();
-    expect(sizes()).toEqual([3, 2]);
+    expect(sizes()).toEqual([2, 3]);
+    expect(batches.map(({ isPart }) => isPart)).toEqual([true, false]);
+    for (const { end } of batches) end();
+    await Promise.all(calls);
+  });
+
+  test('sends no part of which the rest might have to wait', async () => {
+    const { line, batches, turn } = setup({ batchMax: 100, inFlightMax: 2, eagerAt: 2 });
+    const calls = [line.add([0])];
+    await turn();
+    calls.push(...[1, 2, 3, 4].map((item) => line.add([item])));
+    expect(batches).toHaveLength(1);
+    await turn();
+    expect(batches.map(({ items, isPart }) => [items.length, isPart])).toEqual([
+      [1, false],
+      [4, false],
+    ]);
     for (const { end } of batches) end();
     await Promise.all(calls);
   });

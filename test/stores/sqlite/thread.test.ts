@@ -69,7 +69,7 @@ describe('a store with a thread', () => {
       const answers = ends.length > 0;
       const thread = {
         postMessage() {
-          if (answers) queueMicrotask(() => answer({ data: { reply: 7 } }));
+          if (answers) queueMicrotask(() => answer([{ data: { reply: 7 } }]));
         },
         ref: () => undefined,
         unref: () => undefined,
