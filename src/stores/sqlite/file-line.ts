@@ -53,8 +53,8 @@ export interface LineParts {
 const BATCH_MAX = 1_000;
 
 /**
- * A thread begins with the first callers of a turn while the others still speak; what comes while it
- * works joins the same transaction (transaction.ts).
+ * A thread begins with the first callers of a turn while the others still speak; what comes while
+ * it works joins the same transaction (transaction.ts).
  */
 const PIPELINE = { inFlightMax: 64, eagerAt: 24 } as const;
 

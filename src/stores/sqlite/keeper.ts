@@ -30,11 +30,7 @@ export function createKeeper<Request extends { readonly kind: string }>(
     needsCheck = true;
     const broken = file;
     file = undefined;
-    try {
-      broken?.close();
-    } catch {
-      // Closing after a disk error may fail for the same reason; the connection is gone either way.
-    }
+    closeQuietly(broken);
   }
 
   /**
@@ -87,4 +83,13 @@ export function createKeeper<Request extends { readonly kind: string }>(
       present?.close();
     },
   };
+}
+
+/** Closing after a disk error may fail for the same reason; the connection is gone either way. */
+function closeQuietly(file: { close(): void } | undefined): void {
+  try {
+    file?.close();
+  } catch {
+    // Said above.
+  }
 }

@@ -1,8 +1,8 @@
 /**
  * worker — the thread that waits for the disk. Started by seat.ts; answers in the order asked.
  *
- * While a batch is at work, the batches behind it are taken into its transaction; anything else waits
- * for its turn, so that a read never sees what is not committed.
+ * While a batch is at work, the batches behind it are taken into its transaction; anything else
+ * waits for its turn, so that a read never sees what is not committed.
  */
 
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
@@ -97,7 +97,9 @@ function nextBatch(fits: (batch: AnyBatch) => boolean, isExpected: boolean): Any
   return undefined;
 }
 
-/** Stands still until the rest of a batch comes; a program that is busy itself is not waited for. */
+/**
+ * Stands still until the rest of a batch comes; a program that is busy itself is not waited for.
+ */
 function waitForQuestion(): Received | undefined {
   if (bell === undefined) return undefined;
   const rung = Atomics.load(bell, 0);
