@@ -9,6 +9,7 @@
  * old one goes. After a failed fsync nothing is acknowledged and nothing is fsynced again.
  */
 
+import { systemClock } from '../../system/clock.ts';
 import { Directories } from './directories.ts';
 import type {
   Batch,
@@ -25,6 +26,9 @@ import { type Content, decodeContent, encodeContent, headLine, SPARE } from './l
 import { shardDirectory, unnamedText } from './layout.ts';
 import { setAside } from './quarantine.ts';
 import { type Spare, Spares } from './spares.ts';
+
+/** Closing must not take long because many messages came and went. */
+const CLEAR_MS = 200;
 
 /** So many failed fsyncs, and the disk is not trusted any more. */
 const SYNC_FAILURES_MAX = 3;
@@ -92,7 +96,8 @@ export class Disk {
   close(): void {
     if (this.#broken !== undefined) return;
     if (this.#mode !== 'none') this.directories.sync();
-    this.spares.clear();
+    const until = systemClock.monotonic() + CLEAR_MS;
+    this.spares.clear(() => systemClock.monotonic() < until);
   }
 
   async #perform(works: readonly Work[], batch: Batch, isDurable: boolean): Promise<void> {
@@ -264,8 +269,9 @@ export class Disk {
       try {
         this.#files.rename(path, spare.path);
       } catch (error) {
-        // An old revision that stays could come back after the message is removed.
-        this.#breakDown(error);
+        // An old revision that stays could come back after the message is removed; one that is gone
+        // is as it should be.
+        if (errnoOf(error) !== 'ENOENT') this.#breakDown(error);
         continue;
       }
       this.directories.moved(directoryOf(path), SPARE);

@@ -89,9 +89,23 @@ export class DueTree<Entry extends Leaf> {
     return null;
   }
 
-  *#inOrder(roots: readonly string[], walk: Walk): Generator<Entry> {
+  /** Entries of these states by due time, then id, whatever their lane, topic and priority. */
+  *byDueTime(states: readonly State[]): Generator<Entry> {
+    const roots: string[] = [];
+    for (let priority = 0; priority < PRIORITIES; priority += 1) {
+      for (const state of states) {
+        roots.push(rootKey('delivery', state, priority), rootKey('notice', state, priority));
+      }
+    }
+    yield* this.#inOrder(roots, {});
+  }
+
+  *#inOrder(
+    roots: readonly string[],
+    walk: Pick<Walk, 'topics' | 'exceptDestinations'>,
+  ): Generator<Entry> {
     const frontier = new Frontier();
-    for (const key of roots) {
+    for (const key of new Set(roots)) {
       const root = this.#roots.get(key);
       if (root !== undefined) frontier.add(root.members, 0);
     }
@@ -129,7 +143,9 @@ interface Waiting extends HeapItem {
   readonly at: number;
 }
 
-function createJudge(walk: Walk): (group: Group<HeapItem>) => boolean {
+function createJudge(
+  walk: Pick<Walk, 'topics' | 'exceptDestinations'>,
+): (group: Group<HeapItem>) => boolean {
   const except = new Set<string | undefined>(walk.exceptDestinations);
   return (group) => {
     const isTopic = group.parent?.parent === undefined;

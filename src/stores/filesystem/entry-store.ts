@@ -14,7 +14,7 @@ import { join, resolve } from 'node:path';
 import type { Millis } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { checkId, checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type {
   Change,
@@ -50,10 +50,10 @@ export interface FilesystemOptions {
    */
   readonly sync?: SyncMode;
   /**
-   * How many files of removed messages are kept to be written over, 0 to 10,000; default 1,024.
-   * They make writing several times faster, and until then they hold the bytes of the removed
-   * messages. All go when the store is closed. With 0 the file of a removed message is removed with
-   * it.
+   * How many files of removed messages are kept to be written over, 0 to 10,000; default 4,096.
+   * They make writing several times faster, and hold the bytes of the removed messages until then.
+   * They go when the store is closed, or when it is opened again. With 0 the file of a removed
+   * message is removed with it.
    */
   readonly spareFiles?: number;
   readonly clock?: Clock;
@@ -62,7 +62,7 @@ export interface FilesystemOptions {
 /** The largest body that rides with its entry here; a larger one goes to a body store. */
 const INLINE_MAX_BYTES = 256 * 1024;
 
-const SPARE_FILES_DEFAULT = 1_024;
+const SPARE_FILES_DEFAULT = 4_096;
 const SPARE_FILES_MAX = 10_000;
 
 /** Keeps entries as files below `path`, for one process at a time. */
@@ -124,6 +124,8 @@ class FilesystemStore implements EntryStore {
 
   async insert(entries: readonly Entry[]): Promise<readonly ('stored' | Duplicate)[]> {
     for (const { envelope, inlineBody } of entries) {
+      // The id is part of a file's name: asked here too, whoever calls.
+      checkId(envelope.id);
       if ((inlineBody?.length ?? 0) <= INLINE_MAX_BYTES) continue;
       throw new RespoolError(
         'limit.exceeded',

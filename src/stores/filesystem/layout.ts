@@ -52,6 +52,17 @@ export interface Content {
   readonly body: Uint8Array;
 }
 
+const NAMED_FIELDS: ReadonlySet<string> = new Set<keyof Status>([
+  'state',
+  'revision',
+  'dueAt',
+  'attempts',
+  'notices',
+  'lost',
+  'updatedAt',
+  'claimedFrom',
+  'holder',
+]);
 const HOLDER_MAX_CHARS = 64;
 const NAME = new RegExp(
   [
@@ -128,9 +139,9 @@ export function mergeStatus(content: Status, state: State, named: NamedStatus): 
 
 /** The half of a status that only the content holds, as text; equal texts need no new content. */
 export function unnamedText(status: Status): string {
-  const { lane, policy, postponed, replays, because, ending, lastFailure, history, notes } = status;
-  const parts = [lane, policy, postponed, replays, because, ending, lastFailure, history, notes];
-  return JSON.stringify(parts);
+  // By leaving out what the name carries, not by naming the rest: a field that is new to us counts.
+  const rest = Object.entries(status).filter(([field]) => !NAMED_FIELDS.has(field));
+  return JSON.stringify(rest.sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
 /** The first line of a file, from an envelope and a status that are JSON already. */

@@ -153,8 +153,7 @@ function planClaim(request: ClaimRequest, round: Round): Plan {
   const taken = pickDue(request, catalog);
   const next = taken.map((held) => claimed(namedStatus(held), request));
   const steps = taken.map((held, at): Step => {
-    held.isBusy = true;
-    catalog.unlist(held);
+    catalog.hide(held);
     const name = fileName(held.id, next[at] as Status);
     const { id, bytes } = held;
     return { kind: 'claim', id, from: pathOf(held), bytes, state: 'active', name };
@@ -175,10 +174,7 @@ function planClaim(request: ClaimRequest, round: Round): Plan {
       return entries;
     },
     drop() {
-      for (const held of taken) {
-        held.isBusy = false;
-        catalog.list(held);
-      }
+      for (const held of taken) catalog.show(held);
     },
   };
 }
@@ -210,7 +206,6 @@ function noteClaimed(
   done: StepDone | undefined,
   contents: Uint8Array,
 ): Entry | undefined {
-  held.isBusy = false;
   if (done?.kind !== 'placed' || done.content === undefined) {
     noteDamage(round, held, done);
     return undefined;
@@ -237,7 +232,8 @@ function planCommit(call: Extract<Call, { kind: 'commit' }>, round: Round): Plan
   const results: ('done' | 'stale')[] = call.changes.map((change, at) => {
     const held = catalog.byId.get(change.id);
     if (held === undefined || held.isBusy || !isCurrent(held, change)) return 'stale';
-    held.isBusy = true;
+    // Hidden from claims too: a lease that is over must not be taken while its holder settles.
+    catalog.hide(held);
     planned.push({ held, change, at });
     return 'done';
   });
@@ -254,7 +250,7 @@ function planCommit(call: Extract<Call, { kind: 'commit' }>, round: Round): Plan
       return results;
     },
     drop() {
-      for (const { held } of planned) held.isBusy = false;
+      for (const { held } of planned) catalog.show(held);
     },
   };
 }
@@ -289,7 +285,6 @@ function noteChanged(
   { to, envelope }: Change,
   done: StepDone | undefined,
 ): boolean {
-  held.isBusy = false;
   if (done?.kind === 'removed') round.catalog.remove(held);
   else if (done?.kind === 'placed' && to !== 'remove') {
     const facts = envelope === undefined ? { ...held, ...statusFacts(to) } : factsOf(envelope, to);
@@ -316,10 +311,7 @@ function statusFacts(
 function planSetAside({ held, reason }: Extract<Call, { kind: 'setAside' }>, round: Round): Plan {
   // Whoever saw the damage saw it some time ago; only if nothing happened since is it still there.
   const isThere = round.catalog.byId.get(held.id) === held && !held.isBusy;
-  if (isThere) {
-    held.isBusy = true;
-    round.catalog.unlist(held);
-  }
+  if (isThere) round.catalog.hide(held);
   return {
     steps: isThere ? [{ kind: 'setAside', id: held.id, from: pathOf(held), reason }] : [],
     needsDisk: isThere,
@@ -329,14 +321,12 @@ function planSetAside({ held, reason }: Extract<Call, { kind: 'setAside' }>, rou
       if (isThere) noteDamage(round, held, done[0]);
     },
     drop() {
-      held.isBusy = false;
-      if (isThere) round.catalog.list(held);
+      if (isThere) round.catalog.show(held);
     },
   };
 }
 
 function noteDamage(round: Round, held: Held, done: StepDone | undefined): void {
-  held.isBusy = false;
   round.catalog.remove(held);
   if (done?.kind === 'damaged') round.damages.push(done.found);
 }

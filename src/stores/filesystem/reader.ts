@@ -77,8 +77,14 @@ async function readEntry(parts: Parts, id: string): Promise<Entry | undefined> {
     const isSame = catalog.byId.get(id) === held && !held.isBusy;
     if (isSame) await writer.ask({ kind: 'setAside', held, reason: read });
   }
+  if (catalog.byId.has(id)) {
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot read message "${id}": its file moved ${TRIES_MAX} times meanwhile; try again`,
+    );
+  }
   const damage = parts.damages.find((found) => found.id === id);
-  if (damage === undefined || catalog.byId.has(id)) return undefined;
+  if (damage === undefined) return undefined;
   throw new RespoolError(
     'store.corrupt',
     `cannot read message "${id}": ${damage.reason}; look at "${join(parts.path, damage.where)}"`,
@@ -118,9 +124,11 @@ async function listEntries(parts: Parts, query: ListQuery): Promise<ListPage> {
   const readsMax = needsContent(query) ? PAGE_READS_MAX : limit;
   const sign = page.descending ? -1 : 1;
   const compare = (a: Place, b: Place): number => sign * comparePlaces(a, b);
-  const places = placesOf(parts.catalog, query, order, (place) =>
-    after === undefined ? true : compare(place, after) > 0,
-  );
+  const isWanted = (place: Place): boolean => after === undefined || compare(place, after) > 0;
+  const isByDueTime = order === 'dueAt' && !page.descending && query.dueBefore !== undefined;
+  const places = isByDueTime
+    ? placesByDueTime(parts.catalog, query, isWanted, readsMax)
+    : placesOf(parts.catalog, query, order, isWanted);
   const { first, hasMore } = smallest(places, readsMax, compare);
   const entries: Entry[] = [];
   let seen = 0;
@@ -227,6 +235,36 @@ function fitsOutline(held: Held, query: EntryQuery): boolean {
 
 function needsContent({ header, text }: EntryQuery): boolean {
   return header !== undefined || text !== undefined;
+}
+
+/**
+ * The same for what is due before a time: from the tree, in order, and no more than one too many.
+ * The caretaker asks this again and again, beside any number of messages that are kept for later.
+ */
+function* placesByDueTime(
+  catalog: Catalog,
+  query: EntryQuery,
+  isWanted: (place: Place) => boolean,
+  max: number,
+): Generator<Place> {
+  const { states = STATES, dueBefore = 0 } = query;
+  const placeOf = (held: Held): Place | undefined => {
+    const place = { value: held.due, id: held.id };
+    return fitsOutline(held, query) && isWanted(place) ? place : undefined;
+  };
+  // What is on its way to the disk is in no order; it is few.
+  for (const held of catalog.hidden) {
+    const place = placeOf(held);
+    if (place !== undefined) yield place;
+  }
+  let count = 0;
+  for (const held of catalog.tree.byDueTime(states)) {
+    if (held.due >= dueBefore || count > max) return;
+    const place = placeOf(held);
+    if (place === undefined) continue;
+    yield place;
+    count += 1;
+  }
 }
 
 /** The first `count` items in order, without sorting all of them. */

@@ -2,8 +2,7 @@
  * scan — reads what is on the disk when the store opens.
  *
  * worker.ts calls it, in the thread. Every file is read and its checksum compared: what is damaged
- * is put aside here and never seen by a claim. Leftovers of a crash in the spare directory are
- * removed.
+ * is put aside here and never seen by a claim. What a crash left in the spare directory goes later.
  */
 
 import { STATES, type State } from '../../core/state.ts';
@@ -24,7 +23,8 @@ export function* scan(
   disk: Disk,
 ): Generator<{ readonly found: readonly Found[]; readonly damages: readonly Damage[] }> {
   disk.directories.make();
-  removeLeftovers(files);
+  // Half written files and spares of a former owner; they go when there is time.
+  for (const { name } of files.names(SPARE)) disk.spares.found(name);
   let found: Found[] = [];
   let damages: Damage[] = [];
   for (const state of STATES) {
@@ -87,9 +87,4 @@ function readFound(
   const content = decodeContent(bytes, id);
   if (typeof content === 'string') return content;
   return { bytes: bytes.length, facts: factsOf(content.envelope, content.status) };
-}
-
-function removeLeftovers(files: Files): void {
-  const names = [...files.names(SPARE)];
-  for (const { name } of names) files.unlink(`${SPARE}/${name}`);
 }

@@ -29,6 +29,7 @@ export class Spares {
   readonly #max: number;
   readonly #ready = new Map<number, Spare[]>();
   #pending: Spare[] = [];
+  #surplus: string[] = [];
   #readyCount = 0;
   #made = 0;
 
@@ -54,10 +55,13 @@ export class Spares {
     return spare;
   }
 
-  /** Takes a file whose move into the spare directory is on the disk; one too many is removed. */
+  /** Takes a file whose move into the spare directory is on the disk; one too many is to go. */
   add(spare: Spare): void {
     if (this.#readyCount >= this.#max) {
-      this.#files.unlink(spare.path);
+      // Removing costs more than a rename: what a drained backlog leaves goes bit by bit, see
+      // tidy().
+      if (this.#max === 0) this.#files.unlink(spare.path);
+      else this.#surplus.push(spare.path);
       return;
     }
     const ready = this.#ready.get(spare.bytes);
@@ -78,6 +82,24 @@ export class Spares {
     for (const spare of settled) this.add(spare);
   }
 
+  /** How many there are too many. */
+  get surplus(): number {
+    return this.#surplus.length;
+  }
+
+  /** Removes one of those too many. */
+  tidy(): void {
+    const path = this.#surplus.pop();
+    if (path !== undefined) this.#files.unlink(path);
+  }
+
+  /** Learns of a file that was left in the spare directory: it is one too many. */
+  found(name: string): void {
+    this.#surplus.push(`${SPARE}/${name}`);
+    const number = Number(name);
+    if (Number.isInteger(number)) this.#made = Math.max(this.#made, number);
+  }
+
   /** Lays in the reserve. A disk that is full already is no reason not to open. */
   fill(): void {
     for (let count = 0; count < this.#reserve(BLOCK_BYTES); count += 1) {
@@ -94,14 +116,15 @@ export class Spares {
     }
   }
 
-  /** Removes them all. */
-  clear(): void {
+  /** Removes them all, or as many as it can until a time; the rest when the store opens again. */
+  clear(isTimeLeft: () => boolean): void {
     this.settle();
     for (const ready of this.#ready.values()) {
-      for (const { path } of ready) this.#files.unlink(path);
+      for (const { path } of ready) this.#surplus.push(path);
     }
     this.#ready.clear();
     this.#readyCount = 0;
+    while (this.#surplus.length > 0 && isTimeLeft()) this.tidy();
   }
 
   #reserve(bytes: number): number {

@@ -1,7 +1,7 @@
 /** The files a person finds, what a crash leaves behind, and the options. */
 import { cp, readdir, readFile, rename, stat, truncate, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { type FilesystemOptions, filesystem } from '../../../src/stores/filesystem/index.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimAll, entryFiles, fileOf, listed, setup } from './setup.ts';
@@ -92,7 +92,8 @@ describe('after a crash', () => {
     await store.insert(sampleEntries(3, 'm'));
     const again = await reopen(() => writeFile(join(path, 'spare', '77'), '{"respool":1,"env'));
     expect(await listed(again)).toEqual({ ids: ['m-00000', 'm-00001', 'm-00002'], corrupt: [] });
-    expect(await readdir(join(path, 'spare'))).not.toContain('77');
+    // They go when the store has nothing better to do.
+    await vi.waitFor(async () => expect(await readdir(join(path, 'spare'))).not.toContain('77'));
   });
 
   test('of two revisions of a message the higher one counts, the other goes', async () => {
@@ -136,6 +137,35 @@ describe('after a crash', () => {
   });
 });
 
+test('a list of what is due is answered in order, page by page', async () => {
+  const { store } = await setup({ sync: 'none' });
+  const entries = sampleEntries(60, 'm', (index) => ({
+    state: index % 2 === 0 ? 'archived' : 'deferred',
+    dueAt: SAMPLE_AT + ((index * 7) % 30),
+    priority: index % 10,
+  }));
+  await store.insert([...entries, sampleEntry('held', { state: 'hold', dueAt: null })]);
+  const seen: string[] = [];
+  let after: string | undefined;
+  do {
+    const page = await store.list({
+      states: ['archived', 'archived'],
+      dueBefore: SAMPLE_AT + 20,
+      order: 'dueAt',
+      limit: 7,
+      ...(after === undefined ? {} : { after }),
+    });
+    seen.push(...page.entries.map(({ envelope }) => envelope.id));
+    after = page.next;
+  } while (after !== undefined);
+  const expected = entries
+    .filter(({ status }) => status.state === 'archived' && (status.dueAt ?? 0) < SAMPLE_AT + 20)
+    .sort((a, b) => (a.status.dueAt ?? 0) - (b.status.dueAt ?? 0))
+    .map(({ envelope }) => envelope.id);
+  expect(new Set(seen)).toEqual(new Set(expected));
+  expect(seen).toHaveLength(expected.length);
+});
+
 describe('the options', () => {
   test('have the defaults that are written down', async () => {
     const store = filesystem({ path: 'somewhere' });
@@ -166,6 +196,13 @@ describe('the options', () => {
     expect(() => filesystem(options as FilesystemOptions)).toThrow(
       expect.objectContaining({ code: 'config.invalid' }),
     );
+  });
+
+  test('an id that is no file name is refused', async () => {
+    const { store } = await setup();
+    const entry = sampleEntry('a');
+    const bad = { ...entry, envelope: { ...entry.envelope, id: '../../escaped' } };
+    await expect(store.insert([bad])).rejects.toMatchObject({ code: 'message.invalid' });
   });
 
   test('a body above the inline limit is refused', async () => {

@@ -1,0 +1,95 @@
+/** The suites of the doors, over the filesystem stores. */
+import { mkdtemp, open, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, test } from 'vitest';
+import type { BodyStore } from '../../../src/ports/body-store.ts';
+import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import {
+  filesystem,
+  filesystemBodies,
+  type SyncMode,
+} from '../../../src/stores/filesystem/index.ts';
+import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
+import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
+
+/** The contract of an entry store, for one sync mode; each mode has a file, so that they run at once. */
+export function entriesConform(sync: SyncMode): void {
+  describe(`entries as files, sync "${sync}"`, () => {
+    const cases = entryStoreSuite(() => makeStore(sync), {
+      canReopen: true,
+      canShare: false,
+      canDamage: true,
+      canExpireLost: true,
+    });
+    for (const { name, run } of cases) test(name, { timeout: 120_000 }, run);
+  });
+}
+
+/** The contract of a body store, for one sync mode. */
+export function bodiesConform(sync: SyncMode): void {
+  describe(`bodies as files, sync "${sync}"`, () => {
+    const cases = bodyStoreSuite(() => makeBodies(sync), { canReopen: true });
+    for (const { name, run } of cases) test(name, { timeout: 120_000 }, run);
+  });
+}
+
+async function makeStore(sync: SyncMode) {
+  const path = await mkdtemp(join(tmpdir(), 'respool-fs-'));
+  const opened: EntryStore[] = [];
+  const open = async (): Promise<EntryStore> => {
+    const store = filesystem({ path, sync });
+    await store.open();
+    opened.push(store);
+    return store;
+  };
+  const store = await open();
+  return {
+    store,
+    async reopen() {
+      await opened.at(-1)?.close();
+      return open();
+    },
+    async damage(id: string) {
+      await flipByte(path, id);
+      // A file is only looked at when it is needed; a look is what finds the damage.
+      await opened
+        .at(-1)
+        ?.get(id)
+        .catch(() => undefined);
+    },
+    async dispose() {
+      for (const each of opened) await each.close();
+      await rm(path, { recursive: true, force: true });
+    },
+  };
+}
+
+async function makeBodies(sync: SyncMode) {
+  const path = await mkdtemp(join(tmpdir(), 'respool-bodies-'));
+  let bodies: BodyStore;
+  const open = async (): Promise<BodyStore> => {
+    bodies = filesystemBodies({ path, sync });
+    await bodies.open();
+    return bodies;
+  };
+  return {
+    bodies: await open(),
+    async reopen() {
+      await bodies.close();
+      return open();
+    },
+    async dispose() {
+      await bodies.close();
+      await rm(path, { recursive: true, force: true });
+    },
+  };
+}
+
+async function flipByte(path: string, id: string): Promise<void> {
+  const names = await readdir(path, { recursive: true });
+  const name = names.find((each) => each.split('/').at(-1)?.startsWith(`${id},`));
+  const file = await open(join(path, name ?? ''), 'r+');
+  await file.write('#', 3);
+  await file.close();
+}
