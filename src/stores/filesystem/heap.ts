@@ -17,7 +17,7 @@ export interface HeapItem {
 }
 
 /** Whether one item comes before another. */
-export function isBefore(one: HeapItem, other: HeapItem): boolean {
+function isBefore(one: HeapItem, other: HeapItem): boolean {
   return one.due < other.due || (one.due === other.due && one.id < other.id);
 }
 

@@ -14,7 +14,7 @@ describe.skipIf(disk === undefined)('on a full disk (skipped: needs root to moun
   const path = disk ?? '';
 
   afterAll(() => {
-    execFileSync('umount', [path]);
+    run('umount', path);
     rmSync(path, { recursive: true, force: true });
   });
 
@@ -74,11 +74,15 @@ describe.skipIf(disk === undefined)('on a full disk (skipped: needs root to moun
 function mountSmallDisk(): string | undefined {
   const path = mkdtempSync(join(tmpdir(), 'respool-full-'));
   try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', path], { stdio: 'ignore' });
+    run('mount', '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', path);
     return path;
   } catch {
     // Not root, or no mounts allowed here: the tests above are skipped, and say why in their title.
     rmSync(path, { recursive: true, force: true });
     return undefined;
   }
+}
+
+function run(program: string, ...options: readonly string[]): void {
+  execFileSync(program, options, { stdio: 'ignore' });
 }
