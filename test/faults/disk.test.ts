@@ -1,6 +1,6 @@
 /** Disks that are full, and disks that fail to sync. */
 import { expect, test } from 'vitest';
-import { eio } from '../torture/eio.ts';
+import { eio, type Failing } from '../torture/eio.ts';
 import { full } from '../torture/full.ts';
 import { PLACES } from '../torture/places.ts';
 import { cannotMount, lacking } from '../torture/tools.ts';
@@ -21,7 +21,13 @@ test.for(PLACES)(
 
 test.for(PLACES)('%s never acknowledges what an fsync refused to keep', async (place, context) => {
   if (noTrace !== undefined) context.skip(noTrace);
-  const failing = ['1', '3', '1+', '2+', '5+'] as const;
+  const failing: Failing[] = [
+    'fsync,fdatasync 1',
+    'fdatasync 2',
+    'fsync 3',
+    'fsync,fdatasync 1+',
+    'fsync,fdatasync 4+',
+  ];
   const result = await eio(place, { failing, canMount: noMount === undefined });
   expect(result.complaints).toEqual([]);
   expect(result.failedSteps).toBeGreaterThan(failing.length);

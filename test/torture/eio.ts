@@ -23,10 +23,8 @@ export interface EioResult {
   readonly complaints: readonly string[];
 }
 
-/** Which fsyncs of each thread fail: the third; all from the third on. */
-export type Failing = `${number}` | `${number}+`;
-
-const CALLS = 'fsync,fdatasync';
+/** Which calls, and which of them in each thread: the third; all from the third on. */
+export type Failing = `${'fsync' | 'fdatasync' | 'fsync,fdatasync'} ${number}${'' | '+'}`;
 
 /** Runs the script once for each way of failing. */
 export async function eio(
@@ -35,11 +33,11 @@ export async function eio(
 ): Promise<EioResult> {
   const complaints: string[] = [];
   let failedSteps = 0;
-  for (const when of failing) {
+  for (const one of failing) {
     const { lines, sight } = await inFolder((folder) =>
       canMount
-        ? withImage(folder, (image) => runOnce(place, image.path, when, image))
-        : runOnce(place, folder, when),
+        ? withImage(folder, (image) => runOnce(place, image.path, one, image))
+        : runOnce(place, folder, one),
     );
     failedSteps += lines.filter((line) => line.startsWith('failed')).length;
     const found = [
@@ -48,7 +46,7 @@ export async function eio(
       ...sight.findings.map(({ kind, where, text }) => `check found ${kind} at ${where}: ${text}`),
       ...(lines.includes('end') ? [] : ['the program died of it']),
     ];
-    complaints.push(...found.map((text) => `${place}, fsync ${when} fails: ${text}`));
+    complaints.push(...found.map((text) => `${place}, ${one} fails: ${text}`));
   }
   return { place, faults: failing.length, failedSteps, complaints };
 }
@@ -56,14 +54,15 @@ export async function eio(
 async function runOnce(
   place: Place,
   folder: string,
-  when: Failing,
+  failing: Failing,
   image?: Image,
 ): Promise<{ readonly lines: readonly string[]; readonly sight: Sight }> {
   const path = join(folder, 'spool');
   const order: PointsOrder = { place, path, phase: 'steps' };
   const child = startChild('points-child.ts', order, { env: { UV_THREADPOOL_SIZE: '1' } });
   await child.line('ready');
-  const tracer = await inject(child.pid, `${CALLS}:error=EIO:when=${when}`);
+  const [calls, when] = failing.split(' ');
+  const tracer = await inject(child.pid, `${calls}:error=EIO:when=${when}`);
   child.say('go');
   await child.ended;
   await tracer.output;

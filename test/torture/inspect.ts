@@ -1,7 +1,7 @@
 /**
  * inspect — opens a spool after a fault, as a fresh process would, and says what is in it.
  */
-import type { Finding, SpoolOptions } from 'respool';
+import { type Finding, isRespoolError, type Spool, type SpoolOptions } from 'respool';
 import { type Found, NOT_DUE } from './checker.ts';
 import { type Place, spoolAt } from './places.ts';
 import { sha256 } from './plans.ts';
@@ -62,9 +62,7 @@ export async function inspect(
         revision,
         attempts,
         ...(code === undefined ? {} : { code }),
-        ...(body.place === 'none' || bodies === 'none'
-          ? {}
-          : { sha256: await hashOf(await spool.body(id)) }),
+        ...(body.place === 'none' || bodies === 'none' ? {} : { sha256: await hashOf(spool, id) }),
       });
     }
     const { findings } = await spool.check({ repair });
@@ -97,8 +95,14 @@ function textsOf({ entries }: Sight): string[] {
   );
 }
 
-async function hashOf(stream: AsyncIterable<Uint8Array>): Promise<string> {
+/** The hash of a body; of one that cannot be read, why not, which equals no hash. */
+async function hashOf(spool: Spool, id: string): Promise<string> {
   const parts: Uint8Array[] = [];
-  for await (const part of stream) parts.push(part);
+  try {
+    for await (const part of await spool.body(id)) parts.push(part);
+  } catch (error) {
+    if (isRespoolError(error)) return error.code;
+    throw error;
+  }
   return sha256(Buffer.concat(parts));
 }

@@ -19,7 +19,7 @@ import type { Row } from './verdict.ts';
 /** What a suite is told. */
 export interface SuiteOptions {
   readonly seed: number;
-  /** How many kills, cuts, pauses or damages, instead of the suite's own number. */
+  /** How many kills, points, cuts, pauses or damages, instead of the suite's own number. */
   readonly kills: number | undefined;
 }
 
@@ -48,11 +48,13 @@ export const SUITES: Readonly<Record<string, Suite>> = {
     return results.map((result) => ({ ...result, suite: 'crash', faults: result.kills }));
   },
 
-  async points() {
+  async points({ kills: max = Number.POSITIVE_INFINITY }) {
     const reason = await lacking('strace');
     return [
-      ...(await each('points', reason, async (place) => fromPoints(await points(place)))),
-      ...(await each('reopening', reason, async (place) => fromPoints(await reopening(place)))),
+      ...(await each('points', reason, async (place) => fromPoints(await points(place, { max })))),
+      ...(await each('reopening', reason, async (place) =>
+        fromPoints(await reopening(place, { max })),
+      )),
     ];
   },
 
@@ -69,15 +71,18 @@ export const SUITES: Readonly<Record<string, Suite>> = {
 
   async full() {
     const [noMount, noTrace] = [await cannotMount(), await lacking('strace')];
-    const once = Array.from({ length: 12 }, (_, at): Failing => `${at + 1}`);
-    const forGood = Array.from({ length: 12 }, (_, at): Failing => `${at + 1}+`);
+    const failing = Array.from({ length: 8 }, (_, at): Failing[] => [
+      `fsync,fdatasync ${at + 1}`,
+      `fsync,fdatasync ${at + 1}+`,
+      `fdatasync ${at + 1}`,
+      `fsync ${at + 1}`,
+    ]).flat();
     return [
       ...(await each('disk full', noMount, async (place) => {
         const { accepted, refused, complaints } = await full(place);
         return { faults: refused, messages: accepted, complaints };
       })),
       ...(await each('fsync fails', noTrace, async (place) => {
-        const failing = [...once, ...forGood];
         const result = await eio(place, { failing, canMount: noMount === undefined });
         return { faults: result.faults, complaints: result.complaints };
       })),
