@@ -46,6 +46,7 @@ export class Engine implements AttemptHost {
   #parked: ParkedClaim[] = [];
   #phase: Phase = 'stopped';
   #settling = 0;
+  #settled = 0;
   /** Slots taken for messages that are being inserted. */
   #reserved = 0;
   #loop: Promise<void> | undefined;
@@ -71,6 +72,18 @@ export class Engine implements AttemptHost {
   /** Messages whose handler runs now. */
   get running(): number {
     return this.slots.running;
+  }
+
+  /** What the engine is doing, and what it did since it was made. */
+  get load(): EngineLoad {
+    return {
+      isRunning: this.isRunning,
+      concurrency: this.parts.slots.concurrency,
+      running: this.slots.running,
+      waiting: this.#parked.length,
+      settling: this.#settling,
+      settled: this.#settled,
+    };
   }
 
   start(): void {
@@ -167,6 +180,7 @@ export class Engine implements AttemptHost {
   /** The attempt is settled, or lost. */
   attemptEnded(attempt: LiveAttempt): void {
     this.#settling -= 1;
+    this.#settled += 1;
     this.#live.delete(attempt);
     if (this.#settling === SETTLING_MAX - 1) this.#onRoom?.();
     this.#tellQuiet();
@@ -325,6 +339,21 @@ export class Engine implements AttemptHost {
     const { source } = this.parts;
     return source.extend?.(claims) ?? Promise.resolve(claims.map(() => 'done' as const));
   }
+}
+
+/** An engine's work in numbers. */
+export interface EngineLoad {
+  readonly isRunning: boolean;
+  /** Handlers that may run at once. */
+  readonly concurrency: number;
+  /** Handlers that run now, and slots taken for messages that are being accepted. */
+  readonly running: number;
+  /** Claimed, and waiting for room at their destination or handler. */
+  readonly waiting: number;
+  /** Verdicts on their way to the store. */
+  readonly settling: number;
+  /** Attempts that came to an end since the spool was made. */
+  readonly settled: number;
 }
 
 /** A slot taken ahead, for a message that is being inserted. */

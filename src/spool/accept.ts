@@ -30,6 +30,8 @@ export interface AcceptParts {
   readonly source: SpoolSource;
   readonly engine: Engine;
   readonly events: Events;
+  /** Whether a new message starts at once, or is found at the next look. */
+  readonly isImmediate: boolean;
 }
 
 /** A message whose body is kept. */
@@ -73,13 +75,16 @@ interface Prepared {
   readonly reservation: Reservation | undefined;
 }
 
-function prepare({ engine, source }: AcceptParts, ready: ReadyMessage, now: number): Prepared {
+function prepare(parts: AcceptParts, ready: ReadyMessage, now: number): Prepared {
+  const { engine, source, isImmediate } = parts;
   const { message, body } = ready;
   const envelope = withBody(message.envelope, body.info);
   const status = initialStatus({ now, dueAt: message.dueAt, policy: message.policy });
   const inline = body.inline === undefined ? {} : { inlineBody: body.inline };
   const reservation =
-    status.state === 'incoming' && source.isDry(now) ? engine.reserve(envelope) : undefined;
+    isImmediate && status.state === 'incoming' && source.isDry(now)
+      ? engine.reserve(envelope)
+      : undefined;
   if (reservation === undefined) return { entry: { envelope, status, ...inline }, reservation };
   const claim = { now, leaseMs: source.leaseMs, holder: source.holder() };
   return { entry: { envelope, status: handedOff(status, claim), ...inline }, reservation };
@@ -111,6 +116,6 @@ function begin(parts: AcceptParts, { entry, reservation }: Prepared): Enqueued {
     parts.events.emit({ at: enqueuedAt, kind: 'accepted', id, topic, ...about });
   }
   if (reservation !== undefined) parts.engine.beginReserved(reservation, new SpoolClaim(entry));
-  else parts.source.noteDue(status.dueAt ?? status.updatedAt);
+  else if (parts.isImmediate) parts.source.noteDue(status.dueAt ?? status.updatedAt);
   return { id: envelope.id, duplicate: false };
 }

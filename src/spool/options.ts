@@ -63,6 +63,13 @@ export interface SpoolOptions {
     readonly inlineBodyBytes?: number;
   };
   /**
+   * Whether a new message starts at once (default), or is found at the next look: for a process that
+   * should rather collect than hurry.
+   */
+  readonly immediate?: boolean;
+  /** How often the store is looked at even when nothing calls, 10ms to 1h; default 30s. */
+  readonly poll?: Duration;
+  /**
    * Topics without a handler: `hold` them (default; see docs) or `leave` them to other processes.
    */
   readonly unhandled?: 'hold' | 'leave';
@@ -98,6 +105,8 @@ export interface Settings {
   readonly bodyMaxBytes: number;
   readonly headerMaxBytes: number;
   readonly inlineMaxBytes: number;
+  readonly isImmediate: boolean;
+  readonly pollMs: number;
   readonly unhandled: 'hold' | 'leave';
   readonly middleware: readonly Middleware[];
   readonly requireDurability: Durability;
@@ -118,6 +127,8 @@ const NAMES = {
     'settle',
     'retention',
     'limits',
+    'immediate',
+    'poll',
     'unhandled',
     'middleware',
     'requireDurability',
@@ -159,6 +170,8 @@ export function settingsOf(options: SpoolOptions): Settings {
     bodyMaxBytes: bytes('limits.bodyBytes', limits.bodyBytes, 64 * 2 ** 20, 1024 * GIB),
     headerMaxBytes: bytes('limits.headerBytes', limits.headerBytes, 32 * 2 ** 10, 2 ** 20),
     inlineMaxBytes: bytes('limits.inlineBodyBytes', limits.inlineBodyBytes, 16 * 2 ** 10, 2 ** 20),
+    isImmediate: flag('immediate', options.immediate ?? true),
+    pollMs: durationMs(options.poll ?? 30 * SECOND_MS, 'poll', { minMs: 10, maxMs: HOUR_MS }),
     unhandled: checkOneOf('unhandled', options.unhandled ?? 'hold', ['hold', 'leave']),
     middleware: checkMiddleware(options.middleware ?? []),
     requireDurability: checkOneOf(
@@ -250,6 +263,11 @@ function keepMs(what: string, keep: Keep, word: 'remove' | 'keep'): number | nul
     return durationMs(keep.archive, `${what}.archive`);
   }
   throw invalid(what, keep, `'${word}' or { archive: '7d' }`);
+}
+
+function flag(what: string, value: unknown): boolean {
+  if (typeof value === 'boolean') return value;
+  throw invalid(what, value, 'true or false');
 }
 
 function bytes(what: string, given: number | undefined, byDefault: number, max: number): number {

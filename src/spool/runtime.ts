@@ -96,6 +96,10 @@ export class Runtime implements AcceptParts, ActionParts {
     return this.settings.retention;
   }
 
+  get isImmediate(): boolean {
+    return this.settings.isImmediate;
+  }
+
   /** Bodies up to this ride with their entry. */
   get inlineMaxBytes(): number {
     return Math.min(this.settings.inlineMaxBytes, this.entries.traits.inlineMaxBytes);

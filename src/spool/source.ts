@@ -31,6 +31,8 @@ export interface SourceParts {
   readonly leaseMs: number;
   readonly retention: Retention;
   readonly settlesDurably: boolean;
+  /** Even when nothing calls, the store is looked at this often. */
+  readonly pollMs: number;
   /** Whether a bounce handler fits the topic. */
   announces(topic: string): boolean;
   onClockJump(byMs: number): void;
@@ -50,8 +52,6 @@ const KINDS: readonly Kind[] = [DEFERRED, INCOMING, BOUNCE];
 /** Four turns: each kind has at least one of them, the first has two. */
 const TURNS: readonly Kind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
 
-/** Even when nothing calls, the store is looked at this often. */
-const SAFETY_POLL_MS = 30_000;
 /** When the store says "due" but gives nothing, the wait grows from this, to not spin. */
 const EMPTY_WAIT_MS = 5;
 const EMPTY_WAIT_MAX_MS = 1_000;
@@ -174,7 +174,7 @@ export class SpoolSource implements Source {
     const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
     if (signal.aborted || isNews) return;
     this.#quietUntil = Math.min(dueAt ?? Number.POSITIVE_INFINITY, this.#notedDueAt);
-    let waitMs = Math.min(SAFETY_POLL_MS, this.#quietUntil - now);
+    let waitMs = Math.min(this.#parts.pollMs, this.#quietUntil - now);
     if (waitMs > 0) this.#emptyRounds = 0;
     else {
       // Due, and yet the last round got nothing. Once, it may have become due in between.

@@ -12,6 +12,7 @@ import { checkHeaders, checkTopicPattern } from '../core/limits.ts';
 import type { State } from '../core/state.ts';
 import { STATES } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
+import type { EngineLoad } from '../engine/engine.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import { accept, type Enqueued, type ReadyMessage } from './accept.ts';
@@ -133,6 +134,11 @@ export class Spool {
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
   on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
     return this.#runtime.events.on(kind, listener);
+  }
+
+  /** What this process's engine is doing now, in numbers. */
+  get load(): EngineLoad {
+    return this.#runtime.engine.load;
   }
 
   /** Starts to deliver. Starting twice is refused. */

@@ -71,7 +71,12 @@ function exists(name: string): boolean {
   if (title === '' || !file.endsWith('.test.ts') || !existsSync(target)) return false;
   const text = readFileSync(target, 'utf8');
   if (text.includes(title)) return true;
-  const suites = Object.entries(SUITES).filter(([suite]) => text.includes(suite));
+  // A file may run a suite through a helper beside it.
+  const beside = [...text.matchAll(/from '(\.\/[^']+)'/g)].map(([, other = '']) =>
+    readFileSync(path.join(path.dirname(target), other), 'utf8'),
+  );
+  const whole = [text, ...beside].join('\n');
+  const suites = Object.entries(SUITES).filter(([suite]) => whole.includes(suite));
   if (suites.some(([, names]) => names.includes(title))) return true;
   // A title with a place to fill in, such as '%s run as written'.
   const titles = [...text.matchAll(/(['"`])((?:(?!\1).)*(?:%[sdijo]|\$\{)(?:(?!\1).)*)\1/g)];

@@ -27,6 +27,7 @@ async function setup(): Promise<{ source: SpoolSource; clock: SimClock }> {
     leaseMs: 60_000,
     retention: { deliveredMs: null, bouncedMs: null, removedMs: 0, dedupeWindowMs: 0 },
     settlesDurably: false,
+    pollMs: 30_000,
     announces: () => false,
     onClockJump: () => undefined,
   });

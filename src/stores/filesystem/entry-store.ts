@@ -89,9 +89,9 @@ class FilesystemStore implements EntryStore {
   readonly records: FileRecords;
   readonly #settings: Settings;
   readonly #clock: Clock;
-  readonly #catalog = new Catalog();
+  #catalog = new Catalog();
   #opening: Promise<void> | undefined;
-  #closing: Promise<void> | undefined;
+  #closing: Promise<void> = Promise.resolve();
   #opened: (Opened & { readonly writer: Writer; readonly reader: Reader }) | undefined;
   #lost: readonly Held[] = [];
 
@@ -113,12 +113,20 @@ class FilesystemStore implements EntryStore {
   }
 
   open(): Promise<void> {
-    this.#opening ??= this.#open();
+    this.#opening ??= this.#open().catch((error: unknown) => {
+      // Not for good: what was in the way may be gone at the next try.
+      this.#opening = undefined;
+      throw error;
+    });
     return this.#opening;
   }
 
+  /** Idempotent; afterwards the store can be opened again. */
   close(): Promise<void> {
-    this.#closing ??= this.#close();
+    const opening = this.#opening;
+    if (opening === undefined) return this.#closing;
+    this.#opening = undefined;
+    this.#closing = this.#close(opening);
     return this.#closing;
   }
 
@@ -185,8 +193,10 @@ class FilesystemStore implements EntryStore {
   }
 
   async #open(): Promise<void> {
+    await this.#closing.catch(() => undefined);
     const { path } = this.#settings;
-    const catalog = this.#catalog;
+    const catalog = new Catalog();
+    this.#catalog = catalog;
     const opened = await openFolder(this.#settings, {
       catalog,
       clock: this.#clock,
@@ -199,9 +209,9 @@ class FilesystemStore implements EntryStore {
     this.#opened = { ...opened, writer, reader };
   }
 
-  async #close(): Promise<void> {
+  async #close(opening: Promise<void>): Promise<void> {
     // A store that could not be opened has nothing to close.
-    await this.#opening?.catch(() => undefined);
+    await opening.catch(() => undefined);
     const opened = this.#opened;
     if (opened === undefined) return;
     this.#opened = undefined;
