@@ -42,7 +42,7 @@ export interface Swept {
 
 const PAGE_MAX = 500;
 /** A body must be without entry in two looks at least this far apart. */
-export const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
+const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
 /** With several processes, a topic nobody claims is held only after this long. */
 const UNHANDLED_AFTER_MS: number = 5 * MINUTE_MS;
 /** The newest audit records that are kept. */

@@ -66,7 +66,7 @@ const NAMES = [
 ];
 
 /** The header that names a policy, for those who cannot pass an option. */
-export const POLICY_HEADER = 'x-retry-policy';
+const POLICY_HEADER = 'x-retry-policy';
 
 /** Refuses what is outside the limits; nothing is written before. */
 export function checkMessage(

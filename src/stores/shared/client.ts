@@ -7,9 +7,6 @@
 
 import { RespoolError } from '../../core/errors.ts';
 
-/** What can be bound to a statement; a Uint8Array is stored as bytes. */
-export type SqlValue = string | number | bigint | Uint8Array | null;
-
 /** The part of a prepared statement that Respool uses. */
 export interface SqliteStatement {
   run(...values: readonly unknown[]): { changes: number; lastInsertRowid: number | bigint };
