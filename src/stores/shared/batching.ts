@@ -9,13 +9,18 @@
 export interface BatchLine<Item, Result> {
   /** Hands items over; resolves with their results, in order, once their batch is through. */
   add(items: readonly Item[]): Promise<readonly Result[]>;
+  /**
+   * The same, and resolves with what `read` makes of the results. Saves a turn of promises per
+   * call: with many callers, the first of them can go on before the last has been told.
+   */
+  add<T>(items: readonly Item[], read: (results: readonly Result[]) => T): Promise<T>;
   /** Resolves when nothing is queued and nothing is on its way. */
   idle(): Promise<void>;
 }
 
 interface Call<Item, Result> {
   readonly items: readonly Item[];
-  readonly resolve: (results: readonly Result[]) => void;
+  readonly settle: (results: readonly Result[]) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -92,9 +97,9 @@ export function createBatchLine<Item, Result>(
   }
 
   return {
-    add(items) {
-      return new Promise((resolve, reject) => {
-        queued.push({ items, resolve, reject });
+    add<T>(items: readonly Item[], read?: (results: readonly Result[]) => T) {
+      return new Promise<T>((resolve, reject) => {
+        queued.push({ items, settle: settleWith(read, resolve, reject), reject });
         queuedItems += items.length;
         schedule();
         const isEager = queuedItems >= eagerAt && queued.length > 1 && inFlight < inFlightMax - 1;
@@ -108,6 +113,21 @@ export function createBatchLine<Item, Result>(
   };
 }
 
+function settleWith<Result, T>(
+  read: ((results: readonly Result[]) => T) | undefined,
+  resolve: (value: T) => void,
+  reject: (error: unknown) => void,
+): (results: readonly Result[]) => void {
+  if (read === undefined) return resolve as (results: readonly Result[]) => void;
+  return (results) => {
+    try {
+      resolve(read(results));
+    } catch (error) {
+      reject(error);
+    }
+  };
+}
+
 function itemsOf<Item>(call: { readonly items: readonly Item[] } | undefined): readonly Item[] {
   return call?.items ?? [];
 }
@@ -118,7 +138,7 @@ function settle<Item, Result>(
 ): void {
   let from = 0;
   for (const call of calls) {
-    call.resolve(results.slice(from, from + call.items.length));
+    call.settle(results.slice(from, from + call.items.length));
     from += call.items.length;
   }
 }

@@ -12,6 +12,7 @@ import type { OpenDatabase, SqliteDatabase, SqliteStatement } from '../shared/cl
 import type { Bytes, Joiner, OpenFile } from './batch.ts';
 import type { BodyOp, BodyRequest, WriteOp } from './body-protocol.ts';
 import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
+import { BOUND_LIMIT } from './schema.ts';
 import { runBatches, type Work } from './transaction.ts';
 
 export function openBodyFile(
@@ -109,7 +110,7 @@ function prepare(database: SqliteDatabase) {
     read: database.prepare('SELECT bytes FROM chunks WHERE ref = ? AND at = ?').pluck(),
     refs: database.prepare(
       `SELECT ref, written_at AS writtenAt FROM bodies WHERE ref > ? AND written_at < ?
-      ORDER BY ref LIMIT ?`,
+      ORDER BY ref LIMIT ${BOUND_LIMIT}`,
     ),
   };
 }

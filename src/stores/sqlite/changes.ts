@@ -51,6 +51,7 @@ export class Changes {
     const [seq, slot, flow, revision, holder] = row;
     if (revision !== op.revision || (isActiveSlot(slot) && holder !== op.holder)) return false;
     if (op.status === null) {
+      // Not one statement with RETURNING: that keeps a table of its own, and is slower than two.
       this.#remove(seq);
     } else {
       const taken = op.envelope === null ? undefined : this.#keyTaken(op.envelope[4], op.id);

@@ -10,12 +10,15 @@
 import { stateNumber } from '../../core/state.ts';
 import { takesTopic } from '../../core/topic.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
-import type { SqliteDatabase } from '../shared/client.ts';
+import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
 import type { Connection } from './connection.ts';
 import type { Flow, Flows } from './flows.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
 import {
   ARCHIVED_SLOT,
+  BOUND_LIMIT,
+  FLOW_INDEX_SQL,
+  hasFlowIndex,
   isActiveSlot,
   type Slot,
   slotOf,
@@ -39,11 +42,18 @@ interface Probe {
   readonly permit: Permit | undefined;
 }
 
+/** A longer scan than this, again and again, is worth an index. */
+const SCAN_MAX = 500;
+
 /** Claims over one connection. */
 export class Claims {
   readonly #connection: Connection;
   readonly #flows: Flows;
   readonly #sql: ReturnType<typeof prepare>;
+  #ofFlow: SqliteStatement | undefined;
+  /** Made in the present transaction. */
+  #isIndexNew = false;
+  #avoidsIndex = false;
 
   constructor(connection: Connection, flows: Flows) {
     this.#connection = connection;
@@ -53,6 +63,7 @@ export class Claims {
 
   /** In a transaction; see `claimed` in core/next-status.ts for what it writes. */
   claim(request: ClaimRequest): EntryRow[] {
+    this.#isIndexNew = false;
     const picked = this.#pick(request);
     const bySlot = new Map<Slot, number[]>();
     for (const [seq, , , , slot] of picked) {
@@ -66,6 +77,13 @@ export class Claims {
     }
     this.#connection.wrote(rows.size);
     return picked.map((row) => rows.get(row[0])).filter((row) => row !== undefined);
+  }
+
+  /** After a rollback: what it made is gone, and if there was no room for it, there is none now. */
+  drop(): void {
+    if (this.#isIndexNew) this.#avoidsIndex = true;
+    this.#isIndexNew = false;
+    this.#ofFlow = undefined;
   }
 
   /** The earliest due time that a claim would see. */
@@ -115,21 +133,40 @@ export class Claims {
     const seen = this.#sql.dueWithFlow.all(slot, priority, until, glance) as Candidate[];
     const fit = seen.filter((row) => this.#isAllowed(permit, row[3]));
     if (fit.length >= want || seen.length < glance) return fit.slice(0, want);
-    return WAITING_SLOTS.includes(slot)
-      ? this.#dueByFlow(probe, permit)
-      : this.#dueByScan(probe, permit);
+    const ofFlow = WAITING_SLOTS.includes(slot) ? this.#flowProbe(slot, priority) : undefined;
+    return ofFlow === undefined
+      ? this.#dueByScan(probe, permit)
+      : this.#dueByFlow(ofFlow, probe, permit);
   }
 
-  #dueByFlow({ slot, priority, until, want }: Probe, permit: Permit): Candidate[] {
+  /** The way through the index by flow, made when a scan would be long and we may write. */
+  #flowProbe(slot: Slot, priority: number): SqliteStatement | undefined {
+    if (this.#ofFlow !== undefined) return this.#ofFlow;
+    const { database } = this.#connection;
+    if (!hasFlowIndex(database)) {
+      const mayMake = database.inTransaction && !this.#avoidsIndex;
+      if (!mayMake || this.#flows.total(slot, priority) <= SCAN_MAX) return undefined;
+      this.#isIndexNew = true;
+      database.exec(FLOW_INDEX_SQL);
+    }
+    this.#ofFlow = prepareFlowProbe(database);
+    return this.#ofFlow;
+  }
+
+  #dueByFlow(
+    ofFlow: SqliteStatement,
+    { slot, priority, until, want }: Probe,
+    permit: Permit,
+  ): Candidate[] {
     const found: Candidate[] = [];
     for (const flow of this.#flows.withSome(slot, priority)) {
       if (!this.#isAllowed(permit, flow)) continue;
-      found.push(...(this.#sql.dueOfFlow.all(flow, slot, until, want) as Candidate[]));
+      found.push(...(ofFlow.all(flow, slot, until, want) as Candidate[]));
     }
     return found.sort(byDueAtAndId).slice(0, want);
   }
 
-  // Active entries are few: as many as there are leases.
+  // Either there are few, as active entries are: as many as there are leases; or there is no index.
   #dueByScan({ slot, priority, until, want }: Probe, permit: Permit): Candidate[] {
     const found: Candidate[] = [];
     for (const row of this.#sql.dueWithFlow.iterate(slot, priority, until, -1)) {
@@ -160,7 +197,8 @@ export class Claims {
     const counts = isLost ? 0 : 1;
     const isDelivery = request.lane === 'delivery';
     const to = slotOf('active', request.lane);
-    const rows = this.#sql.activate.all(
+    const { activate, activateOne } = this.#sql;
+    const rows = (seqs.length === 1 ? activateOne : activate).all(
       to,
       isDelivery ? counts : 0,
       isDelivery ? 0 : counts,
@@ -169,7 +207,7 @@ export class Claims {
       request.holder,
       stateNumber(stateOfSlot(from) ?? 'active'),
       request.now,
-      JSON.stringify(seqs),
+      seqs.length === 1 ? seqs[0] : JSON.stringify(seqs),
     ) as [...EntryRow, flow: number][];
     return rows.map((row) => {
       // The row goes on without its flow.
@@ -182,38 +220,49 @@ export class Claims {
 }
 
 function prepare(database: SqliteDatabase) {
-  const select = (columns: string, index: string, where: string) =>
+  const select = (columns: string) =>
     database
       .prepare(
-        `SELECT ${columns} FROM entries INDEXED BY ${index} WHERE ${where} AND due_at <= ?
-        ORDER BY due_at, id LIMIT ?`,
+        `SELECT ${columns} FROM entries INDEXED BY entries_due
+        WHERE slot = ? AND slot < ${ARCHIVED_SLOT} AND priority = ? AND due_at <= ?
+        ORDER BY due_at, id LIMIT ${BOUND_LIMIT}`,
       )
       .raw();
-  const open = `slot = ? AND slot < ${ARCHIVED_SLOT} AND priority = ?`;
   return {
     // All of it is in the index; the row itself is not touched.
-    due: select('seq, due_at, id, NULL, slot', 'entries_due', open),
-    dueWithFlow: select('seq, due_at, id, flow, slot', 'entries_due', open),
-    dueOfFlow: select(
-      'seq, due_at, id, flow, slot',
-      'entries_by_flow',
-      `flow = ? AND slot = ? AND ${WAITING_SQL}`,
-    ),
+    due: select('seq, due_at, id, NULL, slot'),
+    dueWithFlow: select('seq, due_at, id, flow, slot'),
     byId: database
       .prepare('SELECT seq, due_at, id, flow, slot, priority FROM entries WHERE id = ?')
       .raw(),
-    activate: database
-      .prepare(
-        `UPDATE entries SET slot = ?, revision = revision + 1, attempts = attempts + ?,
-          notices = notices + ?, lost = lost + ?, due_at = ?, holder = ?, claimed_from = ?,
-          updated_at = ?
-        WHERE seq IN (SELECT value FROM json_each(?))
-        RETURNING seq, id, ${STATUS_SQL},
-          (SELECT envelope FROM contents WHERE contents.seq = entries.seq),
-          (SELECT body FROM contents WHERE contents.seq = entries.seq), flow`,
-      )
-      .raw(),
+    activate: prepareActivate(database, 'IN (SELECT value FROM json_each(?))'),
+    // An idle engine claims one at a time; opening a list of one costs as much as the update.
+    activateOne: prepareActivate(database, '= ?'),
   };
+}
+
+function prepareActivate(database: SqliteDatabase, which: string): SqliteStatement {
+  return database
+    .prepare(
+      `UPDATE entries SET slot = ?, revision = revision + 1, attempts = attempts + ?,
+        notices = notices + ?, lost = lost + ?, due_at = ?, holder = ?, claimed_from = ?,
+        updated_at = ?
+      WHERE seq ${which}
+      RETURNING seq, id, ${STATUS_SQL},
+        (SELECT envelope FROM contents WHERE contents.seq = entries.seq),
+        (SELECT body FROM contents WHERE contents.seq = entries.seq), flow`,
+    )
+    .raw();
+}
+
+function prepareFlowProbe(database: SqliteDatabase): SqliteStatement {
+  return database
+    .prepare(
+      `SELECT seq, due_at, id, flow, slot FROM entries INDEXED BY entries_by_flow
+      WHERE flow = ? AND slot = ? AND ${WAITING_SQL} AND due_at <= ?
+      ORDER BY due_at, id LIMIT ${BOUND_LIMIT}`,
+    )
+    .raw();
 }
 
 function slotsOf({ states, lane }: ClaimFilter): Slot[] {

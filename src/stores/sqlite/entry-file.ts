@@ -103,6 +103,7 @@ class EntryFile implements OpenFile<EntryRequest> {
       return runBatches(this.#connection, batch, joiner, this.#work);
     } catch (error) {
       this.#flows.drop();
+      this.#claims.drop();
       throw error;
     }
   }

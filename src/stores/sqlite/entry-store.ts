@@ -15,6 +15,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type {
   Change,
   CorruptEntry,
+  Duplicate,
   EntryStore,
   EntryStoreTraits,
   ListPage,
@@ -25,7 +26,7 @@ import { randomName } from '../../system/ids.ts';
 import { type FileLine, type Item, type LineParts, openFileLine } from './file-line.ts';
 import { type Instances, openInstances } from './instances.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
-import type { BrokenRow, EntryOp, EntryReply, EntryTalk } from './protocol.ts';
+import type { BrokenRow, EntryOp, EntryReply, EntryResult, EntryTalk } from './protocol.ts';
 import { createRecordStore } from './records.ts';
 import { decodeRow, type EntryRow, envelopeColumns, statusColumns } from './rows.ts';
 
@@ -137,35 +138,51 @@ async function closeAll({ line, instances }: Opened, instance: string): Promise<
 
 function createWrites(use: () => Line): Pick<EntryStore, 'insert' | 'claim' | 'commit' | 'flush'> {
   return {
-    async insert(entries) {
-      const results = await use().add(entries.map(insertItem));
-      return results.map((result) =>
-        typeof result === 'string' ? { duplicateOf: result } : 'stored',
-      );
-    },
+    insert: (entries) => attempt(() => use().add(entries.map(insertItem), insertResults)),
     async claim(request) {
       const line = use();
       if (request.max <= 0) return [];
-      const [rows] = await line.add([{ op: { kind: 'claim', request } }]);
-      const { entries, broken } = decodeAll((rows ?? []) as readonly EntryRow[]);
+      const read = ([rows]: readonly EntryResult[]) => decodeAll(rows as readonly EntryRow[]);
+      const { entries, broken } = await line.add([{ op: { kind: 'claim', request } }], read);
       // A row that stays where it is was leased by this claim, and is met again when that is over.
-      await quarantine(line, broken).catch(() => undefined);
+      if (broken.length > 0) await quarantine(line, broken).catch(() => undefined);
       return entries;
     },
-    async commit(changes, { durable = true } = {}) {
-      const results = await use().add(changes.map((change) => changeItem(change, durable)));
-      return results.map((result, index) => {
-        if (typeof result !== 'object' || result === null || !('refused' in result)) {
-          return result === true ? 'done' : 'stale';
-        }
-        throw new RespoolError(
-          'message.duplicate',
-          `cannot change "${changes[index]?.id}": ${result.refused}; choose another key`,
-        );
-      });
-    },
+    commit: (changes, { durable = true } = {}) =>
+      attempt(() => {
+        const items = changes.map((change) => changeItem(change, durable));
+        return use().add(items, (results) => changeResults(results, changes));
+      }),
     flush: async () => use().flush(),
   };
+}
+
+/** What is thrown on the way becomes a rejection, without the turns of an async function. */
+function attempt<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return call();
+  } catch (error) {
+    return Promise.reject(error instanceof Error ? error : new Error(textOf(error)));
+  }
+}
+
+function insertResults(results: readonly EntryResult[]): readonly ('stored' | Duplicate)[] {
+  return results.map((result) => (typeof result === 'string' ? { duplicateOf: result } : 'stored'));
+}
+
+function changeResults(
+  results: readonly EntryResult[],
+  changes: readonly Change[],
+): readonly ('done' | 'stale')[] {
+  return results.map((result, index) => {
+    if (typeof result !== 'object' || result === null || !('refused' in result)) {
+      return result === true ? 'done' : 'stale';
+    }
+    throw new RespoolError(
+      'message.duplicate',
+      `cannot change "${changes[index]?.id}": ${result.refused}; choose another key`,
+    );
+  });
 }
 
 function createReads(use: () => Line): Pick<EntryStore, 'nextDueAt' | 'get' | 'list' | 'tally'> {

@@ -32,6 +32,11 @@ export interface Item<Op> {
 export interface FileLine<Talk extends FileTalk> {
   /** Resolves with the results, in order, once their batch is through. */
   add(items: readonly Item<Talk['op']>[]): Promise<readonly Talk['result'][]>;
+  /** The same, with what `read` makes of the results. */
+  add<T>(
+    items: readonly Item<Talk['op']>[],
+    read: (results: readonly Talk['result'][]) => T,
+  ): Promise<T>;
   ask<K extends keyof Talk['replies']>(
     request: Extract<Talk['request'], { kind: K }>,
   ): Promise<Talk['replies'][K]>;
@@ -56,7 +61,7 @@ const BATCH_MAX = 1_000;
  * A thread begins with the first callers of a turn while the others still speak; what comes while
  * it works joins the same transaction (transaction.ts).
  */
-const PIPELINE = { inFlightMax: 64, eagerAt: 24 } as const;
+const PIPELINE = { inFlightMax: 64, eagerAt: 16 } as const;
 
 /** Lazy writes wait this long for a durable one to take them along; the promise is 250 ms. */
 const LAZY_MS = 200;
@@ -115,8 +120,11 @@ class Line implements FileLine<FileTalk> {
     this.#line = createBatchLine(run, { batchMax: BATCH_MAX, ...pipeline });
   }
 
-  add(items: readonly AnyItem[]): Promise<readonly unknown[]> {
-    return items.length === 0 ? Promise.resolve([]) : this.#line.add(items);
+  add<T>(
+    items: readonly AnyItem[],
+    read: (results: readonly unknown[]) => T = (results) => results as T,
+  ): Promise<T> {
+    return items.length === 0 ? Promise.resolve(read([])) : this.#line.add(items, read);
   }
 
   async ask(request: SeatRequest): Promise<never> {

@@ -136,6 +136,11 @@ export class Flows {
     }));
   }
 
+  /** How many entries of a priority are in a slot. */
+  total(slot: Slot, priority: number): number {
+    return Number(this.#sql.total[slot]?.get(priority) ?? 0);
+  }
+
   /** The flows of a priority that have something in a slot. */
   withSome(slot: Slot, priority: number): number[] {
     return (this.#sql.withSome[slot]?.all(priority) ?? []) as number[];
@@ -164,6 +169,9 @@ function prepare(database: SqliteDatabase) {
     priorities: database.prepare('SELECT DISTINCT priority FROM flows ORDER BY priority').pluck(),
     everything: database.prepare('SELECT * FROM flows').raw(),
     adjust: database.prepare(`UPDATE flows SET ${adjust} WHERE flow = ?`),
+    total: COUNT_COLUMNS.map((n) =>
+      database.prepare(`SELECT sum(${n}) FROM flows WHERE priority = ?`).pluck(),
+    ),
     withSome: COUNT_COLUMNS.map((n) =>
       database.prepare(`SELECT flow FROM flows WHERE priority = ? AND ${n} > 0`).pluck(),
     ),

@@ -12,7 +12,7 @@ import type { SqliteDatabase } from '../shared/client.ts';
 import type { PageRequest } from '../shared/page.ts';
 import { type Conditions, conditionsOf } from './conditions.ts';
 import type { CountedFlow } from './flows.ts';
-import { ARCHIVED_SLOT, type Slot, WAITING_SLOTS, WAITING_SQL } from './schema.ts';
+import { ARCHIVED_SLOT, hasFlowIndex, type Slot, WAITING_SLOTS, WAITING_SQL } from './schema.ts';
 
 /** Where an entry stands in the order. */
 export type Place = readonly [seq: number, value: number, id: string];
@@ -56,8 +56,9 @@ export function findPlaces(
   if (conditions.slots.length === 0 || conditions.flows?.size === 0) return { places: [] };
   const search: Search = { database, conditions, page, max };
   if (query.ids !== undefined) return { places: pass(search, 'entries') };
-  if (costOf(conditions, counted) <= SCAN_MAX) {
-    return { places: pass(search, `(${shortSources(conditions)})`) };
+  const byFlow = conditions.flows !== undefined && hasFlowIndex(database) ? WAITING_SLOTS : [];
+  if (costOf(conditions, counted, byFlow) <= SCAN_MAX) {
+    return { places: pass(search, `(${shortSources(conditions, byFlow)})`) };
   }
   if (page.order === 'id') return walkIds(search);
   const isEnded = conditions.slots.every((slot) => slot >= ARCHIVED_SLOT);
@@ -116,20 +117,24 @@ function walkEnded({ database, conditions, page, max }: Search): Place[] {
 }
 
 /** How many rows the indexes would have to give for these conditions. */
-function costOf({ slots, flows }: Conditions, counted: readonly CountedFlow[]): number {
+function costOf(
+  { slots, flows }: Conditions,
+  counted: readonly CountedFlow[],
+  byFlow: readonly Slot[],
+): number {
   let cost = 0;
   for (const { flow, counts } of counted) {
     for (const slot of slots) {
-      const isSkipped = flows !== undefined && WAITING_SLOTS.includes(slot) && !flows.has(flow);
-      if (!isSkipped) cost += counts[slot] ?? 0;
+      const isPassedOver = byFlow.includes(slot) && flows?.has(flow) !== true;
+      if (!isPassedOver) cost += counts[slot] ?? 0;
     }
   }
   return cost;
 }
 
 /** The entries of these slots through their indexes, as one source to select from. */
-function shortSources({ slots, flows }: Conditions): string {
-  const byFlow = flows === undefined ? [] : slots.filter((slot) => WAITING_SLOTS.includes(slot));
+function shortSources({ slots, flows }: Conditions, byFlow: readonly Slot[]): string {
+  const ofFlow = slots.filter((slot) => byFlow.includes(slot));
   const others = slots.filter((slot) => !byFlow.includes(slot));
   const open = others.filter((slot) => slot < ARCHIVED_SLOT);
   const ended = others.filter((slot) => slot >= ARCHIVED_SLOT);
@@ -137,7 +142,7 @@ function shortSources({ slots, flows }: Conditions): string {
   return [
     ...source('entries_due', open, `slot < ${ARCHIVED_SLOT}`),
     ...source('entries_ended', ended, `slot >= ${ARCHIVED_SLOT}`),
-    ...source('entries_by_flow', byFlow, ofFlows),
+    ...source('entries_by_flow', ofFlow, ofFlows),
   ].join(' UNION ALL ');
 }
 

@@ -8,6 +8,7 @@ import { checkKey, checkNumber } from '../../core/limits.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import type { Connection } from './connection.ts';
 import type { EntryReplies, EntryRequest, EntryResult, RecordOp } from './protocol.ts';
+import { BOUND_LIMIT } from './schema.ts';
 
 /** Records over one connection. */
 export interface Records {
@@ -38,7 +39,7 @@ export function createRecords(connection: Connection): Records {
   const forget = database.prepare('DELETE FROM maps WHERE kind = ? AND key = ?');
   const readLog = database.prepare(
     `SELECT sequence, record AS text FROM logs WHERE kind = ? AND sequence > ?
-    ORDER BY sequence LIMIT ?`,
+    ORDER BY sequence LIMIT ${BOUND_LIMIT}`,
   );
   const listMap = database.prepare(
     'SELECT key, value AS text, revision FROM maps WHERE kind = ? ORDER BY key',

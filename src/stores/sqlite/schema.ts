@@ -27,6 +27,27 @@ export const WAITING_SLOTS: readonly Slot[] = [0, 4, 9];
 /** The condition of `entries_by_flow`, word for word. */
 export const WAITING_SQL: string = `slot IN (${WAITING_SLOTS.join(', ')})`;
 
+/**
+ * Made by the first claim that needs it (claims.ts) and kept from then on: it costs 15 % of an
+ * insert, and a store whose handlers take every topic never needs it. (2026-11-15, 12.0 µs against
+ * 10.1 µs)
+ */
+export const FLOW_INDEX_SQL: string =
+  'CREATE INDEX IF NOT EXISTS entries_by_flow ON entries (flow, slot, due_at) ' +
+  `WHERE ${WAITING_SQL}`;
+
+/** Whether the file has it. */
+export function hasFlowIndex(database: SqliteDatabase): boolean {
+  const sql = "SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'entries_by_flow'";
+  return database.prepare(sql).get() !== undefined;
+}
+
+/**
+ * A limit that is bound. n.b. With a bare `LIMIT ?` SQLite plans the statement anew for every
+ * value: 7.4 µs per probe against 0.7 µs. (SQLite 3.53.4, 2026-11-15)
+ */
+export const BOUND_LIMIT = '? + 0';
+
 /** Active entries of both lanes, through `entries_due`. */
 export const ACTIVE_SQL: string = `slot IN (2, 3) AND slot < ${ARCHIVED_SLOT}`;
 
@@ -87,7 +108,6 @@ CREATE TABLE entries (
 CREATE UNIQUE INDEX entries_id ON entries (id);
 CREATE UNIQUE INDEX entries_dedupe ON entries (dedupe_key) WHERE dedupe_key IS NOT NULL;
 CREATE INDEX entries_due ON entries (slot, priority, due_at, id) WHERE slot < ${ARCHIVED_SLOT};
-CREATE INDEX entries_by_flow ON entries (flow, slot, due_at) WHERE ${WAITING_SQL};
 CREATE INDEX entries_ended ON entries (due_at, id) WHERE slot >= ${ARCHIVED_SLOT};
 CREATE TABLE contents (seq INTEGER PRIMARY KEY, envelope TEXT NOT NULL, body BLOB) STRICT;
 CREATE TABLE flows (

@@ -137,6 +137,24 @@ describe('a claim', () => {
     expect(claim(file, ALL_BUT_CROWD, 5)).toEqual(['t3-0-00000', 't3-0-00001']);
   });
 
+  test('goes behind an excluded crowd also when its transaction was rolled back', async () => {
+    const { file } = await setup();
+    insert(file, 5_000, 'crowd', { topic: 'crowd', dueAt: SAMPLE_AT - 100 });
+    insert(file, 3, 'mine', { topic: 'mine' });
+    const request = {
+      ...DELIVERY,
+      ...ALL_BUT_CROWD,
+      max: 1,
+      now: SAMPLE_AT,
+      leaseMs: 1,
+      holder: 'x',
+    };
+    const fails: EntryOp = { kind: 'append', of: 'k', text: null as unknown as string };
+    expect(() => batch(file, [{ kind: 'claim', request }, fails])).toThrow();
+    expect(claim(file, ALL_BUT_CROWD, 2)).toEqual(['mine0-00000', 'mine0-00001']);
+    expect(claim(file, ALL_BUT_CROWD, 2)).toEqual(['mine0-00002']);
+  });
+
   test('finds lost leases behind lost leases that it may not take', async () => {
     const { file } = await setup();
     const lost = { state: 'active', holder: 'x:0', claimedFrom: 'incoming' } as const;

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
 import type { EntryStore, ListQuery } from '../../../src/ports/entry-store.ts';
 import { SAMPLE_AT, type SampleParts, sampleEntries } from '../../../src/testkit/samples.ts';
+import { claimOf } from './requests.ts';
 import { makeFolder, openStore } from './setup.ts';
 
 /** More than a page may look at. */
@@ -44,18 +45,27 @@ describe('a list of a large store', () => {
     expect(down.ids).toEqual(['m-24999', 'm-24998']);
   }, 30_000);
 
-  test('goes straight to a rare topic, a rare state and a rare id', async () => {
+  test('goes straight to a rare state and a rare id', async () => {
     const store = await openLarge((index) => ({
-      topic: index % 10_000 === 0 ? 'rare' : 'mail',
       state: index % 5_000 === 1 ? 'hold' : 'deferred',
     }));
-    const rare = await walk(store, { topic: 'rare', states: ['deferred', 'incoming', 'hold'] });
-    expect(rare).toEqual({ ids: ['m-00000', 'm-10000', 'm-20000'], pages: 1 });
     const held = await walk(store, { states: ['hold'], order: 'updatedAt' });
     expect(held.pages).toBe(1);
     expect(held.ids).toHaveLength(5);
     const byId = await walk(store, { ids: ['m-12345', 'none'] });
     expect(byId).toEqual({ ids: ['m-12345'], pages: 1 });
+  }, 30_000);
+
+  test('goes straight to a rare topic once a claim needed the way there', async () => {
+    const store = await openLarge((index) => ({
+      topic: index % 10_000 === 9_999 ? 'rare' : 'mail',
+    }));
+    const query = { topic: 'rare', states: ['deferred', 'incoming', 'hold'] } as const;
+    const ids = ['m-09999', 'm-19999'];
+    expect(await walk(store, query)).toEqual({ ids, pages: 2 });
+    const topics = [{ pattern: 'rare', take: true }];
+    expect(await store.claim(claimOf(store, { topics, max: 1 }))).toHaveLength(1);
+    expect(await walk(store, query)).toEqual({ ids: ['m-19999'], pages: 1 });
   }, 30_000);
 
   test('comes in every order, and archived entries by the end of their retention', async () => {
