@@ -70,6 +70,14 @@ export class Directories {
     this.#received.add(directory);
   }
 
+  /** An empty directory was removed: what moved out of it is the parent's to tell. */
+  removed(directory: string, parent: string): void {
+    this.#counts.delete(directory);
+    this.#received.delete(directory);
+    this.#gave.delete(directory);
+    this.#received.add(parent);
+  }
+
   /** Whether something has not reached the disk. */
   isDirty(): boolean {
     return this.#received.size > 0 || this.#gave.size > 0;

@@ -43,8 +43,10 @@ export function* scan(
         [found, damages] = [[], []];
       }
       // ext4 never shrinks a directory; one that is empty is made again when it is needed.
-      const isGone = count === 0 && files.removeEmptyDirectory(shardDirectory(state, shard));
-      if (!isGone) disk.directories.found(state, shard, count);
+      const directory = shardDirectory(state, shard);
+      const isGone = count === 0 && files.removeEmptyDirectory(directory);
+      if (isGone) disk.directories.removed(directory, state);
+      else disk.directories.found(state, shard, count);
     }
   }
   yield { found, damages };
