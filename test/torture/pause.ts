@@ -58,9 +58,9 @@ export function pause(place: Place, { leases = 2.5 } = {}): Promise<PauseResult>
       await sleep(Math.max(0, pausedAt + leases * LEASE_MS - performance.now()));
       const whilePaused = [...ledger.completions.values()].length;
       first.signal('SIGCONT');
-      // It must have had its say: every handler it had begun comes to a verdict that is refused.
+      // It must have had its say: every handler it had begun comes to a verdict, to be refused.
       const begun = ledger.effects.filter(({ pid, kind }) => pid === first.pid && kind === 'begun');
-      await ledger.until(() => ledger.stale >= begun.length - finished);
+      await ledger.until(() => ledger.stale + secondTimes(ledger) >= begun.length - finished);
       first.signal('SIGTERM');
       await Promise.all([first.ended, ledger.alone()]);
       const complaints = [first.complaint(), second.complaint()].filter((text) => text !== '');
@@ -72,6 +72,11 @@ export function pause(place: Place, { leases = 2.5 } = {}): Promise<PauseResult>
       ledger.close();
     }
   });
+}
+
+/** Verdicts that were accepted for a message that had one: what must never be. */
+function secondTimes({ completions }: Ledger): number {
+  return [...completions.values()].reduce((sum, times) => sum + times - 1, 0);
 }
 
 async function verdict(
