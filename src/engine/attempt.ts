@@ -21,12 +21,21 @@ export async function runAttempt(route: Route, delivery: EngineDelivery): Promis
         ? outcomeOf(await route.handler(delivery))
         : await throughMiddleware(route, delivery);
   } catch (thrown) {
-    outcome =
-      thrown instanceof BodyInvalid ? held(thrown.message, thrown.code) : failed(classify(thrown));
+    const misfit = misfitOf(thrown);
+    outcome = misfit === undefined ? failed(classify(thrown)) : held(misfit.message, misfit.code);
   }
   // A body that is damaged or gone is nobody's success, whatever the handler made of the error.
   if (delivery.trouble !== undefined) return held(delivery.trouble.message, delivery.trouble.code);
   return outcome;
+}
+
+function misfitOf(thrown: unknown): BodyInvalid | undefined {
+  try {
+    return thrown instanceof BodyInvalid ? thrown : undefined;
+  } catch {
+    // What is thrown may be a proxy that does not even say what it is an instance of.
+    return undefined;
+  }
 }
 
 /** The outcome of an attempt that took longer than its time limit. */

@@ -203,6 +203,8 @@ export class Engine implements AttemptHost {
         troubleWaitMs = TROUBLE_WAIT_MIN_MS;
       } catch (error) {
         this.trouble('claiming messages', error);
+        // A stop that came meanwhile has poked already; a pause would not hear of it.
+        if (this.#phase !== 'running') return;
         await this.#pause(troubleWaitMs);
         troubleWaitMs = Math.min(TROUBLE_WAIT_MAX_MS, troubleWaitMs * 2);
       }

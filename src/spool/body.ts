@@ -35,6 +35,7 @@ export type OwnBody =
 
 /** Takes over what the caller gave. Called before anything is awaited: buffers are used again. */
 export function ownBody(input: BodyInput): OwnBody {
+  if (input instanceof Blob) return { stream: input.stream() };
   return isStream(input) ? { stream: input } : { bytes: bytesOf(input) };
 }
 
@@ -97,6 +98,7 @@ function bytesOf(input: unknown): Uint8Array {
   if (ArrayBuffer.isView(input)) {
     return Uint8Array.from(new Uint8Array(input.buffer, input.byteOffset, input.byteLength));
   }
+  if (saysNothing(input)) throw notABody(undefined);
   let text: string | undefined;
   try {
     text = JSON.stringify(input);
@@ -105,6 +107,15 @@ function bytesOf(input: unknown): Uint8Array {
   }
   if (text === undefined) throw notABody(undefined);
   return Buffer.from(text, 'utf8');
+}
+
+/** A promise, a map, an error, NaN: what JSON would turn into `{}` or null without a word. */
+function saysNothing(input: unknown): boolean {
+  if (typeof input === 'number') return !Number.isFinite(input);
+  if (typeof input !== 'object' || input === null || Array.isArray(input)) return false;
+  const prototype: unknown = Object.getPrototypeOf(input);
+  const isPlain = prototype === Object.prototype || prototype === null;
+  return !isPlain && !('toJSON' in input) && Object.keys(input).length === 0;
 }
 
 function inlineBody(bytes: Uint8Array): KeptBody {
@@ -197,7 +208,8 @@ function tooLarge(maxBytes: number): RespoolError {
 function notABody(cause: unknown): RespoolError {
   return new RespoolError(
     'message.invalid',
-    'cannot use this value as body: allowed is a string, bytes, a JSON value, or a stream of bytes',
+    'cannot use this value as body: allowed is a string, bytes, a Blob, a stream of bytes or a ' +
+      'JSON value; a promise has to be awaited first',
     { cause },
   );
 }

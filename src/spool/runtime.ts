@@ -24,6 +24,7 @@ import { createIdMaker, randomName } from '../system/ids.ts';
 import type { AcceptParts } from './accept.ts';
 import type { ActionParts } from './actions.ts';
 import { Caretaker } from './caretaker.ts';
+import { Intake } from './intake.ts';
 import { logEvent } from './log.ts';
 import { DURABILITIES, type Settings, type SpoolOptions, settingsOf } from './options.ts';
 import { Pauses } from './pauses.ts';
@@ -53,6 +54,7 @@ export class Runtime implements AcceptParts, ActionParts {
   readonly engine: Engine;
   readonly pauses: Pauses;
   readonly caretaker: Caretaker;
+  readonly intake: Intake;
   readonly makeId: () => string;
   readonly #storeClock: StoreClock;
   #phase: Phase = 'closed';
@@ -69,6 +71,7 @@ export class Runtime implements AcceptParts, ActionParts {
     this.dice = options.dice ?? systemDice;
     this.entries = options.entries ?? sqlite({ path: settings.path });
     this.bodies = options.bodies ?? filesystemBodies({ path: join(settings.path, 'bodies') });
+    this.intake = new Intake(this.clock);
     this.makeId = createIdMaker(this.clock, this.dice);
     this.#storeClock = new StoreClock(this.clock, this.entries);
     this.reaper = new Reaper(this.entries, this.bodies, (error) =>
@@ -293,7 +296,8 @@ export class Runtime implements AcceptParts, ActionParts {
     this.#phase = 'stopping';
     try {
       for (const cancel of this.#timers.splice(0)) cancel();
-      await this.engine.stop(withinMs);
+      const reason = new RespoolError('engine.stopping', 'the spool is stopping');
+      await Promise.all([this.engine.stop(withinMs), this.intake.end(withinMs, reason)]);
       await this.#sweeping?.catch(() => undefined);
       await this.reaper.idle();
       await this.entries.close();

@@ -39,6 +39,7 @@ import {
 } from './message.ts';
 import type { SpoolOptions } from './options.ts';
 import { EVERYTHING } from './pauses.ts';
+import type { MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
 import { Runtime } from './runtime.ts';
 
@@ -72,8 +73,13 @@ export class Spool {
       own = ownMessage(message);
       await runtime.ready();
     }
-    const ready = this.#keep(this.#check(own), body);
-    const [enqueued] = await accept(runtime, [ready instanceof Promise ? await ready : ready]);
+    const checked = this.#check(own);
+    const isSmall = 'bytes' in body && body.bytes.byteLength <= runtime.inlineMaxBytes;
+    const [enqueued] = isSmall
+      ? await accept(runtime, [this.#keep(checked, body) as ReadyMessage])
+      : await runtime.intake.during(async (guard) =>
+          accept(runtime, [await this.#keep(checked, guard(body))]),
+        );
     return enqueued as Enqueued;
   }
 
@@ -85,11 +91,13 @@ export class Spool {
     const own = messages.map(ownMessage);
     await this.#runtime.ready();
     const checked = own.map((message) => this.#check(message));
-    const ready: ReadyMessage[] = [];
-    for (const [at, message] of checked.entries()) {
-      ready.push(await this.#keep(message, bodies[at] ?? ownBody(undefined)));
-    }
-    return accept(this.#runtime, ready);
+    return this.#runtime.intake.during(async (guard) => {
+      const ready: ReadyMessage[] = [];
+      for (const [at, message] of checked.entries()) {
+        ready.push(await this.#keep(message, guard(bodies[at] ?? ownBody(undefined))));
+      }
+      return accept(this.#runtime, ready);
+    });
   }
 
   /** Begins a streamed enqueue; nothing is visible before its commit. */
@@ -102,8 +110,14 @@ export class Spool {
     const withHeaders = (headers: Headers): Headers =>
       checkHeaders({ ...message.envelope.headers, ...headers }, runtime.settings.headerMaxBytes);
     return new EnqueueTx(id, {
-      keep: async (stream) => (await this.#keep(message, { stream })).body,
+      keep: async (stream) => {
+        const { body } = await runtime.intake.during((guard) =>
+          this.#keep(message, guard({ stream })),
+        );
+        return body;
+      },
       accept: async (body, headers) => {
+        await runtime.ready();
         const envelope = { ...message.envelope, headers: withHeaders(headers) };
         const [enqueued] = await accept(runtime, [{ message: { ...message, envelope }, body }]);
         return enqueued as Enqueued;
@@ -366,28 +380,4 @@ export class Spool {
     runtime.engine.poke();
     runtime.source.alarm();
   }
-}
-
-/** How to remove. */
-export interface RemoveOptions {
-  /** Forget it for good, body and all; default false. */
-  readonly hard?: boolean;
-  readonly reason?: string;
-  readonly by?: string;
-}
-
-/** From where to where. */
-export interface MoveOptions {
-  /** The state it must be in. */
-  readonly from: State;
-  readonly to: State;
-  readonly reason?: string;
-  readonly by?: string;
-}
-
-/** What to pause or resume. */
-export interface PauseOptions {
-  /** A topic or pattern; default everything. */
-  readonly topic?: string;
-  readonly by?: string;
 }

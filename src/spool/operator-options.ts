@@ -1,0 +1,27 @@
+/** operator-options — how to remove, move and pause. */
+
+import type { State } from '../core/state.ts';
+
+/** How to remove. */
+export interface RemoveOptions {
+  /** Forget it for good, body and all; default false. */
+  readonly hard?: boolean;
+  readonly reason?: string;
+  readonly by?: string;
+}
+
+/** From where to where. */
+export interface MoveOptions {
+  /** The state it must be in. */
+  readonly from: State;
+  readonly to: State;
+  readonly reason?: string;
+  readonly by?: string;
+}
+
+/** What to pause or resume. */
+export interface PauseOptions {
+  /** A topic or pattern; default everything. */
+  readonly topic?: string;
+  readonly by?: string;
+}
