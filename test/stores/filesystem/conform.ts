@@ -13,6 +13,9 @@ import {
 import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
 import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
 
+/** A crowd is made of files, and with "full" each waits for the disk on its own. */
+const CROWDS: Readonly<Record<SyncMode, number>> = { full: 1_000, batch: 5_000, none: 20_000 };
+
 /** The contract of an entry store, for one sync mode; each mode has a file, so that they run at once. */
 export function entriesConform(sync: SyncMode): void {
   describe(`entries as files, sync "${sync}"`, () => {
@@ -21,6 +24,7 @@ export function entriesConform(sync: SyncMode): void {
       canShare: false,
       canDamage: true,
       canExpireLost: true,
+      crowd: CROWDS[sync],
     });
     for (const { name, run } of cases) test(name, { timeout: 120_000 }, run);
   });
