@@ -26,13 +26,14 @@ export {
   type Mutation,
   type Plan,
   SimDisk,
+  SimProcess,
   type SimReport,
   SimShelf,
   type Site,
   simulate,
   type SpoolStores,
   type Violation,
-  type World,
+  World,
   type Write,
 } from './simulator/index.ts';
 export type {

@@ -1,4 +1,4 @@
-/** blows — what befalls a world from outside: kills, pauses, power cuts, clocks set, stores gone. */
+/** blows — what befalls a world: kills, pauses, power cuts, clocks set, stores that are gone. */
 
 import { HOUR_MS } from '../../core/duration.ts';
 import type { Seat, World } from './world.ts';

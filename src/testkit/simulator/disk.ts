@@ -32,7 +32,7 @@ export interface Write {
 }
 
 /** Lazy writes are durable after this long at the latest. */
-export const LAZY_MS = 250;
+const LAZY_MS = 250;
 
 /** The shared data of a world. */
 export class SimDisk {
@@ -41,6 +41,8 @@ export class SimDisk {
   readonly reader: EntryStore;
   /** Hears of every change, as it happens. */
   onWrite: (write: Write) => void = () => undefined;
+  /** Whether users live on when the power goes, and may hold claims that are forgotten. */
+  forgets = false;
   protected readonly data: Data = new Data();
   #log: Write[] = [];
   /** How many log records have left it at its front. */
@@ -118,13 +120,13 @@ export class SimDisk {
   }
 
   /** Ends the leases of holders whose instance is gone. */
-  expireLost(now: Millis, isGone: (instance: string) => boolean): number {
+  expireLost(now: Millis, isGone: (holder: string) => boolean): number {
     let ended = 0;
     for (const row of this.data.rows.values()) {
       const { status } = row.entry;
       const { holder = '', dueAt } = status;
       if (status.state !== 'active' || dueAt === null || dueAt <= now) continue;
-      if (!isGone(holder.slice(0, holder.lastIndexOf('/')))) continue;
+      if (!isGone(holder)) continue;
       this.change(row, {
         id: row.id,
         revision: status.revision,
@@ -152,12 +154,11 @@ export class SimDisk {
     return dropped;
   }
 
-  /**
-   * Whether a change is computed from what is there now, by who may change it. The holder is compared
-   * on every entry: after a claim was forgotten, another write may have the same revision.
-   */
-  protected isCurrent({ revision, holder }: Status, change: Change): boolean {
-    return revision === change.revision && holder === change.holder;
+  /** Whether a change is computed from what is there now, by who may change it. */
+  isCurrent({ revision, state, holder }: Status, change: Change): boolean {
+    if (revision !== change.revision) return false;
+    // Where a claim can be forgotten while its holder lives, another write may have its revision.
+    return holder === change.holder || (state !== 'active' && !this.forgets);
   }
 
   /** Gives a row to a holder. */

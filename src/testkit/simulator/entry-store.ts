@@ -88,7 +88,7 @@ export function simStore(parts: SimStoreParts): EntryStore {
         () => {
           const since = lazySince;
           lazySince = undefined;
-          // The power went since: what was committed lazily may be gone, and we must not say it is not.
+          // The power went since: what was committed lazily may be gone, nobody vouches for it.
           if (since !== undefined && since !== faults.powerCuts) throw lost();
         },
         'flush',

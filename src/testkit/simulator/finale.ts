@@ -1,11 +1,11 @@
 /**
  * finale — the end of a world: everything is healed, and then everything must come to rest.
  *
- *   heal ─▶ quiet: every message ended or legally waiting ─▶ probes start soon ─▶ stop: no timer left
+ *   heal ─▶ rest: every message ended or legally waiting ─▶ probes start soon ─▶ stop: no timer
  *   ─▶ retention and orphan grace pass ─▶ two sweeps ─▶ nothing is left that should not be
  */
 
-import { DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
+import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
 import type { MessageOptions } from '../../spool/message.ts';
 import { checkWhole } from './checks/whole.ts';
@@ -14,8 +14,8 @@ import { SimProcess } from './process.ts';
 import { probe } from './producers.ts';
 import type { Seat, World } from './world.ts';
 
-/** Everything must be at rest this long after the last fault. */
-const REST_WITHIN_MS: number = 2 * DAY_MS;
+/** Everything must be at rest this long after the last fault, by a clock that was not set back. */
+const REST_WITHIN_MS: number = 6 * HOUR_MS;
 /** A message that is due starts within this, when nothing is in the way. */
 const PROMPT_MS = 2_000;
 /** Without news from other processes it may take as long as the slow look at the store. */
@@ -44,7 +44,7 @@ async function heal(world: World, run: (spanMs: number) => Promise<void>): Promi
   }
   // Who was down boots within a minute; stops that are under way come to their end.
   await run(2 * MINUTE_MS);
-  for (const pattern of [...world.ledger.pausedSinceMs.keys()]) {
+  for (const pattern of world.ledger.pausedSinceMs.keys()) {
     const seat = world.someone();
     if (seat === undefined) {
       world.findings.add('liveness', 'no process is up two minutes after the last fault');
@@ -60,7 +60,8 @@ async function heal(world: World, run: (spanMs: number) => Promise<void>): Promi
 
 async function rest(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
   const { timeline, findings, disk } = world;
-  const untilMs = timeline.nowMs + REST_WITHIN_MS;
+  const behindMs = world.scene.latestNow() - world.storeNow();
+  const untilMs = timeline.nowMs + behindMs + REST_WITHIN_MS;
   for (;;) {
     const restless = [...disk.entries()].find((entry) => !isAtRest(world, entry));
     if (restless === undefined || findings.first !== undefined) return;
@@ -141,7 +142,7 @@ async function stopAll(world: World, run: (spanMs: number) => Promise<void>): Pr
 async function sweep(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
   const { timeline, disk, shelf, findings } = world;
   const wall = (): number => world.storeNow();
-  const process = new SimProcess(99, 'sweeper', { timeline, wall });
+  const process = new SimProcess(99, 1, { timeline, wall });
   const spool = world.makeSpool(process);
   const onTrouble = (error: unknown): void => findings.add('liveness', `sweep(): ${String(error)}`);
   // A clock that was set back has to show again what it had shown before.

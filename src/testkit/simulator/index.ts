@@ -5,4 +5,5 @@ export type { Plan, Site } from './plan.ts';
 export { SimShelf } from './shelf.ts';
 export { commandFor, type SimReport, simulate } from './simulate.ts';
 export type { Invariant, Violation } from './violation.ts';
-export type { Mutation, SpoolStores, World } from './world.ts';
+export { SimProcess } from './process.ts';
+export { type Mutation, type SpoolStores, World } from './world.ts';

@@ -14,6 +14,8 @@ export interface LineParts {
   readonly timeline: Timeline;
   readonly faults: Faults;
   readonly chance: Chance;
+  /** True once a promise is broken: then the world stands still, so that nothing spins on. */
+  readonly isOver: () => boolean;
 }
 
 /** One process's way to the stores. */
@@ -39,9 +41,9 @@ export class StoreLine {
    * answer: it makes durable what was done.
    */
   call<T>(kind: CallKind, execute: () => T, harden?: () => void): Promise<T> {
-    const { process, faults, timeline } = this.#parts;
+    const { process, faults, timeline, isOver } = this.#parts;
     // A dead process has no effect on anything any more; what it waits for never comes.
-    if (process.isDead) return new Promise(() => undefined);
+    if (process.isDead || isOver()) return new Promise(() => undefined);
     const plan = faults.draw(kind);
     const strike = process.ambushed();
     const { requestMs, answerMs, fails } = plan;
@@ -89,7 +91,7 @@ export class StoreLine {
         try {
           result = execute();
         } catch (error) {
-          answer(() => reject(error as Error));
+          answer(() => reject(error instanceof Error ? error : new Error(String(error))));
           return;
         }
         if (fails !== undefined) {

@@ -15,8 +15,8 @@ import type { SimProcess } from './process.ts';
 /** Watches what processes do to the data. */
 export class Observer {
   readonly scene: Scene;
-  /** Whose process is gone, as a lifetime lock would tell. */
-  readonly #isGone: (instance: string) => boolean;
+  /** Whether the process of a holder is gone, as a lifetime lock would tell. */
+  readonly #isGone: (holder: string) => boolean;
   /** Told of every process that wrote something. */
   readonly #onWriteBy: (process: SimProcess) => void;
   #writes: Write[] = [];
@@ -24,7 +24,7 @@ export class Observer {
   constructor(
     scene: Scene,
     hooks: {
-      readonly isGone: (instance: string) => boolean;
+      readonly isGone: (holder: string) => boolean;
       readonly onWriteBy: (process: SimProcess) => void;
     },
   ) {
@@ -70,11 +70,11 @@ export class Observer {
   audited({ process }: Asker, record: unknown): void {
     const {
       action,
-      ids,
+      ids = [],
       details = {},
-    } = record as {
+    } = (record ?? {}) as {
       readonly action: string;
-      readonly ids: readonly string[];
+      readonly ids?: readonly string[];
       readonly details?: Readonly<Record<string, unknown>>;
     };
     for (const id of ids) this.scene.ledger.audited(id, { action, process, details });

@@ -11,8 +11,8 @@ import type { SpoolOptions } from '../../spool/options.ts';
 import type { Chance } from './chance.ts';
 
 /**
- * `one`: a single process at its own disk. `machine`: several at one disk, one wall clock, one power
- * plug. `server`: several machines, each with its own clock, and a server with a clock of its own.
+ * `one`: a single process at its own disk. `machine`: several at one disk, with one wall clock and
+ * one power plug. `server`: several machines, each with a clock of its own, as the server has one.
  */
 export type Site = 'one' | 'machine' | 'server';
 
@@ -66,10 +66,10 @@ export interface Plan {
   readonly trouble: Trouble;
 }
 
-export const REMOVED_MS: number = 30 * MINUTE_MS;
+const REMOVED_MS: number = 30 * MINUTE_MS;
 export const DEDUPE_WINDOW_MS: number = HOUR_MS;
 export const ORPHAN_GRACE_MS: number = 4 * HOUR_MS;
-export const CARETAKER_EVERY_MS: number = 5 * MINUTE_MS;
+const CARETAKER_EVERY_MS: number = 5 * MINUTE_MS;
 export const TOPICS: readonly string[] = ['mail.send', 'mail.bulk', 'web.hook', 'sms.one'];
 /** A topic that nobody handles. */
 export const ODD_TOPIC = 'odd.lost';

@@ -3,8 +3,8 @@
  *
  *   running ─pause()─▶ paused ─resume()─▶ running        any ─kill()─▶ dead
  *
- * Everything that makes its code run (timers, answers of stores, news) comes through `gate`. While it
- * is paused that waits; when it is dead nothing comes any more. Its code is never told.
+ * Everything that makes its code run (timers, answers of stores, news) comes through `gate`. While
+ * it is paused that waits; when it is dead nothing comes any more. Its code is never told.
  */
 
 import type { Millis } from '../../core/duration.ts';
@@ -19,6 +19,9 @@ interface Waiting {
   readonly kind: Impulse;
   readonly call: () => void;
 }
+
+/** The names of all runs are this long, so that none begins with another's. */
+export const INSTANCE_LENGTH = 'p00-0000'.length;
 
 /** One process, from its start to its end; a restart makes another. */
 export class SimProcess {
@@ -44,11 +47,11 @@ export class SimProcess {
 
   constructor(
     number: number,
-    instance: string,
+    run: number,
     { timeline, wall }: { readonly timeline: Timeline; readonly wall: () => Millis },
   ) {
     this.number = number;
-    this.instance = instance;
+    this.instance = `p${String(number).padStart(2, '0')}-${String(run).padStart(4, '0')}`;
     this.#timeline = timeline;
     this.clock = {
       now: wall,

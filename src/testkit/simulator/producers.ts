@@ -32,8 +32,8 @@ const TEMPERS: Readonly<Partial<Record<Temper, number>>> = {
 export function startProducers(world: World): void {
   const { chance, plan, timeline } = world;
   for (let number = 0; number < plan.messages; number += 1) {
-    const spanMs = chance.between(0, plan.stormMs);
-    timeline.after(spanMs, () => produce(world));
+    const producer = number % plan.producers;
+    timeline.after(chance.between(0, plan.stormMs), () => produce(world, producer));
   }
 }
 
@@ -44,11 +44,14 @@ export function probe(world: World, seat: Seat, message: MessageOptions): Invoca
   return parcel.invocation;
 }
 
-function produce(world: World): void {
-  const { chance } = world;
-  const seat = world.someone();
+function produce(world: World, producer: number): void {
+  const { chance, seats } = world;
+  // A producer lives in one process, and goes to another when that is not there.
+  const home = seats[producer % seats.length];
+  const isHome = home !== undefined && home.isUp && home.process.isRunning;
+  const seat = isHome ? home : world.someone();
   if (seat === undefined) {
-    world.timeline.after(1_000, () => produce(world));
+    world.timeline.after(1_000, () => produce(world, producer));
     return;
   }
   const { process, spool } = seat;

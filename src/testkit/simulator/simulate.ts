@@ -23,6 +23,10 @@ export interface SimReport {
   readonly messages: number;
   readonly starts: number;
   readonly effects: number;
+  /** Effects beyond the first, each of them excused by a loss or a replay. */
+  readonly duplicates: number;
+  readonly kills: number;
+  readonly powerCuts: number;
   /** How long the world lasted, in its own time. */
   readonly virtualMs: number;
 }
@@ -53,7 +57,11 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<S
   checkWhole(world.scene);
   if (findings.first === undefined) await finish(world, run);
   let effects = 0;
-  for (const story of ledger.stories.values()) effects += story.effects;
+  let duplicates = 0;
+  for (const story of ledger.stories.values()) {
+    effects += story.effects;
+    duplicates += Math.max(0, story.effects - 1);
+  }
   return {
     seed,
     plan,
@@ -62,6 +70,9 @@ export async function simulate(seed: number, mutation: Mutation = {}): Promise<S
     messages: ledger.stories.size,
     starts: ledger.starts + ledger.notices,
     effects,
+    duplicates,
+    kills: world.kills,
+    powerCuts: world.faults.powerCuts,
     virtualMs: timeline.nowMs,
   };
 }

@@ -21,10 +21,16 @@ export class Timeline {
   steps = 0;
   /** Calls at the doors of the stores, counted by them. */
   calls = 0;
+  #callsBefore = 0;
   #made = 0;
   readonly #moments = new Heap<Moment>(
     (one, other) => one.atMs < other.atMs || (one.atMs === other.atMs && one.order < other.order),
   );
+
+  /** Calls at the doors of the stores within this moment. */
+  get callsNow(): number {
+    return this.calls - this.#callsBefore;
+  }
 
   /** Calls back after this span; the returned function calls it off. */
   after(ms: number, call: () => void): () => void {
@@ -49,6 +55,7 @@ export class Timeline {
       this.#moments.remove(next);
       this.nowMs = next.atMs;
       this.steps += 1;
+      this.#callsBefore = this.calls;
       next.call();
       await settled();
     }

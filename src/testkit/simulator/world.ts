@@ -20,7 +20,7 @@ import { Ledger } from './ledger.ts';
 import { StoreLine } from './line.ts';
 import { Observer } from './observer.ts';
 import { drawPlan, type Plan, settingsOf } from './plan.ts';
-import { SimProcess } from './process.ts';
+import { INSTANCE_LENGTH, SimProcess } from './process.ts';
 import { SimShelf } from './shelf.ts';
 import { Timeline } from './timeline.ts';
 import { Findings } from './violation.ts';
@@ -33,8 +33,10 @@ export interface Mutation {
   readonly shelf?: (timeline: Timeline) => SimShelf;
   /** Another plan: what the bug needs to show. */
   readonly plan?: (plan: Plan) => Plan;
-  /** A wrapper around the store that a spool gets. */
-  readonly store?: (store: SpoolStores, world: World) => SpoolStores;
+  /** A wrapper around the stores that a spool gets. */
+  readonly stores?: (stores: SpoolStores, world: World) => SpoolStores;
+  /** What happens besides when a process is killed. */
+  readonly kill?: (world: World) => void;
 }
 
 /** The stores a spool gets. */
@@ -57,6 +59,8 @@ export interface Seat {
 /** What the clocks show at the beginning: 2026-01-01T00:00:00Z. */
 const START_AT: Millis = Date.UTC(2026, 0, 1);
 const NEWS_MAX_MS = 250;
+/** More calls than this at one moment mean that something spins without ever waiting. */
+const CALLS_AT_ONCE_MAX = 20_000;
 
 /** One simulated world. */
 export class World {
@@ -72,6 +76,7 @@ export class World {
   readonly observer: Observer;
   readonly seats: Seat[] = [];
   isHealed = false;
+  kills = 0;
   /** How far the machine's clock was set (sites `one` and `machine`). */
   #jumpedMs = 0;
   #latestNow = 0;
@@ -89,6 +94,7 @@ export class World {
       step: this.timeline.steps,
     }));
     this.disk = mutation.disk?.(this.timeline) ?? new SimDisk(this.timeline);
+    this.disk.forgets = this.plan.site === 'server';
     this.shelf = mutation.shelf?.(this.timeline) ?? new SimShelf(this.timeline);
     const dice = new Chance(seededDice(this.chance.seed()));
     this.faults = new Faults(dice, this.timeline, this.plan.trouble);
@@ -103,7 +109,7 @@ export class World {
       latestNow: () => Math.max(this.storeNow(), this.#latestNow),
     };
     this.observer = new Observer(this.scene, {
-      isGone: (instance) => this.#gone.has(instance),
+      isGone: (holder) => this.#gone.has(holder.slice(0, INSTANCE_LENGTH)),
       onWriteBy: (process) => this.#tellOthers(process),
     });
     for (let number = 0; number < this.plan.processes; number += 1) this.#seat(number);
@@ -143,7 +149,9 @@ export class World {
 
   /** Ends a process without a word; another takes its seat after a while. */
   kill(seat: Seat, downMs: number): void {
-    this.#end(seat.process);
+    if (!seat.process.isStopping && !this.isHealed) this.kills += 1;
+    this.end(seat.process);
+    this.#mutation.kill?.(this);
     seat.isUp = false;
     this.timeline.after(downMs, () => {
       if (!seat.isUp) this.boot(seat);
@@ -188,19 +196,37 @@ export class World {
   /** A spool over the shared stores. */
   makeSpool(process: SimProcess): Spool {
     const dice = new Chance(seededDice(this.chance.seed()));
-    const { timeline, faults, observer, plan } = this;
-    const line = new StoreLine({ process, timeline, faults, chance: dice });
-    const watch = (onDue: () => void): (() => void) => this.#watch(process, onDue);
-    const stores: SpoolStores = {
-      entries: simStore({ line, observer, faults, plan, watch }),
-      bodies: simBodies({ line, observer, faults }),
-    };
+    const stores = this.makeStores(process);
     return createSpool({
-      ...settingsOf(plan),
-      ...(this.#mutation.store?.(stores, this) ?? stores),
+      ...settingsOf(this.plan),
+      ...(this.#mutation.stores?.(stores, this) ?? stores),
       clock: process.clock,
       dice,
     });
+  }
+
+  /** The shared stores as a process sees them. */
+  makeStores(process: SimProcess): SpoolStores {
+    const { timeline, faults, observer, plan, chance } = this;
+    const isOver = (): boolean => {
+      if (timeline.callsNow > CALLS_AT_ONCE_MAX) {
+        this.findings.add('liveness', `${CALLS_AT_ONCE_MAX} calls at one moment: something spins`);
+      }
+      return this.findings.first !== undefined;
+    };
+    const line = new StoreLine({ process, timeline, faults, chance, isOver });
+    const watch = (onDue: () => void): (() => void) => this.#watch(process, onDue);
+    return {
+      entries: simStore({ line, observer, faults, plan, watch }),
+      bodies: simBodies({ line, observer, faults }),
+    };
+  }
+
+  /** A process is gone for good. */
+  end(process: SimProcess): void {
+    process.kill();
+    this.#gone.add(process.instance);
+    this.#watchers.delete(process);
   }
 
   #seat(number: number): void {
@@ -214,7 +240,7 @@ export class World {
     const { timeline } = this;
     const wall = (): Millis =>
       this.plan.site === 'server' ? this.storeNow() + seat.skewMs : this.storeNow();
-    return new SimProcess(seat.number, `p${seat.number}-${seat.runs}`, { timeline, wall });
+    return new SimProcess(seat.number, seat.runs, { timeline, wall });
   }
 
   #register(seat: Seat): void {
@@ -236,12 +262,6 @@ export class World {
       if (lane === 'delivery') spool.handle(pattern, handler, options);
       else spool.onBounce(pattern, handler, options);
     }
-  }
-
-  #end(process: SimProcess): void {
-    process.kill();
-    this.#gone.add(process.instance);
-    this.#watchers.delete(process);
   }
 
   #watch(process: SimProcess, onDue: () => void): () => void {

@@ -49,7 +49,7 @@ export function checkBody(scene: Scene, claim: ClaimFact, bytes: Uint8Array): vo
   scene.findings.add('integrity', `the handler of "${claim.id}" read ${digest}, not ${accepted}`);
 }
 
-/** The outside world changes: this is what may happen twice, and what must not happen more often. */
+/** The outside world changes: what may happen twice, and must not happen more often. */
 export function checkEffect(scene: Scene, claim: ClaimFact): void {
   const story = scene.ledger.stories.get(claim.id);
   if (story === undefined || claim.lane === 'notice') return;

@@ -53,7 +53,11 @@ function isCarriedOut(
     case 'retryNow':
       return status.state === 'incoming' && status.lane === 'delivery';
     case 'bounce':
-      return status.state === 'bounce' && status.lane === 'notice';
+      // Archived at once where nobody would come to tell of it.
+      return (
+        status.lane === 'notice' &&
+        (status.state === 'bounce' || (status.state === 'archived' && status.ending === 'bounced'))
+      );
     case 'remove':
       return status.state === 'archived' && status.ending === 'removed';
     default:
@@ -69,6 +73,6 @@ function countersProblem(
 ): Problem | undefined {
   const attempts = isReplay ? 0 : before.attempts;
   if (after.attempts === attempts) return undefined;
-  const text = `an operator's action took "${id}" from ${before.attempts} to ${after.attempts} attempts`;
+  const text = `an operator's action took "${id}" to ${after.attempts} attempts, not ${attempts}`;
   return { invariant: 'attempts', text };
 }

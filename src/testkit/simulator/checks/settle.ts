@@ -45,7 +45,8 @@ export function judgeSettled(
   for (const one of expected) {
     const found = mismatch(settled, one);
     if (found === undefined) return { isFree: one.isFree, isAck: one.verdict === 'ack' };
-    problem ??= found;
+    // The nearest miss tells most: the right state with the wrong counters, say.
+    if (problem === undefined || problem.invariant === 'verdict') problem = found;
   }
   const { before, after } = settled;
   return problem ?? { invariant: 'verdict', text: `${tell(before, after)} without any outcome` };
@@ -199,8 +200,8 @@ function counters(
   const isNotice = status.lane === 'notice';
   const attempts = status.attempts - (isNotice ? 0 : isBack);
   if (after.attempts !== attempts) {
-    const text = `${tell(before, after)} with ${after.attempts} attempts, not ${attempts} (${verdict})`;
-    return { invariant: 'attempts', text };
+    const wrong = `${after.attempts} attempts, not ${attempts} (${verdict})`;
+    return { invariant: 'attempts', text: `${tell(before, after)} with ${wrong}` };
   }
   const startsNotices = !isNotice && after.lane === 'notice';
   const notices = startsNotices ? 0 : status.notices - (isNotice ? isBack : 0);

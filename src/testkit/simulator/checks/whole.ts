@@ -1,4 +1,4 @@
-/** whole — the world between two steps: everything accepted is somewhere, everything has its body. */
+/** whole — the world between two steps: everything accepted is somewhere and has its body. */
 
 import type { Write } from '../disk.ts';
 import type { Scene } from './scene.ts';
