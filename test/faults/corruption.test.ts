@@ -7,7 +7,7 @@ import { corruption } from '../torture/corruption.ts';
 import { inFolder } from '../torture/folder.ts';
 import { PLACES, spoolAt } from '../torture/places.ts';
 
-const ROUNDS = 8;
+const ROUNDS = 5;
 
 test.each(PLACES)('what is damaged in %s is never delivered, its neighbours are', async (place) => {
   const seed = freshSeed();
