@@ -21,7 +21,7 @@ interface Waiting {
 }
 
 /** The names of all runs are this long, so that none begins with another's. */
-export const INSTANCE_LENGTH = 'p00-0000'.length;
+export const INSTANCE_LENGTH: number = 'p00-0000'.length;
 
 /** One process, from its start to its end; a restart makes another. */
 export class SimProcess {
