@@ -63,7 +63,8 @@ export interface SpoolOptions {
     readonly inlineBodyBytes?: number;
   };
   /**
-   * Whether a new message starts at once (default), or is found at the next look: for a process that
+   * Whether a new message starts at once (default), or is found at the next look: for a process
+   * that
    * should rather collect than hurry.
    */
   readonly immediate?: boolean;
