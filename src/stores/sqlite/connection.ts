@@ -21,6 +21,8 @@ export interface FileSettings {
   readonly standstillMs: number;
   /** Only for tests: the file may not grow past this. */
   readonly maxPages?: number;
+  /** A second connection, for long reads. */
+  readonly readsOnly?: boolean;
 }
 
 /** One connection. */
@@ -56,6 +58,7 @@ export function openConnection(
     setPragmas(database, settings);
     if (check) quickCheck(database, settings.path);
     migrate(database, settings.path);
+    if (settings.readsOnly === true) database.pragma('query_only = ON');
     return createConnection(database, settings);
   } catch (error) {
     database.close();

@@ -25,7 +25,7 @@ export function openEntryFile(
 ): OpenFile<EntryRequest> {
   const connection = openConnection(openDatabase, settings, options);
   try {
-    connection.write(false, () => sweepFlows(connection));
+    if (settings.readsOnly !== true) connection.write(false, () => sweepFlows(connection));
     return new EntryFile(connection);
   } catch (error) {
     connection.close();
@@ -71,9 +71,9 @@ class EntryFile implements OpenFile<EntryRequest> {
       case 'get':
         return this.#lists.get(request.id);
       case 'list':
-        return this.#lists.list(request.query);
+        return this.#lists.list(request.query, request.mayBeLong);
       case 'tally':
-        return this.#tally(request.by, request.query);
+        return this.#tally(request.by, request.query, request.mayBeLong);
       case 'dataVersion':
         return this.#connection.dataVersion();
       case 'holdsAny':

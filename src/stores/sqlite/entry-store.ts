@@ -10,16 +10,19 @@
  */
 
 import type { Entry } from '../../core/entry.ts';
-import { RespoolError, textOf } from '../../core/errors.ts';
+import { assert, RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type {
   Change,
   CorruptEntry,
   Duplicate,
+  EntryQuery,
   EntryStore,
   EntryStoreTraits,
   ListPage,
   ListQuery,
+  TallyBy,
+  TallyRow,
 } from '../../ports/entry-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
@@ -194,7 +197,7 @@ function createReads(use: () => Line): Pick<EntryStore, 'nextDueAt' | 'get' | 'l
       return row && readOne(line, row, id);
     },
     list: async (query) => list(use(), query),
-    tally: async (by, query) => use().ask({ kind: 'tally', by, query }),
+    tally: async (by, query) => tally(use(), by, query),
   };
 }
 
@@ -264,7 +267,11 @@ async function readOne(line: Line, row: EntryReply, id: string): Promise<Entry> 
 }
 
 async function list(line: Line, query: ListQuery): Promise<ListPage> {
-  const page = await line.ask({ kind: 'list', query });
+  const mayBeLong = !line.hasAside;
+  const page =
+    (await line.ask({ kind: 'list', query, mayBeLong })) ??
+    (await line.askAside({ kind: 'list', query, mayBeLong: true }));
+  assert(page !== null, 'a list that may be long is answered');
   const { entries, broken } = decodeAll(page.rows);
   const met = [...page.broken, ...broken];
   await quarantine(line, met);
@@ -278,6 +285,15 @@ async function list(line: Line, query: ListQuery): Promise<ListPage> {
     corrupt: query.after === undefined ? [...fresh, ...page.corrupt] : [],
     ...(page.next === undefined ? {} : { next: page.next }),
   };
+}
+
+async function tally(line: Line, by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
+  const mayBeLong = !line.hasAside;
+  const rows =
+    (await line.ask({ kind: 'tally', by, query, mayBeLong })) ??
+    (await line.askAside({ kind: 'tally', by, query, mayBeLong: true }));
+  assert(rows !== null, 'a tally that may be long is answered');
+  return rows;
 }
 
 async function expire(line: Line, instance: string, now: number): Promise<number> {

@@ -20,6 +20,8 @@ import { ACTIVE_SQL } from './schema.ts';
 /** Rows that one page may read as a whole, to look into headers and texts. */
 const READ_MAX = 5_000;
 const READ_CHUNK = 200;
+/** Rows that may be read between two batches of writes. */
+const READ_SOON_MAX = 500;
 /** Rows behind the first page that are read too, since only that page tells of damage. */
 const LOOK_AHEAD = 100;
 const CORRUPT_MAX = 500;
@@ -43,12 +45,15 @@ export class Lists {
     this.#sql = prepare(database);
   }
 
-  list(query: ListQuery): ListReply {
+  /** Null when it would take long and must not. */
+  list(query: ListQuery, mayBeLong: boolean): ListReply | null {
     const page = readPage(query);
     const isFirst = query.after === undefined;
     const needsReading = [query.header, query.code, query.text].some((word) => word !== undefined);
     const max = needsReading ? READ_MAX : query.limit + (isFirst ? LOOK_AHEAD : 1);
-    const found = findPlaces(this.#database, this.#flows.all(), { query, page, max });
+    const found = findPlaces(this.#database, this.#flows.all(), { query, page, max, mayBeLong });
+    const isLong = found === null || (needsReading && found.places.length > READ_SOON_MAX);
+    if (found === null || (isLong && !mayBeLong)) return null;
     const { rows, broken, last } = needsReading
       ? this.#search(found.places, query)
       : this.#read(found.places, query.limit);

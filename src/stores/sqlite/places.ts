@@ -42,7 +42,10 @@ interface Search {
   readonly max: number;
 }
 
-/** The places of at most `max` entries from the start of the page on. */
+/**
+ * The places of at most `max` entries from the start of the page on; null when that would take long
+ * and must not.
+ */
 export function findPlaces(
   database: SqliteDatabase,
   counted: readonly CountedFlow[],
@@ -50,8 +53,14 @@ export function findPlaces(
     query,
     page,
     max,
-  }: { readonly query: ListQuery; readonly page: PageRequest; readonly max: number },
-): Places {
+    mayBeLong,
+  }: {
+    readonly query: ListQuery;
+    readonly page: PageRequest;
+    readonly max: number;
+    readonly mayBeLong: boolean;
+  },
+): Places | null {
   const conditions = conditionsOf(query, counted);
   if (conditions.slots.length === 0 || conditions.flows?.size === 0) return { places: [] };
   const search: Search = { database, conditions, page, max };
@@ -62,8 +71,8 @@ export function findPlaces(
   }
   if (page.order === 'id') return walkIds(search);
   const isEnded = conditions.slots.every((slot) => slot >= ARCHIVED_SLOT);
-  const isInOrder = isEnded && page.order === 'dueAt';
-  return { places: isInOrder ? walkEnded(search) : pass(search, 'entries') };
+  if (isEnded && page.order === 'dueAt') return { places: walkEnded(search) };
+  return mayBeLong ? { places: pass(search, 'entries') } : null;
 }
 
 /** One pass over a source, sorted by SQLite. */

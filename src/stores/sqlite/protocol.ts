@@ -91,8 +91,13 @@ export type EntryRequest =
   | BatchRequest<EntryOp>
   | { readonly kind: 'nextDueAt'; readonly filter: ClaimFilter }
   | { readonly kind: 'get'; readonly id: string }
-  | { readonly kind: 'list'; readonly query: ListQuery }
-  | { readonly kind: 'tally'; readonly by: TallyBy; readonly query: EntryQuery }
+  | { readonly kind: 'list'; readonly query: ListQuery; readonly mayBeLong: boolean }
+  | {
+      readonly kind: 'tally';
+      readonly by: TallyBy;
+      readonly query: EntryQuery;
+      readonly mayBeLong: boolean;
+    }
   | { readonly kind: 'dataVersion' }
   | { readonly kind: 'holdsAny'; readonly instance: string }
   | { readonly kind: 'readLog'; readonly of: string; readonly after: number; readonly max: number }
@@ -103,8 +108,9 @@ export interface EntryReplies {
   readonly batch: BatchReply<EntryResult>;
   readonly nextDueAt: number | null;
   readonly get: EntryReply | undefined;
-  readonly list: ListReply;
-  readonly tally: readonly TallyRow[];
+  /** Null: it would take long, and was not to. */
+  readonly list: ListReply | null;
+  readonly tally: readonly TallyRow[] | null;
   readonly dataVersion: number;
   /** Whether an instance still has something active. */
   readonly holdsAny: boolean;

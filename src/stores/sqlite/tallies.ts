@@ -16,6 +16,8 @@ import { stateOfSlot } from './schema.ts';
 
 /** Up to this many entries in the file, the oldest are found by a pass over all. */
 const OLDEST_MAX = 20_000;
+/** Entries that may be read between two batches of writes. */
+const READ_SOON_MAX = 500;
 /** Entries that a tally over headers or texts reads; past it the counts are marked. */
 const READ_MAX = 20_000;
 
@@ -27,11 +29,11 @@ interface Count {
   readonly oldestAt: number | null;
 }
 
-/** Counts over one connection. */
+/** Counts over one connection; null when it would take long and must not. */
 export function createTally(
   { database }: Connection,
   flows: Flows,
-): (by: TallyBy, query: EntryQuery) => TallyRow[] {
+): (by: TallyBy, query: EntryQuery, mayBeLong: boolean) => TallyRow[] | null {
   function bySql({ sql, values }: Conditions, by: TallyBy): Count[] {
     const where = sql.length === 0 ? 'true' : sql.join(' AND ');
     const group = by === 'fingerprint' ? '0, 0, fingerprint' : 'flow, slot, NULL';
@@ -74,19 +76,19 @@ export function createTally(
     return { counts, isCut: read > READ_MAX };
   }
 
-  return (by, query) => {
+  return (by, query, mayBeLong) => {
     const counted = flows.all();
     const conditions = conditionsOf(query, counted);
     const known = new Map(counted.map((flow) => [flow.flow, flow]));
-    if (conditions.needsReading) {
-      const { counts, isCut } = byReading(conditions, query);
-      return fold(by, counts, known).map((row) => (isCut ? { ...row, approximate: true } : row));
-    }
     const total = counted.reduce((sum, flow) => sum + sumOf(flow.counts), 0);
-    if (by !== 'fingerprint' && conditions.isCounted && total > OLDEST_MAX) {
+    const isLong = total > (conditions.needsReading ? READ_SOON_MAX : OLDEST_MAX);
+    if (by !== 'fingerprint' && conditions.isCounted && isLong) {
       return fold(by, byCounts(conditions, counted), known);
     }
-    return fold(by, bySql(conditions, by), known);
+    if (isLong && !mayBeLong) return null;
+    if (!conditions.needsReading) return fold(by, bySql(conditions, by), known);
+    const { counts, isCut } = byReading(conditions, query);
+    return fold(by, counts, known).map((row) => (isCut ? { ...row, approximate: true } : row));
   };
 }
 

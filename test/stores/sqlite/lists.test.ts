@@ -1,15 +1,24 @@
 import { describe, expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
+import { failure } from '../../../src/core/failure.ts';
 import type { EntryStore, ListQuery } from '../../../src/ports/entry-store.ts';
-import { SAMPLE_AT, type SampleParts, sampleEntries } from '../../../src/testkit/samples.ts';
+import {
+  SAMPLE_AT,
+  type SampleParts,
+  sampleEntries,
+  sampleEntry,
+} from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { makeFolder, openStore } from './setup.ts';
 
 /** More than a page may look at. */
 const MANY = 25_000;
 
-async function openLarge(parts: (index: number) => SampleParts): Promise<EntryStore> {
-  const store = await openStore({ path: await makeFolder(), synchronous: 'normal' });
+async function openLarge(
+  parts: (index: number) => SampleParts,
+  thread = false,
+): Promise<EntryStore> {
+  const store = await openStore({ path: await makeFolder(), synchronous: 'normal', thread });
   const entries = sampleEntries(MANY, 'm', parts);
   for (let from = 0; from < MANY; from += 5_000) {
     await store.insert(entries.slice(from, from + 5_000));
@@ -69,13 +78,14 @@ describe('a list of a large store', () => {
   }, 30_000);
 
   test('comes in every order, and archived entries by the end of their retention', async () => {
-    const store = await openLarge((index) => ({
+    const archived = (index: number): SampleParts => ({
       state: 'archived',
       ending: 'delivered',
       priority: index % 10,
       attempts: index % 7,
       dueAt: SAMPLE_AT + ((index * 7_919) % MANY),
-    }));
+    });
+    const store = await openLarge(archived);
     const due = await store.list({
       limit: 3,
       states: ['archived'],
@@ -90,6 +100,30 @@ describe('a list of a large store', () => {
       const ids = [...first.entries, ...second.entries].map(({ envelope }) => envelope.id);
       expect(new Set(ids).size, order).toBe(1_000);
     }
+  }, 30_000);
+
+  test('that takes long is made beside the writes when there is a thread', async () => {
+    const failed = failure('transient', 'timeout', 'no answer');
+    const store = await openLarge(
+      (index) => ({
+        updatedAt: SAMPLE_AT + ((index * 7_919) % MANY),
+        ...(index % 5 === 0 ? { lastFailure: failed } : {}),
+      }),
+      true,
+    );
+    const [page, , tally] = await Promise.all([
+      store.list({ limit: 2, order: 'updatedAt' }),
+      store.insert([sampleEntry('z', { updatedAt: SAMPLE_AT + 9e9 })]),
+      store.tally('fingerprint', {}),
+    ]);
+    expect(page.entries.map(({ status }) => status.updatedAt)).toEqual([SAMPLE_AT, SAMPLE_AT + 1]);
+    expect(tally).toMatchObject([{ key: failed.fingerprint, count: MANY / 5 }]);
+    // Asked after the insert, it sees the insert.
+    const last = await store.list({ limit: 1, order: 'updatedAt', descending: true });
+    expect(last.entries[0]?.envelope.id).toBe('z');
+    const found = await store.list({ limit: 1, text: 'M-24' });
+    expect(found.entries).toHaveLength(0);
+    expect(found.next).toBeDefined();
   }, 30_000);
 
   test('looks into texts for a bounded number of entries per page', async () => {

@@ -1,0 +1,3 @@
+import { runConformance } from './conformance.ts';
+
+runConformance('in a thread', true);

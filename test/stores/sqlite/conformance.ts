@@ -1,0 +1,87 @@
+/** conformance — the shared suites over the SQLite stores; two files run them side by side. */
+
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { BodyStore } from '../../../src/ports/body-store.ts';
+import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import { loadSqlite } from '../../../src/stores/shared/client.ts';
+import { sqlite, sqliteBodies } from '../../../src/stores/sqlite/index.ts';
+import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
+import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
+import type { BodiesUnderTest, StoreUnderTest } from '../../../src/testkit/suite.ts';
+import { runSuite } from '../../suite.ts';
+
+function makeEntries(thread: boolean): () => Promise<StoreUnderTest> {
+  return async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'respool-sqlite-'));
+    const stores: EntryStore[] = [];
+    const open = async () => {
+      const store = sqlite({ path: folder, thread });
+      stores.push(store);
+      await store.open();
+      return store;
+    };
+    const store = await open();
+    return {
+      store,
+      async reopen() {
+        await store.close();
+        return open();
+      },
+      second: open,
+      damage: (id) => damage(path.join(folder, 'respool.db'), id),
+      async dispose() {
+        for (const opened of stores) await opened.close();
+        await rm(folder, { recursive: true, force: true });
+      },
+    };
+  };
+}
+
+async function damage(file: string, id: string): Promise<void> {
+  const database = (await loadSqlite())(file, { timeout: 5_000 });
+  const sql = `UPDATE contents SET envelope = substr(envelope, 1, 20)
+    WHERE seq = (SELECT seq FROM entries WHERE id = ?)`;
+  database.prepare(sql).run(id);
+  database.close();
+}
+
+function makeBodies(thread: boolean): () => Promise<BodiesUnderTest> {
+  return async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'respool-sqlite-bodies-'));
+    const stores: BodyStore[] = [];
+    const open = async () => {
+      const bodies = sqliteBodies({ path: folder, thread });
+      stores.push(bodies);
+      await bodies.open();
+      return bodies;
+    };
+    const bodies = await open();
+    return {
+      bodies,
+      async reopen() {
+        await bodies.close();
+        return open();
+      },
+      async dispose() {
+        for (const opened of stores) await opened.close();
+        await rm(folder, { recursive: true, force: true });
+      },
+    };
+  };
+}
+
+const can = { canReopen: true, canShare: true, canDamage: true, canExpireLost: true } as const;
+
+/** Every promise of both doors, with or without a thread. */
+export function runConformance(where: string, thread: boolean): void {
+  runSuite(
+    `the SQLite store ${where} keeps the promises of an entry store:`,
+    entryStoreSuite(makeEntries(thread), can),
+  );
+  runSuite(
+    `the SQLite body store ${where} keeps the promises of a body store:`,
+    bodyStoreSuite(makeBodies(thread), { canReopen: true }),
+  );
+}
