@@ -1,7 +1,6 @@
 /**
  * intake — enqueues whose bodies are still coming in. A stop waits for them as long as for
- * handlers,
- * then fails what is left: a slow upload must not keep a process from ending.
+ * handlers, then fails what is left: a slow upload must not keep a process from ending.
  */
 
 import type { Clock } from '../ports/clock.ts';

@@ -64,8 +64,7 @@ export interface SpoolOptions {
   };
   /**
    * Whether a new message starts at once (default), or is found at the next look: for a process
-   * that
-   * should rather collect than hurry.
+   * that should rather collect than hurry.
    */
   readonly immediate?: boolean;
   /** How often the store is looked at even when nothing calls, 10ms to 1h; default 30s. */

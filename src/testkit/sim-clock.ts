@@ -10,7 +10,7 @@
 import { type Duration, durationMs, type Millis } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
-import { Heap, type HeapItem } from '../stores/memory/heap.ts';
+import { Heap, type HeapItem } from '../stores/shared/heap.ts';
 import { systemClock } from '../system/clock.ts';
 
 /** How a virtual clock starts. */

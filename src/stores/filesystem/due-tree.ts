@@ -11,16 +11,24 @@
 import type { Millis } from '../../core/duration.ts';
 import type { ClaimableState, Lane, State } from '../../core/state.ts';
 import { type TopicRule, takesTopic } from '../../core/topic.ts';
-import { type Heap, type HeapItem, heapMoved, heapPush, heapRemove } from './heap.ts';
+import { Heap, type HeapItem } from '../shared/heap.ts';
+
+/** What can lie in a heap here: ordered by due time, then id. */
+interface DueItem extends HeapItem {
+  /** When it is due; of a group: when its first member is. */
+  due: number;
+  /** Breaks ties. */
+  id: string;
+}
 
 /** What the tree needs to know of an entry. */
-export interface Leaf extends HeapItem {
+export interface Leaf extends DueItem {
   readonly topic: string;
   readonly destination: string | undefined;
   readonly priority: number;
   readonly state: State;
   readonly lane: Lane;
-  group: Group<HeapItem> | undefined;
+  group: Group<DueItem> | undefined;
 }
 
 /** Which leaves a walk may reach. */
@@ -31,19 +39,19 @@ export interface Walk {
   readonly exceptDestinations?: readonly string[];
 }
 
-interface Group<Member extends HeapItem> extends HeapItem {
+interface Group<Member extends DueItem> extends DueItem {
   readonly name: string | undefined;
-  readonly parent: Group<HeapItem> | undefined;
+  readonly parent: Group<DueItem> | undefined;
   readonly members: Heap<Member>;
   /** The groups below, by name; entries are not listed here. */
-  readonly below: Map<string | undefined, Group<HeapItem>>;
+  readonly below: Map<string | undefined, Group<DueItem>>;
 }
 
 const PRIORITIES = 10;
 
 /** Entries by what a claim asks for. */
 export class DueTree<Entry extends Leaf> {
-  readonly #roots = new Map<string, Group<HeapItem>>();
+  readonly #roots = new Map<string, Group<DueItem>>();
 
   /** Lists an entry; it must not change what places it until it is removed. */
   add(entry: Entry): void {
@@ -55,7 +63,7 @@ export class DueTree<Entry extends Leaf> {
     const topic = getOrMake(root.below, entry.topic, root);
     const group = getOrMake(topic.below, entry.destination, topic);
     entry.group = group;
-    heapPush(group.members, entry);
+    group.members.add(entry);
     freshen(group);
   }
 
@@ -63,7 +71,7 @@ export class DueTree<Entry extends Leaf> {
   remove(entry: Entry): void {
     const { group } = entry;
     if (group === undefined) return;
-    heapRemove(group.members, entry);
+    group.members.remove(entry);
     entry.group = undefined;
     freshen(group);
   }
@@ -119,33 +127,33 @@ export class DueTree<Entry extends Leaf> {
 
 /** Walks heaps in order without changing them: beside each item seen wait its two children. */
 class Frontier {
-  readonly #waiting: Waiting[] = [];
+  readonly #waiting = new Heap<Waiting>(isBefore);
 
-  add(heap: Heap<HeapItem>, at: number): void {
-    const item = heap[at];
+  add(heap: Heap<DueItem>, at: number): void {
+    const item = heap.at(at);
     if (item === undefined) return;
-    heapPush(this.#waiting, { due: item.due, id: item.id, place: -1, heap, at });
+    this.#waiting.add({ due: item.due, id: item.id, place: -1, heap, at });
   }
 
-  next(): HeapItem | undefined {
-    const first = this.#waiting[0];
+  next(): DueItem | undefined {
+    const first = this.#waiting.first();
     if (first === undefined) return undefined;
-    heapRemove(this.#waiting, first);
+    this.#waiting.remove(first);
     const { heap, at } = first;
     this.add(heap, 2 * at + 1);
     this.add(heap, 2 * at + 2);
-    return heap[at];
+    return heap.at(at);
   }
 }
 
-interface Waiting extends HeapItem {
-  readonly heap: Heap<HeapItem>;
+interface Waiting extends DueItem {
+  readonly heap: Heap<DueItem>;
   readonly at: number;
 }
 
 function createJudge(
   walk: Pick<Walk, 'topics' | 'exceptDestinations'>,
-): (group: Group<HeapItem>) => boolean {
+): (group: Group<DueItem>) => boolean {
   const except = new Set<string | undefined>(walk.exceptDestinations);
   return (group) => {
     const isTopic = group.parent?.parent === undefined;
@@ -154,32 +162,40 @@ function createJudge(
   };
 }
 
-function isGroup(item: HeapItem): item is Group<HeapItem> {
+function isGroup(item: DueItem): item is Group<DueItem> {
   return 'members' in item;
 }
 
 function getOrMake(
-  groups: Map<string | undefined, Group<HeapItem>> | Map<string, Group<HeapItem>>,
+  groups: Map<string | undefined, Group<DueItem>> | Map<string, Group<DueItem>>,
   name: string | undefined,
-  parent: Group<HeapItem> | undefined,
-): Group<HeapItem> {
-  const all = groups as Map<string | undefined, Group<HeapItem>>;
+  parent: Group<DueItem> | undefined,
+): Group<DueItem> {
+  const all = groups as Map<string | undefined, Group<DueItem>>;
   let group = all.get(name);
   if (group === undefined) {
-    group = { due: 0, id: '', place: -1, name, parent, members: [], below: new Map() };
+    group = {
+      due: 0,
+      id: '',
+      place: -1,
+      name,
+      parent,
+      members: new Heap(isBefore),
+      below: new Map(),
+    };
     all.set(name, group);
   }
   return group;
 }
 
 /** Carries a changed first member upwards, and drops groups that became empty. */
-function freshen(changed: Group<HeapItem>): void {
+function freshen(changed: Group<DueItem>): void {
   for (let group: typeof changed | undefined = changed; group !== undefined; group = group.parent) {
-    const [first] = group.members;
+    const first = group.members.first();
     const { parent } = group;
     if (first === undefined) {
       if (parent === undefined) return;
-      if (group.place >= 0) heapRemove(parent.members, group);
+      if (group.place >= 0) parent.members.remove(group);
       parent.below.delete(group.name);
     } else {
       const isSame = group.place >= 0 && group.due === first.due && group.id === first.id;
@@ -187,10 +203,14 @@ function freshen(changed: Group<HeapItem>): void {
       group.due = first.due;
       group.id = first.id;
       if (parent === undefined) return;
-      if (group.place < 0) heapPush(parent.members, group);
-      else heapMoved(parent.members, group);
+      if (group.place < 0) parent.members.add(group);
+      else parent.members.moved(group);
     }
   }
+}
+
+function isBefore(one: DueItem, other: DueItem): boolean {
+  return one.due < other.due || (one.due === other.due && one.id < other.id);
 }
 
 function rootKey(lane: Lane, state: State, priority: number): string {

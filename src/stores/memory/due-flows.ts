@@ -12,7 +12,7 @@ import type { Entry } from '../../core/entry.ts';
 import type { Lane, State } from '../../core/state.ts';
 import { takesTopic } from '../../core/topic.ts';
 import type { ClaimFilter } from '../../ports/entry-store.ts';
-import { Heap, type HeapItem } from './heap.ts';
+import { Heap, type HeapItem } from '../shared/heap.ts';
 
 /** An entry as the memory store keeps it. */
 export interface Row extends HeapItem {

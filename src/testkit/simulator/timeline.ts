@@ -3,7 +3,7 @@
  * settles in microtasks, then the next thing happens.
  */
 
-import { Heap, type HeapItem } from '../../stores/memory/heap.ts';
+import { Heap, type HeapItem } from '../../stores/shared/heap.ts';
 import { systemClock } from '../../system/clock.ts';
 
 interface Moment extends HeapItem {

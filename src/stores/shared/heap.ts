@@ -25,6 +25,11 @@ export class Heap<Item extends HeapItem> {
     return this.#items[0];
   }
 
+  /** The item at this index: the children of index i lie at 2i+1 and 2i+2. */
+  at(index: number): Item | undefined {
+    return this.#items[index];
+  }
+
   add(item: Item): void {
     item.place = this.#items.length;
     this.#items.push(item);

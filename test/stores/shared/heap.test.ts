@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Heap, type HeapItem } from '../../../src/stores/memory/heap.ts';
+import { Heap, type HeapItem } from '../../../src/stores/shared/heap.ts';
 import { seededDice } from '../../../src/testkit/seeded-dice.ts';
 
 interface Item extends HeapItem {
