@@ -21,9 +21,13 @@ const report = mode === 'time' ? await time(specifier) : await inspect(specifier
 process.stdout.write(JSON.stringify(report));
 
 async function time(target: string): Promise<number> {
+  // The smaller of the wall's and the processor's time: what else the machine is doing lengthens
+  // the one, threads of the engine that work ahead the other; neither is the import's cost.
   const startedAt = performance.now();
+  const before = process.cpuUsage();
   await import(target);
-  return performance.now() - startedAt;
+  const { user, system } = process.cpuUsage(before);
+  return Math.min(performance.now() - startedAt, (user + system) / 1_000);
 }
 
 async function inspect(target: string): Promise<Inspection> {
@@ -35,6 +39,8 @@ async function inspect(target: string): Promise<Inspection> {
       return nextResolve(request, context);
     },
   });
+  // Node's own assert opens the pipe of stderr to see whether it has colours; that is not ours.
+  await import('node:assert');
   const before = observe();
   await import(target);
   const after = observe();

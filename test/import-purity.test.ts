@@ -14,7 +14,7 @@ import type { Inspection } from './import-purity-child.ts';
 
 const LIVES_AT_MOST_MS = 15_000;
 const IMPORT_MAX_MS = 50;
-const TIMINGS = 5;
+const TIMINGS = 12;
 
 /** Loaded when a store or a feature is opened, never by an import. */
 const LAZY_PACKAGES = [

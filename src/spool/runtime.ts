@@ -17,8 +17,9 @@ import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Durability, EntryStore } from '../ports/entry-store.ts';
 import type { Claim } from '../ports/source.ts';
-import { filesystemBodies } from '../stores/filesystem/index.ts';
-import { sqlite } from '../stores/sqlite/index.ts';
+// Not through their fronts: those bring what the embedded default does not use.
+import { filesystemBodies } from '../stores/filesystem/body-store.ts';
+import { sqlite } from '../stores/sqlite/entry-store.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker, randomName } from '../system/ids.ts';
 import type { AcceptParts } from './accept.ts';

@@ -11,7 +11,7 @@ import type { Clock } from '../../ports/clock.ts';
 import { loadSqlite } from '../shared/client.ts';
 import type { FileSettings } from './connection.ts';
 import { errorOf, type PlainError } from './failures.ts';
-import { type FileKind, openKeeper } from './kinds.ts';
+import type { FileKind } from './kinds.ts';
 import { blocksOf, type Parcel, packRequest, unpackReply } from './parcel.ts';
 
 /** Where requests go. */
@@ -42,6 +42,8 @@ export type ThreadAnswer = Parcel | { readonly error: PlainError };
 
 /** A seat in the caller's own thread. */
 export async function takeOwnSeat(data: ThreadData, clock: Clock): Promise<Seat> {
+  // Loaded when it is needed: with a thread, the work on the file is never done here.
+  const { openKeeper } = await import('./kinds.ts');
   const keeper = openKeeper(data.kind, await loadSqlite(), data.settings);
   let isClosed = false;
   return {
