@@ -157,16 +157,29 @@ export class Engine implements AttemptHost {
     this.#live.add(new LiveAttempt(this, claim, { route, isReleased }));
   }
 
-  /** Runs one claim with a route of the moment; resolves to its verdict once that is settled. */
-  runOne(claim: Claim, route: Route): Promise<Verdict> {
+  /**
+   * Takes one message and runs it with a route of the moment; resolves to its verdict once that is
+   * settled, to undefined when there was none to take.
+   */
+  async runOne(take: () => Promise<Claim | undefined>, route: Route): Promise<Verdict | undefined> {
+    if (this.#phase === 'stopped') this.hasGivenUp = false;
+    // Counted from before the claim: a stop waits for it, and does not find it running afterwards.
+    this.#reserved += 1;
+    const claim = await take().finally(() => {
+      this.#reserved -= 1;
+    });
+    if (claim === undefined) {
+      this.#tellQuiet();
+      return undefined;
+    }
     this.slots.take(route, claim.envelope.destination);
-    this.hasGivenUp = false;
+    const isReleased = this.#phase === 'stopping' || this.hasGivenUp;
     return new Promise((resolve, reject) => {
       const onSettled = (verdict: Verdict, answer: 'done' | 'stale' | 'lost'): void => {
         if (answer === 'done') resolve(verdict);
         else reject(overtaken(claim));
       };
-      this.#live.add(new LiveAttempt(this, claim, { route, onSettled }));
+      this.#live.add(new LiveAttempt(this, claim, { route, onSettled, isReleased }));
     });
   }
 

@@ -28,21 +28,22 @@ export async function processOne(
     const parts = { entries, reaper, events, retention, source: quiet };
     throwUnlessDone((await act(parts, [id], { kind: 'retryNow' }, by))[0]);
   }
-  const [claimed] = await entries.claim({
-    lane: 'delivery',
-    states: ['incoming', 'deferred'],
-    ids: [id],
-    max: 1,
-    now: source.now(),
-    leaseMs: source.leaseMs,
-    holder: source.holder(),
-  });
-  if (claimed === undefined) {
-    throw new RespoolError(
-      'move.refused',
-      `cannot process message "${id}": somebody else has just taken it; look again with get()`,
-    );
-  }
   const route = routeOf('delivery', entry.envelope.topic, handler, {}, settings);
-  return engine.runOne(new SpoolClaim(claimed), route);
+  const verdict = await engine.runOne(async () => {
+    const [claimed] = await entries.claim({
+      lane: 'delivery',
+      states: ['incoming', 'deferred'],
+      ids: [id],
+      max: 1,
+      now: source.now(),
+      leaseMs: source.leaseMs,
+      holder: source.holder(),
+    });
+    return claimed === undefined ? undefined : new SpoolClaim(claimed);
+  }, route);
+  if (verdict !== undefined) return verdict;
+  throw new RespoolError(
+    'move.refused',
+    `cannot process message "${id}": somebody else has just taken it; look again with get()`,
+  );
 }
