@@ -140,7 +140,8 @@ export class Caretaker {
     const { entries, routes, source, unhandled } = this.#parts;
     const isOurs = unhandled === 'hold' && entries.traits.processes === 'many';
     if (!isOurs || routes.of('delivery').length === 0) return 0;
-    const states = ['incoming', 'deferred'] as const;
+    // Active: left by a holder that was lost, of a topic that nobody claims any more.
+    const states = ['incoming', 'deferred', 'active'] as const;
     const dueBefore = source.now() - UNHANDLED_AFTER_MS;
     let held = 0;
     for (const { key: topic } of await entries.tally('topic', { states })) {
@@ -155,9 +156,10 @@ export class Caretaker {
     const { entries, source, events } = this.#parts;
     const now = source.now();
     const answers = await entries.commit(
-      page.map(({ envelope, status }) => ({
+      page.map(({ envelope, status: { holder, claimedFrom: _from, ...status } }) => ({
         id: envelope.id,
         revision: status.revision,
+        ...(holder === undefined ? {} : { holder }),
         to: {
           ...status,
           state: 'hold' as const,
