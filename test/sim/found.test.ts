@@ -130,3 +130,38 @@ test('an insert that is answered after the stop leaves no timer behind', async (
   await Promise.all([stopping, enqueued]);
   expect(clock.timers).toBe(0);
 });
+
+test('what a lost holder left of a topic that nobody handles any more is held', async () => {
+  const traits = { processes: 'many' } as const;
+  const old = await setup({ traits, lease: '10s' });
+  const gate = makeGate();
+  old.spool.handle('old.#', gate.handler);
+  const { id } = await old.spool.enqueue({ topic: 'old.news' });
+  await old.clock.advance('1s');
+  // It stalls: its heartbeats do not get through any more.
+  old.store.faults.plan = () => 'before';
+  const next = await setup({ traits, lease: '10s', with: old });
+  next.spool.handle('new.#', () => undefined);
+  await old.clock.advance('10m');
+  expect(await next.status(id)).toMatchObject({
+    state: 'hold',
+    because: { code: 'handler.missing' },
+  });
+  expect((await next.status(id)).holder).toBeUndefined();
+});
+
+test('a message that is processed by hand while the spool stops is given back', async () => {
+  const { spool, clock, store, status } = await setup();
+  const { id } = await spool.enqueue({ topic: 'mail.send', delay: '1h' });
+  store.faults.plan = (operation) => (operation === 'claim' ? { delayMs: SECOND } : 'ok');
+  const gate = makeGate();
+  const processing = spool.process(id, gate.handler);
+  await clock.settle();
+  const stopping = spool.stop();
+  await clock.advance('20s');
+  await stopping;
+  expect(await processing).toEqual({ kind: 'release' });
+  expect(gate.began).toEqual([]);
+  expect(clock.timers).toBe(0);
+  expect(await status(id)).toMatchObject({ state: 'incoming', attempts: 0 });
+});

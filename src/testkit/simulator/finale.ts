@@ -9,7 +9,7 @@ import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
 import type { MessageOptions } from '../../spool/message.ts';
 import { checkWhole } from './checks/whole.ts';
-import { isServed, ORPHAN_GRACE_MS, routeFor, TOPICS } from './plan.ts';
+import { isServed, ORPHAN_GRACE_MS, type Plan, routeFor, TOPICS } from './plan.ts';
 import { SimProcess } from './process.ts';
 import { probe } from './producers.ts';
 import type { Seat, World } from './world.ts';
@@ -75,7 +75,8 @@ async function rest(world: World, run: (spanMs: number) => Promise<void>): Promi
   }
 }
 
-function isAtRest({ plan }: World, { envelope, status }: Entry): boolean {
+function isAtRest(world: World, { envelope, status }: Entry): boolean {
+  const { plan } = world;
   switch (status.state) {
     case 'hold':
     case 'archived':
@@ -83,10 +84,15 @@ function isAtRest({ plan }: World, { envelope, status }: Entry): boolean {
     case 'bounce':
       return status.dueAt === null || !isServed(plan, 'notice', envelope.topic);
     case 'active':
-      return false;
+      // Left by a lost holder; nobody takes it, and nobody is asked to hold it.
+      return isLeft(plan, envelope.topic) && (status.dueAt ?? 0) <= world.storeNow();
     default:
-      return plan.unhandled === 'leave' && !isServed(plan, 'delivery', envelope.topic);
+      return isLeft(plan, envelope.topic);
   }
+}
+
+function isLeft(plan: Plan, topic: string): boolean {
+  return plan.unhandled === 'leave' && !isServed(plan, 'delivery', topic);
 }
 
 async function probes(world: World, run: (spanMs: number) => Promise<void>): Promise<void> {
@@ -134,7 +140,7 @@ async function stopAll(world: World, run: (spanMs: number) => Promise<void>): Pr
   if (running > 0) world.findings.add('liveness', `${running} spools did not stop in a minute`);
   for (const { process } of world.seats) process.kill();
   for (const { envelope, status } of world.disk.entries()) {
-    if (status.state !== 'active') continue;
+    if (status.state !== 'active' || isLeft(world.plan, envelope.topic)) continue;
     world.findings.add('liveness', `"${envelope.id}" is active and nobody is there`);
   }
 }

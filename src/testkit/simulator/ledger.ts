@@ -45,8 +45,12 @@ export interface ClaimFact {
   readonly attempt: number;
   /** What it was claimed from; undefined for a hand-off. */
   readonly before: Status | undefined;
+  /** Claimed by its id, for a handler of the moment: outside of routes and slots. */
+  readonly isSingle: boolean;
   startedAtMs?: number;
   said?: Said;
+  /** Another claim of this process has the same fence: which handler is whose cannot be told. */
+  isTwin: boolean;
   isAborted: boolean;
   isSettled: boolean;
 }
@@ -138,16 +142,31 @@ export class Ledger {
     return this.stories.get(id)?.claims.get(holder);
   }
 
-  claimed(story: Story, process: SimProcess, status: Status, before: Status | undefined): void {
+  claimed(
+    story: Story,
+    process: SimProcess,
+    status: Status,
+    before: Status | undefined,
+    isSingle = false,
+  ): void {
     const { holder = '', lane, attempts, notices, revision } = status;
+    const fence = `${story.id}:${revision}`;
+    let isTwin = false;
+    for (const other of story.claims.values()) {
+      if (other.process !== process || other.fence !== fence) continue;
+      other.isTwin = true;
+      isTwin = true;
+    }
     story.claims.set(holder, {
       id: story.id,
       process,
       holder,
-      fence: `${story.id}:${revision}`,
+      fence,
       lane,
       attempt: lane === 'delivery' ? attempts : notices,
       before,
+      isSingle,
+      isTwin,
       isAborted: false,
       isSettled: false,
     });

@@ -1,7 +1,6 @@
 /** operators — people who look and steer at any moment, whether it fits or not. */
 
-import type { Spool } from '../../spool/spool.ts';
-import type { World } from './world.ts';
+import type { Seat, World } from './world.ts';
 
 const PATTERNS = ['#', 'mail.*', 'web.hook', 'sms.#'];
 
@@ -24,10 +23,14 @@ function act(world: World): void {
   if (seat === undefined) return;
   const ids = someIds(world);
   // What is refused, and what a faulty store cannot do, is as good as done for an operator here.
-  perform(world, seat.spool, ids).catch(() => undefined);
+  perform(world, seat, ids).catch(() => undefined);
 }
 
-async function perform(world: World, spool: Spool, ids: readonly string[]): Promise<unknown> {
+async function perform(
+  world: World,
+  { spool, handler }: Seat,
+  ids: readonly string[],
+): Promise<unknown> {
   const { chance, plan } = world;
   const [id = 'nobody'] = ids;
   const kind = chance.weighted({
@@ -41,6 +44,7 @@ async function perform(world: World, spool: Spool, ids: readonly string[]): Prom
     setPolicy: 2,
     updateHeaders: 2,
     look: 2,
+    process: 2,
     check: 1,
     sweep: 1,
   });
@@ -63,6 +67,8 @@ async function perform(world: World, spool: Spool, ids: readonly string[]): Prom
       return spool.setPolicy(id, chance.pick(Object.keys(plan.policies)));
     case 'updateHeaders':
       return spool.updateHeaders(id, { 'x-touched': String(chance.between(0, 9)) });
+    case 'process':
+      return spool.process(id, handler);
     case 'check':
       return spool.check({ repair: chance.happens(0.5) });
     case 'sweep':

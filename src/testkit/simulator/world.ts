@@ -6,6 +6,7 @@
  */
 
 import type { Millis } from '../../core/duration.ts';
+import type { Handler } from '../../ports/handler.ts';
 import { createSpool, type Spool } from '../../spool/spool.ts';
 import { seededDice } from '../seeded-dice.ts';
 import { simBodies } from './body-store.ts';
@@ -51,6 +52,8 @@ export interface Seat {
   runs: number;
   process: SimProcess;
   spool: Spool;
+  /** What handles messages here. */
+  handler: Handler;
   /** How wrong its machine's clock is (site `server`). */
   skewMs: number;
   isUp: boolean;
@@ -245,7 +248,7 @@ export class World {
 
   #register(seat: Seat): void {
     const { process, spool } = seat;
-    const handler = simHandler({
+    seat.handler = simHandler({
       scene: this.scene,
       process,
       chance: this.chance,
@@ -259,8 +262,8 @@ export class World {
         ...(concurrency === undefined ? {} : { concurrency }),
         ...(policy === undefined ? {} : { policy }),
       };
-      if (lane === 'delivery') spool.handle(pattern, handler, options);
-      else spool.onBounce(pattern, handler, options);
+      if (lane === 'delivery') spool.handle(pattern, seat.handler, options);
+      else spool.onBounce(pattern, seat.handler, options);
     }
   }
 

@@ -37,7 +37,7 @@ export function checkStart(
     findings.add('expiry', `"${id}" expired at ${envelope.expiresAt} and was started at ${now}`);
   }
   checkAttempts(scene, story, claim);
-  checkLimits(scene, process, envelope.destination);
+  if (!claim.isSingle) checkLimits(scene, process, envelope.destination);
   return claim;
 }
 
@@ -70,7 +70,7 @@ function checkAttempts(scene: Scene, story: Story, claim: ClaimFact): void {
     const text = `"${story.id}" was started ${story.counted} times, counted are ${claim.attempt}`;
     findings.add('attempts', text);
   }
-  const { maxAttempts } = policyInForce(scene, claim.process.number, entry);
+  const { maxAttempts } = policyInForce(scene, claim, entry);
   if (claim.attempt <= maxAttempts + story.grants) return;
   findings.add('attempts', `"${story.id}" is at attempt ${claim.attempt} of ${maxAttempts}`);
 }
@@ -83,6 +83,7 @@ function checkLimits(scene: Scene, process: SimProcess, destination: string | un
     for (const claim of story.claims.values()) {
       const isRunning =
         claim.process === process &&
+        !claim.isSingle &&
         claim.startedAtMs !== undefined &&
         claim.said === undefined &&
         !claim.isAborted;

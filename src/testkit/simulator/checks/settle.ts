@@ -5,11 +5,15 @@
  * plan. What does not follow is a broken verdict, a miscounted attempt, or a lost message.
  */
 
+import { MINUTE_MS } from '../../../core/duration.ts';
 import type { Entry, Status } from '../../../core/entry.ts';
 import type { RetryPolicy } from '../../../core/policy.ts';
 import type { ClaimFact } from '../ledger.ts';
 import { DEDUPE_WINDOW_MS, routeFor } from '../plan.ts';
 import { CLOCK_ERROR_MAX_MS, type Problem, type Scene } from './scene.ts';
+
+/** How long a handler of the moment may take. */
+const SINGLE_TIMEOUT_MS: number = 15 * MINUTE_MS;
 
 /** Something a settled claim may come to. */
 interface Expected {
@@ -40,6 +44,11 @@ interface Settled {
 export function judgeSettled(
   settled: Settled,
 ): Problem | { readonly isFree: boolean; readonly isAck: boolean } {
+  const { before, after, claim } = settled;
+  if (claim.isTwin) {
+    const isFree = after !== undefined && after.attempts < before.status.attempts;
+    return { isFree, isAck: false };
+  }
   const expected = expectations(settled);
   let problem: Problem | undefined;
   for (const one of expected) {
@@ -48,14 +57,13 @@ export function judgeSettled(
     // The nearest miss tells most: the right state with the wrong counters, say.
     if (problem === undefined || problem.invariant === 'verdict') problem = found;
   }
-  const { before, after } = settled;
   return problem ?? { invariant: 'verdict', text: `${tell(before, after)} without any outcome` };
 }
 
-/** The policy in force for an entry at a process. */
+/** The policy in force for a claimed entry. */
 export function policyInForce(
   scene: Scene,
-  process: number,
+  { process, isSingle }: ClaimFact,
   { envelope, status }: Entry,
 ): RetryPolicy {
   const { policies } = scene.plan;
@@ -64,7 +72,9 @@ export function policyInForce(
   const byDefault = known('default') as RetryPolicy;
   if (status.lane === 'notice') return known('notice') ?? byDefault;
   if (status.policy !== null) return known(status.policy) ?? byDefault;
-  const route = routeFor(scene.plan, process, 'delivery', envelope.topic);
+  const route = isSingle
+    ? undefined
+    : routeFor(scene.plan, process.number, 'delivery', envelope.topic);
   return (route?.policy === undefined ? undefined : known(route.policy)) ?? byDefault;
 }
 
@@ -78,7 +88,8 @@ function expectations(settled: Settled): Expected[] {
   if (startedAtMs === undefined) {
     if (claimedFrom === 'active') expected.push({ verdict: 'lost', isFree: false });
     else {
-      const now = (after?.updatedAt ?? scene.storeNow()) + CLOCK_ERROR_MAX_MS;
+      // Judged before the clock was set back, maybe.
+      const now = Math.max(after?.updatedAt ?? 0, scene.latestNow()) + CLOCK_ERROR_MAX_MS;
       const isOver = lane === 'delivery' && expiresAt !== undefined && now >= expiresAt;
       if (isOver) expected.push({ verdict: 'expired', isFree: true });
       if (route === undefined) expected.push({ verdict: 'hold', isFree: true });
@@ -88,7 +99,7 @@ function expectations(settled: Settled): Expected[] {
     if (said?.kind === 'postponed' && mayBeTooOld(settled, said.delayMs)) {
       expected.push({ verdict: 'bounce', isFree: false });
     }
-    const timeoutMs = route?.timeoutMs ?? 0;
+    const timeoutMs = claim.isSingle ? SINGLE_TIMEOUT_MS : (route?.timeoutMs ?? 0);
     if (scene.timeline.nowMs - startedAtMs >= timeoutMs) {
       expected.push({ verdict: 'retry', isFree: false });
     }
@@ -165,7 +176,7 @@ function statesOf(settled: Settled, { verdict, delayMs }: Expected): readonly st
       return isNotice ? ['bounce due'] : ['deferred due'];
     default: {
       if (verdict === 'lost' && lost > 3) return ['hold'];
-      const policy = policyInForce(scene, claim.process.number, before);
+      const policy = policyInForce(scene, claim, before);
       const attempt = isNotice ? before.status.notices : before.status.attempts;
       if (attempt >= policy.maxAttempts) return isNotice ? ['bounce'] : bounceStates(settled);
       if (isNotice) return ['bounce due'];
@@ -184,7 +195,7 @@ function bounceStates({ scene, claim, before }: Settled): readonly string[] {
 }
 
 function mayBeTooOld({ scene, claim, before, after }: Settled, waitMs: number): boolean {
-  const { maxAgeMs } = policyInForce(scene, claim.process.number, before);
+  const { maxAgeMs } = policyInForce(scene, claim, before);
   if (maxAgeMs === null) return false;
   const now = after?.updatedAt ?? scene.storeNow();
   return now + waitMs * 2 + CLOCK_ERROR_MAX_MS > before.envelope.enqueuedAt + maxAgeMs;
@@ -227,7 +238,7 @@ function dueTime(settled: Settled, after: Status, expected: Expected): Problem |
     return undefined;
   }
   if (expected.verdict === 'release') return undefined;
-  const policy = policyInForce(scene, claim.process.number, before);
+  const policy = policyInForce(scene, claim, before);
   const attempt = status.lane === 'notice' ? status.notices : status.attempts;
   const waitMs = expected.delayMs ?? plainDelayMs(policy, attempt);
   const untilExpiryMs =

@@ -171,9 +171,9 @@ function checkTaken(
     findings.add('early', `${who} was claimed at ${request.now}, the store's time is ${askedAt}`);
   }
   checkCounted(scene, status, after.status, request);
-  checkPaused(scene, process, before);
+  if (request.ids === undefined) checkPaused(scene, process, before);
   if (status.state === 'active') story.excuses += 1;
-  ledger.claimed(story, process, after.status, status);
+  ledger.claimed(story, process, after.status, status, request.ids !== undefined);
 }
 
 function checkCounted(scene: Scene, before: Status, after: Status, request: ClaimRequest): void {
@@ -338,6 +338,7 @@ function moverOf(
     return 'settle';
   }
   const isOver = (status.dueAt ?? 0) <= asker.askedAt + CLOCK_ERROR_MAX_MS;
+  if (isOver && isCaretaking(scene, asker, before, after)) return 'operator';
   if (isOver && takeAudit(story, process, before, after) === undefined) {
     story.excuses += 1;
     return 'operator';
@@ -363,7 +364,7 @@ function isCaretaking(
   if (by === 'check') return code === 'body.missing' || code === 'body.corrupt';
   return (
     code === 'handler.missing' &&
-    (state === 'incoming' || state === 'deferred') &&
+    (state === 'incoming' || state === 'deferred' || state === 'active') &&
     routeFor(scene.plan, process.number, 'delivery', before.envelope.topic) === undefined
   );
 }
