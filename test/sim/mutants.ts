@@ -174,7 +174,7 @@ const DARK = (plan: Plan): Plan => ({
   ...plan,
   site: 'server',
   settle: 'lazy',
-  processes: 3,
+  processes: Math.max(3, plan.processes),
   concurrency: 10,
   wakes: true,
   leaseMs: 2_000,
@@ -300,7 +300,12 @@ export const MUTANTS: readonly Mutant[] = [
     breaks: ['prompt'],
     mutation: {
       ...door((entries) => (entries.watch === undefined ? {} : { watch: () => () => undefined })),
-      plan: (plan) => ({ ...plan, wakes: true, site: 'machine', processes: 3 }),
+      plan: (plan) => ({
+        ...plan,
+        wakes: true,
+        site: 'machine',
+        processes: Math.max(3, plan.processes),
+      }),
     },
   },
   {
