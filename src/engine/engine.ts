@@ -244,7 +244,9 @@ export class Engine implements AttemptHost {
       this.slots.promise(0);
     }
     for (const claim of claims) this.#begin(claim);
-    if (claims.length > 0 || this.#phase !== 'running') return;
+    // A full round may have left more behind. One that was not full took all there was: to look
+    // again at once would only keep hand-offs from the free slots.
+    if (claims.length >= demand.max || this.#phase !== 'running') return;
     await this.parts.source.wait(demand, wake.signal);
   }
 

@@ -52,6 +52,8 @@ const KINDS: readonly Kind[] = [DEFERRED, INCOMING, BOUNCE];
 /** Four turns: each kind has at least one of them, the first has two. */
 const TURNS: readonly Kind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
 
+/** After a round that took everything due, hand-offs go on this long until a wait knows more. */
+const CLEAR_MS = 50;
 /** When the store says "due" but gives nothing, the wait grows from this, to not spin. */
 const EMPTY_WAIT_MS = 5;
 const EMPTY_WAIT_MAX_MS = 1_000;
@@ -80,6 +82,8 @@ export class SpoolSource implements Source {
   #seenAlarms = -1;
   /** When the next thing is due as far as the present wait knows; -Infinity outside a wait. */
   #quietUntil: Millis = Number.NEGATIVE_INFINITY;
+  /** Until then nothing that may run is due, as far as the last round of claims or wait knows. */
+  #clearUntil: Millis = Number.NEGATIVE_INFINITY;
   /** The earliest due time that was noted since the last round of claims began. */
   #notedDueAt: Millis = Number.POSITIVE_INFINITY;
   #emptyRounds = 0;
@@ -102,11 +106,12 @@ export class SpoolSource implements Source {
 
   /** Whether nothing older is due, so that a new message may be handed over with its insert. */
   isDry(now: Millis): boolean {
-    return this.#quietUntil > now && this.#alarms === this.#seenAlarms;
+    return now < this.#clearUntil;
   }
 
   /** An entry of this store is due then: a sleeping wait must not sleep past it. */
   noteDue(dueAt: Millis): void {
+    this.#clearUntil = Math.min(this.#clearUntil, dueAt);
     if (this.#wakeUp === undefined) this.#notedDueAt = Math.min(this.#notedDueAt, dueAt);
     else if (dueAt < this.#quietUntil) this.alarm();
   }
@@ -114,6 +119,7 @@ export class SpoolSource implements Source {
   /** Something changed that may have made anything due. */
   alarm(): void {
     this.#alarms += 1;
+    this.#clearUntil = Number.NEGATIVE_INFINITY;
     this.#wakeUp?.();
   }
 
@@ -137,8 +143,17 @@ export class SpoolSource implements Source {
       // What was claimed before the trouble is ours: dropped here, it would wait for its lease to
       // end and be counted as a lost holder. The next round meets the trouble again.
       if (claims.length === 0) throw error;
+      return claims;
     }
+    this.#noteRound(claims.length < demand.max);
     return claims;
+  }
+
+  /** A round that left slots free took everything that was due; hand-offs need not wait for more. */
+  #noteRound(isExhaustive: boolean): void {
+    const now = this.now();
+    const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
+    if (isExhaustive && !isNews) this.#clearUntil = Math.min(now + CLEAR_MS, this.#notedDueAt);
   }
 
   /** Every kind its share: at once, unless several wants share it or have a limit of their own. */
@@ -174,6 +189,7 @@ export class SpoolSource implements Source {
     const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
     if (signal.aborted || isNews) return;
     this.#quietUntil = Math.min(dueAt ?? Number.POSITIVE_INFINITY, this.#notedDueAt);
+    this.#clearUntil = this.#quietUntil;
     let waitMs = Math.min(this.#parts.pollMs, this.#quietUntil - now);
     if (waitMs > 0) this.#emptyRounds = 0;
     else {

@@ -35,15 +35,17 @@ async function setup(): Promise<{ source: SpoolSource; clock: SimClock }> {
 }
 
 describe('a source is dry', () => {
-  test('only while it sleeps and knows of nothing due', async () => {
+  test('after a round that took everything, and while it sleeps and knows of nothing due', async () => {
     const { source, clock } = await setup();
     const isDry = (): boolean => source.isDry(source.now());
     expect(isDry()).toBe(false);
     await source.next(DEMAND);
-    expect(isDry()).toBe(false);
+    // A round that left slots free took all there was; for a moment that is known.
+    expect(isDry()).toBe(true);
+    expect(source.isDry(source.now() + 1_000)).toBe(false);
     const wait = source.wait(DEMAND, new AbortController().signal);
     await clock.settle();
-    expect(isDry()).toBe(true);
+    expect(source.isDry(source.now() + 1_000)).toBe(true);
     // From the alarm on, before anybody could wake up.
     source.alarm();
     expect(isDry()).toBe(false);
