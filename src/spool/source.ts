@@ -10,33 +10,13 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry, Status } from '../core/entry.ts';
-import { extended, keepsBody, nextStatus, type Retention } from '../core/next-status.ts';
+import { extended, keepsBody, nextStatus } from '../core/next-status.ts';
 import type { ClaimableState, Lane } from '../core/state.ts';
-import type { BodyStore } from '../ports/body-store.ts';
-import type { Clock } from '../ports/clock.ts';
-import type { Change, EntryStore } from '../ports/entry-store.ts';
+import type { Change } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { inlineBytes, readBody } from './body.ts';
-import type { Reaper } from './reaper.ts';
 import { SpoolClaim } from './claim.ts';
-import type { StoreClock } from './store-clock.ts';
-
-/** What a spool source is made of. */
-export interface SourceParts {
-  readonly entries: EntryStore;
-  readonly bodies: BodyStore;
-  readonly reaper: Reaper;
-  readonly clock: Clock;
-  readonly storeClock: StoreClock;
-  readonly leaseMs: number;
-  readonly retention: Retention;
-  readonly settlesDurably: boolean;
-  /** Even when nothing calls, the store is looked at this often. */
-  readonly pollMs: number;
-  /** Whether a bounce handler fits the topic. */
-  announces(topic: string): boolean;
-  onClockJump(byMs: number): void;
-}
+import type { SourceParts } from './source-parts.ts';
 
 interface Kind {
   readonly lane: Lane;
@@ -149,7 +129,7 @@ export class SpoolSource implements Source {
     return claims;
   }
 
-  /** A round that left slots free took everything that was due; hand-offs need not wait for more. */
+  /** A round that left slots free took all that was due; hand-offs need not wait for more. */
   #noteRound(isExhaustive: boolean): void {
     const now = this.now();
     const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;

@@ -1,0 +1,25 @@
+/** source-parts — what a spool source is made of; given by the runtime. */
+
+import type { Retention } from '../core/next-status.ts';
+import type { BodyStore } from '../ports/body-store.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
+import type { Reaper } from './reaper.ts';
+import type { StoreClock } from './store-clock.ts';
+
+/** What a spool source is made of. */
+export interface SourceParts {
+  readonly entries: EntryStore;
+  readonly bodies: BodyStore;
+  readonly reaper: Reaper;
+  readonly clock: Clock;
+  readonly storeClock: StoreClock;
+  readonly leaseMs: number;
+  readonly retention: Retention;
+  readonly settlesDurably: boolean;
+  /** Even when nothing calls, the store is looked at this often. */
+  readonly pollMs: number;
+  /** Whether a bounce handler fits the topic. */
+  announces(topic: string): boolean;
+  onClockJump(byMs: number): void;
+}
