@@ -84,7 +84,8 @@ export const SUITES: Readonly<Record<string, Suite>> = {
       })),
       ...(await each('fsync fails', noTrace, async (place) => {
         const result = await eio(place, { failing, canMount: noMount === undefined });
-        return { faults: result.faults, complaints: result.complaints };
+        const { faults, complaints } = result;
+        return { faults, messages: faults * MESSAGES, complaints };
       })),
     ];
   },
