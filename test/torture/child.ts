@@ -3,8 +3,6 @@
  * listens to the lines it prints.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
@@ -31,6 +29,9 @@ export interface Child {
 /** A child that never says a word is ended after this long, so that no test hangs. */
 const LIFE_MAX_MS = 300_000;
 
+/** One compile cache for all children, kept from run to run: starting is most of their life. */
+const COMPILED: string = join(import.meta.dirname, '../../.cache/compiled');
+
 /** Starts `file` (of this folder) with one argument, passed as JSON. */
 export function startChild(
   file: string,
@@ -43,7 +44,7 @@ export function startChild(
     ['--conditions=respool-source', path, JSON.stringify(argument)],
     {
       stdio: ['pipe', 'pipe', 'pipe'],
-      env: { ...process.env, NODE_OPTIONS: '', NODE_COMPILE_CACHE: compileCache(), ...env },
+      env: { ...process.env, NODE_OPTIONS: '', NODE_COMPILE_CACHE: COMPILED, ...env },
       timeout: LIFE_MAX_MS,
       killSignal: 'SIGKILL',
     },
@@ -100,16 +101,4 @@ function listenTo(started: ChildProcess, file: string): Child {
     signal: (signal) => void started.kill(signal),
     complaint: () => complaint,
   };
-}
-
-let cache: string | undefined;
-
-/** One compile cache for all children of this process: starting is most of their life. */
-function compileCache(): string {
-  if (cache === undefined) {
-    const folder = mkdtempSync(join(tmpdir(), 'respool-compiled-'));
-    process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
-    cache = folder;
-  }
-  return cache;
 }
