@@ -165,3 +165,25 @@ test('a message that is processed by hand while the spool stops is given back', 
   expect(clock.timers).toBe(0);
   expect(await status(id)).toMatchObject({ state: 'incoming', attempts: 0 });
 });
+
+test('a clock that is set back while the caretaker looks does not end a running lease', async () => {
+  const traits = { processes: 'many' } as const;
+  const one = await setup({ traits, lease: '10s' });
+  const gate = makeGate();
+  one.spool.handle('mail.#', gate.handler);
+  const other = await setup({ traits, lease: '10s', with: one });
+  other.spool.handle('web.#', () => undefined);
+  await one.spool.enqueue({ topic: 'mail.other', delay: '1d' });
+  await one.clock.advance('1s');
+  other.store.faults.plan = (operation) => (operation === 'list' ? { delayMs: 2 * SECOND } : 'ok');
+  const sweeping = other.spool.sweep();
+  // The first list is for what is past its retention, the second for what nobody handles.
+  await one.clock.advance('3s');
+  one.clock.jump(-60 * 60 * SECOND);
+  const { id } = await one.spool.enqueue({ topic: 'mail.other' });
+  await one.clock.advance('5s');
+  await sweeping;
+  expect(gate.began).toEqual([id]);
+  expect(await one.status(id)).toMatchObject({ state: 'active' });
+  gate.open();
+});

@@ -172,12 +172,22 @@ export class Ledger {
     });
   }
 
-  /** The claim behind a handler that starts: of this process, with this fence, not started yet. */
-  startable(process: SimProcess, id: string, fence: string): ClaimFact | undefined {
+  /**
+   * The claim behind a handler that starts: of this process, with this fence, not started yet. One
+   * that is in force goes before one that was forgotten.
+   */
+  startable(
+    process: SimProcess,
+    { id, fence }: { readonly id: string; readonly fence: string },
+    holder: string | undefined,
+  ): ClaimFact | undefined {
+    let found: ClaimFact | undefined;
     for (const claim of this.stories.get(id)?.claims.values() ?? []) {
       const isIts = claim.process === process && claim.fence === fence;
-      if (isIts && claim.startedAtMs === undefined) return claim;
+      if (!isIts || claim.startedAtMs !== undefined) continue;
+      if (claim.holder === holder) return claim;
+      found = claim;
     }
-    return undefined;
+    return found;
   }
 }

@@ -77,7 +77,13 @@ export class Observer {
       readonly ids?: readonly string[];
       readonly details?: Readonly<Record<string, unknown>>;
     };
-    for (const id of ids) this.scene.ledger.audited(id, { action, process, details });
+    const { ledger } = this.scene;
+    for (const id of ids) {
+      ledger.audited(id, { action, process, details });
+      // A handler of the moment is judged by the default policy, not by that of its topic.
+      const story = action === 'process' ? ledger.stories.get(id) : undefined;
+      if (story !== undefined) story.grants += 1;
+    }
   }
 
   paused({ process }: Asker, pattern: string): void {

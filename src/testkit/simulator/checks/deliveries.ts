@@ -13,9 +13,9 @@ export function checkStart(
   process: SimProcess,
   delivery: Delivery,
 ): ClaimFact | undefined {
-  const { ledger, findings, timeline } = scene;
+  const { ledger, findings, timeline, disk } = scene;
   const { id, fence, lane, attempt, envelope } = delivery;
-  const claim = ledger.startable(process, id, fence);
+  const claim = ledger.startable(process, delivery, disk.peek(id)?.status.holder);
   const story = ledger.stories.get(id);
   if (claim === undefined || story === undefined) {
     findings.add('claim', `a handler started on "${fence}" without a claim, or a second time`);
@@ -24,7 +24,7 @@ export function checkStart(
   claim.startedAtMs = timeline.nowMs;
   if (lane !== claim.lane)
     findings.add('notice', `"${id}" was claimed as ${claim.lane}, run as ${lane}`);
-  if (attempt !== claim.attempt) {
+  if (attempt !== claim.attempt && !claim.isTwin) {
     findings.add('attempts', `"${id}" runs attempt ${attempt}, but ${claim.attempt} is counted`);
   }
   if (lane === 'notice') {
