@@ -54,8 +54,9 @@ export interface Change {
   /** The revision this change was computed from. */
   readonly revision: number;
   /**
-   * Must match when the entry is active. A store that can forget a claim in a crash while its users
-   * live on compares it always: another write may have brought the entry to the same revision.
+   * Must be the entry's holder; absent for one that has none. Compared always, not only on active
+   * entries: where an id was used again, or a server forgot a claim, other writes may have brought
+   * the entry to the same revision.
    */
   readonly holder?: string;
   readonly to: Status | 'remove';

@@ -256,7 +256,7 @@ function planCommit(call: Extract<Call, { kind: 'commit' }>, round: Round): Plan
 }
 
 function isCurrent(held: Held, { revision, holder }: Change): boolean {
-  return held.revision === revision && (held.state !== 'active' || held.holder === holder);
+  return held.revision === revision && held.holder === holder;
 }
 
 function changeStep(held: Held, { to, envelope, inlineBody }: Change, round: Round): Step {

@@ -169,9 +169,9 @@ function inClaimOrder(one: Row, other: Row): number {
 function commitOne(data: Data, change: Change): 'done' | 'stale' {
   const row = data.rows.get(change.id);
   if (row === undefined || row.damage !== undefined) return 'stale';
-  const { state, revision, holder } = row.entry.status;
+  const { revision, holder } = row.entry.status;
   if (revision !== change.revision) return 'stale';
-  if (state === 'active' && holder !== change.holder) return 'stale';
+  if (holder !== change.holder) return 'stale';
   data.change(row, change);
   return 'done';
 }

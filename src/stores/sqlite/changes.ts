@@ -9,7 +9,7 @@ import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
 import type { ChangeOp, ExpireOp, InsertOp, QuarantineOp, Refusal } from './protocol.ts';
 import type { EnvelopeColumns } from './rows.ts';
-import { ACTIVE_SQL, isActiveSlot, SLOT_COUNT, type Slot } from './schema.ts';
+import { ACTIVE_SQL, SLOT_COUNT, type Slot } from './schema.ts';
 
 /** What the guard of a change looks at: seq, slot, flow, revision, holder. */
 type Guarded = readonly [
@@ -49,7 +49,7 @@ export class Changes {
     const row = this.#sql.guard.get(op.id) as Guarded | undefined;
     if (row === undefined) return false;
     const [seq, slot, flow, revision, holder] = row;
-    if (revision !== op.revision || (isActiveSlot(slot) && holder !== op.holder)) return false;
+    if (revision !== op.revision || holder !== op.holder) return false;
     if (op.status === null) {
       // Not one statement with RETURNING: that keeps a table of its own, and is slower than two.
       this.#remove(seq);

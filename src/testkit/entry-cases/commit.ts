@@ -112,6 +112,21 @@ export const commitCases: readonly EntryCase[] = [
     },
   },
   {
+    name: 'a holder cannot change another message that came to its id and its revision',
+    async run({ store }) {
+      await put(store, sampleEntry('a'));
+      const taken = await claimOne(store);
+      assert.deepEqual(await store.commit([changeOf(taken, 'remove')]), ['done']);
+      const next = sampleEntry('a');
+      await put(store, next);
+      assert.deepEqual(await store.commit([changeOf(next, stepped(next))]), ['done']);
+      const late = stepped(taken, { state: 'deferred' });
+      assert.deepEqual(await store.commit([changeOf(taken, late)]), ['stale']);
+      assert.deepEqual(await store.commit([changeOf(taken, 'remove')]), ['stale']);
+      assert.equal((await store.get('a'))?.status.state, 'incoming');
+    },
+  },
+  {
     name: 'a holder whose lease is over but was not taken over can still settle',
     async run({ store }) {
       await put(store, sampleEntry('a'));

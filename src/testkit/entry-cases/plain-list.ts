@@ -58,7 +58,7 @@ export class PlainList {
   commit({ id, revision, holder, to, envelope }: Change): 'done' | 'stale' {
     const entry = this.#entries.find((candidate) => candidate.envelope.id === id);
     if (entry === undefined || entry.status.revision !== revision) return 'stale';
-    if (entry.status.state === 'active' && entry.status.holder !== holder) return 'stale';
+    if (entry.status.holder !== holder) return 'stale';
     const changed = { ...entry, envelope: envelope ?? entry.envelope };
     this.#replace(entry, to === 'remove' ? undefined : { ...changed, status: to });
     return 'done';

@@ -41,8 +41,6 @@ export class SimDisk {
   readonly reader: EntryStore;
   /** Hears of every change, as it happens. */
   onWrite: (write: Write) => void = () => undefined;
-  /** Whether users live on when the power goes, and may hold claims that are forgotten. */
-  forgets = false;
   protected readonly data: Data = new Data();
   #log: Write[] = [];
   /** How many log records have left it at its front. */
@@ -155,10 +153,8 @@ export class SimDisk {
   }
 
   /** Whether a change is computed from what is there now, by who may change it. */
-  isCurrent({ revision, state, holder }: Status, change: Change): boolean {
-    if (revision !== change.revision) return false;
-    // Where a claim can be forgotten while its holder lives, another write may have its revision.
-    return holder === change.holder || (state !== 'active' && !this.forgets);
+  isCurrent({ revision, holder }: Status, change: Change): boolean {
+    return revision === change.revision && holder === change.holder;
   }
 
   /** Gives a row to a holder. */

@@ -97,7 +97,6 @@ export class World {
       step: this.timeline.steps,
     }));
     this.disk = mutation.disk?.(this.timeline) ?? new SimDisk(this.timeline);
-    this.disk.forgets = this.plan.site === 'server';
     this.shelf = mutation.shelf?.(this.timeline) ?? new SimShelf(this.timeline);
     const dice = new Chance(seededDice(this.chance.seed()));
     this.faults = new Faults(dice, this.timeline, this.plan.trouble);
