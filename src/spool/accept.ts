@@ -5,6 +5,7 @@
  * claimed (hand-off): one write less.
  */
 
+import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { handedOff, initialStatus } from '../core/next-status.ts';
 import type { Engine, Reservation } from '../engine/engine.ts';
@@ -40,6 +41,28 @@ export interface ReadyMessage {
   readonly body: KeptBody;
 }
 
+/** The same for one, with fewer steps: a single enqueue is what most callers do. */
+export function acceptOne(
+  parts: AcceptParts,
+  ready: ReadyMessage,
+  now: Millis = parts.source.now(),
+): Promise<Enqueued> {
+  const prepared = prepare(parts, ready, now);
+  return parts.entries.insert([prepared.entry]).then(
+    ([answer = 'stored']) => {
+      if (answer === 'stored') return begin(parts, prepared);
+      const enqueued = skip(parts, prepared, answer.duplicateOf);
+      const { ref, place } = prepared.entry.envelope.body;
+      if (place !== 'store') return enqueued;
+      return parts.bodies.remove([ref]).then(() => enqueued);
+    },
+    (error: unknown) => {
+      release(parts, [prepared]);
+      throw error;
+    },
+  );
+}
+
 /** Inserts messages whose bodies are kept; resolves when they are durable. */
 export async function accept(
   parts: AcceptParts,
@@ -51,10 +74,7 @@ export async function accept(
   try {
     answers = await parts.entries.insert(prepared.map((one) => one.entry));
   } catch (error) {
-    // What is stored under an unknown outcome stays: its body may have an entry. Orphans are swept.
-    for (const { reservation } of prepared) {
-      if (reservation !== undefined) parts.engine.unreserve(reservation);
-    }
+    release(parts, prepared);
     throw error;
   }
   const superfluous: string[] = [];
@@ -75,12 +95,22 @@ interface Prepared {
   readonly reservation: Reservation | undefined;
 }
 
+/**
+ * The write failed. What is stored under an unknown outcome stays: its body may have an entry.
+ * Orphans are swept.
+ */
+function release({ engine }: AcceptParts, prepared: readonly Prepared[]): void {
+  for (const { reservation } of prepared) {
+    if (reservation !== undefined) engine.unreserve(reservation);
+  }
+}
+
 function prepare(parts: AcceptParts, ready: ReadyMessage, now: number): Prepared {
   const { engine, source, isImmediate } = parts;
   const { message, body } = ready;
   const envelope = withBody(message.envelope, body.info);
   const status = initialStatus({ now, dueAt: message.dueAt, policy: message.policy });
-  const inline = body.inline === undefined ? {} : { inlineBody: body.inline };
+  const inline = body.inline === undefined ? undefined : { inlineBody: body.inline };
   const reservation =
     isImmediate && status.state === 'incoming' && source.isDry(now)
       ? engine.reserve(envelope)
@@ -115,7 +145,8 @@ function begin(parts: AcceptParts, { entry, reservation }: Prepared): Enqueued {
         : { state: status.state, dueAt };
     parts.events.emit({ at: enqueuedAt, kind: 'accepted', id, topic, ...about });
   }
-  if (reservation !== undefined) parts.engine.beginReserved(reservation, new SpoolClaim(entry));
+  if (reservation !== undefined)
+    parts.engine.beginReserved(reservation, new SpoolClaim(entry, true));
   else if (parts.isImmediate) parts.source.noteDue(status.dueAt ?? status.updatedAt);
   return { id: envelope.id, duplicate: false };
 }

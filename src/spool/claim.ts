@@ -17,11 +17,18 @@ export class SpoolClaim implements Claim {
   sent: Status | 'remove' | undefined;
   /** A write was not answered, so what the store has may be one step ahead of `entry`. */
   isUnsure = false;
-  readonly fence: string;
+  /** Its body was hashed in this process a moment ago, and has not left memory since. */
+  readonly isVerified: boolean;
+  readonly #fencedAt: number;
 
-  constructor(entry: Entry) {
+  constructor(entry: Entry, isVerified = false) {
     this.entry = entry;
-    this.fence = `${entry.envelope.id}:${entry.status.revision}`;
+    this.isVerified = isVerified;
+    this.#fencedAt = entry.status.revision;
+  }
+
+  get fence(): string {
+    return `${this.id}:${this.#fencedAt}`;
   }
 
   get id(): string {

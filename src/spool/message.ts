@@ -71,7 +71,11 @@ const POLICY_HEADER = 'x-retry-policy';
 /** Refuses what is outside the limits; nothing is written before. */
 export function checkMessage(
   message: MessageOptions,
-  context: { readonly now: Millis; readonly headerMaxBytes: number; readonly makeId: () => string },
+  context: {
+    readonly now: Millis;
+    readonly headerMaxBytes: number;
+    readonly makeId: (now: Millis) => string;
+  },
 ): CheckedMessage {
   if (typeof message !== 'object' || message === null) {
     throw new RespoolError(
@@ -84,25 +88,35 @@ export function checkMessage(
   const topic = checkTopic(message.topic);
   const headers = checkHeaders(message.headers, context.headerMaxBytes);
   const envelope: Omit<Envelope, 'body'> = {
-    id: message.id === undefined ? context.makeId() : checkId(message.id),
+    id: message.id === undefined ? context.makeId(now) : checkId(message.id),
     topic,
     headers,
     enqueuedAt: now,
     priority: checkPriority(message.priority),
-    ...(message.id === undefined ? {} : { ownId: true as const }),
-    ...(message.expires === undefined
-      ? {}
-      : { expiresAt: now + durationMs(message.expires, 'expires') }),
-    ...(message.dedupeKey === undefined
-      ? {}
-      : { dedupeKey: checkKey('dedupeKey', message.dedupeKey) }),
-    ...(message.destination === undefined
-      ? {}
-      : { destination: checkKey('destination', message.destination) }),
+    ...rareParts(message, now),
   };
   // A wait never goes past the expiry: at that moment the message is claimed, to bounce.
   const dueAt = Math.min(dueAtOf(message, now), envelope.expiresAt ?? Number.POSITIVE_INFINITY);
   return { envelope, policy: policyOf(message, headers), dueAt };
+}
+
+/** What most messages do not have. */
+function rareParts(
+  { id, expires, dedupeKey, destination }: MessageOptions,
+  now: Millis,
+): Partial<Envelope> | undefined {
+  const hasNone =
+    id === undefined &&
+    expires === undefined &&
+    dedupeKey === undefined &&
+    destination === undefined;
+  if (hasNone) return undefined;
+  return {
+    ...(id === undefined ? {} : { ownId: true as const }),
+    ...(expires === undefined ? {} : { expiresAt: now + durationMs(expires, 'expires') }),
+    ...(dedupeKey === undefined ? {} : { dedupeKey: checkKey('dedupeKey', dedupeKey) }),
+    ...(destination === undefined ? {} : { destination: checkKey('destination', destination) }),
+  };
 }
 
 /** The envelope with its body. */

@@ -7,7 +7,7 @@
  */
 
 import { join } from 'node:path';
-import { durationMs, SECOND_MS } from '../core/duration.ts';
+import { durationMs, type Millis, SECOND_MS } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
@@ -56,7 +56,7 @@ export class Runtime implements AcceptParts, ActionParts {
   readonly pauses: Pauses;
   readonly caretaker: Caretaker;
   readonly intake: Intake;
-  readonly makeId: () => string;
+  readonly makeId: (now: Millis) => string;
   readonly #storeClock: StoreClock;
   #phase: Phase = 'closed';
   #opening: Promise<void> | undefined;
@@ -73,7 +73,7 @@ export class Runtime implements AcceptParts, ActionParts {
     this.entries = options.entries ?? sqlite({ path: settings.path });
     this.bodies = options.bodies ?? filesystemBodies({ path: join(settings.path, 'bodies') });
     this.intake = new Intake(this.clock);
-    this.makeId = createIdMaker(this.clock, this.dice);
+    this.makeId = createIdMaker(this.dice);
     this.#storeClock = new StoreClock(this.clock, this.entries);
     this.reaper = new Reaper(this.entries, this.bodies, (error) =>
       this.engine.trouble('removing bodies', error),

@@ -12,7 +12,7 @@ import type { Millis } from '../core/duration.ts';
 import type { Entry, Status } from '../core/entry.ts';
 import { extended, keepsBody, nextStatus } from '../core/next-status.ts';
 import type { ClaimableState, Lane } from '../core/state.ts';
-import type { Change } from '../ports/entry-store.ts';
+import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { inlineBytes, readBody } from './body.ts';
 import { SpoolClaim } from './claim.ts';
@@ -187,8 +187,9 @@ export class SpoolSource implements Source {
   }
 
   bytes(claim: Claim): Uint8Array | undefined {
-    const { entry } = claim as SpoolClaim;
-    return entry.envelope.body.place === 'inline' ? inlineBytes(entry) : undefined;
+    const { entry, isVerified } = claim as SpoolClaim;
+    if (entry.envelope.body.place !== 'inline') return undefined;
+    return isVerified ? entry.inlineBody : inlineBytes(entry);
   }
 
   async settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'> {
@@ -197,7 +198,18 @@ export class SpoolSource implements Source {
     if (ours.extending !== undefined) await ours.extending.catch(() => undefined);
     ours.isSettling = true;
     try {
-      return await this.#settle(ours, settlement);
+      if (ours.isUnsure) {
+        const found = await this.#lookUp(ours);
+        if (found === 'settled') this.#afterwards(ours.entry, ours.sent ?? 'remove');
+        if (found !== 'ours') return found === 'settled' ? 'done' : 'stale';
+      }
+      const { entry } = ours;
+      const to = this.#statusAfter(entry, settlement);
+      const [answer] = await this.#send(ours, to);
+      ours.isUnsure = false;
+      if (answer !== 'done') return 'stale';
+      this.#afterwards(entry, to);
+      return 'done';
     } finally {
       ours.isSettling = false;
     }
@@ -216,31 +228,22 @@ export class SpoolSource implements Source {
     }
   }
 
-  async #settle(ours: SpoolClaim, settlement: Settlement): Promise<'done' | 'stale'> {
-    const { retention, entries, settlesDurably } = this.#parts;
-    if (ours.isUnsure) {
-      const found = await this.#lookUp(ours);
-      if (found === 'settled') this.#afterwards(ours.entry, ours.sent ?? 'remove');
-      if (found !== 'ours') return found === 'settled' ? 'done' : 'stale';
-    }
-    const { entry } = ours;
-    const to = nextStatus(entry, settlement.verdict, {
+  #statusAfter(entry: Entry, { verdict, notes, attempt }: Settlement): Status | 'remove' {
+    return nextStatus(entry, verdict, {
       now: this.now(),
-      retention,
+      retention: this.#parts.retention,
       announces: this.#parts.announces(entry.envelope.topic),
-      ...(settlement.notes === undefined ? {} : { notes: settlement.notes }),
-      ...(settlement.attempt === undefined ? {} : { attempt: settlement.attempt }),
+      ...(notes === undefined ? undefined : { notes }),
+      ...(attempt === undefined ? undefined : { attempt }),
     });
+  }
+
+  #send(ours: SpoolClaim, to: Status | 'remove'): ReturnType<EntryStore['commit']> {
+    const { retention, entries, settlesDurably } = this.#parts;
     const letsGo = to !== 'remove' && !keepsBody(to, retention);
     ours.sent = to;
     ours.isUnsure = true;
-    const [answer] = await entries.commit([changeOf(entry, to, letsGo)], {
-      durable: settlesDurably,
-    });
-    ours.isUnsure = false;
-    if (answer !== 'done') return 'stale';
-    this.#afterwards(entry, to);
-    return 'done';
+    return entries.commit([changeOf(ours.entry, to, letsGo)], { durable: settlesDurably });
   }
 
   /** Extends the leases; the claims that were overtaken. */

@@ -6,7 +6,7 @@
 
 import type { Duration } from '../core/duration.ts';
 import type { Entry, Headers } from '../core/entry.ts';
-import { RespoolError } from '../core/errors.ts';
+import { RespoolError, textOf } from '../core/errors.ts';
 import type { EventKind, EventOf } from '../core/event.ts';
 import { checkHeaders, checkTopicPattern } from '../core/limits.ts';
 import type { State } from '../core/state.ts';
@@ -15,7 +15,7 @@ import type { Verdict } from '../core/verdict.ts';
 import type { EngineLoad } from '../engine/engine.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
-import { accept, type Enqueued, type ReadyMessage } from './accept.ts';
+import { accept, acceptOne, type Enqueued, type ReadyMessage } from './accept.ts';
 import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
 import { keepBody, type OwnBody, ownBody, readBody } from './body.ts';
@@ -65,22 +65,28 @@ export class Spool {
   /**
    * Puts a message down; when it resolves, the message is ours. A duplicate resolves to the first.
    */
-  async enqueue(message: Message): Promise<Enqueued> {
+  enqueue(message: Message): Promise<Enqueued> {
     const runtime = this.#runtime;
-    const body = ownBody(message?.body);
-    let own = message;
-    if (!runtime.isOpen) {
-      own = ownMessage(message);
-      await runtime.ready();
+    try {
+      const body = ownBody(message?.body);
+      const isSmall = 'bytes' in body && body.bytes.byteLength <= runtime.inlineMaxBytes;
+      if (!isSmall || !runtime.isOpen) return this.#enqueueSlowly(ownMessage(message), body);
+      // The common case without a turn of promises more than its one write needs.
+      const checked = this.#check(message);
+      const ready = this.#keep(checked, body) as ReadyMessage;
+      return acceptOne(runtime, ready, checked.envelope.enqueuedAt);
+    } catch (error) {
+      return Promise.reject(error instanceof Error ? error : new Error(textOf(error)));
     }
-    const checked = this.#check(own);
-    const isSmall = 'bytes' in body && body.bytes.byteLength <= runtime.inlineMaxBytes;
-    const [enqueued] = isSmall
-      ? await accept(runtime, [this.#keep(checked, body) as ReadyMessage])
-      : await runtime.intake.during(async (guard) =>
-          accept(runtime, [await this.#keep(checked, guard(body))]),
-        );
-    return enqueued as Enqueued;
+  }
+
+  async #enqueueSlowly(message: Message, body: OwnBody): Promise<Enqueued> {
+    const runtime = this.#runtime;
+    await runtime.ready();
+    const checked = this.#check(message);
+    return runtime.intake.during(async (guard) =>
+      acceptOne(runtime, await this.#keep(checked, guard(body))),
+    );
   }
 
   /**
@@ -119,8 +125,7 @@ export class Spool {
       accept: async (body, headers) => {
         await runtime.ready();
         const envelope = { ...message.envelope, headers: withHeaders(headers) };
-        const [enqueued] = await accept(runtime, [{ message: { ...message, envelope }, body }]);
-        return enqueued as Enqueued;
+        return acceptOne(runtime, { message: { ...message, envelope }, body });
       },
       discard: async ({ info }) => {
         if (info.place === 'store') await runtime.bodies.remove([info.ref]);

@@ -1,16 +1,30 @@
 /** ids — message ids that sort by the time they were made, and short random names. */
 
 import { V7Generator } from 'uuidv7';
-import type { Clock, Dice } from '../ports/clock.ts';
+import type { Dice } from '../ports/clock.ts';
 
-/** Makes UUIDv7 ids that never go backwards within one maker, from this clock and this chance. */
-export function createIdMaker(clock: Clock, dice: Dice): () => string {
+/** Makes UUIDv7 ids that never go backwards within one maker, from the time and this chance. */
+export function createIdMaker(dice: Dice): (now: number) => string {
   const generator = new V7Generator({
     nextUint32: () => Math.floor(dice.random() * 0x1_0000_0000),
   });
   // A clock that jumped back by more than 10 s starts a new sequence instead of running ahead of
   // it.
-  return () => generator.generateOrResetCore(clock.now(), 10_000).toString();
+  return (now) => textOf(generator.generateOrResetCore(now, 10_000).bytes);
+}
+
+const HEX: readonly string[] = Array.from({ length: 256 }, (_, byte) =>
+  byte.toString(16).padStart(2, '0'),
+);
+
+/** n.b. A third of the time of the library's own `toString`, once per message. */
+function textOf(bytes: Uint8Array): string {
+  let text = '';
+  for (let at = 0; at < 16; at += 1) {
+    if (at === 4 || at === 6 || at === 8 || at === 10) text += '-';
+    text += HEX[bytes[at] ?? 0];
+  }
+  return text;
 }
 
 /** A random name of 12 characters, for instances and holders. */
