@@ -41,76 +41,102 @@ export interface BatchOptions {
   readonly eagerAt?: number;
 }
 
-/** Makes a line over `run`, which is told whether another batch follows in the same turn. */
-export function createBatchLine<Item, Result>(
-  run: (items: readonly Item[], isPart: boolean) => Promise<readonly Result[]>,
-  { batchMax, inFlightMax = 1, eagerAt = Number.POSITIVE_INFINITY }: BatchOptions,
-): BatchLine<Item, Result> {
-  let queued: Call<Item, Result>[] = [];
-  let queuedItems = 0;
-  let inFlight = 0;
-  let isScheduled = false;
-  let onIdle: (() => void)[] = [];
+type Run<Item, Result> = (items: readonly Item[], isPart: boolean) => Promise<readonly Result[]>;
 
-  function schedule(): void {
-    if (isScheduled || inFlight >= inFlightMax) return;
-    isScheduled = true;
-    // A microtask, not a call: a burst of calls in one turn of the loop makes one batch.
-    queueMicrotask(() => {
-      isScheduled = false;
-      if (queued.length > 0 && inFlight < inFlightMax) void send(take(queued.length), false);
+/**
+ * Makes a line over `run`, which is told whether another batch follows in the same turn. Options
+ * that change are asked for whenever they matter.
+ */
+export function createBatchLine<Item, Result>(
+  run: Run<Item, Result>,
+  options: BatchOptions | (() => BatchOptions),
+): BatchLine<Item, Result> {
+  return new Line(run, typeof options === 'function' ? options : () => options);
+}
+
+class Line<Item, Result> implements BatchLine<Item, Result> {
+  readonly #run: Run<Item, Result>;
+  readonly #options: () => BatchOptions;
+  #queued: Call<Item, Result>[] = [];
+  #queuedItems = 0;
+  #inFlight = 0;
+  #isScheduled = false;
+  #onIdle: (() => void)[] = [];
+
+  constructor(run: Run<Item, Result>, options: () => BatchOptions) {
+    this.#run = run;
+    this.#options = options;
+  }
+
+  add<T>(items: readonly Item[], read?: (results: readonly Result[]) => T): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      this.#queued.push({ items, settle: settleWith(read, resolve, reject), reject });
+      this.#queuedItems += items.length;
+      this.#schedule();
+      if (this.#isEager()) void this.#send(this.#take(this.#queued.length - 1), true);
     });
   }
 
-  async function send(calls: readonly Call<Item, Result>[], isPart: boolean): Promise<void> {
-    inFlight += 1;
+  idle(): Promise<void> {
+    const isIdle = this.#inFlight === 0 && this.#queued.length === 0;
+    return isIdle ? Promise.resolve() : new Promise((resolve) => this.#onIdle.push(resolve));
+  }
+
+  #isEager(): boolean {
+    const { inFlightMax = 1, eagerAt = Number.POSITIVE_INFINITY } = this.#options();
+    const isMuch = this.#queuedItems >= eagerAt && this.#queued.length > 1;
+    return isMuch && this.#inFlight < inFlightMax - 1;
+  }
+
+  #isFull(): boolean {
+    return this.#inFlight >= (this.#options().inFlightMax ?? 1);
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled || this.#isFull()) return;
+    this.#isScheduled = true;
+    // A microtask, not a call: a burst of calls in one turn of the loop makes one batch.
+    queueMicrotask(() => {
+      this.#isScheduled = false;
+      if (this.#queued.length === 0 || this.#isFull()) return;
+      void this.#send(this.#take(this.#queued.length), false);
+    });
+  }
+
+  async #send(calls: readonly Call<Item, Result>[], isPart: boolean): Promise<void> {
+    this.#inFlight += 1;
     try {
       const items = calls.length === 1 ? itemsOf(calls[0]) : calls.flatMap(itemsOf);
-      settle(calls, await run(items, isPart));
+      settle(calls, await this.#run(items, isPart));
     } catch (error) {
       for (const call of calls) call.reject(error);
     }
-    inFlight -= 1;
-    if (queued.length > 0) schedule();
-    else if (inFlight === 0) tellIdle();
+    this.#inFlight -= 1;
+    if (this.#queued.length > 0) this.#schedule();
+    else if (this.#inFlight === 0) this.#tellIdle();
   }
 
-  function take(max: number): Call<Item, Result>[] {
+  #take(max: number): Call<Item, Result>[] {
+    const { batchMax } = this.#options();
     let count = 0;
     let end = 0;
     while (end < max) {
-      const next = count + itemsOf(queued[end]).length;
+      const next = count + itemsOf(this.#queued[end]).length;
       if (end > 0 && next > batchMax) break;
       count = next;
       end += 1;
     }
-    const calls = queued.slice(0, end);
-    queued = queued.slice(end);
-    queuedItems -= count;
+    const calls = this.#queued.slice(0, end);
+    this.#queued = this.#queued.slice(end);
+    this.#queuedItems -= count;
     return calls;
   }
 
-  function tellIdle(): void {
-    const waiting = onIdle;
-    onIdle = [];
+  #tellIdle(): void {
+    const waiting = this.#onIdle;
+    this.#onIdle = [];
     for (const resolve of waiting) resolve();
   }
-
-  return {
-    add<T>(items: readonly Item[], read?: (results: readonly Result[]) => T) {
-      return new Promise<T>((resolve, reject) => {
-        queued.push({ items, settle: settleWith(read, resolve, reject), reject });
-        queuedItems += items.length;
-        schedule();
-        const isEager = queuedItems >= eagerAt && queued.length > 1 && inFlight < inFlightMax - 1;
-        if (isEager) void send(take(queued.length - 1), true);
-      });
-    },
-    idle() {
-      const isIdle = inFlight === 0 && queued.length === 0;
-      return isIdle ? Promise.resolve() : new Promise((resolve) => onIdle.push(resolve));
-    },
-  };
 }
 
 function settleWith<Result, T>(
