@@ -148,7 +148,7 @@ describe('options.md', () => {
     const texts: Readonly<Record<string, readonly [string, string, RegExp][]>> = {
       'stores/sqlite/options.ts': [
         ['sqlite', 'busyTimeout', /options\.busyTimeout \?\? '(\w+)'/],
-        ['sqlite', 'thread', /thread = (\w+)/],
+        ['sqlite', 'thread', /thread = '(\w+)'/],
         ['sqlite', 'synchronous', /synchronous = '(\w+)'/],
         ['sqlite', 'autoCheckpointPages', /CHECKPOINT_DEFAULT_PAGES = ([\d_]+)/],
       ],

@@ -17,11 +17,18 @@ export interface BatchReply<Result> {
   readonly results: readonly Result[];
   /** Whether something was written that the disk may not have yet. */
   readonly isDirty: boolean;
+  /** How many pages of the log are not in the file yet. */
+  readonly unmovedPages: number;
 }
 
 /** Makes everything before it durable. */
 export interface SyncOp {
   readonly kind: 'sync';
+}
+
+/** Moves the log into the file, as far as nobody is in the way. */
+export interface MoveLogRequest {
+  readonly kind: 'moveLog';
 }
 
 /** Batches that came while another was at work, and may share its transaction. */
@@ -36,6 +43,7 @@ export interface Joiner<Op> {
 export interface OpenFile<Request> {
   /** With a joiner, a batch takes others along; their results follow its own. */
   handle(request: Request, joiner?: Joiner<never>): unknown;
+  moveLog(): void;
   /** Moves the log into the file; called when the disk is full. */
   makeRoom(): void;
   close(): void;

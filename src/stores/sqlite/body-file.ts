@@ -56,6 +56,10 @@ class BodyFile implements OpenFile<BodyRequest> {
     }
   }
 
+  moveLog(): void {
+    this.#connection.moveLog();
+  }
+
   makeRoom(): void {
     this.#connection.makeRoom();
   }

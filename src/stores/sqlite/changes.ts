@@ -36,9 +36,10 @@ export class Changes {
   insert({ id, status, envelope }: InsertOp, body: Bytes): string | null {
     const [topic, destination, priority, enqueuedAt, dedupeKey, text] = envelope;
     const flow = this.#flows.numberOf(topic, destination, priority);
-    const stored = this.#sql.insert.run(id, flow, priority, enqueuedAt, dedupeKey, status);
-    if (stored.changes === 0) return this.#duplicateOf(id, dedupeKey);
-    this.#sql.addContents.run(stored.lastInsertRowid, text, body ?? null);
+    const sql = this.#sql.inserts.get(status.length) ?? this.#sql.insert;
+    const { changes } = sql.run(id, flow, priority, enqueuedAt, dedupeKey, ...status);
+    if (changes === 0) return this.#duplicateOf(id, dedupeKey);
+    this.#sql.addContents.run(text, body ?? null);
     this.#flows.count(flow, status[0], 1);
     this.#connection.wrote(1);
     return null;
@@ -122,7 +123,29 @@ function prepare(database: SqliteDatabase) {
         memory)
       VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
     ),
-    addContents: sql('INSERT INTO contents (seq, envelope, body) VALUES (?, ?, ?)'),
+    /** Of new entries, by how many columns they bring. */
+    inserts: new Map([
+      [
+        4,
+        sql(
+          `INSERT INTO entries (id, flow, priority, enqueued_at, dedupe_key, slot, due_at, revision,
+            updated_at, attempts, notices, lost, postponed, replays)
+          VALUES (?,?,?,?,?,?,?,?,?,0,0,0,0,0) ON CONFLICT DO NOTHING`,
+        ),
+      ],
+      [
+        7,
+        sql(
+          `INSERT INTO entries (id, flow, priority, enqueued_at, dedupe_key, slot, due_at, revision,
+            updated_at, attempts, holder, claimed_from, notices, lost, postponed, replays)
+          VALUES (?,?,?,?,?,?,?,?,?,?,?,?,0,0,0,0) ON CONFLICT DO NOTHING`,
+        ),
+      ],
+    ]),
+    // Right after the entry it belongs to.
+    addContents: sql(
+      'INSERT INTO contents (seq, envelope, body) VALUES (last_insert_rowid(), ?, ?)',
+    ),
     duplicate: sql(
       'SELECT id FROM entries WHERE id = ? UNION ALL SELECT id FROM entries WHERE dedupe_key = ?',
     ).pluck(),

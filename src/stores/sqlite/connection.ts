@@ -36,6 +36,10 @@ export interface Connection {
   wrote(rows: number): void;
   /** Whether something was written that the disk may not have yet. */
   isDirty(): boolean;
+  /** How many pages of the log are not in the file yet. */
+  unmovedPages(): number;
+  /** Moves what it can of the log into the file; other connections go on meanwhile. */
+  moveLog(): void;
   /** Moves the log into the file, so that the log's own room can be written over. */
   makeRoom(): void;
   close(): void;
@@ -104,6 +108,7 @@ function createConnection(database: SqliteDatabase, settings: FileSettings): Con
   const commit = database.prepare('COMMIT');
   const rollback = database.prepare('ROLLBACK');
   const version = database.prepare('PRAGMA data_version').pluck();
+  const look = database.prepare('PRAGMA wal_checkpoint(NOOP)').raw();
   const setLevel = createLevelSwitch(database, settings);
   let rowsWritten = 0;
   let isDirty = false;
@@ -129,6 +134,13 @@ function createConnection(database: SqliteDatabase, settings: FileSettings): Con
       rowsWritten += rows;
     },
     isDirty: () => isDirty,
+    unmovedPages() {
+      const [, pages = 0, moved = 0] = look.get() as number[];
+      return pages - moved;
+    },
+    moveLog() {
+      database.pragma('wal_checkpoint(PASSIVE)');
+    },
     makeRoom() {
       // From now on the log stays short: one that takes the last room cannot be moved any more.
       database.pragma(

@@ -87,6 +87,10 @@ class EntryFile implements OpenFile<EntryRequest> {
     }
   }
 
+  moveLog(): void {
+    this.#connection.moveLog();
+  }
+
   makeRoom(): void {
     this.#connection.makeRoom();
   }
@@ -97,7 +101,7 @@ class EntryFile implements OpenFile<EntryRequest> {
 
   #runBatch(batch: BatchRequest<EntryOp>, joiner?: Joiner<EntryOp>): EntryReplies['batch'] {
     if (!this.#connection.isDirty() && batch.ops.every(({ kind }) => kind === 'sync')) {
-      return { results: batch.ops.map(() => null), isDirty: false };
+      return { results: batch.ops.map(() => null), isDirty: false, unmovedPages: 0 };
     }
     try {
       return runBatches(this.#connection, batch, joiner, this.#work);

@@ -31,7 +31,7 @@ import { type Instances, openInstances } from './instances.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
 import type { BrokenRow, EntryOp, EntryReply, EntryResult, EntryTalk } from './protocol.ts';
 import { createRecordStore } from './records.ts';
-import { decodeRow, type EntryRow, envelopeColumns, statusColumns } from './rows.ts';
+import { decodeRow, type EntryRow, envelopeColumns, newColumns, statusColumns } from './rows.ts';
 
 /** The largest body that may ride with its entry. */
 const INLINE_MAX_BYTES: number = 1024 * 1024;
@@ -206,7 +206,7 @@ function insertItem({ envelope, status, inlineBody }: Entry): Item<EntryOp> {
   const op: EntryOp = {
     kind: 'insert',
     id,
-    status: statusColumns(status, id),
+    status: newColumns(status, id) ?? statusColumns(status, id),
     envelope: envelopeColumns(envelope),
   };
   return { op, bytes: checkInline(inlineBody, id) };

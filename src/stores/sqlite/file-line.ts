@@ -7,11 +7,12 @@
 
 import type { Clock, Dice } from '../../ports/clock.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
-import type { BatchReply, BatchRequest, Bytes, SyncOp } from './batch.ts';
+import type { BatchReply, BatchRequest, Bytes, MoveLogRequest, SyncOp } from './batch.ts';
 import { isBusyError } from './failures.ts';
 import type { FileKind } from './kinds.ts';
 import type { CheckedOptions } from './options.ts';
-import { type Seat, type SeatRequest, takeOwnSeat, takeThreadSeat } from './seat.ts';
+import { takeMovingSeat } from './moving-seat.ts';
+import { type Seat, type SeatData, type SeatRequest, takeOwnSeat, takeThreadSeat } from './seat.ts';
 
 /** What may be asked of a kind of file. */
 export interface FileTalk {
@@ -64,13 +65,11 @@ const BATCH_MAX = 1_000;
 /**
  * A thread begins with the first callers of a turn while the others still speak; what comes while
  * it works joins the same transaction (transaction.ts).
- *
- * Durable inserts of 1 KiB per second, 1 / 50 / 500 in flight, against a bare loop of batched
- * statements over the same tables (2026-11-15, 2 shared virtual cores, ext4, medians):
- *   bare loop 4.4k / 57k / 77k, caller's thread 3.3k / 50k / 68k, thread 2.4k / 45k / 72k.
- * So the thread is the default: it costs a tenth at 50, gains at 500, and no disk stops the loop.
  */
-const PIPELINE = { inFlightMax: 64, eagerAt: 16 } as const;
+const PIPELINE = { batchMax: BATCH_MAX, inFlightMax: 64, eagerAt: 16 } as const;
+
+/** In the caller's thread nothing goes on beside. */
+const ONE_BY_ONE = { batchMax: BATCH_MAX } as const;
 
 /** Lazy writes wait this long for a durable one to take them along; the promise is 250 ms. */
 const LAZY_MS = 200;
@@ -89,12 +88,14 @@ export async function openFileLine<Talk extends FileTalk>(
     kind,
     settings: { ...settings, path, ...(maxPages === undefined ? {} : { maxPages }) },
   };
-  const seat = thread ? takeThreadSeat(data) : await takeOwnSeat(data, parts.clock);
+  const seat = await takeSeat(data, thread, parts.clock);
   // Its thread is started by the first question, and most stores never have one for it.
-  const aside = thread
-    ? takeThreadSeat({ kind, settings: { ...data.settings, readsOnly: true } })
-    : undefined;
-  const line = new Line({ seat, aside }, { ...parts, busyTimeoutMs, thread });
+  const aside =
+    thread === false
+      ? undefined
+      : takeThreadSeat({ kind, settings: { ...data.settings, readsOnly: true } });
+  const logPages = settings.autoCheckpointPages;
+  const line = new Line({ seat, aside }, { ...parts, busyTimeoutMs, logPages });
   try {
     // The first question opens the file.
     await line.flush();
@@ -105,6 +106,17 @@ export async function openFileLine<Talk extends FileTalk>(
   }
 }
 
+function takeSeat(data: SeatData, thread: boolean | 'auto', clock: Clock): Promise<Seat> {
+  if (thread === 'auto') return takeMovingSeat(data, clock);
+  return thread ? Promise.resolve(takeThreadSeat(data)) : takeOwnSeat(data, clock);
+}
+
+interface ParsedParts extends LineParts {
+  readonly busyTimeoutMs: number;
+  /** The log is moved when it has this many pages. */
+  readonly logPages: number;
+}
+
 interface Seats {
   readonly seat: Seat;
   readonly aside: Seat | undefined;
@@ -112,24 +124,23 @@ interface Seats {
 
 type AnyItem = Item<{ readonly kind: string }>;
 
+const MOVE_LOG: MoveLogRequest = { kind: 'moveLog' };
 const SYNC: AnyItem = { op: { kind: 'sync' } satisfies SyncOp };
 
 class Line implements FileLine<FileTalk> {
   readonly #seats: Seats;
-  readonly #parts: LineParts & { readonly busyTimeoutMs: number };
+  readonly #parts: ParsedParts;
   readonly #line: BatchLine<AnyItem, unknown>;
   readonly #asked = new Set<Promise<unknown>>();
+  #isMovingLog = false;
   #cancelSync: (() => void) | undefined;
   #closing: Promise<void> | undefined;
 
-  constructor(
-    seats: Seats,
-    { thread, ...parts }: LineParts & { readonly busyTimeoutMs: number; readonly thread: boolean },
-  ) {
+  constructor(seats: Seats, parts: ParsedParts) {
     this.#seats = seats;
     this.#parts = parts;
     const run = (items: readonly AnyItem[], isPart: boolean) => this.#run(items, isPart);
-    this.#line = createBatchLine(run, { batchMax: BATCH_MAX, ...(thread ? PIPELINE : {}) });
+    this.#line = createBatchLine(run, () => (seats.seat.isThread ? PIPELINE : ONE_BY_ONE));
   }
 
   add<T>(
@@ -205,10 +216,27 @@ class Line implements FileLine<FileTalk> {
       bytes: items.map(({ bytes }) => bytes),
       isPart,
     };
-    const { results, isDirty }: BatchReply<unknown> = await this.ask(request);
+    const { results, isDirty, unmovedPages }: BatchReply<unknown> = await this.ask(request);
     if (!isDirty) this.#callOffSync();
     else this.#cancelSync ??= this.#parts.clock.after(LAZY_MS, () => this.#syncLate());
+    if (unmovedPages >= this.#parts.logPages) this.#moveLogAside();
     return results;
+  }
+
+  /**
+   * To move the log takes as long as ten commits. While the work is done in the caller's thread,
+   * the thread for long reads does most of it, and what was written meanwhile is little.
+   */
+  #moveLogAside(): void {
+    if (this.#isMovingLog || !this.hasAside || this.#seats.seat.isThread) return;
+    this.#isMovingLog = true;
+    const done = () => {
+      this.#isMovingLog = false;
+    };
+    // If it fails, the next commit past LOG_BACKSTOP moves it, or fails aloud.
+    this.askAside(MOVE_LOG)
+      .then(() => this.ask(MOVE_LOG))
+      .then(done, done);
   }
 
   #callOffSync(): void {

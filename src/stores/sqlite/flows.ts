@@ -35,6 +35,8 @@ export class Flows {
   readonly #numbers = new Map<string, number>();
   readonly #known = new Map<number, Flow>();
   readonly #deltas = new Map<number, number[]>();
+  /** The one asked for last: most batches are of one kind. */
+  #last: Flow | undefined;
   #priorities: readonly number[] | undefined;
   #seenVersion = -1;
   #epoch = -1;
@@ -55,12 +57,24 @@ export class Flows {
     const epoch = Number(this.#sql.epoch.get());
     if (epoch === this.#epoch) return;
     this.#epoch = epoch;
-    this.#numbers.clear();
-    this.#known.clear();
+    this.#forget();
   }
 
   /** The number of a flow, made if needed; only in a transaction. */
   numberOf(topic: string, destination: string, priority: number): number {
+    const last = this.#last;
+    const isLast =
+      last !== undefined &&
+      last.topic === topic &&
+      last.destination === destination &&
+      last.priority === priority;
+    if (isLast) return last.flow;
+    const flow = this.#find(topic, destination, priority);
+    this.#last = { flow, topic, destination, priority };
+    return flow;
+  }
+
+  #find(topic: string, destination: string, priority: number): number {
     const key = `${priority}\n${topic}\n${destination}`;
     const number = this.#numbers.get(key);
     if (number !== undefined) return number;
@@ -112,12 +126,17 @@ export class Flows {
   /** Forgets everything noted and known, as after a rollback. */
   drop(): void {
     this.#deltas.clear();
-    this.#numbers.clear();
-    this.#known.clear();
+    this.#forget();
     this.#priorities = undefined;
     this.#seenVersion = -1;
     this.#epoch = -1;
     this.#added = 0;
+  }
+
+  #forget(): void {
+    this.#numbers.clear();
+    this.#known.clear();
+    this.#last = undefined;
   }
 
   priorities(): readonly number[] {

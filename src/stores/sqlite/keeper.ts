@@ -71,6 +71,7 @@ export function createKeeper<Request extends { readonly kind: string }>(
       try {
         file ??= open({ check: needsCheck });
         needsCheck = false;
+        if (request.kind === 'moveLog') return file.moveLog();
         return handleWithRoom(file, request, joiner);
       } catch (error) {
         if (isDiskError(error)) giveUp();

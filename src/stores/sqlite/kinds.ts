@@ -22,6 +22,7 @@ export function openKeeper(
     // The store on the other side of the seat only asks what its kind of file knows.
     return {
       handle: (request, joiner) => file.handle(request as never, joiner),
+      moveLog: () => file.moveLog(),
       makeRoom: () => file.makeRoom(),
       close: () => file.close(),
     };

@@ -25,9 +25,11 @@ export interface SqliteOptions {
   /** Memory for pages of the file; default 32 MiB. */
   readonly cacheBytes?: number;
   /**
-   * Whether a thread does the work, so that a slow disk never stops the event loop; default true.
+   * Where the work is done. `auto` (default): in the caller's thread while that is quick, and from
+   * the first signs of a slow disk on in a thread of its own, so that the event loop goes on. True:
+   * in a thread from the start. False: never.
    */
-  readonly thread?: boolean;
+  readonly thread?: boolean | 'auto';
   /**
    * `full` (default): what is acknowledged survives a power cut. `normal`: it survives the process,
    * and `traits.durability` says so.
@@ -41,8 +43,8 @@ export interface SqliteOptions {
 export interface CheckedOptions {
   readonly path: string;
   readonly busyTimeoutMs: number;
-  readonly thread: boolean;
-  readonly settings: Omit<FileSettings, 'path'>;
+  readonly thread: boolean | 'auto';
+  readonly settings: Omit<FileSettings, 'path' | 'standstillMs'>;
 }
 
 const NAMES = [
@@ -61,12 +63,9 @@ const CACHE_DEFAULT_BYTES: number = 32 * MIB;
 const CHECKPOINT_DEFAULT_PAGES = 2_000;
 const CHECKPOINT_MAX_PAGES = 1_000_000;
 
-/** How long one statement may stand still: a thread can afford it, the event loop cannot. */
-const STANDSTILL_MS = { thread: 100, own: 5 } as const;
-
 export function checkOptions(what: string, options: SqliteOptions): CheckedOptions {
   checkNames(what, options, NAMES);
-  const { thread = true, synchronous = 'full' } = options;
+  const { thread = 'auto', synchronous = 'full' } = options;
   if (typeof options.path !== 'string' || options.path === '' || options.path.includes('\0')) {
     throw new RespoolError('config.invalid', `cannot make ${what}: "path" names no folder or file`);
   }
@@ -76,8 +75,9 @@ export function checkOptions(what: string, options: SqliteOptions): CheckedOptio
       `cannot make ${what} in ":memory:": nothing there lasts; use the memory store`,
     );
   }
-  if (typeof thread !== 'boolean') {
-    throw new RespoolError('config.invalid', `cannot make ${what}: "thread" is true or false`);
+  if (typeof thread !== 'boolean' && thread !== 'auto') {
+    const allowed = '"thread" is true, false or "auto"';
+    throw new RespoolError('config.invalid', `cannot make ${what}: ${allowed}`);
   }
   return {
     path: path.resolve(options.path),
@@ -94,7 +94,6 @@ export function checkOptions(what: string, options: SqliteOptions): CheckedOptio
         options.autoCheckpointPages ?? CHECKPOINT_DEFAULT_PAGES,
         { min: 1, max: CHECKPOINT_MAX_PAGES },
       ),
-      standstillMs: thread ? STANDSTILL_MS.thread : STANDSTILL_MS.own,
     },
   };
 }

@@ -13,13 +13,13 @@ import type {
   TallyRow,
 } from '../../ports/entry-store.ts';
 import type { BatchReply, BatchRequest, SyncOp } from './batch.ts';
-import type { EntryRow, EnvelopeColumns, StatusColumns } from './rows.ts';
+import type { EntryRow, EnvelopeColumns, NewColumns, StatusColumns } from './rows.ts';
 
 /** One entry to insert; its inline body travels with the batch. */
 export interface InsertOp {
   readonly kind: 'insert';
   readonly id: string;
-  readonly status: StatusColumns;
+  readonly status: StatusColumns | NewColumns;
   readonly envelope: EnvelopeColumns;
 }
 

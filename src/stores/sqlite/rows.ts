@@ -28,6 +28,18 @@ export type StatusColumns = readonly [
   memory: string | null,
 ];
 
+/**
+ * The columns of an entry to which nothing has happened yet, or nothing but its first claim; what
+ * is left out is 0 or null. Less to carry and to bind: 1.5 µs of 6.5 per insert. (2026-11-15)
+ */
+export type NewColumns = readonly [
+  slot: Slot,
+  dueAt: number | null,
+  revision: number,
+  updatedAt: number,
+  ...claim: [] | [attempts: number, holder: string, claimedFrom: number],
+];
+
 /** The columns that change only with the envelope. */
 export type EnvelopeColumns = readonly [
   topic: string,
@@ -82,11 +94,59 @@ export function statusColumns(status: Status, id: string): StatusColumns {
   return columns;
 }
 
+/** Those of a new entry; undefined when it has more to tell. */
+export function newColumns(status: Status, id: string): NewColumns | undefined {
+  const { state, lane, dueAt, revision, attempts, holder, claimedFrom, updatedAt } = status;
+  const isNew =
+    status.notices === 0 &&
+    status.lost === 0 &&
+    status.postponed === 0 &&
+    status.replays === 0 &&
+    memoryText(status) === null;
+  if (!isNew) return undefined;
+  checkNumbers([dueAt, revision, attempts, updatedAt], id);
+  const slot = slotOf(state, lane);
+  if (holder === undefined && claimedFrom === undefined && attempts === 0) {
+    return [slot, dueAt, revision, updatedAt];
+  }
+  if (holder === undefined || claimedFrom === undefined) return undefined;
+  const from = STATES.indexOf(claimedFrom);
+  return [slot, dueAt, revision, updatedAt, attempts, holder, from];
+}
+
 export function envelopeColumns(envelope: Envelope): EnvelopeColumns {
   const { topic, destination, priority, enqueuedAt, dedupeKey, id } = envelope;
   checkNumbers([priority, enqueuedAt], id);
-  const text = JSON.stringify(envelope);
+  const text = plainText(envelope) ?? JSON.stringify(envelope);
   return [topic, destination ?? '', priority, enqueuedAt, dedupeKey ?? null, text];
+}
+
+const PLAIN_KEYS = 6;
+
+/**
+ * The same as JSON for the envelope of most messages, in half the time; undefined for any other.
+ */
+function plainText(envelope: Envelope): string | undefined {
+  const { id, topic, headers, enqueuedAt, priority, body } = envelope;
+  const { ref, place, size, storedSize, digest, encodings } = body;
+  const isPlain =
+    Object.keys(envelope).length === PLAIN_KEYS &&
+    Object.keys(body).length === PLAIN_KEYS &&
+    encodings.length === 0 &&
+    ref === '' &&
+    place === 'inline' &&
+    needsNoEscape(id + topic + digest);
+  if (!isPlain) return undefined;
+  const headersText = Object.keys(headers).length === 0 ? '{}' : JSON.stringify(headers);
+  return (
+    `{"id":"${id}","topic":"${topic}","headers":${headersText},"enqueuedAt":${enqueuedAt},` +
+    `"priority":${priority},"body":{"ref":"","place":"inline","size":${size},` +
+    `"storedSize":${storedSize},"digest":"${digest}","encodings":[]}}`
+  );
+}
+
+function needsNoEscape(text: string): boolean {
+  return JSON.stringify(text).length === text.length + 2;
 }
 
 /** The entry a row holds; throws with the reason when the row cannot be one. */
@@ -144,7 +204,7 @@ function decodeStatus(row: EntryRow): Status {
 
 function memoryText(status: Status): string | null {
   const { policy, because, ending, lastFailure, history, notes } = status;
-  const hasNotes = Object.keys(notes).length > 0;
+  const hasNotes = notes !== NO_NOTES && Object.keys(notes).length > 0;
   const isEmpty =
     policy === null &&
     because === undefined &&

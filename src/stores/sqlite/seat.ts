@@ -16,6 +16,8 @@ import { blocksOf, type Parcel, packRequest, unpackReply } from './parcel.ts';
 
 /** Where requests go. */
 export interface Seat {
+  /** Whether the work is done in a thread of its own. */
+  readonly isThread: boolean;
   ask(request: SeatRequest): Promise<unknown>;
   /** Closes the file and ends the thread; what was asked before is answered first. */
   close(): Promise<void>;
@@ -26,12 +28,18 @@ export interface SeatRequest {
   readonly kind: string;
 }
 
-/** What the thread is started with. */
+/** Which file, and how it is opened. */
+export interface SeatData {
+  readonly kind: FileKind;
+  readonly settings: Omit<FileSettings, 'standstillMs'>;
+}
+
+/** What a thread is started with. */
 export interface ThreadData {
   readonly kind: FileKind;
   readonly settings: FileSettings;
   /** Counts the questions, so that the thread can wait for one in the middle of its work. */
-  readonly bell?: Int32Array<SharedArrayBuffer>;
+  readonly bell: Int32Array<SharedArrayBuffer>;
 }
 
 /** What goes to the thread; null: close. */
@@ -40,19 +48,33 @@ export type ThreadQuestion = Parcel | null;
 /** What comes back for one question. */
 export type ThreadAnswer = Parcel | { readonly error: PlainError };
 
-/** A seat in the caller's own thread. */
-export async function takeOwnSeat(data: ThreadData, clock: Clock): Promise<Seat> {
+/** How long one statement may stand still: a thread can afford it, the event loop cannot. */
+const STANDSTILL_MS = { thread: 100, own: 5 } as const;
+
+/** A seat in the caller's own thread; tells how long each request stopped it. */
+export async function takeOwnSeat(
+  data: SeatData,
+  clock: Clock,
+  onTook: (ms: number) => void = () => undefined,
+): Promise<Seat> {
   // Loaded when it is needed: with a thread, the work on the file is never done here.
   const { openKeeper } = await import('./kinds.ts');
-  const keeper = openKeeper(data.kind, await loadSqlite(), data.settings);
+  const settings = { ...data.settings, standstillMs: STANDSTILL_MS.own };
+  const keeper = openKeeper(data.kind, await loadSqlite(), settings);
   let isClosed = false;
   return {
+    isThread: false,
     async ask(request) {
       // Without a turn of the loop, callers that answer results with new writes would let no timer
       // and no socket have its turn.
       await new Promise<void>((resolve) => clock.soon(resolve));
       if (isClosed) throw closed(data);
-      return keeper.handle(request);
+      const beganAt = clock.monotonic();
+      try {
+        return keeper.handle(request);
+      } finally {
+        onTook(clock.monotonic() - beganAt);
+      }
     },
     async close() {
       isClosed = true;
@@ -61,7 +83,7 @@ export async function takeOwnSeat(data: ThreadData, clock: Clock): Promise<Seat>
   };
 }
 
-function closed({ settings: { path } }: ThreadData): RespoolError {
+function closed({ settings: { path } }: SeatData): RespoolError {
   return new RespoolError('store.unavailable', `cannot use "${path}": its store was closed`);
 }
 
@@ -71,7 +93,7 @@ interface Waiting {
 }
 
 /** A seat in a thread; a test may bring its own kind of thread. */
-export function takeThreadSeat(data: ThreadData, start: typeof startThread = startThread): Seat {
+export function takeThreadSeat(data: SeatData, start: typeof startThread = startThread): Seat {
   const waiting: Waiting[] = [];
   const bell = new Int32Array(new SharedArrayBuffer(4));
   let worker: Thread | undefined;
@@ -102,7 +124,8 @@ export function takeThreadSeat(data: ThreadData, start: typeof startThread = sta
 
   function send(question: ThreadQuestion): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      worker ??= start({ ...data, bell }, answer, end);
+      const settings = { ...data.settings, standstillMs: STANDSTILL_MS.thread };
+      worker ??= start({ ...data, settings, bell }, answer, end);
       // First: what cannot be sent throws, and nobody waits for its answer.
       worker.postMessage(question, question === null ? [] : blocksOf(question));
       Atomics.add(bell, 0, 1);
@@ -113,6 +136,7 @@ export function takeThreadSeat(data: ThreadData, start: typeof startThread = sta
   }
 
   return {
+    isThread: true,
     async ask(request) {
       if (isClosed) throw closed(data);
       return send(packRequest(request));

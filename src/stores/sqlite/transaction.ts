@@ -36,11 +36,19 @@ export function runBatches<Op, Result>(
     const done: Result[] = [];
     for (let batch: BatchRequest<Op> | undefined = first; batch !== undefined; ) {
       const { ops, bytes } = batch;
-      for (const [index, op] of ops.entries()) done.push(run(op, bytes[index]));
+      let at = 0;
+      for (const op of ops) {
+        done.push(run(op, bytes[at]));
+        at += 1;
+      }
       batch = done.length < JOIN_MAX ? joiner?.next(fits) : undefined;
     }
     end();
     return done;
   });
-  return { results, isDirty: connection.isDirty() };
+  return {
+    results,
+    isDirty: connection.isDirty(),
+    unmovedPages: connection.unmovedPages(),
+  };
 }

@@ -1,3 +1,3 @@
 import { runConformance } from './conformance.ts';
 
-runConformance('in a thread', true);
+runConformance('that moves to a thread', 'moving');

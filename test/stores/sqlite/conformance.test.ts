@@ -1,3 +1,3 @@
 import { runConformance } from './conformance.ts';
 
-runConformance('in the caller’s thread', false);
+runConformance('in the caller’s thread', 'own');

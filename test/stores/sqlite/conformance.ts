@@ -4,20 +4,43 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { BodyStore } from '../../../src/ports/body-store.ts';
+import type { Clock } from '../../../src/ports/clock.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { loadSqlite } from '../../../src/stores/shared/client.ts';
 import { sqlite, sqliteBodies } from '../../../src/stores/sqlite/index.ts';
+import { systemClock } from '../../../src/system/clock.ts';
 import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
 import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
 import type { BodiesUnderTest, StoreUnderTest } from '../../../src/testkit/suite.ts';
 import { runSuite } from '../../suite.ts';
 
-function makeEntries(thread: boolean): () => Promise<StoreUnderTest> {
+/** How the stores are made: in the caller's thread, or moving to one of their own at once. */
+export type Place = 'own' | 'moving';
+
+/** On this clock everything takes long. */
+function slowClock(): Clock {
+  let lateMs = 0;
+  return {
+    ...systemClock,
+    monotonic() {
+      lateMs += 20;
+      return systemClock.monotonic() + lateMs;
+    },
+  };
+}
+
+function placeOf(place: Place): [{ thread: false | 'auto' }, { clock: Clock }] {
+  if (place === 'own') return [{ thread: false }, { clock: systemClock }];
+  return [{ thread: 'auto' }, { clock: slowClock() }];
+}
+
+function makeEntries(place: Place): () => Promise<StoreUnderTest> {
   return async () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'respool-sqlite-'));
     const stores: EntryStore[] = [];
     const open = async () => {
-      const store = sqlite({ path: folder, thread });
+      const [options, parts] = placeOf(place);
+      const store = sqlite({ path: folder, ...options }, parts);
       stores.push(store);
       await store.open();
       return store;
@@ -47,12 +70,13 @@ async function damage(file: string, id: string): Promise<void> {
   database.close();
 }
 
-function makeBodies(thread: boolean): () => Promise<BodiesUnderTest> {
+function makeBodies(place: Place): () => Promise<BodiesUnderTest> {
   return async () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'respool-sqlite-bodies-'));
     const stores: BodyStore[] = [];
     const open = async () => {
-      const bodies = sqliteBodies({ path: folder, thread });
+      const [options, parts] = placeOf(place);
+      const bodies = sqliteBodies({ path: folder, ...options }, parts);
       stores.push(bodies);
       await bodies.open();
       return bodies;
@@ -75,13 +99,13 @@ function makeBodies(thread: boolean): () => Promise<BodiesUnderTest> {
 const can = { canReopen: true, canShare: true, canDamage: true, canExpireLost: true } as const;
 
 /** Every promise of both doors, with or without a thread. */
-export function runConformance(where: string, thread: boolean): void {
+export function runConformance(where: string, place: Place): void {
   runSuite(
     `the SQLite store ${where} keeps the promises of an entry store:`,
-    entryStoreSuite(makeEntries(thread), can),
+    entryStoreSuite(makeEntries(place), can),
   );
   runSuite(
     `the SQLite body store ${where} keeps the promises of a body store:`,
-    bodyStoreSuite(makeBodies(thread), { canReopen: true }),
+    bodyStoreSuite(makeBodies(place), { canReopen: true }),
   );
 }

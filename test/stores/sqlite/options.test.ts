@@ -13,7 +13,7 @@ async function pragmas(options: Partial<SqliteOptions>, name: string): Promise<u
   const file = path.join(await makeFolder(), 'x.db');
   const connection = openConnection(
     await loadSqlite(),
-    { ...settings, path: file },
+    { ...settings, path: file, standstillMs: 100 },
     { check: false },
   );
   atEnd(async () => connection.close());
@@ -103,7 +103,9 @@ describe('an option', () => {
     expect(() => sqlite({ path: 'x', autoCheckpointPages: 0 })).toThrow(/autoCheckpointPages/);
     expect(() => sqlite({ path: 'x', busyTimeout: 'soon' })).toThrow(/busyTimeout/);
     expect(() => sqlite({ path: 'x', synchronous: 'off' as 'full' })).toThrow(/full \| normal/);
-    expect(() => sqlite({ path: 'x', thread: 1 as unknown as boolean })).toThrow(/true or false/);
+    expect(() => sqlite({ path: 'x', thread: 1 as unknown as boolean })).toThrow(
+      /true, false or "auto"/,
+    );
   });
 
   test('cacheBytes is the memory SQLite may use for pages; default 32 MiB', async () => {

@@ -2,7 +2,6 @@ import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { checkOptions } from '../../../src/stores/sqlite/options.ts';
 import { takeThreadSeat } from '../../../src/stores/sqlite/seat.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { systemClock } from '../../../src/system/clock.ts';
@@ -14,14 +13,9 @@ const SETTINGS = {
   cacheBytes: 1_000_000,
   synchronous: 'full',
   autoCheckpointPages: 1_000,
-  standstillMs: 100,
 } as const;
 
 describe('a store with a thread', () => {
-  test('is the default', () => {
-    expect(checkOptions('the store', { path: 'x' }).thread).toBe(true);
-  });
-
   test('keeps the event loop free while the file is locked by another process', async () => {
     const folder = await makeFolder();
     const store = await openStore({ path: folder, thread: true });

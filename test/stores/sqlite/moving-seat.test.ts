@@ -1,0 +1,106 @@
+import path from 'node:path';
+import { describe, expect, test } from 'vitest';
+import type { Clock } from '../../../src/ports/clock.ts';
+import { takeMovingSeat } from '../../../src/stores/sqlite/moving-seat.ts';
+import { checkOptions } from '../../../src/stores/sqlite/options.ts';
+import { type Seat, takeThreadSeat } from '../../../src/stores/sqlite/seat.ts';
+import { systemClock } from '../../../src/system/clock.ts';
+import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
+
+/** A clock on which each request takes the next of these times, then none. */
+function clockOf(tookMs: readonly number[]): Clock {
+  let at = 0;
+  let looks = 0;
+  return {
+    ...systemClock,
+    monotonic() {
+      // Looked at before and after each request.
+      if (looks % 2 === 1) at += tookMs[(looks - 1) / 2] ?? 0;
+      looks += 1;
+      return at;
+    },
+  };
+}
+
+async function setup(tookMs: readonly number[]) {
+  const { settings } = checkOptions('the store', { path: 'x' });
+  const file = path.join(await makeFolder(), 'x.db');
+  const threads: Seat[] = [];
+  const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
+  const seat = await takeMovingSeat(data, clockOf(tookMs), (given) => {
+    const thread = takeThreadSeat(given);
+    threads.push(thread);
+    return thread;
+  });
+  atEnd(() => seat.close());
+  const ask = () => seat.ask({ kind: 'dataVersion' });
+  return { seat, ask, threads };
+}
+
+describe('a store that is told nothing about threads', () => {
+  test('works in the caller’s thread while that is quick', async () => {
+    expect(checkOptions('the store', { path: 'x' }).thread).toBe('auto');
+    const { seat, ask, threads } = await setup([1, 140, 3, 2]);
+    for (let times = 0; times < 6; times += 1) await ask();
+    expect(seat.isThread).toBe(false);
+    expect(threads).toHaveLength(0);
+  });
+
+  test('stays there when one request in ten is slow, as the one that moves the log', async () => {
+    const { seat, ask } = await setup([40, ...calm(9), 40, ...calm(9), 40, ...calm(9)]);
+    for (let times = 0; times < 30; times += 1) await ask();
+    expect(seat.isThread).toBe(false);
+  });
+
+  test('moves to a thread when three of the last ten were slow', async () => {
+    const { seat, ask, threads } = await setup([11, ...calm(3), 11, ...calm(4), 11]);
+    for (let times = 0; times < 9; times += 1) await ask();
+    expect(seat.isThread).toBe(false);
+    await ask();
+    expect(seat.isThread).toBe(true);
+    for (let times = 0; times < 3; times += 1) expect(await ask()).toBeTypeOf('number');
+    expect(threads).toHaveLength(1);
+  });
+
+  test('moves after a single one that was very slow', async () => {
+    const { seat, ask } = await setup([151]);
+    await ask();
+    expect(seat.isThread).toBe(true);
+    expect(await ask()).toBeTypeOf('number');
+  });
+
+  test('has in the thread what was written before, and may be closed at once', async () => {
+    const folder = await makeFolder();
+    const clock = clockOf([1, 1, 1, 1, 1, 1, 1, 1, 400]);
+    const store = await openStore({ path: folder, thread: 'auto' }, { clock });
+    const ids = Array.from({ length: 40 }, (_, at) => `m${at}`);
+    for (const id of ids) await store.insert([sampleEntry(id)]);
+    const { entries } = await store.list({ order: 'id', limit: 100 });
+    expect(entries.map(({ envelope }) => envelope.id).toSorted()).toEqual(ids.toSorted());
+    await store.close();
+    const again = await openStore({ path: folder });
+    expect((await again.list({ order: 'id', limit: 100 })).entries).toHaveLength(40);
+  });
+
+  test('has its log moved into the file beside the writes', async () => {
+    const folder = await makeFolder();
+    const store = await openStore({ path: folder, thread: 'auto', autoCheckpointPages: 100 });
+    const bytes = new Uint8Array(4_096);
+    const insert = (from: number) =>
+      store.insert(Array.from({ length: 50 }, (_, at) => sampleEntry(`m${from + at}`, { bytes })));
+    // The log never gets to the four times 100 pages at which the caller's thread would move it.
+    for (let from = 0; from < 250; from += 50) await insert(from);
+    const other = await openFile(path.join(folder, 'respool.db'));
+    const look = other.prepare('PRAGMA wal_checkpoint(NOOP)').raw();
+    const unmoved = () => {
+      const [, pages = 0, moved = 0] = look.get() as number[];
+      return pages - moved;
+    };
+    await expect.poll(unmoved, { timeout: 10_000 }).toBeLessThan(100);
+  });
+});
+
+function calm(times: number): number[] {
+  return Array.from({ length: times }, () => 1);
+}
