@@ -75,6 +75,9 @@ async function withFile(load: Load, prepare: (file: RawFile) => () => void): Pro
     const { entry, content } = await template(path, load.bodyBytes);
     const database = new Database(join(path, 'respool.db'));
     database.pragma('journal_mode = WAL');
+    // As ours, by default.
+    database.pragma('wal_autocheckpoint = 2000');
+    database.pragma('cache_size = -32768');
     const batch = prepare({ database, insertBatch: inserter(database, entry, content) });
     const beganAt = performance.now();
     let batches = 0;
