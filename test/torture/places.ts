@@ -15,11 +15,14 @@ export type Place = 'sqlite' | 'filesystem' | 'sqlite-bodies' | 'unsynced';
 
 export const PLACES: readonly Place[] = ['sqlite', 'filesystem'];
 
+/** Short, so that faults meet the moving of the log, too. */
+const autoCheckpointPages = 10;
+
 /** A spool in this folder. */
 export function spoolAt(place: Place, path: string, options: SpoolOptions = {}): Spool {
   switch (place) {
     case 'sqlite':
-      return createSpool({ path, ...options });
+      return createSpool({ path, entries: sqlite({ path, autoCheckpointPages }), ...options });
     case 'filesystem':
     case 'unsynced': {
       const sync = place === 'unsynced' ? 'none' : 'batch';
@@ -31,6 +34,10 @@ export function spoolAt(place: Place, path: string, options: SpoolOptions = {}):
       });
     }
     default:
-      return createSpool({ entries: sqlite({ path }), bodies: sqliteBodies({ path }), ...options });
+      return createSpool({
+        entries: sqlite({ path, autoCheckpointPages }),
+        bodies: sqliteBodies({ path, autoCheckpointPages }),
+        ...options,
+      });
   }
 }
