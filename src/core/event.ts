@@ -76,5 +76,34 @@ interface BouncedDetails {
 /** The name of an event. */
 export type EventKind = SpoolEvent['kind'];
 
+/** Every kind of event; written as a record, so that one that is forgotten does not compile. */
+const KINDS: Readonly<Record<EventKind, true>> = {
+  accepted: true,
+  duplicate: true,
+  claimed: true,
+  started: true,
+  delivered: true,
+  deferred: true,
+  bounced: true,
+  held: true,
+  announced: true,
+  released: true,
+  'lease-lost': true,
+  stale: true,
+  'policy-unknown': true,
+  'handler-missing': true,
+  operator: true,
+  paused: true,
+  resumed: true,
+  'engine-started': true,
+  'engine-stopped': true,
+  'clock-jumped': true,
+  swept: true,
+  trouble: true,
+};
+
+/** What can be listened to: every kind of event, and `'*'` for all of them. */
+export const LISTENED: readonly (EventKind | '*')[] = ['*', ...(Object.keys(KINDS) as EventKind[])];
+
 /** The event of a name. */
 export type EventOf<K extends EventKind> = Extract<SpoolEvent, { readonly kind: K }>;

@@ -85,6 +85,20 @@ export function checkPriority(priority: unknown): number {
   throw invalid('priority', priority, `a whole number 0 (first) to ${PRIORITY_MAX} (last)`);
 }
 
+/** Refuses what is not a list, such as one value alone. */
+export function checkList(what: string, list: unknown, allowed: string): readonly unknown[] {
+  if (Array.isArray(list)) return list;
+  throw invalid(what, list, allowed);
+}
+
+/** Refuses what is not a list of ids. Whether there is a message of an id is the store's answer. */
+export function checkIds(ids: unknown): void {
+  const wrong = checkList('ids', ids, IDS_ALLOWED).findIndex((id) => typeof id !== 'string');
+  if (wrong >= 0) throw invalid(`ids[${wrong}]`, (ids as unknown[])[wrong], IDS_ALLOWED);
+}
+
+const IDS_ALLOWED = "a list of message ids, such as ['id']";
+
 /** Refuses a setting outside its range, by its name. */
 export function checkNumber(
   what: string,
@@ -121,6 +135,17 @@ export function checkNames(what: string, given: object, known: readonly string[]
     throw new RespoolError(
       'config.invalid',
       `there is no option "${name}" of ${what}: known are ${known.join(', ')}`,
+    );
+  }
+}
+
+/** The same for a message, whose parts are no options. */
+export function checkFields(message: object, known: readonly string[]): void {
+  for (const name of Object.keys(message)) {
+    if (known.includes(name)) continue;
+    throw new RespoolError(
+      'message.invalid',
+      `there is no field "${name}" of a message: known are ${known.join(', ')}`,
     );
   }
 }

@@ -2,14 +2,14 @@
  * message — what enqueue takes, checked at the door, and the envelope made of it.
  */
 
-import { type Duration, durationMs, type Millis } from '../core/duration.ts';
+import { type Duration, DURATION_MAX_MS, durationMs, type Millis } from '../core/duration.ts';
 import type { BodyInfo, Envelope, Headers } from '../core/entry.ts';
-import { RespoolError } from '../core/errors.ts';
+import { RespoolError, show } from '../core/errors.ts';
 import {
+  checkFields,
   checkHeaders,
   checkId,
   checkKey,
-  checkNames,
   checkPriority,
   checkTopic,
 } from '../core/limits.ts';
@@ -83,7 +83,7 @@ export function checkMessage(
       'cannot enqueue: a message is an object with a topic',
     );
   }
-  checkNames('a message', message, NAMES);
+  checkFields(message, NAMES);
   const { now } = context;
   const topic = checkTopic(message.topic);
   const headers = checkHeaders(message.headers, context.headerMaxBytes);
@@ -144,10 +144,12 @@ function dueAtOf(message: MessageOptions, now: Millis): Millis {
   if (message.delay !== undefined) return now + durationMs(message.delay, 'delay');
   if (message.dueAt === undefined) return now;
   const at = message.dueAt instanceof Date ? message.dueAt.getTime() : message.dueAt;
-  if (!Number.isSafeInteger(at) || at < 0) {
+  // Also what no Date can hold: it could be stored, and then not be shown or written as a name.
+  if (!Number.isSafeInteger(at) || at < 0 || at > now + DURATION_MAX_MS) {
     throw new RespoolError(
       'message.invalid',
-      `cannot use ${String(message.dueAt)} as dueAt: allowed is a Date or whole milliseconds`,
+      `cannot use ${show(message.dueAt)} as dueAt: allowed is a Date or whole milliseconds since ` +
+        `1970, up to ${new Date(now + DURATION_MAX_MS).toISOString()} (100 years from now)`,
     );
   }
   // In the past means now: the order among waiting messages is by when they came.

@@ -7,8 +7,14 @@
 import type { Duration } from '../core/duration.ts';
 import type { Entry, Headers } from '../core/entry.ts';
 import { RespoolError, textOf } from '../core/errors.ts';
-import type { EventKind, EventOf } from '../core/event.ts';
-import { checkHeaders, checkTopicPattern } from '../core/limits.ts';
+import { type EventKind, type EventOf, LISTENED } from '../core/event.ts';
+import {
+  checkHeaders,
+  checkIds,
+  checkList,
+  checkOneOf,
+  checkTopicPattern,
+} from '../core/limits.ts';
 import type { State } from '../core/state.ts';
 import { STATES } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
@@ -93,6 +99,7 @@ export class Spool {
    * Puts many down, in one write; results in their order. All are checked before any is written.
    */
   async enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
+    checkList('messages', messages, 'a list of messages; for one alone use enqueue()');
     const bodies = messages.map((message) => ownBody(message?.body));
     const own = messages.map(ownMessage);
     await this.#runtime.ready();
@@ -152,7 +159,7 @@ export class Spool {
 
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
   on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
-    return this.#runtime.events.on(kind, listener);
+    return this.#runtime.events.on(checkOneOf('kind', kind, LISTENED) as K | '*', listener);
   }
 
   /** What this process's engine is doing now, in numbers. */
@@ -354,6 +361,7 @@ export class Spool {
     action: Parameters<typeof actions.act>[2],
     by = BY_DEFAULT,
   ): Promise<ActionResult[]> {
+    checkIds(ids);
     await this.#runtime.ready();
     return actions.act(this.#runtime, ids, action, by);
   }

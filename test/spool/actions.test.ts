@@ -1,5 +1,5 @@
 /** What an operator may do, one action at a time (R11, R12, R18–R20, R23, R200, R209). */
-import { fixed, PermanentError, type State, STATES } from 'respool';
+import { fixed, PermanentError, type Spool, type State, STATES } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { codeOf, failing, HOUR, makeGate, MINUTE, rejection, setup, type World } from './setup.ts';
 
@@ -79,6 +79,25 @@ describe('hold and release', () => {
       'refused',
     ]);
     expect(results[0]?.why).toContain('only a held message');
+  });
+});
+
+describe('a list of ids', () => {
+  const calls: Record<string, (spool: Spool, ids: never) => Promise<unknown>> = {
+    hold: (spool, ids) => spool.hold(ids),
+    release: (spool, ids) => spool.release(ids),
+    retryNow: (spool, ids) => spool.retryNow(ids),
+    bounce: (spool, ids) => spool.bounce(ids),
+    remove: (spool, ids) => spool.remove(ids),
+  };
+  test.each(Object.entries(calls))('is what %s takes, and nothing else', async (_, call) => {
+    const { spool } = await setup();
+    for (const ids of [null, undefined, 'abc', 7, { 0: 'abc', length: 1 }, [null], ['a', 7]]) {
+      const error = await rejection(call(spool, ids as never));
+      expect(error).toMatchObject({ code: 'message.invalid' });
+      expect(error.message).toContain('a list of message ids');
+    }
+    expect(await spool.audit()).toEqual([]);
   });
 });
 

@@ -52,6 +52,16 @@ describe('enqueueMany', () => {
     expect(String(await bytesOf(await spool.body(two?.id ?? '')))).toBe('first');
   });
 
+  test.each([null, undefined, 'x', 7, { topic: 'a' }])(
+    'refuses %j, which is no list',
+    async (no) => {
+      const { spool } = await setup();
+      const error = await rejection(spool.enqueueMany(no as never));
+      expect(error).toMatchObject({ code: 'message.invalid' });
+      expect(error.message).toContain('a list of messages');
+    },
+  );
+
   test('of nothing does nothing', async () => {
     const { spool } = await setup();
     expect(await spool.enqueueMany([])).toEqual([]);

@@ -100,6 +100,15 @@ describe('delay and dueAt', () => {
     expect(await status(id)).toMatchObject({ state: 'deferred', dueAt: at });
   });
 
+  test('dueAt can be a hundred years from now, and no more', async () => {
+    const { spool, clock, status } = await setup();
+    const at = clock.now() + 36_525 * DAY;
+    const { id } = await spool.enqueue({ topic: 'a', dueAt: at });
+    expect((await status(id)).dueAt).toBe(at);
+    const later = spool.enqueue({ topic: 'a', dueAt: at + 1 });
+    expect(await codeOf(later)).toBe('message.invalid');
+  });
+
   test('in the past means now', async () => {
     const { spool, clock, status } = await setup();
     const { id } = await spool.enqueue({ topic: 'a', dueAt: clock.now() - HOUR });
@@ -372,10 +381,30 @@ describe('what enqueue refuses', () => {
       code: 'message.invalid',
       names: ['dueAt', 'NaN'],
     },
-    'an option that does not exist': {
-      message: { topic: 'a', retries: 3 },
+    'a dueAt that no Date can hold': {
+      message: { topic: 'a', dueAt: Number.MAX_SAFE_INTEGER },
+      code: 'message.invalid',
+      names: ['dueAt', '9007199254740991', '2126-01-02T', '100 years'],
+    },
+    'a dueAt of another century': {
+      message: { topic: 'a', dueAt: new Date('2500-01-01T00:00:00Z') },
+      code: 'message.invalid',
+      names: ['dueAt', '2500-01-01', '2126-01-02T', '100 years'],
+    },
+    'a delay of a thousand years': {
+      message: { topic: 'a', delay: '365250d' },
       code: 'config.invalid',
-      names: ['retries', 'policy'],
+      names: ['"delay"', '365250d', '36525d'],
+    },
+    'an expiry of a thousand years': {
+      message: { topic: 'a', expires: '365250d' },
+      code: 'config.invalid',
+      names: ['"expires"', '365250d', '36525d'],
+    },
+    'a field that does not exist': {
+      message: { topic: 'a', prority: 1 },
+      code: 'message.invalid',
+      names: ['prority', 'priority'],
     },
   };
   test.each(Object.entries(bad))('%s', async (_, { message, code, names }) => {

@@ -31,6 +31,13 @@ describe('events', () => {
     ]);
   });
 
+  test('of an unknown kind cannot be listened to', async () => {
+    const { spool } = await setup();
+    const listen = (): unknown => spool.on('deliverd' as never, () => undefined);
+    expect(listen).toThrow(expect.objectContaining({ code: 'config.invalid' }));
+    expect(listen).toThrow(/"deliverd".*\* .*delivered.*trouble/);
+  });
+
   // Every kind of the union, each brought about on purpose; a kind that nothing emits fails here.
   test('of every kind are told when their time comes', async () => {
     let jumpMs = 0;
