@@ -9,6 +9,7 @@ import type { Clock, Dice } from '../../ports/clock.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import type { BatchReply, BatchRequest, Bytes, MoveLogRequest, SyncOp } from './batch.ts';
 import { isBusyError } from './failures.ts';
+import { FileWatch } from './file-watch.ts';
 import type { FileKind } from './kinds.ts';
 import type { CheckedOptions } from './options.ts';
 import { takeMovingSeat } from './moving-seat.ts';
@@ -95,10 +96,12 @@ export async function openFileLine<Talk extends FileTalk>(
       ? undefined
       : takeThreadSeat({ kind, settings: { ...data.settings, readsOnly: true } });
   const logPages = settings.autoCheckpointPages;
-  const line = new Line({ seat, aside }, { ...parts, busyTimeoutMs, logPages });
+  const watch = new FileWatch(path, parts.clock);
+  const line = new Line({ seat, aside }, { ...parts, busyTimeoutMs, logPages, watch });
   try {
     // The first question opens the file.
     await line.flush();
+    await watch.begin();
     return line as FileLine<FileTalk> as FileLine<Talk>;
   } catch (error) {
     await seat.close();
@@ -115,6 +118,7 @@ interface ParsedParts extends LineParts {
   readonly busyTimeoutMs: number;
   /** The log is moved when it has this many pages. */
   readonly logPages: number;
+  readonly watch: FileWatch;
 }
 
 interface Seats {
@@ -158,8 +162,11 @@ class Line implements FileLine<FileTalk> {
     return this.#ask(this.#seats.seat, request);
   }
 
-  askAside(request: SeatRequest): Promise<never> {
-    return this.#ask(this.#seats.aside ?? this.#seats.seat, request);
+  async askAside(request: SeatRequest): Promise<never> {
+    const { seat, aside = seat } = this.#seats;
+    await this.#parts.watch.look();
+    // Its thread may open the file only now, and must not make a new one in its place.
+    return this.#ask(this.#parts.watch.isThere ? aside : seat, request);
   }
 
   async #ask(seat: Seat, request: SeatRequest): Promise<never> {
@@ -210,6 +217,10 @@ class Line implements FileLine<FileTalk> {
   }
 
   async #run(items: readonly AnyItem[], isPart: boolean): Promise<readonly unknown[]> {
+    const { watch } = this.#parts;
+    watch.check();
+    // Meanwhile the batch is on its way: to wait before would let others overtake it.
+    const looking = watch.look();
     const request: BatchRequest<AnyItem['op']> = {
       kind: 'batch',
       ops: items.map(({ op }) => op),
@@ -217,6 +228,10 @@ class Line implements FileLine<FileTalk> {
       isPart,
     };
     const { results, isDirty, unmovedPages }: BatchReply<unknown> = await this.ask(request);
+    if (looking !== undefined) {
+      await looking;
+      watch.check();
+    }
     if (!isDirty) this.#callOffSync();
     else this.#cancelSync ??= this.#parts.clock.after(LAZY_MS, () => this.#syncLate());
     if (unmovedPages >= this.#parts.logPages) this.#moveLogAside();
