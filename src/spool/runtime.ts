@@ -218,13 +218,17 @@ export class Runtime implements AcceptParts, ActionParts {
 
   async #open(): Promise<void> {
     this.#requireDurability();
-    await this.entries.open();
+    const opened: (() => Promise<void>)[] = [];
     try {
-      await this.bodies.open();
+      for (const store of [this.entries, this.bodies]) {
+        await store.open();
+        opened.push(() => store.close());
+      }
       await this.#storeClock.measure();
       await this.pauses.refresh();
     } catch (error) {
-      await this.entries.close();
+      // What a close says besides must not hide why the spool did not open.
+      await Promise.allSettled(opened.map((close) => close()));
       throw error;
     }
     this.#phase = 'open';

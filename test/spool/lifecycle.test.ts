@@ -39,6 +39,19 @@ describe('start', () => {
     bodies.faults.plan = (operation) => (operation === 'open' ? 'before' : 'ok');
     expect(await codeOf(spool.start())).toBe('store.unavailable');
     expect(count('close')).toBe(1);
+    expect(bodies.faults.count('close')).toBe(0);
+  });
+
+  test('closes both stores again when a later step fails, and can be tried again', async () => {
+    const { spool, store, bodies, count } = await setup({ isStarted: false });
+    store.faults.plan = (operation) => (operation.startsWith('records.') ? 'before' : 'ok');
+    bodies.faults.plan = (operation) => (operation === 'close' ? 'after' : 'ok');
+    expect(await codeOf(spool.start())).toBe('store.unavailable');
+    expect([count('close'), bodies.faults.count('close')]).toEqual([1, 1]);
+    store.faults.plan = () => 'ok';
+    bodies.faults.plan = () => 'ok';
+    await spool.start();
+    await spool.stop();
   });
 });
 
