@@ -11,7 +11,12 @@ import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { type LifetimeLock, readLockNote, takeLifetimeLock } from '../shared/lifetime-lock.ts';
+import {
+  clearLockLeftovers,
+  type LifetimeLock,
+  readLockNote,
+  takeLifetimeLock,
+} from '../shared/lifetime-lock.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import { type Catalog, createHeld, type Held, pathOf } from './catalog.ts';
 import type { Damage, Found, SyncMode } from './disk-protocol.ts';
@@ -101,6 +106,7 @@ async function takeLock(
         'a time; stop it, or share a store that allows several processes, such as SQLite',
     );
   }
+  await clearLockLeftovers(path, LOCK_FILE);
   const since = new Date(clock.now()).toISOString();
   await lock.note(`process ${process.pid} (instance ${instance}, since ${since})\n`);
   return lock;

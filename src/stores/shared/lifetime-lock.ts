@@ -11,7 +11,8 @@
  */
 
 import { randomBytes } from 'node:crypto';
-import { chmod, link, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, link, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { RespoolError, textOf } from '../../core/errors.ts';
 import { loadSqlite, type OpenDatabase, type SqliteDatabase, sqliteCode } from './client.ts';
 
@@ -66,6 +67,37 @@ export async function readLockNote(path: string): Promise<string | undefined> {
   }
 }
 
+/** A draft of a lock, or the journal that earlier versions made beside one. */
+const LEFTOVER_PATTERN = /^(?<draft>(?<lock>.+)\.[0-9a-f]{12}\.new)(?<journal>-journal)?$/;
+
+/**
+ * Removes what killed processes left of their locks in this folder, and nothing of the living;
+ * `own` is a lock the caller holds.
+ */
+export async function clearLockLeftovers(folder: string, own?: string): Promise<void> {
+  for (const name of await readdir(folder)) {
+    const { lock, draft, journal } = LEFTOVER_PATTERN.exec(name)?.groups ?? {};
+    if (lock === undefined || draft === undefined) continue;
+    try {
+      // Who lives has its draft locked.
+      if (journal === undefined) await (await takeLifetimeLock(join(folder, name)))?.release();
+      else if (!(await hasOwner(folder, draft, lock === own ? undefined : lock))) {
+        await rm(join(folder, name), { force: true });
+      }
+    } catch {
+      // A few bytes that are in nobody's way; the next one tries again.
+    }
+  }
+}
+
+/** Who lives has first the draft and then the lock, so they are looked for in this order. */
+async function hasOwner(folder: string, ...names: (string | undefined)[]): Promise<boolean> {
+  for (const name of names) {
+    if (name !== undefined && (await identity(join(folder, name))) !== undefined) return true;
+  }
+  return false;
+}
+
 /**
  * Makes the file under another name, locks it, and only then gives it its own: nobody ever sees the
  * file of a living process unlocked. Undefined when somebody else was faster.
@@ -96,6 +128,8 @@ function lockFile(openDatabase: OpenDatabase, path: string): SqliteDatabase | un
   try {
     database = openDatabase(path, { timeout: 0 });
     database.pragma('locking_mode = EXCLUSIVE');
+    // In memory: who is killed could not remove its journal.
+    database.pragma('journal_mode = MEMORY');
     // Nothing is ever written: an empty file can be locked, and an empty file cannot be damaged.
     database.exec('BEGIN EXCLUSIVE');
     held.add(database);

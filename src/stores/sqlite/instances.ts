@@ -8,7 +8,7 @@
 import { mkdir, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
-import { takeLifetimeLock } from '../shared/lifetime-lock.ts';
+import { clearLockLeftovers, takeLifetimeLock } from '../shared/lifetime-lock.ts';
 
 /** The instances on one file, seen from one of them. */
 export interface Instances {
@@ -46,6 +46,7 @@ export async function openInstances(filePath: string, instance: string): Promise
           await lock.release({ keepFile: !isDone });
         }
       }
+      await clearLockLeftovers(folder);
       return count;
     },
     leave: (options) => own.release(options),

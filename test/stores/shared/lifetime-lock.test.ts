@@ -1,11 +1,15 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { access, mkdtemp, rm } from 'node:fs/promises';
+import { access, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { checkNode, checkSqlite } from '../../../src/stores/shared/client.ts';
-import { readLockNote, takeLifetimeLock } from '../../../src/stores/shared/lifetime-lock.ts';
+import {
+  clearLockLeftovers,
+  readLockNote,
+  takeLifetimeLock,
+} from '../../../src/stores/shared/lifetime-lock.ts';
 
 const folders: string[] = [];
 const children: ChildProcess[] = [];
@@ -54,6 +58,43 @@ test('a lock of another process ends with it, also by kill -9, and its note stay
   expect((await startHolder(lockPath)).said).toBe('refused');
   await lock?.release();
   expect(await readLockNote(lockPath)).toBeUndefined();
+});
+
+test('a process that was killed leaves its lock and its note, and nothing else', async () => {
+  const { lockPath } = await setup();
+  const { child } = await startHolder(lockPath);
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  expect((await readdir(path.dirname(lockPath))).toSorted()).toEqual(['lock', 'lock.owner']);
+});
+
+test('what killed processes left is cleared away, and nothing of the living', async () => {
+  const { lockPath } = await setup();
+  const folder = path.dirname(lockPath);
+  const lock = await takeLifetimeLock(lockPath);
+  const draft = await takeLifetimeLock(path.join(folder, 'other.0123456789ab.new'));
+  const leave = (name: string) => writeFile(path.join(folder, name), '');
+  const kept = [
+    'lock.0123456789ab.new-journal',
+    'other.0123456789ab.new-journal',
+    'something-journal',
+  ] as const;
+  const stale = [
+    'gone.0123456789ab.new-journal',
+    'gone.ba9876543210.new',
+    'lock.ba9876543210.new',
+  ] as const;
+  for (const name of [...kept, ...stale]) await leave(name);
+  await clearLockLeftovers(folder);
+  expect((await readdir(folder)).toSorted()).toEqual(
+    [...kept, 'lock', 'other.0123456789ab.new'].toSorted(),
+  );
+  // Whoever holds a lock knows that nobody else does.
+  await clearLockLeftovers(folder, 'lock');
+  expect(await readdir(folder)).not.toContain(kept[0]);
+  expect(await takeLifetimeLock(lockPath)).toBeUndefined();
+  await draft?.release();
+  await lock?.release();
 });
 
 test('only one of many that ask at the same time gets the lock', async () => {

@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readdir } from 'node:fs/promises';
+import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
@@ -142,6 +142,17 @@ describe('two processes on one file', () => {
     await busy.claim(claimOf(busy));
     await busy.close();
     expect(await readdir(locks)).toContain(busy.instance);
+  });
+
+  test('leave nothing of the killed behind, once their leases have ended', async () => {
+    const { folder, store } = await setup();
+    const locks = path.join(folder, 'respool.db.locks');
+    const dies = await startNeighbour(folder);
+    // As an earlier version left it.
+    await writeFile(path.join(locks, `${dies.instance}.0123456789ab.new-journal`), '');
+    await dies.kill();
+    await store.expireLost?.(SAMPLE_AT);
+    expect(await readdir(locks)).toEqual([store.instance]);
   });
 
   test('may open a new file at the same time', async () => {
