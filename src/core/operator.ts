@@ -6,7 +6,7 @@
  */
 
 import type { Millis } from './duration.ts';
-import type { Because, Entry, Status } from './entry.ts';
+import type { Because, Entry, Envelope, Status } from './entry.ts';
 import { unreachable } from './errors.ts';
 import { reasonText } from './failure.ts';
 import { forgetAt, type Retention } from './next-status.ts';
@@ -22,9 +22,9 @@ export type OperatorAction =
   | { readonly kind: 'setPolicy'; readonly policy: string }
   | { readonly kind: 'touch' };
 
-/** Either the entry's next status (or its removal), or why not. */
+/** Either the entry's next status (or its removal), with a changed envelope if any; or why not. */
 export type OperatorAnswer =
-  | { readonly kind: 'do'; readonly to: Status | 'remove' }
+  | { readonly kind: 'do'; readonly to: Status | 'remove'; readonly envelope?: Envelope }
   | { readonly kind: 'refused'; readonly text: string };
 
 /** What an action depends on beside entry and kind. */
@@ -145,13 +145,20 @@ function retried(entry: Entry, base: Status, now: Millis, action: string): Opera
     state === 'bounce' || state === 'archived' || lane === 'notice' || ending !== undefined;
   if (!hasEnded) return moved(entry, 'incoming', fresh);
   const { ending: _ending, ...again } = fresh;
-  return moved(entry, 'incoming', {
+  const answer = moved(entry, 'incoming', {
     ...again,
     attempts: 0,
     notices: 0,
     lost: 0,
     replays: fresh.replays + 1,
   });
+  return answer.kind === 'refused' ? answer : { ...answer, ...unexpired(entry.envelope, now) };
+}
+
+/** An expiry that is over is taken away: with it, what is sent again would bounce at once. */
+function unexpired(envelope: Envelope, now: Millis): { readonly envelope?: Envelope } {
+  const { expiresAt, ...rest } = envelope;
+  return expiresAt === undefined || expiresAt > now ? {} : { envelope: rest };
 }
 
 function changed(entry: Entry, status: Status): OperatorAnswer {

@@ -29,6 +29,8 @@ export interface ActionParts {
   readonly reaper: Reaper;
   readonly events: Events;
   readonly retention: Retention;
+  /** Whether a bounce handler fits the topic, or may in another process. */
+  announces(topic: string): boolean;
 }
 
 /** One line of the audit record. */
@@ -118,7 +120,8 @@ export async function changeHeaders(
     else merged[name] = value;
   }
   const envelope: Envelope = { ...entry.envelope, headers: change.check(merged) };
-  const answer = operatorMove(entry, { kind: 'touch' }, { ...parts, now: parts.source.now(), by });
+  const { retention, source } = parts;
+  const answer = operatorMove(entry, { kind: 'touch' }, { now: source.now(), by, retention });
   if (answer.kind === 'refused') throw new RespoolError('move.refused', answer.text);
   await audit(parts, {
     by,
@@ -126,7 +129,7 @@ export async function changeHeaders(
     ids: [id],
     details: { headers: change.headers },
   });
-  const [done] = await parts.entries.commit([{ ...changeTo(entry, answer.to), envelope }]);
+  const [done] = await parts.entries.commit([{ ...changeTo(entry, answer), envelope }]);
   return done ?? 'stale';
 }
 
@@ -177,7 +180,7 @@ async function tryOnce(
   const { entries, retention, source } = parts;
   const found = await Promise.all(ids.map((id) => readable(entries, id)));
   // Asked after the look, not before: a clock set back in between would end leases that still run.
-  const context = { now: source.now(), by, retention };
+  const now = source.now();
   const doing: { readonly entry: Entry; readonly change: Change }[] = [];
   for (const [at, entry] of found.entries()) {
     const id = ids[at] ?? '';
@@ -189,8 +192,9 @@ async function tryOnce(
       results.set(id, { id, result: 'refused', why: entry.why });
       continue;
     }
-    const answer = operatorMove(entry, action, context);
-    if (answer.kind === 'do') doing.push({ entry, change: changeTo(entry, answer.to) });
+    const announces = parts.announces(entry.envelope.topic);
+    const answer = operatorMove(entry, action, { now, by, retention, announces });
+    if (answer.kind === 'do') doing.push({ entry, change: changeTo(entry, answer) });
     else results.set(id, { id, result: 'refused', why: answer.text });
   }
   const answers = await entries.commit(doing.map((one) => one.change));
@@ -226,11 +230,15 @@ function afterwards({ reaper, source }: ActionParts, entry: Entry, { to }: Chang
   if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') source.noteDue(to.dueAt);
 }
 
-function changeTo({ envelope, status }: Entry, to: Change['to']): Change {
+function changeTo(
+  { envelope: { id }, status }: Entry,
+  { to, envelope }: Pick<Change, 'to' | 'envelope'>,
+): Change {
   return {
-    id: envelope.id,
+    id,
     revision: status.revision,
     to,
+    ...(envelope === undefined ? {} : { envelope }),
     ...(status.holder === undefined ? {} : { holder: status.holder }),
   };
 }

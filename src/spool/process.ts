@@ -25,7 +25,8 @@ export async function processOne(
     // The engine is not told that it is due: it would be there first.
     const quiet = { now: () => source.now(), noteDue: () => undefined };
     const { reaper, events, retention } = runtime;
-    const parts = { entries, reaper, events, retention, source: quiet };
+    const announces = (topic: string): boolean => runtime.announces(topic);
+    const parts = { entries, reaper, events, retention, announces, source: quiet };
     throwUnlessDone((await act(parts, [id], { kind: 'retryNow' }, by))[0]);
   }
   const route = routeOf('delivery', entry.envelope.topic, handler, {}, settings);

@@ -104,6 +104,11 @@ export class Runtime implements AcceptParts, ActionParts {
     return this.settings.isImmediate;
   }
 
+  /** A process that does not deliver, as an operator's script, does not know who announces. */
+  announces(topic: string): boolean {
+    return !this.engine.isRunning || this.routes.serves('notice', topic);
+  }
+
   /** Bodies up to this ride with their entry. */
   get inlineMaxBytes(): number {
     return Math.min(this.settings.inlineMaxBytes, this.entries.traits.inlineMaxBytes);

@@ -244,7 +244,7 @@ export class Spool {
     return this.#act(ids, { kind: 'release' }, by);
   }
 
-  /** Due at once; bounced and archived messages start a new round of attempts. */
+  /** Due at once; bounced and archived ones start a new round, without an expiry that is over. */
   retryNow(ids: readonly string[], by?: string): Promise<ActionResult[]> {
     return this.#act(ids, { kind: 'retryNow' }, by);
   }

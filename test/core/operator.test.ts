@@ -214,6 +214,22 @@ describe('retryNow', () => {
     }
   });
 
+  test('of what has ended takes an expiry away that is over, and only that', () => {
+    const answerOf = (shape: State, expiresAt: number): unknown => {
+      const entry = entryIn(shape);
+      const envelope = { ...entry.envelope, expiresAt };
+      return operatorMove({ ...entry, envelope }, ACTIONS.retryNow, CONTEXT);
+    };
+    for (const shape of ['bounce', 'archived'] as const) {
+      const { envelope } = entryIn(shape);
+      expect(answerOf(shape, NOW)).toMatchObject({ kind: 'do', envelope });
+      expect(answerOf(shape, NOW)).not.toHaveProperty('envelope.expiresAt');
+      expect(answerOf(shape, NOW + 1)).not.toHaveProperty('envelope');
+    }
+    // What only waited has not bounced yet: its time is over, and it will.
+    expect(answerOf('hold', NOW)).not.toHaveProperty('envelope');
+  });
+
   test('is refused when the body was not kept', () => {
     const { envelope, status } = entryIn('archived');
     const bare: Entry = {

@@ -1,7 +1,18 @@
 /** What an operator may do, one action at a time (R11, R12, R18–R20, R23, R200, R209). */
 import { fixed, PermanentError, type Spool, type State, STATES } from 'respool';
+import { createControl } from 'respool/control';
 import { describe, expect, test } from 'vitest';
-import { codeOf, failing, HOUR, makeGate, MINUTE, rejection, setup, type World } from './setup.ts';
+import {
+  codeOf,
+  DAY,
+  failing,
+  HOUR,
+  makeGate,
+  MINUTE,
+  rejection,
+  setup,
+  type World,
+} from './setup.ts';
 
 /** A message in each state; the one in active is held by a handler that waits. */
 async function inEveryState(): Promise<World & { readonly ids: Record<State, string> }> {
@@ -135,6 +146,24 @@ describe('retryNow', () => {
     },
   );
 
+  // Regression: what had expired bounced again before any handler saw it.
+  test.each(['bounce', 'archived'] as const)('delivers from %s what has expired', async (state) => {
+    const archive = state === 'archived' ? ({ archive: '7d' } as const) : 'keep';
+    const { spool, clock, status, kinds } = await setup({ retention: { bounced: archive } });
+    const { handler, attempts } = failing(1);
+    const { id } = await spool.enqueue({ topic: 'a', body: 'text', expires: '10m', delay: '1h' });
+    spool.handle('a', handler);
+    await clock.advance('10m');
+    expect(await status(id)).toMatchObject({ state, ending: 'expired' });
+    await spool.retryNow([id]);
+    await clock.settle();
+    expect((await spool.get(id))?.envelope.expiresAt).toBeUndefined();
+    expect(await status(id)).toMatchObject({ state: 'deferred', attempts: 1, replays: 1 });
+    await clock.advance('1d');
+    expect(attempts).toEqual([1, 2]);
+    expect(kinds(id).at(-1)).toBe('delivered');
+  });
+
   test('is refused for a message that is being delivered, and says until when', async () => {
     const { spool, clock, ids } = await inEveryState();
     const [result] = await spool.retryNow([ids.active]);
@@ -153,6 +182,22 @@ describe('retryNow', () => {
 });
 
 describe('bounce', () => {
+  test.each(['bounce', 'move', 'control'] as const)(
+    'by %s begins the retention at once when nobody announces it',
+    async (how) => {
+      const { spool, clock, status } = await setup({ retention: { bounced: { archive: '7d' } } });
+      await spool.pause();
+      const { id } = await spool.enqueue({ topic: 'a' });
+      if (how === 'bounce') await spool.bounce([id]);
+      else if (how === 'control') await createControl(spool, { by: 'ann' }).bounce([id]);
+      else await spool.move(id, { from: 'incoming', to: 'bounce' });
+      const dueAt = clock.now() + 7 * DAY;
+      expect(await status(id)).toMatchObject({ state: 'archived', ending: 'bounced', dueAt });
+      await clock.advance('8d');
+      expect(await spool.get(id)).toBeUndefined();
+    },
+  );
+
   test('gives a message up, and the bounce handler is told', async () => {
     const { spool, clock, status } = await setup();
     await spool.pause({ topic: 'other' });
