@@ -106,10 +106,15 @@ async function takeLock(
         'a time; stop it, or share a store that allows several processes, such as SQLite',
     );
   }
-  await clearLockLeftovers(path, LOCK_FILE);
-  const since = new Date(clock.now()).toISOString();
-  await lock.note(`process ${process.pid} (instance ${instance}, since ${since})\n`);
-  return lock;
+  try {
+    await clearLockLeftovers(path, LOCK_FILE);
+    const since = new Date(clock.now()).toISOString();
+    await lock.note(`process ${process.pid} (instance ${instance}, since ${since})\n`);
+    return lock;
+  } catch (error) {
+    await lock.release();
+    throw storeError(`open the store "${path}"`, error);
+  }
 }
 
 async function checkLayout(path: string): Promise<void> {

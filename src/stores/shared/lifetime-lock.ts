@@ -13,8 +13,9 @@
 import { randomBytes } from 'node:crypto';
 import { chmod, link, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { RespoolError, textOf } from '../../core/errors.ts';
+import { RespoolError } from '../../core/errors.ts';
 import { loadSqlite, type OpenDatabase, type SqliteDatabase, sqliteCode } from './client.ts';
+import { diskCode, diskError } from './disk-words.ts';
 
 /** A lock that is held. */
 export interface LifetimeLock {
@@ -107,7 +108,7 @@ async function createLocked(
   path: string,
 ): Promise<SqliteDatabase | undefined> {
   const draft = `${path}.${randomBytes(6).toString('hex')}.new`;
-  const database = lockFile(openDatabase, draft);
+  const database = lockFile(openDatabase, draft, path);
   try {
     if (database === undefined) return undefined;
     await chmod(draft, 0o600);
@@ -123,7 +124,11 @@ async function createLocked(
   }
 }
 
-function lockFile(openDatabase: OpenDatabase, path: string): SqliteDatabase | undefined {
+function lockFile(
+  openDatabase: OpenDatabase,
+  path: string,
+  name: string = path,
+): SqliteDatabase | undefined {
   let database: SqliteDatabase | undefined;
   try {
     database = openDatabase(path, { timeout: 0 });
@@ -137,16 +142,13 @@ function lockFile(openDatabase: OpenDatabase, path: string): SqliteDatabase | un
   } catch (error) {
     database?.close();
     if (/^SQLITE_(?:BUSY|LOCKED)/.test(sqliteCode(error))) return undefined;
-    throw cannot(path, error);
+    throw cannot(name, error);
   }
 }
 
 function cannot(path: string, error: unknown): RespoolError {
-  return new RespoolError(
-    'store.unavailable',
-    `cannot take the lock "${path}": ${textOf(error)}; check the folder's permissions`,
-    { cause: error },
-  );
+  const code = diskCode(error, path);
+  return diskError(`take the lock "${path}"`, { error, code, whenFree: 'and try again' });
 }
 
 function createLock(path: string, database: SqliteDatabase): LifetimeLock {
@@ -156,8 +158,12 @@ function createLock(path: string, database: SqliteDatabase): LifetimeLock {
     async note(text) {
       // Written beside and renamed, so that a reader never sees half a word.
       const draft = `${notePath(path)}.draft`;
-      await writeFile(draft, text, { mode: 0o600 });
-      await rename(draft, notePath(path));
+      try {
+        await writeFile(draft, text, { mode: 0o600 });
+        await rename(draft, notePath(path));
+      } catch (error) {
+        throw cannot(path, error);
+      }
     },
     async release({ keepFile = false } = {}) {
       if (isReleased) return;
@@ -188,6 +194,6 @@ async function identity(path: string): Promise<string | undefined> {
     return `${dev}:${ino}:${birthtimeNs}`;
   } catch (error) {
     if (sqliteCode(error) === 'ENOENT') return undefined;
-    throw error;
+    throw cannot(path, error);
   }
 }

@@ -9,6 +9,7 @@
 
 import { type ErrorCode, RespoolError, textOf } from '../../core/errors.ts';
 import { sqliteCode } from '../shared/client.ts';
+import { diskCode, diskError, isFullCode } from '../shared/disk-words.ts';
 
 /** An error as plain data. */
 export interface PlainError {
@@ -37,14 +38,19 @@ export function isFullError(error: unknown): boolean {
   return sqliteCode(error).startsWith('SQLITE_FULL');
 }
 
-/** Turns what SQLite threw while `doing` into the error a caller sees. */
-export function storeError(error: unknown, doing: string): Error {
+/** What was tried, and with which file. */
+export interface Attempted {
+  readonly doing: string;
+  readonly path: string;
+  /** What comes of it when there is room again; default: the store goes on. */
+  readonly whenFree?: string;
+}
+
+/** Turns what SQLite or the file system threw into the error a caller sees. */
+export function storeError(error: unknown, { doing, path, whenFree }: Attempted): Error {
   if (error instanceof RespoolError) return error;
-  const code = sqliteCode(error);
+  const code = diskCode(error, path);
   const because = `cannot ${doing}: ${textOf(error)}`;
-  if (/^SQLITE_(?:FULL|TOOBIG)|^ENOSPC|^EDQUOT/.test(code)) {
-    return wrapped('store.full', `${because}; free some space, the store goes on by itself`, error);
-  }
   if (/^SQLITE_(?:CORRUPT|NOTADB)/.test(code)) {
     return wrapped('store.corrupt', `${because}; restore the file from a backup`, error);
   }
@@ -53,11 +59,14 @@ export function storeError(error: unknown, doing: string): Error {
     BUSY.add(busy);
     return busy;
   }
-  if (/^SQLITE_(?:IOERR|CANTOPEN|READONLY|PERM|PROTOCOL|NOLFS|NOMEM|AUTH)|^E[A-Z]+$/.test(code)) {
-    return wrapped('store.unavailable', `${because}; check the disk and its permissions`, error);
+  if (isFullCode(code) || DISK_PATTERN.test(code)) {
+    const after = whenFree ?? 'the store goes on by itself';
+    return diskError(doing, { error, code, whenFree: after });
   }
   return error instanceof Error ? error : new Error(because);
 }
+
+const DISK_PATTERN = /^SQLITE_(?:IOERR|CANTOPEN|READONLY|PERM|PROTOCOL|NOLFS|NOMEM|AUTH)|^E[A-Z]+$/;
 
 /** An error as data, for the other thread. */
 export function plainError(error: unknown): PlainError {

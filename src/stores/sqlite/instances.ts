@@ -9,6 +9,7 @@ import { mkdir, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
 import { clearLockLeftovers, takeLifetimeLock } from '../shared/lifetime-lock.ts';
+import { storeError } from './failures.ts';
 
 /** The instances on one file, seen from one of them. */
 export interface Instances {
@@ -22,7 +23,7 @@ const INSTANCE_PATTERN = /^[0-9a-z]{12}$/;
 
 export async function openInstances(filePath: string, instance: string): Promise<Instances> {
   const folder = `${filePath}.locks`;
-  await mkdir(folder, { recursive: true, mode: 0o700 });
+  await inFolder(folder, 'make', () => mkdir(folder, { recursive: true, mode: 0o700 }));
   const own = await takeLifetimeLock(path.join(folder, instance));
   if (own === undefined) {
     throw new RespoolError(
@@ -33,7 +34,7 @@ export async function openInstances(filePath: string, instance: string): Promise
   return {
     async expire(end) {
       let count = 0;
-      for (const other of await readdir(folder)) {
+      for (const other of await inFolder(folder, 'read', () => readdir(folder))) {
         if (other === instance || !INSTANCE_PATTERN.test(other)) continue;
         const lock = await takeLifetimeLock(path.join(folder, other));
         if (lock === undefined) continue;
@@ -46,9 +47,17 @@ export async function openInstances(filePath: string, instance: string): Promise
           await lock.release({ keepFile: !isDone });
         }
       }
-      await clearLockLeftovers(folder);
+      await inFolder(folder, 'read', () => clearLockLeftovers(folder));
       return count;
     },
     leave: (options) => own.release(options),
   };
+}
+
+async function inFolder<T>(folder: string, what: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw storeError(error, { doing: `${what} the folder "${folder}"`, path: folder });
+  }
 }

@@ -8,7 +8,7 @@
  */
 
 import type { Joiner, OpenFile } from './batch.ts';
-import { isDiskError, isFullError, storeError } from './failures.ts';
+import { type Attempted, isDiskError, isFullError, storeError } from './failures.ts';
 
 /** What answers requests, in whatever thread it lives. */
 export interface Keeper<Request> {
@@ -74,8 +74,9 @@ export function createKeeper<Request extends { readonly kind: string }>(
         if (request.kind === 'moveLog') return file.moveLog();
         return handleWithRoom(file, request, joiner);
       } catch (error) {
+        const attempted = attempt(request.kind, path, file !== undefined);
         if (isDiskError(error)) giveUp();
-        throw storeError(error, `${request.kind} in "${path}"`);
+        throw storeError(error, attempted);
       }
     },
     close() {
@@ -84,6 +85,12 @@ export function createKeeper<Request extends { readonly kind: string }>(
       present?.close();
     },
   };
+}
+
+function attempt(kind: string, path: string, isOpen: boolean): Attempted {
+  if (!isOpen) return { doing: `open "${path}"`, path };
+  if (kind === 'batch') return { doing: `write to "${path}"`, path };
+  return { doing: `${kind === 'moveLog' ? 'move the log into' : 'read from'} "${path}"`, path };
 }
 
 /** Closing after a disk error may fail for the same reason; the connection is gone either way. */

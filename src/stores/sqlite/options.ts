@@ -6,11 +6,12 @@
 import { chmod, mkdir, open, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { type Duration, durationMs, HOUR_MS } from '../../core/duration.ts';
-import { RespoolError, textOf } from '../../core/errors.ts';
+import { RespoolError } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import { sqliteCode } from '../shared/client.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import type { FileSettings } from './connection.ts';
+import { storeError } from './failures.ts';
 
 /** How a SQLite store is made. */
 export interface SqliteOptions {
@@ -112,12 +113,8 @@ export async function prepareFile(given: string, defaultName: string): Promise<s
     await syncFolders(folder, made);
     return file;
   } catch (error) {
-    if (error instanceof RespoolError) throw error;
-    throw new RespoolError(
-      'store.unavailable',
-      `cannot open the store in "${given}": ${textOf(error)}; check the path and its permissions`,
-      { cause: error },
-    );
+    const doing = `open the store in "${given}"`;
+    throw storeError(error, { doing, path: given, whenFree: 'and open it again' });
   }
 }
 
