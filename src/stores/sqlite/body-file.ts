@@ -20,7 +20,13 @@ export function openBodyFile(
   settings: FileSettings,
   options: { readonly check: boolean },
 ): OpenFile<BodyRequest> {
-  return new BodyFile(openConnection(openDatabase, settings, options));
+  const connection = openConnection(openDatabase, settings, options);
+  try {
+    return new BodyFile(connection);
+  } catch (error) {
+    connection.close();
+    throw error;
+  }
 }
 
 class BodyFile implements OpenFile<BodyRequest> {

@@ -21,6 +21,8 @@ export interface FileSettings {
   readonly standstillMs: number;
   /** Only for tests: the file may not grow past this. */
   readonly maxPages?: number;
+  /** Another connection of this store may have written what the disk does not have yet. */
+  readonly startsDirty?: boolean;
   /** A second connection, for long reads. */
   readonly readsOnly?: boolean;
 }
@@ -63,7 +65,8 @@ export function openConnection(
     if (check) quickCheck(database, settings.path);
     migrate(database, settings.path);
     if (settings.readsOnly === true) database.pragma('query_only = ON');
-    return createConnection(database, settings);
+    // After a disk error nobody knows what the disk has.
+    return createConnection(database, settings, check || settings.startsDirty === true);
   } catch (error) {
     database.close();
     throw error;
@@ -103,7 +106,11 @@ function quickCheck(database: SqliteDatabase, path: string): void {
   );
 }
 
-function createConnection(database: SqliteDatabase, settings: FileSettings): Connection {
+function createConnection(
+  database: SqliteDatabase,
+  settings: FileSettings,
+  startsDirty: boolean,
+): Connection {
   const begin = database.prepare('BEGIN IMMEDIATE');
   const commit = database.prepare('COMMIT');
   const rollback = database.prepare('ROLLBACK');
@@ -111,7 +118,7 @@ function createConnection(database: SqliteDatabase, settings: FileSettings): Con
   const look = database.prepare('PRAGMA wal_checkpoint(NOOP)').raw();
   const setLevel = createLevelSwitch(database, settings);
   let rowsWritten = 0;
-  let isDirty = false;
+  let isDirty = startsDirty && settings.synchronous === 'full';
 
   return {
     database,

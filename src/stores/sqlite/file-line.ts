@@ -12,6 +12,7 @@ import { isBusyError } from './failures.ts';
 import { FileWatch } from './file-watch.ts';
 import type { FileKind } from './kinds.ts';
 import type { CheckedOptions } from './options.ts';
+import { LogMover } from './log-mover.ts';
 import { takeMovingSeat } from './moving-seat.ts';
 import { type Seat, type SeatData, type SeatRequest, takeOwnSeat, takeThreadSeat } from './seat.ts';
 
@@ -104,7 +105,7 @@ export async function openFileLine<Talk extends FileTalk>(
     await watch.begin();
     return line as FileLine<FileTalk> as FileLine<Talk>;
   } catch (error) {
-    await seat.close();
+    await Promise.allSettled([aside?.close(), seat.close()]);
     throw error;
   }
 }
@@ -135,8 +136,8 @@ class Line implements FileLine<FileTalk> {
   readonly #seats: Seats;
   readonly #parts: ParsedParts;
   readonly #line: BatchLine<AnyItem, unknown>;
+  readonly #mover: LogMover;
   readonly #asked = new Set<Promise<unknown>>();
-  #isMovingLog = false;
   #cancelSync: (() => void) | undefined;
   #closing: Promise<void> | undefined;
 
@@ -144,6 +145,10 @@ class Line implements FileLine<FileTalk> {
     this.#seats = seats;
     this.#parts = parts;
     const run = (items: readonly AnyItem[], isPart: boolean) => this.#run(items, isPart);
+    this.#mover = new LogMover(parts.logPages, {
+      aside: () => this.askAside(MOVE_LOG),
+      here: () => this.ask(MOVE_LOG),
+    });
     this.#line = createBatchLine(run, () => (seats.seat.isThread ? PIPELINE : ONE_BY_ONE));
   }
 
@@ -211,7 +216,8 @@ class Line implements FileLine<FileTalk> {
       await this.flush();
     } finally {
       this.#callOffSync();
-      await this.#seats.aside?.close();
+      // It has nothing of its own to lose, and must not keep the other one open.
+      await this.#seats.aside?.close().catch(() => undefined);
       await this.#seats.seat.close();
     }
   }
@@ -234,24 +240,9 @@ class Line implements FileLine<FileTalk> {
     }
     if (!isDirty) this.#callOffSync();
     else this.#cancelSync ??= this.#parts.clock.after(LAZY_MS, () => this.#syncLate());
-    if (unmovedPages >= this.#parts.logPages) this.#moveLogAside();
+    // A thread moves the log itself.
+    if (this.hasAside && !this.#seats.seat.isThread) this.#mover.see(unmovedPages);
     return results;
-  }
-
-  /**
-   * To move the log takes as long as ten commits. While the work is done in the caller's thread,
-   * the thread for long reads does most of it, and what was written meanwhile is little.
-   */
-  #moveLogAside(): void {
-    if (this.#isMovingLog || !this.hasAside || this.#seats.seat.isThread) return;
-    this.#isMovingLog = true;
-    const done = () => {
-      this.#isMovingLog = false;
-    };
-    // If it fails, the next commit past LOG_BACKSTOP moves it, or fails aloud.
-    this.askAside(MOVE_LOG)
-      .then(() => this.ask(MOVE_LOG))
-      .then(done, done);
   }
 
   #callOffSync(): void {

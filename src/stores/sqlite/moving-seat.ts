@@ -41,14 +41,16 @@ export async function takeMovingSeat(
     lastFew.push(ms > SLOW_MS);
     if (lastFew.length > LAST_FEW) lastFew.shift();
     if (ms <= VERY_SLOW_MS && lastFew.filter(Boolean).length < SLOW_MAX) return;
-    thread ??= takeThread(data);
+    // What was written lazily here is made durable by the first sync there.
+    thread ??= takeThread({ ...data, settings: { ...data.settings, startsDirty: true } });
   });
 
   /** Not before the thread has the file open: the last to close it moves the whole log. */
   async function leave(): Promise<void> {
     if (open > 0) return;
     hasLeft = true;
-    await own.close();
+    // Nobody waits for it; whoever asked has an answer, which must not become an error.
+    await own.close().catch(() => undefined);
   }
 
   return {
@@ -69,8 +71,11 @@ export async function takeMovingSeat(
       }
     },
     async close() {
-      await thread?.close();
-      await own.close();
+      try {
+        await thread?.close();
+      } finally {
+        await own.close();
+      }
     },
   };
 }

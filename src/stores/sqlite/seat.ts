@@ -97,6 +97,7 @@ export function takeThreadSeat(data: SeatData, start: typeof startThread = start
   const waiting: Waiting[] = [];
   const bell = new Int32Array(new SharedArrayBuffer(4));
   let worker: Thread | undefined;
+  let startsDirty = data.settings.startsDirty === true;
   let isClosed = false;
 
   function end(ended: Thread, cause: unknown): void {
@@ -124,8 +125,10 @@ export function takeThreadSeat(data: SeatData, start: typeof startThread = start
 
   function send(question: ThreadQuestion): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const settings = { ...data.settings, standstillMs: STANDSTILL_MS.thread };
+      const settings = { ...data.settings, startsDirty, standstillMs: STANDSTILL_MS.thread };
       worker ??= start({ ...data, settings, bell }, answer, end);
+      // What this one writes lazily, its successor has to sync.
+      startsDirty = true;
       // First: what cannot be sent throws, and nobody waits for its answer.
       worker.postMessage(question, question === null ? [] : blocksOf(question));
       Atomics.add(bell, 0, 1);

@@ -47,10 +47,10 @@ function settingsOf(file: string, synchronous: 'full' | 'normal' = 'full'): File
   };
 }
 
-async function setup(synchronous: 'full' | 'normal' = 'full') {
+async function setup(synchronous: 'full' | 'normal' = 'full', check = false) {
   const { openDatabase, levels } = await noting();
   const settings = settingsOf(path.join(await makeFolder(), 'x.db'), synchronous);
-  const file = openEntryFile(openDatabase, settings, { check: false });
+  const file = openEntryFile(openDatabase, settings, { check });
   atEnd(async () => file.close());
   levels.length = 0;
   const run = (...ops: readonly EntryOp[]) =>
@@ -111,6 +111,13 @@ describe('a batch waits for the disk', () => {
     expect(run({ kind: 'sync' }).isDirty).toBe(false);
     run({ kind: 'sync' });
     expect(levels).toEqual([FULL, NORMAL, FULL]);
+  });
+
+  test('when it is the first sync after a disk error, of which nobody knows what it took', async () => {
+    const { run, levels } = await setup('full', true);
+    run({ kind: 'sync' });
+    run({ kind: 'sync' });
+    expect(levels).toEqual([FULL]);
   });
 
   test('a claim that found nothing leaves nothing to sync', async () => {

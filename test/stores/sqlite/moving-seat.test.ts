@@ -1,3 +1,4 @@
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
@@ -6,6 +7,7 @@ import { checkOptions } from '../../../src/stores/sqlite/options.ts';
 import { type Seat, takeThreadSeat } from '../../../src/stores/sqlite/seat.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
 
 /** A clock on which each request takes the next of these times, then none. */
@@ -81,6 +83,47 @@ describe('a store that is told nothing about threads', () => {
     await store.close();
     const again = await openStore({ path: folder });
     expect((await again.list({ order: 'id', limit: 100 })).entries).toHaveLength(40);
+  });
+
+  test('makes durable in the thread what it wrote lazily before', async () => {
+    const folder = await makeFolder();
+    let at = 0;
+    let stepMs = 0;
+    const clock: Clock = {
+      ...systemClock,
+      monotonic() {
+        at += stepMs;
+        return at;
+      },
+      // No lazy sync but the one that is asked for.
+      after: () => () => undefined,
+    };
+    const store = await openStore({ path: folder, thread: 'auto' }, { clock });
+    await store.insert([sampleEntry('a')]);
+    stepMs = 200;
+    await store.claim(claimOf(store));
+    stepMs = 0;
+    await store.flush();
+    const beside = await openFile(path.join(folder, 'respool.db'));
+    expect(beside.prepare("SELECT value FROM meta WHERE key = 'syncs'").pluck().get()).toBe(1);
+  });
+
+  test('closes its file also when the thread does not end well', async () => {
+    const { settings } = checkOptions('the store', { path: 'x' });
+    const folder = await makeFolder();
+    const data = {
+      kind: 'entries',
+      settings: { ...settings, path: path.join(folder, 'x.db') },
+    } as const;
+    const seat = await takeMovingSeat(data, clockOf([151]), () => ({
+      isThread: true,
+      ask: () => Promise.reject(new Error('it has ended')),
+      close: () => Promise.reject(new Error('it has ended')),
+    }));
+    await seat.ask({ kind: 'dataVersion' });
+    expect(await readdir(folder)).toContain('x.db-wal');
+    await expect(seat.close()).rejects.toThrow('it has ended');
+    expect(await readdir(folder)).toEqual(['x.db']);
   });
 
   test('has its log moved into the file beside the writes', async () => {

@@ -58,8 +58,10 @@ describe('a store with a thread', () => {
 
   test('answers everybody with an error when the thread dies, and starts a new one', async () => {
     const ends: (() => void)[] = [];
+    const startsDirty: unknown[] = [];
     // The first thread never answers, the second always does.
-    const seat = takeThreadSeat({ kind: 'entries', settings: SETTINGS }, (_data, answer, end) => {
+    const seat = takeThreadSeat({ kind: 'entries', settings: SETTINGS }, (data, answer, end) => {
+      startsDirty.push(data.settings.startsDirty);
       const answers = ends.length > 0;
       const thread = {
         postMessage() {
@@ -79,6 +81,8 @@ describe('a store with a thread', () => {
       await expect(question).rejects.toMatchObject({ code: 'store.unavailable' });
     }
     expect(await seat.ask({ kind: 'c' })).toBe(7);
+    // The new one has to sync what the first wrote lazily.
+    expect(startsDirty).toEqual([false, true]);
     // The end of a thread that was given up long ago is nobody's business.
     ends[0]?.();
     await seat.close();
