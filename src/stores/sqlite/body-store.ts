@@ -37,7 +37,8 @@ export function sqliteBodies(options: SqliteOptions, parts: Partial<LineParts> =
     name: 'sqlite',
     traits: { durability: checked.settings.synchronous === 'full' ? 'power-loss' : 'process' },
     async open() {
-      await closing;
+      // Why a close failed was told to its caller; the file was let go of all the same.
+      await closing.catch(() => undefined);
       if (opened !== undefined) return;
       const path = await prepareFile(checked.path, 'bodies.db');
       opened = await openFileLine<BodyTalk>('bodies', path, checked, all);

@@ -71,7 +71,8 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
     instance,
     traits: traitsOf(checked.settings.synchronous),
     async open() {
-      await closing;
+      // Why a close failed was told to its caller; the file was let go of all the same.
+      await closing.catch(() => undefined);
       if (opened !== undefined) return;
       const path = await prepareFile(checked.path, 'respool.db');
       const line = await openFileLine<EntryTalk>('entries', path, checked, all);
