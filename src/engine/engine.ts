@@ -138,7 +138,7 @@ export class Engine implements AttemptHost {
     if (route === undefined || !this.slots.hasRoom(route, destination)) return undefined;
     this.slots.take(route, destination);
     this.#reserved += 1;
-    return { route, destination };
+    return { route, destination, claimedAt: this.parts.clock.monotonic() };
   }
 
   /** Gives a reserved slot back. */
@@ -150,11 +150,11 @@ export class Engine implements AttemptHost {
   }
 
   /** Starts a message that was handed over, in the slot it reserved. */
-  beginReserved({ route }: Reservation, claim: Claim): void {
+  beginReserved({ route, claimedAt }: Reservation, claim: Claim): void {
     this.#reserved -= 1;
     // Inserted while we were stopping: ours to give back, not to begin.
     const isReleased = this.#phase !== 'running';
-    this.#live.add(new LiveAttempt(this, claim, { route, isReleased }));
+    this.#live.add(new LiveAttempt(this, claim, { route, claimedAt, isReleased }));
   }
 
   /**
@@ -226,6 +226,11 @@ export class Engine implements AttemptHost {
 
   /** One round: start what was parked, claim what fits, or sleep until something changes. */
   async #step(): Promise<void> {
+    const late = this.watchman.catchUp();
+    if (late !== undefined) {
+      await late;
+      if (this.#phase !== 'running') return;
+    }
     this.#unpark();
     const paused = this.parts.paused();
     const max = paused === 'all' ? 0 : this.slots.free;
@@ -236,6 +241,7 @@ export class Engine implements AttemptHost {
     const wake = this.#freshWake();
     const demand = this.slots.demand(paused as readonly string[], this.#claimMax(max));
     this.slots.promise(demand.max);
+    const claimedAt = this.parts.clock.monotonic();
     let claims: readonly Claim[];
     try {
       // Also with nothing to want: a round is how the source learns that its news were looked at.
@@ -243,7 +249,7 @@ export class Engine implements AttemptHost {
     } finally {
       this.slots.promise(0);
     }
-    for (const claim of claims) this.#begin(claim);
+    for (const claim of claims) this.#begin(claim, claimedAt);
     // A full round may have left more behind. One that was not full took all there was: to look
     // again at once would only keep hand-offs from the free slots.
     if (claims.length >= demand.max || this.#phase !== 'running') return;
@@ -260,7 +266,7 @@ export class Engine implements AttemptHost {
     return this.#parked.length >= this.parts.slots.concurrency ? 1 : max;
   }
 
-  #begin(claim: Claim, parked?: ParkedClaim): void {
+  #begin(claim: Claim, claimedAt: number, parked?: ParkedClaim): void {
     const route = this.parts.routes.find(claim.lane, claim.envelope);
     if (!this.slots.hasRoom(route, claim.envelope.destination)) {
       this.#parked.push(parked ?? new ParkedClaim(claim, this.parts, this.watchman));
@@ -271,7 +277,7 @@ export class Engine implements AttemptHost {
     // A claim that came back while we were stopping is given back, not begun.
     const isReleased = this.#phase !== 'running';
     const leaseEndsAt = parked?.leaseEndsAt;
-    this.#live.add(new LiveAttempt(this, claim, { route, leaseEndsAt, isReleased }));
+    this.#live.add(new LiveAttempt(this, claim, { route, claimedAt, leaseEndsAt, isReleased }));
   }
 
   #unpark(): void {
@@ -279,7 +285,7 @@ export class Engine implements AttemptHost {
     if (parked.length === 0) return;
     this.#parked = [];
     // One whose lease was lost meanwhile belongs to somebody else, or soon will.
-    for (const one of parked) if (!one.isFenced) this.#begin(one.claim, one);
+    for (const one of parked) if (!one.isFenced) this.#begin(one.claim, 0, one);
   }
 
   #releaseParked(): void {
@@ -377,6 +383,8 @@ export interface EngineLoad {
 export interface Reservation {
   readonly route: Route;
   readonly destination: string | undefined;
+  /** When its lease began at the earliest (monotonic). */
+  readonly claimedAt: number;
 }
 
 function overtaken({ id }: Claim): RespoolError {

@@ -29,13 +29,24 @@ export interface WatchmanDuties {
   onTrouble(error: unknown): void;
 }
 
+/**
+ * When the lease of a claim ends. One that begins late, because the process stood still since it
+ * was asked for, gets the time for one heartbeat, due at once, before its fence falls.
+ */
+export function leaseEndOf(claimedAt: number | undefined, now: number, leaseMs: number): number {
+  return claimedAt === undefined ? now + leaseMs : Math.max(claimedAt + leaseMs, now + leaseMs / 3);
+}
+
 /** Looks after running attempts until they are done. */
 export class Watchman {
   readonly #duties: WatchmanDuties;
   readonly #watched = new Set<Watched>();
   #nextAt = Number.POSITIVE_INFINITY;
   #cancel: (() => void) | undefined;
-  #isExtending = false;
+  /** The heartbeat that is on its way. */
+  #extending: Promise<void> | undefined;
+  /** The same, when it is so late that leases may be over. */
+  #late: Promise<void> | undefined;
 
   constructor(duties: WatchmanDuties) {
     this.#duties = duties;
@@ -52,6 +63,40 @@ export class Watchman {
     this.#watched.delete(watched);
     // The timer is left to run out on its own, unless nothing is left that it could be for.
     if (this.#watched.size === 0) this.#unschedule();
+  }
+
+  /**
+   * After a standstill of the process: what to wait for before anything is claimed. Otherwise the
+   * engine would find its own leases over, and take what it is still running for lost.
+   */
+  catchUp(): Promise<void> | undefined {
+    const isBehind = this.#duties.clock.monotonic() >= this.#nextAt + this.#lateMs;
+    return isBehind ? this.#beatNow() : this.#late;
+  }
+
+  /** Heartbeats only: the timer is due too, and looks for time limits and fences after them. */
+  async #beatNow(): Promise<void> {
+    // One that was on its way before the standstill was counted from before it.
+    if (this.#extending !== undefined) await this.#extending;
+    const now = this.#duties.clock.monotonic();
+    this.#beat([...this.#watched].filter((watched) => this.#heartbeatAt(watched) <= now));
+    await this.#extending;
+  }
+
+  #beat(due: readonly Watched[]): void {
+    if (due.length === 0 || this.#extending !== undefined) return;
+    const lateAt = this.#duties.clock.monotonic() - this.#lateMs;
+    const isLate = due.some((watched) => this.#heartbeatAt(watched) <= lateAt);
+    this.#extending = this.#extend(due).finally(() => {
+      this.#extending = undefined;
+      this.#late = undefined;
+    });
+    if (isLate) this.#late = this.#extending;
+  }
+
+  /** A heartbeat that is late by this much tells of a standstill, not of a busy moment. */
+  get #lateMs(): number {
+    return this.#duties.leaseMs / 4;
   }
 
   #schedule(at: number): void {
@@ -80,7 +125,7 @@ export class Watchman {
       if (this.#heartbeatAt(watched) <= now) due.push(watched);
       this.#fenceIfOver(watched, now);
     }
-    if (due.length > 0 && !this.#isExtending) void this.#extend(due);
+    this.#beat(due);
     let nextAt = Number.POSITIVE_INFINITY;
     for (const watched of this.#watched) {
       nextAt = Math.min(nextAt, watched.timeoutAt, this.#nextLookAt(watched, now));
@@ -112,14 +157,16 @@ export class Watchman {
   }
 
   async #extend(due: readonly Watched[]): Promise<void> {
-    this.#isExtending = true;
     // Counted from before the call: the store counts its lease from when it got the request.
     const askedAt = this.#duties.clock.monotonic();
     try {
       const answers = await this.#duties.extend(due.map((watched) => watched.claim));
       for (const [at, watched] of due.entries()) {
         if (answers[at] === 'done') watched.leaseEndsAt = askedAt + this.#duties.leaseMs;
-        else if (this.#watched.has(watched) && !watched.isFenced) {
+        if (!this.#watched.has(watched)) continue;
+        // Also one that is fenced: no other look is planned for it, and its lease would end again.
+        if (answers[at] === 'done') this.add(watched);
+        else if (!watched.isFenced) {
           watched.isFenced = true;
           watched.onFence();
         }
@@ -127,8 +174,6 @@ export class Watchman {
     } catch (error) {
       // Tried again at the next look; if it never gets through, the fence falls.
       this.#duties.onTrouble(error);
-    } finally {
-      this.#isExtending = false;
     }
   }
 }
