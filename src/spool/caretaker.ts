@@ -1,18 +1,18 @@
 /**
  * caretaker — what has to be done now and then: forget what is past its retention, collect bodies
- * without entry, hold what nobody handles, free what dead processes held, keep the audit record
- * short.
+ * without entry, hold what nobody handles, free what dead processes held, tell of what cannot be
+ * read, keep the audit record short.
  *
  * Every duty is guarded by compare-and-swap, so several caretakers on one store do no harm.
  */
 
 import { MINUTE_MS, type Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
-import { isRespoolError } from '../core/errors.ts';
+import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { Events } from '../engine/events.ts';
 import type { Routes } from '../engine/routes.ts';
 import type { BodyStore } from '../ports/body-store.ts';
-import type { EntryStore } from '../ports/entry-store.ts';
+import type { CorruptEntry, EntryStore } from '../ports/entry-store.ts';
 import { AUDIT_KIND } from './actions.ts';
 import { idOfRef } from './refs.ts';
 import type { Reaper } from './reaper.ts';
@@ -55,6 +55,8 @@ export class Caretaker {
   readonly #parts: CaretakerParts;
   /** Bodies that had no entry when they were first looked at, and when that was. */
   readonly #suspects = new Map<string, Millis>();
+  /** Entries that could not be read at the last look: each is told once. */
+  #damaged: ReadonlySet<string> = new Set();
 
   constructor(parts: CaretakerParts) {
     this.#parts = parts;
@@ -77,12 +79,14 @@ export class Caretaker {
     const { entries, source, reaper } = this.#parts;
     let forgotten = 0;
     for (;;) {
-      const { entries: page } = await entries.list({
+      const { entries: page, corrupt } = await entries.list({
         states: ['archived'],
         dueBefore: source.now() + 1,
         order: 'dueAt',
         limit: PAGE_MAX,
       });
+      // Whatever is asked for, a first page names all that cannot be read.
+      this.#tellDamaged(corrupt);
       // Nothing to forget, nothing to write: an idle spool leaves its store alone.
       if (page.length === 0) return forgotten;
       const answers = await entries.commit(
@@ -101,6 +105,20 @@ export class Caretaker {
       forgotten += done;
       // A page of which nothing could be removed is somebody else's: leave it to them.
       if (page.length < PAGE_MAX || done === 0) return forgotten;
+    }
+  }
+
+  #tellDamaged(corrupt: readonly CorruptEntry[]): void {
+    const { source, events } = this.#parts;
+    const before = this.#damaged;
+    const now = new Map(corrupt.map((damage) => [damage.id ?? damage.where, damage]));
+    this.#damaged = new Set(now.keys());
+    for (const [name, { where, reason }] of now) {
+      if (before.has(name)) continue;
+      const doing = `reading entry "${name}"`;
+      const text = `cannot read entry "${name}" in ${where}: ${reason}`;
+      const error = new RespoolError('store.corrupt', `${text}; it is kept, check() names it`);
+      events.emit({ at: source.now(), kind: 'trouble', doing, error });
     }
   }
 

@@ -130,6 +130,27 @@ describe('a body without an entry', () => {
 });
 
 describe('rounds of the caretaker', () => {
+  test('tell of an entry that cannot be read, once', async () => {
+    const { spool, clock, data, events } = await setup({ caretaker: { every: '10m' } });
+    await spool.pause();
+    const { id: one } = await spool.enqueue({ topic: 'a' });
+    const { id: two } = await spool.enqueue({ topic: 'a' });
+    const told = (): unknown[] => events.filter(({ kind }) => kind === 'trouble');
+    const about = (id: string): unknown => ({
+      kind: 'trouble',
+      doing: `reading entry "${id}"`,
+      error: { code: 'store.corrupt', message: expect.stringContaining(id) as string },
+    });
+    await clock.advance('10m');
+    expect(told()).toEqual([]);
+    data.damage(one);
+    await clock.advance('1h');
+    expect(told()).toMatchObject([about(one)]);
+    data.damage(two);
+    await clock.advance('1h');
+    expect(told()).toMatchObject([about(one), about(two)]);
+  });
+
   test('come as often as asked', async () => {
     const { clock, count } = await setup({ caretaker: { every: '10m' } });
     const before = count('list');
