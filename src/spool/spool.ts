@@ -172,7 +172,10 @@ export class Spool {
     return this.#runtime.start();
   }
 
-  /** Takes nothing new, drains for at most `within` (default 10s), then aborts and releases. */
+  /**
+   * Takes nothing new, drains for at most `within` (default 10s), then aborts and releases. Not to
+   * be awaited in a handler: it waits for that handler, until its time is over.
+   */
   async stop({ within = '10s' }: { readonly within?: Duration } = {}): Promise<void> {
     await this.#runtime.stop(within);
   }

@@ -21,6 +21,34 @@ describe('a stop with handlers at work', () => {
     await spool.stop();
   });
 
+  test('that a handler asked for, without waiting, settles its message', async () => {
+    const { spool, clock, kinds } = await setup();
+    spool.handle('a', () => void spool.stop());
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    expect(kinds(id).at(-1)).toBe('delivered');
+    expect(kinds().at(-1)).toBe('engine-stopped');
+  });
+
+  // It cannot know who awaits it; that it ends all the same is what it promises.
+  test('that a handler waits for ends with its time, and gives the message back', async () => {
+    const { spool, clock, kinds, status } = await setup();
+    let isOver = false;
+    spool.handle('a', async () => {
+      await spool.stop({ within: '3s' });
+      isOver = true;
+    });
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    await clock.advance(4 * SECOND - 1);
+    expect(isOver).toBe(false);
+    await clock.advance(1);
+    expect(isOver).toBe(true);
+    expect(kinds(id).at(-1)).toBe('released');
+    expect(await status(id)).toMatchObject({ state: 'incoming', attempts: 0 });
+    await spool.stop();
+  });
+
   test('does not begin the messages that wait for a slot', async () => {
     const { spool, clock } = await setup({ concurrency: 1 });
     const gate = makeGate();
