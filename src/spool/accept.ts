@@ -48,7 +48,7 @@ export function acceptOne(
   now: Millis = parts.source.now(),
 ): Promise<Enqueued> {
   const prepared = prepare(parts, ready, now);
-  return parts.entries.insert([prepared.entry]).then(
+  return insertOne(parts, prepared).then(
     ([answer = 'stored']) => {
       if (answer === 'stored') return begin(parts, prepared);
       const enqueued = skip(parts, prepared, answer.duplicateOf);
@@ -61,6 +61,16 @@ export function acceptOne(
       throw error;
     },
   );
+}
+
+/** A store that throws where it should reject must not keep the slot. */
+function insertOne(parts: AcceptParts, prepared: Prepared): ReturnType<EntryStore['insert']> {
+  try {
+    return parts.entries.insert([prepared.entry]);
+  } catch (error) {
+    release(parts, [prepared]);
+    throw error;
+  }
 }
 
 /** Inserts messages whose bodies are kept; resolves when they are durable. */

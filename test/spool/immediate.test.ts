@@ -1,4 +1,6 @@
 /** R71, R73, R77: when a new message starts, how often the store is looked at, and the load. */
+import { createSpool } from 'respool';
+import { memory, memoryBodies } from 'respool/stores/memory';
 import { expect, test } from 'vitest';
 import { createTestSpool } from '../../src/testkit/test-spool.ts';
 
@@ -59,4 +61,32 @@ test('the load tells what runs, what may run and what was settled', async () => 
   expect(spool.load).toMatchObject({ running: 0, settled: 1 });
   await spool.stop();
   expect(spool.load.isRunning).toBe(false);
+});
+
+test('a store that throws where it should reject keeps no slot', async () => {
+  const entries = memory();
+  const throwing = new Proxy(entries, {
+    get(store, name) {
+      const value: unknown = Reflect.get(store, name);
+      if (typeof value !== 'function') return value;
+      if (name !== 'insert' || !isBroken) return value.bind(store) as unknown;
+      return () => {
+        throw new Error('not even a promise');
+      };
+    },
+  });
+  let isBroken = false;
+  const spool = createSpool({ entries: throwing, bodies: memoryBodies(), concurrency: 1 });
+  try {
+    const delivered: string[] = [];
+    spool.handle('a', (delivery) => void delivered.push(delivery.id));
+    await spool.start();
+    isBroken = true;
+    await expect(spool.enqueue({ topic: 'a' })).rejects.toThrow('not even a promise');
+    isBroken = false;
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await expect.poll(() => delivered).toEqual([id]);
+  } finally {
+    await spool.stop();
+  }
 });

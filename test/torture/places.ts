@@ -19,10 +19,19 @@ export const PLACES: readonly Place[] = ['sqlite', 'filesystem'];
 const autoCheckpointPages = 10;
 
 /** A spool in this folder. */
-export function spoolAt(place: Place, path: string, options: SpoolOptions = {}): Spool {
+export function spoolAt(
+  place: Place,
+  path: string,
+  options: SpoolOptions = {},
+  thread: boolean | 'auto' = 'auto',
+): Spool {
   switch (place) {
     case 'sqlite':
-      return createSpool({ path, entries: sqlite({ path, autoCheckpointPages }), ...options });
+      return createSpool({
+        path,
+        entries: sqlite({ path, autoCheckpointPages, thread }),
+        ...options,
+      });
     case 'filesystem':
     case 'unsynced': {
       const sync = place === 'unsynced' ? 'none' : 'batch';
@@ -35,8 +44,8 @@ export function spoolAt(place: Place, path: string, options: SpoolOptions = {}):
     }
     default:
       return createSpool({
-        entries: sqlite({ path, autoCheckpointPages }),
-        bodies: sqliteBodies({ path, autoCheckpointPages }),
+        entries: sqlite({ path, autoCheckpointPages, thread }),
+        bodies: sqliteBodies({ path, autoCheckpointPages, thread }),
         ...options,
       });
   }

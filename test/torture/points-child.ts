@@ -28,7 +28,8 @@ import {
 } from './points-order.ts';
 
 const { place, path, phase } = JSON.parse(process.argv[2] ?? '') as PointsOrder;
-const spool = spoolAt(place, path, SPOOL_OPTIONS);
+// In one thread: a traced program is slow, and would move to another at some point or other.
+const spool = spoolAt(place, path, SPOOL_OPTIONS, false);
 const ids = new Map<string, string>();
 
 if (phase === 'steps') await prepare(spool);

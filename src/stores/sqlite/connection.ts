@@ -21,6 +21,8 @@ export interface FileSettings {
   readonly standstillMs: number;
   /** Only for tests: the file may not grow past this. */
   readonly maxPages?: number;
+  /** A disk error came before: it is looked through when it is opened. */
+  readonly needsCheck?: boolean;
   /** Another connection of this store may have written what the disk does not have yet. */
   readonly startsDirty?: boolean;
   /** A second connection, for long reads. */
@@ -62,7 +64,10 @@ export function openConnection(
   const database = openDatabase(settings.path, { timeout: settings.standstillMs });
   try {
     setPragmas(database, settings);
-    if (check) quickCheck(database, settings.path);
+    if (check) {
+      quickCheck(database, settings.path);
+      beginLogAnew(database);
+    }
     migrate(database, settings.path);
     if (settings.readsOnly === true) database.pragma('query_only = ON');
     // After a disk error nobody knows what the disk has.
@@ -104,6 +109,17 @@ function quickCheck(database: SqliteDatabase, path: string): void {
     `cannot go on with "${path}" after a disk error: the check found "${String(found)}"; ` +
       'restore the file from a backup',
   );
+}
+
+/**
+ * What a failed sync left of the log is in memory only, and may never get to the disk: a power cut
+ * would take it, and everything written behind it. So nothing is written behind it. Not left to the
+ * last to close the file, since others may have it open.
+ */
+function beginLogAnew(database: SqliteDatabase): void {
+  const [row] = database.pragma('wal_checkpoint(TRUNCATE)') as { readonly busy: number }[];
+  if (row?.busy === 0) return;
+  throw Object.assign(new Error('its log is in use'), { code: 'SQLITE_BUSY' });
 }
 
 function createConnection(

@@ -5,6 +5,7 @@
  * transaction: acks, new messages and the next claim share one wait for the disk.
  */
 
+import { threadId } from 'node:worker_threads';
 import { unreachable } from '../../core/errors.ts';
 import type { OpenDatabase, SqliteStatement } from '../shared/client.ts';
 import type { BatchRequest, Bytes, Joiner, OpenFile } from './batch.ts';
@@ -33,8 +34,12 @@ export function openEntryFile(
   }
 }
 
+let connections = 0;
+
 class EntryFile implements OpenFile<EntryRequest> {
   readonly #connection: Connection;
+  /** No other connection of this process has it. */
+  readonly #name: string;
   readonly #flows: Flows;
   readonly #changes: Changes;
   readonly #claims: Claims;
@@ -46,6 +51,8 @@ class EntryFile implements OpenFile<EntryRequest> {
 
   constructor(connection: Connection) {
     this.#connection = connection;
+    connections += 1;
+    this.#name = `${threadId}.${connections}`;
     this.#flows = new Flows(connection);
     this.#changes = new Changes(connection, this.#flows);
     this.#claims = new Claims(connection, this.#flows);
@@ -75,7 +82,8 @@ class EntryFile implements OpenFile<EntryRequest> {
       case 'tally':
         return this.#tally(request.by, request.query, request.mayBeLong);
       case 'dataVersion':
-        return this.#connection.dataVersion();
+        // Versions of two connections have nothing to do with each other.
+        return `${this.#name}:${this.#connection.dataVersion()}`;
       case 'holdsAny':
         return this.#lists.holdsAny(request.instance);
       case 'readLog':

@@ -304,10 +304,10 @@ async function expire(line: Line, instance: string, now: number): Promise<number
 /**
  * Looks at the data version again and again, and calls back when another connection has changed it.
  */
-function watch(clock: Clock, onDue: () => void, probe: () => Promise<number>): () => void {
+function watch(clock: Clock, onDue: () => void, probe: () => Promise<string>): () => void {
   let isOver = false;
   let cancel: () => void = () => undefined;
-  let version: number | undefined;
+  let version: string | undefined;
   async function look(): Promise<void> {
     try {
       const present = await probe();

@@ -14,15 +14,18 @@ import { type Attempted, isDiskError, isFullError, storeError } from './failures
 export interface Keeper<Request> {
   /** Throws what failures.ts makes of an error. */
   handle(request: Request, joiner?: Joiner<never>): unknown;
+  /** Whether there was a disk error, and the file has to be checked when it is opened again. */
+  readonly needsCheck: boolean;
   close(): void;
 }
 
 export function createKeeper<Request extends { readonly kind: string }>(
   path: string,
   open: (options: { readonly check: boolean }) => OpenFile<Request>,
+  isSuspect = false,
 ): Keeper<Request> {
   let file: OpenFile<Request> | undefined;
-  let needsCheck = false;
+  let needsCheck = isSuspect;
   /** Whether the disk was full and the log has not been moved since. */
   let isShort = false;
 
@@ -56,17 +59,10 @@ export function createKeeper<Request extends { readonly kind: string }>(
     }
   }
 
-  function hasMadeRoom(open: OpenFile<Request>): boolean {
-    try {
-      open.makeRoom();
-      return true;
-    } catch {
-      // No room for that either; whoever needs it is told by the write that fails.
-      return false;
-    }
-  }
-
   return {
+    get needsCheck() {
+      return needsCheck;
+    },
     handle(request, joiner) {
       try {
         file ??= open({ check: needsCheck });
@@ -85,6 +81,16 @@ export function createKeeper<Request extends { readonly kind: string }>(
       present?.close();
     },
   };
+}
+
+function hasMadeRoom(open: Pick<OpenFile<never>, 'makeRoom'>): boolean {
+  try {
+    open.makeRoom();
+    return true;
+  } catch {
+    // No room for that either; whoever needs it is told by the write that fails.
+    return false;
+  }
 }
 
 function attempt(kind: string, path: string, isOpen: boolean): Attempted {

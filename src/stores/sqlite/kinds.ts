@@ -1,12 +1,17 @@
 /** kinds — the kinds of files a seat can keep, by name: a function cannot go to a thread. */
 
 import type { OpenDatabase } from '../shared/client.ts';
+import type { OpenFile } from './batch.ts';
 import { openBodyFile } from './body-file.ts';
 import type { FileSettings } from './connection.ts';
 import { openEntryFile } from './entry-file.ts';
 import { createKeeper, type Keeper } from './keeper.ts';
 
 const OPENERS = { entries: openEntryFile, bodies: openBodyFile } as const;
+
+interface AnyRequest {
+  readonly kind: string;
+}
 
 /** Entries, or bodies. */
 export type FileKind = 'entries' | 'bodies';
@@ -15,10 +20,10 @@ export function openKeeper(
   kind: FileKind,
   openDatabase: OpenDatabase,
   settings: FileSettings,
-): Keeper<{ readonly kind: string }> {
-  const open = OPENERS[kind];
-  return createKeeper(settings.path, (options) => {
-    const file = open(openDatabase, settings, options);
+): Keeper<AnyRequest> {
+  const openFile = OPENERS[kind];
+  const open = (options: { readonly check: boolean }): OpenFile<AnyRequest> => {
+    const file = openFile(openDatabase, settings, options);
     // The store on the other side of the seat only asks what its kind of file knows.
     return {
       handle: (request, joiner) => file.handle(request as never, joiner),
@@ -26,5 +31,6 @@ export function openKeeper(
       makeRoom: () => file.makeRoom(),
       close: () => file.close(),
     };
-  });
+  };
+  return createKeeper(settings.path, open, settings.needsCheck);
 }

@@ -43,7 +43,8 @@ export class LogMover {
     try {
       await this.#moves.here();
     } catch {
-      // Nothing is lost, it is all in the log; after a disk error the file is checked (keeper.ts).
+      // Nothing is lost, it is all in the log. After a disk error the file is checked and its log
+      // begun anew before the next write (keeper.ts), which fails if the disk still does.
     }
     this.#isMoving = false;
   }

@@ -1,7 +1,7 @@
 /**
  * moving-seat — in the caller's thread while that is quick, then in a thread of its own.
  *
- *   own ─three of ten requests slow, or one very slow─▶ thread, for good
+ *   own ─three of ten requests slow, one very slow, or a disk error─▶ thread, for good
  *
  * A way to a thread and back costs as much as the insert of a message, so a quick disk is faster
  * without; a slow one would stop the event loop at every commit.
@@ -36,13 +36,15 @@ export async function takeMovingSeat(
   let open = 0;
   let hasLeft = false;
   const { autoCheckpointPages } = data.settings;
-  const settings = { ...data.settings, autoCheckpointPages: LOG_BACKSTOP * autoCheckpointPages };
-  const own = await takeOwnSeat({ ...data, settings }, clock, (ms) => {
+  const ownSettings = { ...data.settings, autoCheckpointPages: LOG_BACKSTOP * autoCheckpointPages };
+  const own = await takeOwnSeat({ ...data, settings: ownSettings }, clock, ({ ms, needsCheck }) => {
     lastFew.push(ms > SLOW_MS);
     if (lastFew.length > LAST_FEW) lastFew.shift();
-    if (ms <= VERY_SLOW_MS && lastFew.filter(Boolean).length < SLOW_MAX) return;
+    const isSlow = ms > VERY_SLOW_MS || lastFew.filter(Boolean).length >= SLOW_MAX;
+    if (!isSlow && !needsCheck) return;
     // What was written lazily here is made durable by the first sync there.
-    thread ??= takeThread({ ...data, settings: { ...data.settings, startsDirty: true } });
+    const settings = { ...data.settings, startsDirty: true, needsCheck };
+    thread ??= takeThread({ ...data, settings });
   });
 
   /** Not before the thread has the file open: the last to close it moves the whole log. */

@@ -111,7 +111,8 @@ export interface EntryReplies {
   /** Null: it would take long, and was not to. */
   readonly list: ListReply | null;
   readonly tally: readonly TallyRow[] | null;
-  readonly dataVersion: number;
+  /** Another text whenever another connection has written, or this one is another. */
+  readonly dataVersion: string;
   /** Whether an instance still has something active. */
   readonly holdsAny: boolean;
   readonly readLog: readonly { readonly sequence: number; readonly text: string }[];

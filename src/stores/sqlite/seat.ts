@@ -51,11 +51,18 @@ export type ThreadAnswer = Parcel | { readonly error: PlainError };
 /** How long one statement may stand still: a thread can afford it, the event loop cannot. */
 const STANDSTILL_MS = { thread: 100, own: 5 } as const;
 
+/** What a request did to the thread it was done in. */
+export interface Took {
+  readonly ms: number;
+  /** The disk failed: the file is checked before the next request, which takes long. */
+  readonly needsCheck: boolean;
+}
+
 /** A seat in the caller's own thread; tells how long each request stopped it. */
 export async function takeOwnSeat(
   data: SeatData,
   clock: Clock,
-  onTook: (ms: number) => void = () => undefined,
+  onTook: (took: Took) => void = () => undefined,
 ): Promise<Seat> {
   // Loaded when it is needed: with a thread, the work on the file is never done here.
   const { openKeeper } = await import('./kinds.ts');
@@ -73,7 +80,7 @@ export async function takeOwnSeat(
       try {
         return keeper.handle(request);
       } finally {
-        onTook(clock.monotonic() - beganAt);
+        onTook({ ms: clock.monotonic() - beganAt, needsCheck: keeper.needsCheck });
       }
     },
     async close() {

@@ -54,14 +54,14 @@ function answer(request: SeatRequest | null): ThreadAnswer[] {
 function runBatch(first: AnyBatch): ThreadAnswer[] {
   const joined: AnyBatch[] = [];
   try {
-    const { results, isDirty } = keeper.handle(
+    const { results, ...rest } = keeper.handle(
       first,
       joinerOf(first, joined),
     ) as BatchReply<unknown>;
     let at = 0;
     return [first, ...joined].map(({ ops }) => {
       at += ops.length;
-      return packReply({ results: results.slice(at - ops.length, at), isDirty });
+      return packReply({ results: results.slice(at - ops.length, at), ...rest });
     });
   } catch (error) {
     return [first, ...joined].map(() => ({ error: plainError(error) }));

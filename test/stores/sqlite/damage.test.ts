@@ -2,6 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
+import { type FileSettings, openConnection } from '../../../src/stores/sqlite/connection.ts';
 import { openEntryFile } from '../../../src/stores/sqlite/entry-file.ts';
 import { sqlite } from '../../../src/stores/sqlite/index.ts';
 import { createKeeper } from '../../../src/stores/sqlite/keeper.ts';
@@ -156,17 +157,21 @@ async function failing(code: string) {
   return { openDatabase, faults };
 }
 
+function settingsOf(file: string): FileSettings {
+  return {
+    path: file,
+    cacheBytes: 1_000_000,
+    synchronous: 'full',
+    autoCheckpointPages: 1_000,
+    standstillMs: 100,
+  };
+}
+
 describe('a disk error', () => {
   async function keeperSetup(code: string) {
     const { openDatabase, faults } = await failing(code);
     const file = path.join(await makeFolder(), 'x.db');
-    const settings = {
-      path: file,
-      cacheBytes: 1_000_000,
-      synchronous: 'full',
-      autoCheckpointPages: 1_000,
-      standstillMs: 100,
-    } as const;
+    const settings = settingsOf(file);
     const keeper = createKeeper<EntryRequest>(file, (options) =>
       openEntryFile(openDatabase, settings, options),
     );
@@ -188,6 +193,30 @@ describe('a disk error', () => {
     expect(faults).toMatchObject({ opened: 2, checks: 1 });
     const log = keeper.handle({ kind: 'readLog', of: 'k', after: 0, max: 10 });
     expect(log).toMatchObject([{ sequence: 1 }, { sequence: 2 }]);
+  });
+
+  test('ends the log, also while others have the file open: nothing is written behind it', async () => {
+    const file = path.join(await makeFolder(), 'x.db');
+    const settings = settingsOf(file);
+    const openDatabase = await loadSqlite();
+    const other = openConnection(openDatabase, settings, { check: false });
+    atEnd(async () => other.close());
+    other.write(true, () => other.database.exec("UPDATE meta SET value = 7 WHERE key = 'syncs'"));
+    expect(other.unmovedPages()).toBeGreaterThan(0);
+    const again = openConnection(openDatabase, settings, { check: true });
+    expect(other.unmovedPages()).toBe(0);
+    again.close();
+    // A reader that still needs the log: not yet, and whoever asks is told to try again.
+    const reader = openDatabase(file);
+    atEnd(async () => reader.close());
+    other.write(true, () => other.database.exec("UPDATE meta SET value = 8 WHERE key = 'syncs'"));
+    reader.exec('BEGIN');
+    reader.prepare('SELECT * FROM meta').all();
+    expect(() => openConnection(openDatabase, settings, { check: true })).toThrow(
+      expect.objectContaining({ code: 'SQLITE_BUSY' }),
+    );
+    reader.exec('COMMIT');
+    openConnection(openDatabase, settings, { check: true }).close();
   });
 
   test('that says the disk is full rolls back, without opening the file again', async () => {

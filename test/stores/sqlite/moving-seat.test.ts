@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
 import { takeMovingSeat } from '../../../src/stores/sqlite/moving-seat.ts';
 import { checkOptions } from '../../../src/stores/sqlite/options.ts';
-import { type Seat, takeThreadSeat } from '../../../src/stores/sqlite/seat.ts';
+import { type Seat, type SeatData, takeThreadSeat } from '../../../src/stores/sqlite/seat.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
@@ -61,15 +61,16 @@ describe('a store that is told nothing about threads', () => {
     expect(seat.isThread).toBe(false);
     await ask();
     expect(seat.isThread).toBe(true);
-    for (let times = 0; times < 3; times += 1) expect(await ask()).toBeTypeOf('number');
+    for (let times = 0; times < 3; times += 1) expect(await ask()).toBeTypeOf('string');
     expect(threads).toHaveLength(1);
   });
 
   test('moves after a single one that was very slow', async () => {
     const { seat, ask } = await setup([151]);
-    await ask();
+    const before = await ask();
     expect(seat.isThread).toBe(true);
-    expect(await ask()).toBeTypeOf('number');
+    // Whoever watches the file for changes of others must not take the two for one connection.
+    expect(await ask()).not.toBe(before);
   });
 
   test('has in the thread what was written before, and may be closed at once', async () => {
@@ -106,6 +107,41 @@ describe('a store that is told nothing about threads', () => {
     await store.flush();
     const beside = await openFile(path.join(folder, 'respool.db'));
     expect(beside.prepare("SELECT value FROM meta WHERE key = 'syncs'").pluck().get()).toBe(1);
+  });
+
+  test('moves after a disk error: to look through the whole file takes long', async () => {
+    const { settings } = checkOptions('the store', { path: 'x' });
+    // A folder cannot be opened as a file.
+    const file = await makeFolder();
+    const given: SeatData[] = [];
+    const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
+    const seat = await takeMovingSeat(data, clockOf([]), (thread) => {
+      given.push(thread);
+      return takeThreadSeat(thread);
+    });
+    atEnd(() => seat.close());
+    await expect(seat.ask({ kind: 'dataVersion' })).rejects.toThrow();
+    expect(seat.isThread).toBe(true);
+    expect(given[0]?.settings).toMatchObject({ needsCheck: true, startsDirty: true });
+  });
+
+  test('answers in the old place what was asked before it moved', async () => {
+    const { settings } = checkOptions('the store', { path: 'x' });
+    const turns: (() => void)[] = [];
+    const clock: Clock = { ...clockOf([151]), soon: (call) => void turns.push(call) };
+    const file = path.join(await makeFolder(), 'x.db');
+    const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
+    const seat = await takeMovingSeat(data, clock, (thread) => takeThreadSeat(thread));
+    atEnd(() => seat.close());
+    const slow = seat.ask({ kind: 'dataVersion' });
+    const waiting = seat.ask({ kind: 'dataVersion' });
+    turns.shift()?.();
+    const old = await slow;
+    expect(await seat.ask({ kind: 'dataVersion' })).not.toBe(old);
+    turns.shift()?.();
+    expect(await waiting).toBe(old);
+    // The next one finds nobody there any more, and closes it.
+    await seat.ask({ kind: 'dataVersion' });
   });
 
   test('closes its file also when the thread does not end well', async () => {
