@@ -12,10 +12,13 @@
  */
 
 import type { Clock } from '../../ports/clock.ts';
+import type { MoveLogRequest } from './batch.ts';
 import { type Seat, type SeatData, type SeatRequest, takeOwnSeat, takeThreadSeat } from './seat.ts';
 
 /** A request that takes longer is slow: callers would feel it. */
 const SLOW_MS = 10;
+/** What an operation may take besides: a large batch on a quick disk takes its time as well. */
+const OPERATION_MS = 0.03;
 /** So many slow ones of the last few: not the one that moved the log, but the disk. */
 const SLOW_MAX = 3;
 const LAST_FEW = 10;
@@ -25,6 +28,9 @@ const VERY_SLOW_MS = 150;
 /** The log is moved beside (file-line.ts); if it gets this many times longer, here after all. */
 const LOG_BACKSTOP = 4;
 
+/** Both kinds of files know it, and it opens the file. */
+const HELLO: MoveLogRequest = { kind: 'moveLog' };
+
 /** A seat that moves to a thread when the work in the caller's takes too long. */
 export async function takeMovingSeat(
   data: SeatData,
@@ -32,20 +38,46 @@ export async function takeMovingSeat(
   takeThread: (data: SeatData) => Seat = takeThreadSeat,
 ): Promise<Seat> {
   const lastFew: boolean[] = [];
+  /** A thread that is being started. */
+  let coming: Seat | undefined;
   let thread: Seat | undefined;
   let open = 0;
   let hasLeft = false;
   const { autoCheckpointPages } = data.settings;
   const ownSettings = { ...data.settings, autoCheckpointPages: LOG_BACKSTOP * autoCheckpointPages };
-  const own = await takeOwnSeat({ ...data, settings: ownSettings }, clock, ({ ms, needsCheck }) => {
-    lastFew.push(ms > SLOW_MS);
-    if (lastFew.length > LAST_FEW) lastFew.shift();
-    const isSlow = ms > VERY_SLOW_MS || lastFew.filter(Boolean).length >= SLOW_MAX;
-    if (!isSlow && !needsCheck) return;
-    // What was written lazily here is made durable by the first sync there.
-    const settings = { ...data.settings, startsDirty: true, needsCheck };
-    thread ??= takeThread({ ...data, settings });
-  });
+  const own = await takeOwnSeat(
+    { ...data, settings: ownSettings },
+    clock,
+    ({ ms, ops, needsCheck }) => {
+      lastFew.push(ms > SLOW_MS + ops * OPERATION_MS);
+      if (lastFew.length > LAST_FEW) lastFew.shift();
+      // To look through the whole file is not done here either.
+      if (ms > VERY_SLOW_MS || needsCheck) thread ??= start({ needsCheck });
+      else if (lastFew.filter(Boolean).length >= SLOW_MAX) moveSoon();
+    },
+  );
+
+  /** What was written lazily here is made durable by the first sync there. */
+  function start(settings: { readonly needsCheck: boolean }): Seat {
+    return takeThread({ ...data, settings: { ...data.settings, ...settings, startsDirty: true } });
+  }
+
+  /** The work goes on here until the thread has the file open; if it cannot open it, it stays. */
+  function moveSoon(): void {
+    if (coming !== undefined || thread !== undefined) return;
+    coming = start({ needsCheck: false });
+    void tryOut(coming);
+  }
+
+  async function tryOut(started: Seat): Promise<void> {
+    const isReady = await started.ask(HELLO).then(
+      () => true,
+      () => false,
+    );
+    coming = undefined;
+    if (isReady && thread === undefined) thread = started;
+    else await started.close().catch(() => undefined);
+  }
 
   /** Not before the thread has the file open: the last to close it moves the whole log. */
   async function leave(): Promise<void> {
@@ -74,7 +106,7 @@ export async function takeMovingSeat(
     },
     async close() {
       try {
-        await thread?.close();
+        await (thread ?? coming)?.close();
       } finally {
         await own.close();
       }

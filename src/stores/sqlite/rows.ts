@@ -122,6 +122,9 @@ export function envelopeColumns(envelope: Envelope): EnvelopeColumns {
 }
 
 const PLAIN_KEYS = 6;
+/** What needs no escape in JSON. */
+const WORDS = /^[\w.:/-]*$/;
+const SHA256 = /^sha256:[0-9a-f]{64}$/;
 
 /**
  * The same as JSON for the envelope of most messages, in half the time; undefined for any other.
@@ -135,7 +138,9 @@ function plainText(envelope: Envelope): string | undefined {
     encodings.length === 0 &&
     ref === '' &&
     place === 'inline' &&
-    needsNoEscape(id + topic + digest);
+    WORDS.test(id) &&
+    WORDS.test(topic) &&
+    SHA256.test(digest);
   if (!isPlain) return undefined;
   const headersText = Object.keys(headers).length === 0 ? '{}' : JSON.stringify(headers);
   return (
@@ -143,10 +148,6 @@ function plainText(envelope: Envelope): string | undefined {
     `"priority":${priority},"body":{"ref":"","place":"inline","size":${size},` +
     `"storedSize":${storedSize},"digest":"${digest}","encodings":[]}}`
   );
-}
-
-function needsNoEscape(text: string): boolean {
-  return JSON.stringify(text).length === text.length + 2;
 }
 
 /** The entry a row holds; throws with the reason when the row cannot be one. */

@@ -54,6 +54,8 @@ const STANDSTILL_MS = { thread: 100, own: 5 } as const;
 /** What a request did to the thread it was done in. */
 export interface Took {
   readonly ms: number;
+  /** How many operations it had. */
+  readonly ops: number;
   /** The disk failed: the file is checked before the next request, which takes long. */
   readonly needsCheck: boolean;
 }
@@ -80,7 +82,8 @@ export async function takeOwnSeat(
       try {
         return keeper.handle(request);
       } finally {
-        onTook({ ms: clock.monotonic() - beganAt, needsCheck: keeper.needsCheck });
+        const ops = 'ops' in request ? (request.ops as readonly unknown[]).length : 0;
+        onTook({ ms: clock.monotonic() - beganAt, ops, needsCheck: keeper.needsCheck });
       }
     },
     async close() {

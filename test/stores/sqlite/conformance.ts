@@ -23,7 +23,7 @@ function slowClock(): Clock {
   return {
     ...systemClock,
     monotonic() {
-      lateMs += 20;
+      lateMs += 200;
       return systemClock.monotonic() + lateMs;
     },
   };

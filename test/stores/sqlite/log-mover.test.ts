@@ -1,6 +1,9 @@
 import { expect, test } from 'vitest';
 import { LogMover } from '../../../src/stores/sqlite/log-mover.ts';
 
+/** Most of it three times aside: each time there is less left. */
+const MOVED = ['aside', 'aside', 'aside', 'here'];
+
 /** A mover of logs of 100 pages; a move ends with its turn of the loop. */
 function setup(failing: readonly ('aside' | 'here')[] = []) {
   const steps: string[] = [];
@@ -20,17 +23,17 @@ function setup(failing: readonly ('aside' | 'here')[] = []) {
 test('a log is moved aside first and then here, each time it is long', async () => {
   const { see } = setup();
   expect(await see(99)).toEqual([]);
-  expect(await see(100)).toEqual(['aside', 'here']);
+  expect(await see(100)).toEqual(MOVED);
   expect(await see(3)).toEqual([]);
-  expect(await see(120)).toEqual(['aside', 'here']);
+  expect(await see(120)).toEqual(MOVED);
 });
 
 test('one that stays long is not tried again before it has grown as much again', async () => {
-  const { see } = setup(['aside', 'here']);
-  expect(await see(100)).toEqual(['aside', 'here']);
+  const { see } = setup(['here']);
+  expect(await see(100)).toEqual(MOVED);
   expect(await see(101)).toEqual([]);
   expect(await see(199)).toEqual([]);
-  expect(await see(200)).toEqual(['aside', 'here']);
+  expect(await see(200)).toEqual(MOVED);
 });
 
 test('without a thread that can do it, it is done here', async () => {
@@ -42,5 +45,5 @@ test('one move at a time', async () => {
   const { mover, see } = setup();
   mover.see(100);
   mover.see(300);
-  expect(await see(500)).toEqual(['aside', 'here']);
+  expect(await see(500)).toEqual(MOVED);
 });

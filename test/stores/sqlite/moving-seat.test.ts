@@ -4,7 +4,12 @@ import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
 import { takeMovingSeat } from '../../../src/stores/sqlite/moving-seat.ts';
 import { checkOptions } from '../../../src/stores/sqlite/options.ts';
-import { type Seat, type SeatData, takeThreadSeat } from '../../../src/stores/sqlite/seat.ts';
+import {
+  type Seat,
+  type SeatData,
+  type SeatRequest,
+  takeThreadSeat,
+} from '../../../src/stores/sqlite/seat.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
@@ -55,13 +60,28 @@ describe('a store that is told nothing about threads', () => {
     expect(seat.isThread).toBe(false);
   });
 
+  test('takes a large batch on a quick disk for what it is', async () => {
+    const { seat, threads } = await setup([39, 39, 39, 41, 41, 41]);
+    // Each operation may take 0.03 ms besides.
+    const ops = Array.from({ length: 1_000 }, () => ({ kind: 'sync' }));
+    const ask = () => seat.ask({ kind: 'batch', ops, bytes: [] } as SeatRequest);
+    for (let times = 0; times < 5; times += 1) await ask();
+    expect(threads).toHaveLength(0);
+    await ask();
+    expect(threads).toHaveLength(1);
+  });
+
   test('moves to a thread when three of the last ten were slow', async () => {
     const { seat, ask, threads } = await setup([11, ...calm(3), 11, ...calm(4), 11]);
     for (let times = 0; times < 9; times += 1) await ask();
     expect(seat.isThread).toBe(false);
-    await ask();
-    expect(seat.isThread).toBe(true);
-    for (let times = 0; times < 3; times += 1) expect(await ask()).toBeTypeOf('string');
+    expect(threads).toHaveLength(0);
+    const before = await ask();
+    expect(threads).toHaveLength(1);
+    // It takes a moment to start; until then nobody waits for it.
+    expect(await ask()).toBe(before);
+    await expect.poll(() => seat.isThread).toBe(true);
+    for (let times = 0; times < 3; times += 1) expect(await ask()).not.toBe(before);
     expect(threads).toHaveLength(1);
   });
 
@@ -142,6 +162,24 @@ describe('a store that is told nothing about threads', () => {
     expect(await waiting).toBe(old);
     // The next one finds nobody there any more, and closes it.
     await seat.ask({ kind: 'dataVersion' });
+  });
+
+  test('stays where it is when the thread cannot open the file', async () => {
+    const { settings } = checkOptions('the store', { path: 'x' });
+    const file = path.join(await makeFolder(), 'x.db');
+    const data = { kind: 'entries', settings: { ...settings, path: file } } as const;
+    let closed = 0;
+    const seat = await takeMovingSeat(data, clockOf([11, 11, 11]), () => ({
+      isThread: true,
+      ask: () => Promise.reject(new Error('too many open files')),
+      close: async () => void (closed += 1),
+    }));
+    atEnd(() => seat.close());
+    const ask = () => seat.ask({ kind: 'dataVersion' });
+    const versions = [await ask(), await ask(), await ask()];
+    await expect.poll(() => closed).toBe(1);
+    expect(seat.isThread).toBe(false);
+    expect(await ask()).toBe(versions[0]);
   });
 
   test('closes its file also when the thread does not end well', async () => {
