@@ -18,29 +18,34 @@ export interface Sample {
   readonly p99Ms?: number;
 }
 
-/** One case: our side and the other, each run once per round. */
+/** One case: our side and the other, each run once per round, for so long. */
 export interface BenchCase {
   readonly bench: string;
   readonly name: string;
   readonly unit: string;
   readonly against: string;
-  ours(): Promise<Sample>;
-  theirs(): Promise<Sample>;
+  readonly forMs: number;
+  ours(forMs: number): Promise<Sample>;
+  theirs(forMs: number): Promise<Sample>;
 }
 
 /** At least three rounds, so that a median means something. */
 const ROUNDS = 3;
+/** Both sides run once before, not counted: code that was never run is slow for a while. */
+const WARM_UP_MS = 300;
 
 /** Runs a case: ours and theirs in turns, so that a drift of the machine hits both. */
 export async function runCase(bench: BenchCase, options: BenchOptions): Promise<void> {
   const ours: Sample[] = [];
   const theirs: Sample[] = [];
+  await bench.ours(WARM_UP_MS);
+  await bench.theirs(WARM_UP_MS);
   for (let round = 0; round < ROUNDS; round += 1) {
     // Who goes first changes, too.
     const isOursFirst = round % 2 === 0;
-    if (isOursFirst) ours.push(await bench.ours());
-    theirs.push(await bench.theirs());
-    if (!isOursFirst) ours.push(await bench.ours());
+    if (isOursFirst) ours.push(await bench.ours(bench.forMs));
+    theirs.push(await bench.theirs(bench.forMs));
+    if (!isOursFirst) ours.push(await bench.ours(bench.forMs));
   }
   report(bench, middle(ours), middle(theirs), options);
 }

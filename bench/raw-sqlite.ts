@@ -13,7 +13,7 @@ import { createSpool } from 'respool';
 import { memoryBodies } from 'respool/stores/memory';
 import { sqlite } from 'respool/stores/sqlite';
 import type { Sample } from './measure.ts';
-import type { Load } from './ours.ts';
+import { type Load, WARM_UP_SHARE } from './ours.ts';
 
 type Row = Record<string, unknown>;
 
@@ -82,7 +82,7 @@ async function withFile(load: Load, prepare: (file: RawFile) => () => void): Pro
     const beganAt = performance.now();
     let batches = 0;
     let countsFrom = beganAt;
-    const warmAt = beganAt + load.forMs / 4;
+    const warmAt = beganAt + load.forMs * WARM_UP_SHARE;
     while (performance.now() < beganAt + load.forMs) {
       batch();
       if (performance.now() < warmAt) countsFrom = performance.now();
