@@ -13,7 +13,14 @@
 
 import type { Clock } from '../../ports/clock.ts';
 import type { MoveLogRequest } from './batch.ts';
-import { type Seat, type SeatData, type SeatRequest, takeOwnSeat, takeThreadSeat } from './seat.ts';
+import {
+  type Seat,
+  type SeatData,
+  type SeatRequest,
+  takeOwnSeat,
+  takeThreadSeat,
+  type Took,
+} from './seat.ts';
 
 /** A request that takes longer is slow: callers would feel it. */
 const SLOW_MS = 10;
@@ -31,85 +38,107 @@ const LOG_BACKSTOP = 4;
 /** Both kinds of files know it, and it opens the file. */
 const HELLO: MoveLogRequest = { kind: 'moveLog' };
 
+/** Tells a slow disk from a slow moment. */
+class Pace {
+  /** Which of the last few requests were slow. */
+  readonly #lastFew: boolean[] = [];
+
+  judge({ ms, ops }: Took): 'quick' | 'slow' | 'very slow' {
+    this.#lastFew.push(ms > SLOW_MS + ops * OPERATION_MS);
+    if (this.#lastFew.length > LAST_FEW) this.#lastFew.shift();
+    if (ms > VERY_SLOW_MS) return 'very slow';
+    return this.#lastFew.filter(Boolean).length >= SLOW_MAX ? 'slow' : 'quick';
+  }
+}
+
 /** A seat that moves to a thread when the work in the caller's takes too long. */
 export async function takeMovingSeat(
   data: SeatData,
   clock: Clock,
   takeThread: (data: SeatData) => Seat = takeThreadSeat,
 ): Promise<Seat> {
-  const lastFew: boolean[] = [];
-  /** A thread that is being started. */
-  let coming: Seat | undefined;
-  let thread: Seat | undefined;
-  let open = 0;
-  let hasLeft = false;
   const { autoCheckpointPages } = data.settings;
-  const ownSettings = { ...data.settings, autoCheckpointPages: LOG_BACKSTOP * autoCheckpointPages };
-  const own = await takeOwnSeat(
-    { ...data, settings: ownSettings },
-    clock,
-    ({ ms, ops, needsCheck }) => {
-      lastFew.push(ms > SLOW_MS + ops * OPERATION_MS);
-      if (lastFew.length > LAST_FEW) lastFew.shift();
-      // To look through the whole file is not done here either.
-      if (ms > VERY_SLOW_MS || needsCheck) thread ??= start({ needsCheck });
-      else if (lastFew.filter(Boolean).length >= SLOW_MAX) moveSoon();
-    },
-  );
+  const settings = { ...data.settings, autoCheckpointPages: LOG_BACKSTOP * autoCheckpointPages };
+  const pace = new Pace();
+  const own = await takeOwnSeat({ ...data, settings }, clock, (took) => {
+    seat.look(pace.judge(took), took.needsCheck);
+  });
+  // What was written lazily here is made durable by the first sync there.
+  const start = (needsCheck: boolean) =>
+    takeThread({ ...data, settings: { ...data.settings, needsCheck, startsDirty: true } });
+  const seat = new MovingSeat(own, start);
+  return seat;
+}
 
-  /** What was written lazily here is made durable by the first sync there. */
-  function start(settings: { readonly needsCheck: boolean }): Seat {
-    return takeThread({ ...data, settings: { ...data.settings, ...settings, startsDirty: true } });
+class MovingSeat implements Seat {
+  readonly #own: Seat;
+  readonly #start: (needsCheck: boolean) => Seat;
+  /** How many requests the own seat has not answered. */
+  #open = 0;
+  #hasLeft = false;
+  /** A thread that is being started. */
+  #coming: Seat | undefined;
+  #thread: Seat | undefined;
+
+  constructor(own: Seat, start: (needsCheck: boolean) => Seat) {
+    this.#own = own;
+    this.#start = start;
+  }
+
+  get isThread(): boolean {
+    return this.#thread !== undefined;
+  }
+
+  async ask(request: SeatRequest): Promise<unknown> {
+    if (this.#thread !== undefined) {
+      const answer = await this.#thread.ask(request);
+      if (!this.#hasLeft && this.#open === 0) await this.#leave();
+      return answer;
+    }
+    this.#open += 1;
+    try {
+      return await this.#own.ask(request);
+    } finally {
+      this.#open -= 1;
+    }
+  }
+
+  async close(): Promise<void> {
+    try {
+      await (this.#thread ?? this.#coming)?.close();
+    } finally {
+      await this.#own.close();
+    }
+  }
+
+  /** Told after each request in the caller's thread. */
+  look(pace: ReturnType<Pace['judge']>, needsCheck: boolean): void {
+    // To look through the whole file is not done here either.
+    if (pace === 'very slow' || needsCheck) this.#thread ??= this.#start(needsCheck);
+    else if (pace === 'slow') this.#moveSoon();
   }
 
   /** The work goes on here until the thread has the file open; if it cannot open it, it stays. */
-  function moveSoon(): void {
-    if (coming !== undefined || thread !== undefined) return;
-    coming = start({ needsCheck: false });
-    void tryOut(coming);
+  #moveSoon(): void {
+    if (this.#coming !== undefined || this.#thread !== undefined) return;
+    this.#coming = this.#start(false);
+    void this.#tryOut(this.#coming);
   }
 
-  async function tryOut(started: Seat): Promise<void> {
+  async #tryOut(started: Seat): Promise<void> {
     const isReady = await started.ask(HELLO).then(
       () => true,
       () => false,
     );
-    coming = undefined;
-    if (isReady && thread === undefined) thread = started;
+    this.#coming = undefined;
+    if (isReady && this.#thread === undefined) this.#thread = started;
     else await started.close().catch(() => undefined);
   }
 
   /** Not before the thread has the file open: the last to close it moves the whole log. */
-  async function leave(): Promise<void> {
-    if (open > 0) return;
-    hasLeft = true;
+  async #leave(): Promise<void> {
+    this.#hasLeft = true;
     // Nobody waits for it; whoever asked has an answer, which must not become an error.
-    await own.close().catch(() => undefined);
+    await this.#own.close().catch(() => undefined);
   }
-
-  return {
-    get isThread() {
-      return thread !== undefined;
-    },
-    async ask(request: SeatRequest) {
-      if (thread !== undefined) {
-        const answer = await thread.ask(request);
-        if (!hasLeft) await leave();
-        return answer;
-      }
-      open += 1;
-      try {
-        return await own.ask(request);
-      } finally {
-        open -= 1;
-      }
-    },
-    async close() {
-      try {
-        await (thread ?? coming)?.close();
-      } finally {
-        await own.close();
-      }
-    },
-  };
 }
