@@ -15,7 +15,7 @@ export type Guard = (body: OwnBody) => OwnBody;
 /** The enqueues of one spool that take longer than one turn. */
 export class Intake {
   readonly #clock: Clock;
-  readonly #open = new Set<(error: Error) => void>();
+  readonly #open = new Set<Failing>();
   #onEmpty: (() => void) | undefined;
 
   constructor(clock: Clock) {
@@ -24,19 +24,14 @@ export class Intake {
 
   /** Runs an enqueue; what it reads through the guard fails when the spool gives up. */
   async during<T>(enqueue: (guard: Guard) => T | Promise<T>): Promise<T> {
-    let fail: (error: Error) => void = () => undefined;
-    const failed = new Promise<never>((_resolve, reject) => {
-      fail = reject;
-    });
-    // Heard by whoever reads the stream; if nobody does any more, nobody needs to.
-    failed.catch(() => undefined);
-    this.#open.add(fail);
+    const failing = new Failing();
+    this.#open.add(failing);
     try {
       return await enqueue((body) =>
-        'stream' in body ? { stream: guarded(body.stream, failed) } : body,
+        'stream' in body ? { stream: guarded(body.stream, failing) } : body,
       );
     } finally {
-      this.#open.delete(fail);
+      this.#open.delete(failing);
       if (this.#open.size === 0) this.#onEmpty?.();
     }
   }
@@ -44,7 +39,7 @@ export class Intake {
   /** Waits until nothing is coming in, at most this long; then fails what is. */
   async end(withinMs: number, error: Error): Promise<void> {
     await this.#emptyWithin(withinMs);
-    for (const fail of this.#open) fail(error);
+    for (const failing of this.#open) failing.fail(error);
     await this.#emptyWithin(CLEAN_UP_MS);
   }
 
@@ -60,15 +55,38 @@ export class Intake {
   }
 }
 
+/** Whether one enqueue may go on reading. */
+class Failing {
+  #error: Error | undefined;
+  readonly #waits = new Set<(error: Error) => void>();
+
+  fail(error: Error): void {
+    this.#error = error;
+    for (const reject of this.#waits) reject(error);
+  }
+
+  /**
+   * The same promise, unless it fails first. n.b. A race against one promise for all parts would
+   * keep every part in memory until the last.
+   */
+  orFail<T>(promise: Promise<T>): Promise<T> {
+    if (this.#error !== undefined) return Promise.reject(this.#error);
+    return new Promise<T>((resolve, reject) => {
+      this.#waits.add(reject);
+      promise.then(resolve, reject).finally(() => this.#waits.delete(reject));
+    });
+  }
+}
+
 async function* guarded(
   input: AsyncIterable<Uint8Array | string>,
-  failed: Promise<never>,
+  failing: Failing,
 ): AsyncGenerator<Uint8Array | string> {
   const parts = input[Symbol.asyncIterator]();
   let isOver = false;
   try {
     for (;;) {
-      const step = await Promise.race([parts.next(), failed]);
+      const step = await failing.orFail(parts.next());
       isOver = step.done === true;
       if (step.done === true) return;
       yield step.value;
