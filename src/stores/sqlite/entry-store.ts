@@ -26,8 +26,8 @@ import type {
 } from '../../ports/entry-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { type FileLine, type Item, type LineParts, openFileLine } from './file-line.ts';
-import { type Instances, openInstances } from './instances.ts';
+import type { FileLine, Item, LineParts } from './file-line.ts';
+import type { Instances } from './instances.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
 import type { BrokenRow, EntryOp, EntryReply, EntryResult, EntryTalk } from './protocol.ts';
 import { createRecordStore } from './records.ts';
@@ -75,6 +75,8 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
       const path = await prepareFile(checked.path, 'respool.db');
+      // Loaded when it is needed: whoever imports Respool may not open a store.
+      const { openFileLine } = await import('./file-line.ts');
       const line = await openFileLine<EntryTalk>('entries', path, checked, all);
       opened = { line, instances: await joinInstances(line, path, instance) };
     },
@@ -119,6 +121,7 @@ function traitsOf(synchronous: 'full' | 'normal'): EntryStoreTraits {
 
 async function joinInstances(line: Line, path: string, instance: string): Promise<Instances> {
   try {
+    const { openInstances } = await import('./instances.ts');
     return await openInstances(path, instance);
   } catch (error) {
     await line.close();
