@@ -73,7 +73,10 @@ class Failing {
     if (this.#error !== undefined) return Promise.reject(this.#error);
     return new Promise<T>((resolve, reject) => {
       this.#waits.add(reject);
-      promise.then(resolve, reject).finally(() => this.#waits.delete(reject));
+      // Made one of ours: an iterator may answer with something that only looks like a promise.
+      void Promise.resolve(promise)
+        .then(resolve, reject)
+        .finally(() => this.#waits.delete(reject));
     });
   }
 }
@@ -93,6 +96,12 @@ async function* guarded(
     }
   } finally {
     // Not waited for: a source that hangs in next() would hang here too.
-    if (!isOver) parts.return?.().catch(() => undefined);
+    if (!isOver) endQuietly(parts);
   }
+}
+
+/** Whatever its end throws or returns: that the enqueue failed is told already. */
+function endQuietly(parts: AsyncIterator<unknown>): void {
+  const end = async (): Promise<void> => void (await parts.return?.());
+  end().catch(() => undefined);
 }

@@ -85,3 +85,16 @@ describe('a body', () => {
     await spool.stop();
   });
 });
+
+test('an iterator that answers without promises is a stream as well', async () => {
+  const { spool } = await createTestSpool();
+  const parts = [Buffer.from('a'), Buffer.from('b')];
+  const body = {
+    [Symbol.asyncIterator]: () => ({
+      next: () => ({ done: parts.length === 0, value: parts.shift() }),
+    }),
+  };
+  const { id } = await spool.enqueue({ topic: 'x', body });
+  expect((await spool.get(id))?.envelope.body.size).toBe(2);
+  await spool.stop();
+});

@@ -7,7 +7,12 @@
  */
 
 import { RespoolError } from '../../core/errors.ts';
-import type { OpenDatabase, SqliteDatabase, SqliteStatement } from '../shared/client.ts';
+import {
+  type OpenDatabase,
+  type SqliteDatabase,
+  type SqliteStatement,
+  sqliteCode,
+} from '../shared/client.ts';
 import { migrate } from './schema.ts';
 
 /** How a file is opened; plain data, so that it can go to a thread. */
@@ -64,11 +69,9 @@ export function openConnection(
   const database = openDatabase(settings.path, { timeout: settings.standstillMs });
   try {
     setPragmas(database, settings);
-    if (check) {
-      quickCheck(database, settings.path);
-      beginLogAnew(database);
-    }
+    if (check) quickCheck(database, settings.path);
     migrate(database, settings.path);
+    if (settings.readsOnly !== true) beginLogAnew(database, check);
     if (settings.readsOnly === true) database.pragma('query_only = ON');
     // After a disk error nobody knows what the disk has.
     return createConnection(database, settings, check || settings.startsDirty === true);
@@ -116,10 +119,17 @@ function quickCheck(database: SqliteDatabase, path: string): void {
  * would take it, and everything written behind it. So nothing is written behind it. Not left to the
  * last to close the file, since others may have it open.
  */
-function beginLogAnew(database: SqliteDatabase): void {
-  const [row] = database.pragma('wal_checkpoint(TRUNCATE)') as { readonly busy: number }[];
-  if (row?.busy === 0) return;
-  throw Object.assign(new Error('its log is in use'), { code: 'SQLITE_BUSY' });
+function beginLogAnew(database: SqliteDatabase, isNeeded: boolean): void {
+  try {
+    const [row] = database.pragma('wal_checkpoint(TRUNCATE)') as { readonly busy: number }[];
+    if (row?.busy !== 0) {
+      throw Object.assign(new Error('its log is in use'), { code: 'SQLITE_BUSY' });
+    }
+  } catch (error) {
+    // A process that met the error may be gone, so it is tried whenever the file is opened; then
+    // others may be at work, or the disk may be full, and all is well.
+    if (isNeeded || !/^SQLITE_(?:BUSY|LOCKED|FULL)/.test(sqliteCode(error))) throw error;
+  }
 }
 
 function createConnection(

@@ -109,7 +109,8 @@ class EntryFile implements OpenFile<EntryRequest> {
 
   #runBatch(batch: BatchRequest<EntryOp>, joiner?: Joiner<EntryOp>): EntryReplies['batch'] {
     if (!this.#connection.isDirty() && batch.ops.every(({ kind }) => kind === 'sync')) {
-      return { results: batch.ops.map(() => null), isDirty: false, unmovedPages: 0 };
+      const unmovedPages = this.#connection.unmovedPages();
+      return { results: batch.ops.map(() => null), isDirty: false, unmovedPages };
     }
     try {
       return runBatches(this.#connection, batch, joiner, this.#work);

@@ -60,8 +60,9 @@ export async function takeMovingSeat(
   const { autoCheckpointPages } = data.settings;
   const settings = { ...data.settings, autoCheckpointPages: LOG_BACKSTOP * autoCheckpointPages };
   const pace = new Pace();
-  const own = await takeOwnSeat({ ...data, settings }, clock, (took) => {
-    seat.look(pace.judge(took), took.needsCheck);
+  const own = await takeOwnSeat({ ...data, settings }, clock, {
+    onTook: (took) => seat.look(pace.judge(took), took.needsCheck),
+    elsewhere: () => seat.thread,
   });
   // What was written lazily here is made durable by the first sync there.
   const start = (needsCheck: boolean) =>
@@ -76,9 +77,11 @@ class MovingSeat implements Seat {
   /** How many requests the own seat has not answered. */
   #open = 0;
   #hasLeft = false;
+  #onAnswered: (() => void)[] = [];
   /** A thread that is being started. */
   #coming: Seat | undefined;
-  #thread: Seat | undefined;
+  /** The thread, once the work is done there. */
+  thread: Seat | undefined;
 
   constructor(own: Seat, start: (needsCheck: boolean) => Seat) {
     this.#own = own;
@@ -86,13 +89,15 @@ class MovingSeat implements Seat {
   }
 
   get isThread(): boolean {
-    return this.#thread !== undefined;
+    return this.thread !== undefined;
   }
 
   async ask(request: SeatRequest): Promise<unknown> {
-    if (this.#thread !== undefined) {
-      const answer = await this.#thread.ask(request);
-      if (!this.#hasLeft && this.#open === 0) await this.#leave();
+    if (this.thread !== undefined) {
+      // What was asked before goes before: a sync must find what it is to sync.
+      if (this.#open > 0) await new Promise<void>((resolve) => this.#onAnswered.push(resolve));
+      const answer = await this.thread.ask(request);
+      if (!this.#hasLeft) await this.#leave();
       return answer;
     }
     this.#open += 1;
@@ -100,12 +105,13 @@ class MovingSeat implements Seat {
       return await this.#own.ask(request);
     } finally {
       this.#open -= 1;
+      if (this.#open === 0) for (const resolve of this.#onAnswered.splice(0)) resolve();
     }
   }
 
   async close(): Promise<void> {
     try {
-      await (this.#thread ?? this.#coming)?.close();
+      await (this.thread ?? this.#coming)?.close();
     } finally {
       await this.#own.close();
     }
@@ -114,13 +120,13 @@ class MovingSeat implements Seat {
   /** Told after each request in the caller's thread. */
   look(pace: ReturnType<Pace['judge']>, needsCheck: boolean): void {
     // To look through the whole file is not done here either.
-    if (pace === 'very slow' || needsCheck) this.#thread ??= this.#start(needsCheck);
+    if (pace === 'very slow' || needsCheck) this.thread ??= this.#start(needsCheck);
     else if (pace === 'slow') this.#moveSoon();
   }
 
   /** The work goes on here until the thread has the file open; if it cannot open it, it stays. */
   #moveSoon(): void {
-    if (this.#coming !== undefined || this.#thread !== undefined) return;
+    if (this.#coming !== undefined || this.thread !== undefined) return;
     this.#coming = this.#start(false);
     void this.#tryOut(this.#coming);
   }
@@ -131,7 +137,7 @@ class MovingSeat implements Seat {
       () => false,
     );
     this.#coming = undefined;
-    if (isReady && this.#thread === undefined) this.#thread = started;
+    if (isReady && this.thread === undefined) this.thread = started;
     else await started.close().catch(() => undefined);
   }
 

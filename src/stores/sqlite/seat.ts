@@ -60,12 +60,16 @@ export interface Took {
   readonly needsCheck: boolean;
 }
 
-/** A seat in the caller's own thread; tells how long each request stopped it. */
-export async function takeOwnSeat(
-  data: SeatData,
-  clock: Clock,
-  onTook: (took: Took) => void = () => undefined,
-): Promise<Seat> {
+/** Who hears of an own seat's work. */
+export interface OwnSeatHost {
+  /** Told after each request. */
+  onTook(took: Took): void;
+  /** Where requests go from now on that have not had their turn; undefined: nowhere else. */
+  elsewhere(): Seat | undefined;
+}
+
+/** A seat in the caller's own thread. */
+export async function takeOwnSeat(data: SeatData, clock: Clock, host?: OwnSeatHost): Promise<Seat> {
   // Loaded when it is needed: with a thread, the work on the file is never done here.
   const { openKeeper } = await import('./kinds.ts');
   const settings = { ...data.settings, standstillMs: STANDSTILL_MS.own };
@@ -77,13 +81,15 @@ export async function takeOwnSeat(
       // Without a turn of the loop, callers that answer results with new writes would let no timer
       // and no socket have its turn.
       await new Promise<void>((resolve) => clock.soon(resolve));
+      const other = host?.elsewhere();
+      if (other !== undefined) return other.ask(request);
       if (isClosed) throw closed(data);
       const beganAt = clock.monotonic();
       try {
         return keeper.handle(request);
       } finally {
         const ops = 'ops' in request ? (request.ops as readonly unknown[]).length : 0;
-        onTook({ ms: clock.monotonic() - beganAt, ops, needsCheck: keeper.needsCheck });
+        host?.onTook({ ms: clock.monotonic() - beganAt, ops, needsCheck: keeper.needsCheck });
       }
     },
     async close() {
@@ -107,7 +113,7 @@ export function takeThreadSeat(data: SeatData, start: typeof startThread = start
   const waiting: Waiting[] = [];
   const bell = new Int32Array(new SharedArrayBuffer(4));
   let worker: Thread | undefined;
-  let startsDirty = data.settings.startsDirty === true;
+  let { startsDirty = false, needsCheck = false } = data.settings;
   let isClosed = false;
 
   function end(ended: Thread, cause: unknown): void {
@@ -135,10 +141,12 @@ export function takeThreadSeat(data: SeatData, start: typeof startThread = start
 
   function send(question: ThreadQuestion): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const settings = { ...data.settings, startsDirty, standstillMs: STANDSTILL_MS.thread };
+      const standstillMs = STANDSTILL_MS.thread;
+      const settings = { ...data.settings, startsDirty, needsCheck, standstillMs };
       worker ??= start({ ...data, settings, bell }, answer, end);
-      // What this one writes lazily, its successor has to sync.
+      // What this one writes lazily, its successor has to sync; of how it ended nobody knows.
       startsDirty = true;
+      needsCheck = data.settings.readsOnly !== true;
       // First: what cannot be sent throws, and nobody waits for its answer.
       worker.postMessage(question, question === null ? [] : blocksOf(question));
       Atomics.add(bell, 0, 1);
