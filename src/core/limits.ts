@@ -130,24 +130,26 @@ export function checkOneOf<const T extends string>(
 
 /** Refuses option names that do not exist, so that a typing error is not silently a default. */
 export function checkNames(what: string, given: object, known: readonly string[]): void {
-  for (const name of Object.keys(given)) {
-    if (known.includes(name)) continue;
-    throw new RespoolError(
-      'config.invalid',
-      `there is no option "${name}" of ${what}: known are ${known.join(', ')}`,
-    );
-  }
+  const name = strangeName(given, known);
+  if (name === undefined) return;
+  throw new RespoolError(
+    'config.invalid',
+    `there is no option "${name}" of ${what}: known are ${known.join(', ')}`,
+  );
 }
 
 /** The same for a message, whose parts are no options. */
 export function checkFields(message: object, known: readonly string[]): void {
-  for (const name of Object.keys(message)) {
-    if (known.includes(name)) continue;
-    throw new RespoolError(
-      'message.invalid',
-      `there is no field "${name}" of a message: known are ${known.join(', ')}`,
-    );
-  }
+  const name = strangeName(message, known);
+  if (name === undefined) return;
+  throw new RespoolError(
+    'message.invalid',
+    `there is no field "${name}" of a message: known are ${known.join(', ')}`,
+  );
+}
+
+function strangeName(given: object, known: readonly string[]): string | undefined {
+  return Object.keys(given).find((name) => !known.includes(name));
 }
 
 /** Half a surrogate pair cannot be written as UTF-8: it would come back as another character. */
