@@ -61,6 +61,16 @@ export function unreachable(value: never): never {
   throw new Error(`bug in respool: unexpected ${JSON.stringify(value)}`);
 }
 
+/** What was thrown as an error, whatever it is; never throws itself. */
+export function asError(thrown: unknown): Error {
+  try {
+    if (thrown instanceof Error) return thrown;
+  } catch {
+    // A proxy that does not even say what it is an instance of.
+  }
+  return new Error(textOf(thrown));
+}
+
 /** What an unknown thrown value says about itself, without its stack. Never throws. */
 export function textOf(thrown: unknown): string {
   if (typeof thrown === 'string') return thrown;

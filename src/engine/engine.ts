@@ -11,7 +11,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Envelope } from '../core/entry.ts';
-import { RespoolError } from '../core/errors.ts';
+import { asError, RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
 import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
@@ -200,8 +200,7 @@ export class Engine implements AttemptHost {
   }
 
   trouble(doing: string, thrown: unknown): void {
-    const error = thrown instanceof Error ? thrown : new Error(String(thrown));
-    this.parts.events.emit({ at: this.now(), kind: 'trouble', doing, error });
+    this.parts.events.emit({ at: this.now(), kind: 'trouble', doing, error: asError(thrown) });
   }
 
   now(): Millis {

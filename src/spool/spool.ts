@@ -6,7 +6,7 @@
 
 import type { Duration } from '../core/duration.ts';
 import type { Entry, Headers } from '../core/entry.ts';
-import { RespoolError, textOf } from '../core/errors.ts';
+import { asError, RespoolError } from '../core/errors.ts';
 import { type EventKind, type EventOf, LISTENED } from '../core/event.ts';
 import {
   checkHeaders,
@@ -82,7 +82,7 @@ export class Spool {
       const ready = this.#keep(checked, body) as ReadyMessage;
       return acceptOne(runtime, ready, checked.envelope.enqueuedAt);
     } catch (error) {
-      return Promise.reject(error instanceof Error ? error : new Error(textOf(error)));
+      return Promise.reject(asError(error));
     }
   }
 

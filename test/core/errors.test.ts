@@ -1,6 +1,7 @@
 /** The closed list of codes, and texts of unknown values. */
 import { describe, expect, test } from 'vitest';
 import {
+  asError,
   assert,
   ERROR_CODES,
   isRespoolError,
@@ -126,4 +127,21 @@ describe('the text of an unknown value', () => {
     expect(show('x'.repeat(500))).toBe(`"${'x'.repeat(78)}…`);
     expect(show(hostile)).toBe('[unreadable object]');
   });
+});
+
+test('whatever is thrown becomes an error, and that never throws', () => {
+  const error = new Error('x');
+  expect(asError(error)).toBe(error);
+  expect(asError('text').message).toBe('text');
+  // String() of this one throws.
+  expect(asError(Object.create(null))).toBeInstanceOf(Error);
+  const hostile = new Proxy(
+    {},
+    {
+      getPrototypeOf: () => {
+        throw new Error('no');
+      },
+    },
+  );
+  expect(asError(hostile)).toBeInstanceOf(Error);
 });

@@ -10,7 +10,7 @@
  */
 
 import type { Entry } from '../../core/entry.ts';
-import { assert, RespoolError, textOf } from '../../core/errors.ts';
+import { asError, assert, RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type {
   Change,
@@ -169,7 +169,7 @@ function attempt<T>(call: () => Promise<T>): Promise<T> {
   try {
     return call();
   } catch (error) {
-    return Promise.reject(error instanceof Error ? error : new Error(textOf(error)));
+    return Promise.reject(asError(error));
   }
 }
 
