@@ -2,12 +2,21 @@
  * pauses — which topics are paused. Durable, and obeyed by every process that shares the store.
  */
 
+import type { Millis } from '../core/duration.ts';
 import { NOTHING_PAUSED } from '../engine/parts.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 
 const KIND = 'pause';
 /** The pattern that stands for everything. */
 export const EVERYTHING = '#';
+
+/** Topics that nobody delivers until somebody resumes them. */
+export interface Pause {
+  /** A pattern; `#` for everything. */
+  readonly topic: string;
+  readonly by: string;
+  readonly at: Millis;
+}
 
 /** Keeps the pauses of a store at hand. */
 export class Pauses {
@@ -30,6 +39,15 @@ export class Pauses {
     if (patterns.includes(EVERYTHING)) this.#patterns = 'all';
     else this.#patterns = patterns.length === 0 ? NOTHING_PAUSED : patterns;
     return String(before) !== String(this.#patterns);
+  }
+
+  /** All of them, with who made them and when. */
+  async list(): Promise<readonly Pause[]> {
+    const records = await this.#records.list(KIND);
+    return records.map(({ key, value }) => {
+      const { by, at } = value as Omit<Pause, 'topic'>;
+      return { topic: key, by, at };
+    });
   }
 
   async pause(pattern: string, by: string, at: number): Promise<void> {

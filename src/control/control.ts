@@ -1,0 +1,182 @@
+/**
+ * control — the door to what an operator may ask and do, in one operator's name.
+ *
+ * Two implement it: desk.ts over a spool in this process, and the client of the HTTP API. Commands
+ * and screens are written against it, so each works on a store directly and through a service.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { Entry } from '../core/entry.ts';
+import type { EventKind, SpoolEvent } from '../core/event.ts';
+import type { RetryPolicy } from '../core/policy.ts';
+import type { State } from '../core/state.ts';
+import type { EngineLoad } from '../engine/engine.ts';
+import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
+import type { Enqueued } from '../spool/accept.ts';
+import type { ActionResult, AuditRecord } from '../spool/actions.ts';
+import type { CheckReport } from '../spool/check.ts';
+import type { ListFilter, PageOptions } from '../spool/list.ts';
+import type { Message } from '../spool/message.ts';
+import type { Pause } from '../spool/pauses.ts';
+
+/** An operator's desk. */
+export interface Control {
+  /** Whose name is written into the audit record. */
+  readonly by: string;
+  /** Puts a message down, as `spool.enqueue`. */
+  enqueue(message: Message): Promise<Enqueued>;
+  /** Puts many down in one write. */
+  enqueueMany(messages: readonly Message[]): Promise<Enqueued[]>;
+  get(id: string): Promise<Pick<Entry, 'envelope' | 'status'> | undefined>;
+  /** The body as a stream; `message.unknown`, `body.missing` or `body.corrupt` otherwise. */
+  body(id: string): Promise<AsyncIterable<Uint8Array>>;
+  page(options?: PageOptions): Promise<ListPage>;
+  count(): Promise<Record<State, number>>;
+  tally(by: TallyBy, filter?: ListFilter): Promise<readonly TallyRow[]>;
+  hold(ids: readonly string[], reason?: string): Promise<ActionResult[]>;
+  release(ids: readonly string[]): Promise<ActionResult[]>;
+  retryNow(ids: readonly string[]): Promise<ActionResult[]>;
+  bounce(ids: readonly string[], reason?: string): Promise<ActionResult[]>;
+  remove(
+    ids: readonly string[],
+    options?: { readonly hard?: boolean; readonly reason?: string },
+  ): Promise<ActionResult[]>;
+  /** `policy.unknown` for a name that is not registered. */
+  setPolicy(ids: readonly string[], policy: string): Promise<ActionResult[]>;
+  /** The policies messages can name. */
+  policies(): Promise<readonly NamedPolicy[]>;
+  /** Counts what an action would touch. Nothing is done before `run`. */
+  prepare(action: BulkAction, filter: ListFilter): Promise<Bulk>;
+  pause(topic?: string): Promise<void>;
+  resume(topic?: string): Promise<void>;
+  pauses(): Promise<readonly Pause[]>;
+  /** What operators did, oldest first, above this sequence; at most 1,000, default 100. */
+  audit(after?: number, max?: number): Promise<readonly (AuditRecord & { sequence: number })[]>;
+  stats(): Promise<Stats>;
+  shape(options?: ShapeOptions): Promise<Shape>;
+  check(options?: { readonly repair?: boolean }): Promise<CheckReport>;
+  /** What happens in the process that delivers, until the signal fires. */
+  events(options: EventOptions): AsyncIterable<ToldEvent>;
+}
+
+/** A policy under its name. */
+export interface NamedPolicy {
+  readonly name: string;
+  readonly policy: RetryPolicy;
+}
+
+/** What can be done to every message of a filter. */
+export type BulkAction =
+  | { readonly kind: 'hold' | 'bounce'; readonly reason?: string }
+  | { readonly kind: 'release' | 'retry' }
+  | { readonly kind: 'remove'; readonly hard?: boolean; readonly reason?: string }
+  | { readonly kind: 'policy'; readonly policy: string };
+
+/** An action over a filter, counted and not yet done. */
+export interface Bulk {
+  /** How many messages fit the filter now; at most as many are touched. */
+  readonly count: number;
+  readonly isApproximate: boolean;
+  /** Does it, with the progress after each step. What came after `prepare` is not touched. */
+  run(options?: { readonly signal?: AbortSignal }): AsyncIterable<BulkProgress>;
+}
+
+/** How far a bulk action is, in messages. */
+export interface BulkProgress {
+  readonly seen: number;
+  readonly done: number;
+  readonly refused: number;
+  /** Gone between the look and the action. */
+  readonly unknown: number;
+  /** The first refusals, at most ten. */
+  readonly refusals: readonly ActionResult[];
+}
+
+/** The spool in numbers. */
+export interface Stats {
+  readonly at: Millis;
+  readonly states: Readonly<Record<State, StateStats>>;
+  /** When the next waiting message is due, past or future; null when none waits. */
+  readonly nextDueAt: Millis | null;
+  readonly paused: readonly Pause[];
+  /** Only where the asked process delivers. */
+  readonly load?: EngineLoad;
+  /** Only where the asked process delivers: what went through it lately. */
+  readonly flow?: Flow;
+}
+
+/** The messages of one state. */
+export interface StateStats {
+  readonly count: number;
+  /** When the oldest of them was enqueued; null when there is none or it cannot be told cheaply. */
+  readonly oldestAt: Millis | null;
+  readonly approximate?: true;
+}
+
+/** What went through an engine within a window that ends now. */
+export interface Flow {
+  /** How long the window is; shorter than a minute only after a start. */
+  readonly windowMs: number;
+  readonly accepted: number;
+  readonly delivered: number;
+  readonly deferred: number;
+  readonly bounced: number;
+  readonly held: number;
+  /** Time in the handler of what was delivered; null when nothing was. */
+  readonly tookMs: Spread | null;
+  /** From the enqueue to the delivery. */
+  readonly ageMs: Spread | null;
+}
+
+/** Where most values lie. */
+export interface Spread {
+  readonly p50: number;
+  readonly p95: number;
+  readonly p99: number;
+  readonly max: number;
+}
+
+/** What a shape is made of. */
+export interface ShapeOptions {
+  /** Default `topic`. */
+  readonly by?: 'topic' | 'destination';
+  /** Which messages; default what waits: incoming, active and deferred. */
+  readonly filter?: ListFilter;
+}
+
+/** Messages by topic or destination and age: where it is that a spool fills up. */
+export interface Shape {
+  readonly at: Millis;
+  readonly by: 'topic' | 'destination';
+  /** The upper end of each age but the last, which is open. */
+  readonly boundsMs: readonly number[];
+  /** Largest first, at most 500. */
+  readonly rows: readonly ShapeRow[];
+  readonly total: ShapeRow;
+}
+
+/** One line of a shape: as many counts as bounds, and one more. */
+export interface ShapeRow {
+  readonly key: string;
+  readonly total: number;
+  readonly counts: readonly number[];
+}
+
+/** What to hear of, and until when. */
+export interface EventOptions {
+  readonly signal: AbortSignal;
+  /** Default all. */
+  readonly kinds?: readonly EventKind[];
+}
+
+/** An event as it is told to another process: an error is its text. */
+export type ToldEvent =
+  | Exclude<SpoolEvent, { readonly kind: 'trouble' }>
+  | {
+      readonly at: Millis;
+      readonly kind: 'trouble';
+      readonly doing: string;
+      readonly error: string;
+    }
+  /** Told instead of what a slow listener missed. */
+  | { readonly at: Millis; readonly kind: 'missed'; readonly count: number };
