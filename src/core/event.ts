@@ -21,7 +21,7 @@ export type SpoolEvent =
   | (AboutMessage & { readonly kind: 'duplicate'; readonly duplicateOf: string })
   | (AboutMessage & AboutAttempt & { readonly kind: 'claimed' })
   | (AboutMessage & AboutAttempt & { readonly kind: 'started' })
-  | (AboutMessage & AboutAttempt & { readonly kind: 'delivered'; readonly tookMs: number })
+  | (AboutMessage & AboutAttempt & DeliveredDetails)
   | (AboutMessage & AboutAttempt & DeferredDetails)
   | (AboutMessage & AboutAttempt & BouncedDetails)
   | (AboutMessage & AboutAttempt & { readonly kind: 'held'; readonly because: Because })
@@ -57,6 +57,14 @@ export type SpoolEvent =
 interface AboutAttempt {
   readonly lane: Lane;
   readonly attempt: number;
+}
+
+interface DeliveredDetails {
+  readonly kind: 'delivered';
+  /** Time in the handler. */
+  readonly tookMs: number;
+  /** Since the enqueue. */
+  readonly ageMs: number;
 }
 
 interface DeferredDetails {

@@ -25,7 +25,11 @@ export function tellVerdict(
   switch (verdict.kind) {
     case 'ack':
       if (claim.lane === 'notice') events.emit({ ...about, kind: 'announced' });
-      else events.emit({ ...about, kind: 'delivered', tookMs });
+      else {
+        // A clock that was set back must not make a message younger than new.
+        const ageMs = Math.max(0, about.at - claim.envelope.enqueuedAt);
+        events.emit({ ...about, kind: 'delivered', tookMs, ageMs });
+      }
       return;
     case 'defer': {
       // As nextStatus() has it: a delivery is never put off past its expiry.

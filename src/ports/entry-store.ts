@@ -175,5 +175,9 @@ export interface EntryStore {
   expireLost?(now: Millis): Promise<number>;
   /** Calls back when another process may have made something due; returns the way to stop. */
   watch?(onDue: () => void): () => void;
+  /**
+   * Leaves an address for processes that find this store taken; only where it has a single owner.
+   */
+  announce?(address: string): Promise<void>;
   readonly records: RecordStore;
 }

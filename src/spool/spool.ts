@@ -4,30 +4,26 @@
  * Every method opens the stores if need be. Thin on purpose: the work is in the files beside it.
  */
 
-import type { Duration } from '../core/duration.ts';
+import type { Duration, Millis } from '../core/duration.ts';
 import type { Entry, Headers } from '../core/entry.ts';
-import { asError, RespoolError } from '../core/errors.ts';
+import { RespoolError } from '../core/errors.ts';
 import { type EventKind, type EventOf, LISTENED } from '../core/event.ts';
-import {
-  checkHeaders,
-  checkIds,
-  checkList,
-  checkOneOf,
-  checkTopicPattern,
-} from '../core/limits.ts';
+import { checkHeaders, checkIds, checkOneOf, checkTopicPattern } from '../core/limits.ts';
+import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import { STATES } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { EngineLoad } from '../engine/engine.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
-import { accept, acceptOne, type Enqueued, type ReadyMessage } from './accept.ts';
+import type { Enqueued } from './accept.ts';
 import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
-import { keepBody, type OwnBody, ownBody, readBody } from './body.ts';
+import { readBody } from './body.ts';
 import type { Swept } from './caretaker.ts';
 import { check, type CheckReport } from './check.ts';
-import { EnqueueTx } from './enqueue-tx.ts';
+import type { EnqueueTx } from './enqueue-tx.ts';
+import { Entrance } from './entrance.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
 import {
   type ListFilter,
@@ -36,15 +32,9 @@ import {
   pageQueryOf,
   queryOf,
 } from './list.ts';
-import {
-  type CheckedMessage,
-  checkMessage,
-  type Message,
-  type MessageOptions,
-  ownMessage,
-} from './message.ts';
+import type { Message, MessageOptions } from './message.ts';
 import type { SpoolOptions } from './options.ts';
-import { EVERYTHING } from './pauses.ts';
+import { EVERYTHING, type Pause } from './pauses.ts';
 import type { MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
 import { Runtime } from './runtime.ts';
@@ -62,83 +52,31 @@ export function createSpool(options: SpoolOptions = {}): Spool {
 /** A durable place for messages, with handlers that deliver them. */
 export class Spool {
   readonly #runtime: Runtime;
+  readonly #entrance: Entrance;
 
   /** @internal Use createSpool. */
   constructor(runtime: Runtime) {
     this.#runtime = runtime;
+    this.#entrance = new Entrance(runtime);
   }
 
   /**
    * Puts a message down; when it resolves, the message is ours. A duplicate resolves to the first.
    */
   enqueue(message: Message): Promise<Enqueued> {
-    const runtime = this.#runtime;
-    try {
-      const body = ownBody(message?.body);
-      const isSmall = 'bytes' in body && body.bytes.byteLength <= runtime.inlineMaxBytes;
-      if (!isSmall || !runtime.isOpen) return this.#enqueueSlowly(ownMessage(message), body);
-      // The common case without a turn of promises more than its one write needs.
-      const checked = this.#check(message);
-      const ready = this.#keep(checked, body) as ReadyMessage;
-      return acceptOne(runtime, ready, checked.envelope.enqueuedAt);
-    } catch (error) {
-      return Promise.reject(asError(error));
-    }
-  }
-
-  async #enqueueSlowly(message: Message, body: OwnBody): Promise<Enqueued> {
-    const runtime = this.#runtime;
-    await runtime.ready();
-    const checked = this.#check(message);
-    return runtime.intake.during(async (guard) =>
-      acceptOne(runtime, await this.#keep(checked, guard(body))),
-    );
+    return this.#entrance.enqueue(message);
   }
 
   /**
    * Puts many down, in one write; results in their order. All are checked before any is written.
    */
-  async enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
-    checkList('messages', messages, 'a list of messages; for one alone use enqueue()');
-    const bodies = messages.map((message) => ownBody(message?.body));
-    const own = messages.map(ownMessage);
-    await this.#runtime.ready();
-    const checked = own.map((message) => this.#check(message));
-    return this.#runtime.intake.during(async (guard) => {
-      const ready: ReadyMessage[] = [];
-      for (const [at, message] of checked.entries()) {
-        ready.push(await this.#keep(message, guard(bodies[at] ?? ownBody(undefined))));
-      }
-      return accept(this.#runtime, ready);
-    });
+  enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
+    return this.#entrance.enqueueMany(messages);
   }
 
   /** Begins a streamed enqueue; nothing is visible before its commit. */
-  async begin(options: MessageOptions): Promise<EnqueueTx> {
-    const runtime = this.#runtime;
-    const own = ownMessage(options);
-    await runtime.ready();
-    const message = this.#check(own);
-    const { id } = message.envelope;
-    const withHeaders = (headers: Headers): Headers =>
-      checkHeaders({ ...message.envelope.headers, ...headers }, runtime.settings.headerMaxBytes);
-    return new EnqueueTx(id, {
-      keep: async (stream) => {
-        const { body } = await runtime.intake.during((guard) =>
-          this.#keep(message, guard({ stream })),
-        );
-        return body;
-      },
-      accept: async (body, headers) => {
-        await runtime.ready();
-        const envelope = { ...message.envelope, headers: withHeaders(headers) };
-        return acceptOne(runtime, { message: { ...message, envelope }, body });
-      },
-      discard: async ({ info }) => {
-        if (info.place === 'store') await runtime.bodies.remove([info.ref]);
-      },
-      checkHeaders: (headers) => void withHeaders(headers),
-    });
+  begin(options: MessageOptions): Promise<EnqueueTx> {
+    return this.#entrance.begin(options);
   }
 
   /**
@@ -278,14 +216,25 @@ export class Spool {
 
   /** Gives a message another policy, by a name that is registered. */
   async setPolicy(id: string, policy: string, by?: string): Promise<void> {
-    if (policy !== 'default' && !this.#runtime.settings.policies.has(policy)) {
-      const known = [...this.#runtime.settings.policies.keys()].join(', ');
+    actions.throwUnlessDone((await this.setPolicies([id], policy, by))[0]);
+  }
+
+  /** Gives messages another policy, by a name that is registered. */
+  async setPolicies(ids: readonly string[], policy: string, by?: string): Promise<ActionResult[]> {
+    if (!this.policies.has(policy)) {
+      const known = [...this.policies.keys()].join(', ');
       throw new RespoolError(
         'policy.unknown',
-        `cannot set policy "${policy}" of message "${id}": known are ${known || 'default'}`,
+        `cannot set policy "${policy}" of ${named(ids)}: known are ${known}`,
       );
     }
-    actions.throwUnlessDone((await this.#act([id], { kind: 'setPolicy', policy }, by))[0]);
+    return this.#act(ids, { kind: 'setPolicy', policy }, by);
+  }
+
+  /** The policies that messages can name; `default` is always among them. */
+  get policies(): ReadonlyMap<string, RetryPolicy> {
+    const { defaultPolicy, policies } = this.#runtime.settings;
+    return new Map([['default', defaultPolicy], ...policies]);
   }
 
   /** Changes headers (null takes one away). With a revision, 'stale' if the message moved on. */
@@ -316,6 +265,36 @@ export class Spool {
     await this.#pausing('resume', topic, by);
   }
 
+  /** What is paused, by whom and since when. */
+  async pauses(): Promise<readonly Pause[]> {
+    await this.#runtime.ready();
+    return this.#runtime.pauses.list();
+  }
+
+  /** When the next waiting message is due, past or future; null when none waits. */
+  async nextDueAt(): Promise<Millis | null> {
+    await this.#runtime.ready();
+    const states = ['incoming', 'deferred'] as const;
+    return this.#runtime.entries.nextDueAt({ lane: 'delivery', states });
+  }
+
+  /** The store's clock, in milliseconds since the epoch. */
+  now(): Millis {
+    return this.#runtime.source.now();
+  }
+
+  /** Writes a line into the audit record, for what is done to many messages by a filter. */
+  async appendAudit(record: Omit<AuditRecord, 'at'>): Promise<void> {
+    await this.#runtime.ready();
+    await actions.audit(this.#runtime, record);
+  }
+
+  /** Leaves the address of a service for other processes, where the store has a single owner. */
+  async announce(address: string): Promise<void> {
+    await this.#runtime.ready();
+    await this.#runtime.entries.announce?.(address);
+  }
+
   /** What operators did, oldest first, above this sequence. */
   async audit(after = 0, max = 100): Promise<readonly (AuditRecord & { sequence: number })[]> {
     await this.#runtime.ready();
@@ -334,29 +313,6 @@ export class Spool {
   async sweep(): Promise<Swept> {
     await this.#runtime.ready();
     return this.#runtime.sweep();
-  }
-
-  #check(message: MessageOptions): CheckedMessage {
-    const { settings, source, makeId } = this.#runtime;
-    const { headerMaxBytes, policies } = settings;
-    const checked = checkMessage(message, { now: source.now(), headerMaxBytes, makeId });
-    const { policy } = checked;
-    // Kept all the same: the name may be known to the process that delivers, or after the next
-    // start.
-    if (policy !== null && policy !== 'default' && !policies.has(policy)) {
-      this.#runtime.tellUnknownPolicy(checked.envelope, policy);
-    }
-    return checked;
-  }
-
-  #keep(message: CheckedMessage, given: OwnBody): ReadyMessage | Promise<ReadyMessage> {
-    const { bodies, inlineMaxBytes, settings } = this.#runtime;
-    const limits = { bodies, inlineMaxBytes, bodyMaxBytes: settings.bodyMaxBytes };
-    const newRef = (): string => this.#runtime.newRef(message.envelope.id);
-    const body = keepBody(given, newRef, limits);
-    return body instanceof Promise
-      ? body.then((kept) => ({ message, body: kept }))
-      : { message, body };
   }
 
   async #act(
@@ -396,4 +352,8 @@ export class Spool {
     runtime.engine.poke();
     runtime.source.alarm();
   }
+}
+
+function named(ids: readonly string[]): string {
+  return ids.length === 1 ? `message "${ids[0]}"` : `${ids.length} messages`;
 }

@@ -27,6 +27,7 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
   const now = store.now?.bind(store);
   const expireLost = store.expireLost?.bind(store);
   const watch = store.watch?.bind(store);
+  const announce = store.announce?.bind(store);
   return {
     name: store.name,
     // Read when asked for: a store may know its instance only once it is open.
@@ -53,6 +54,11 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
           expireLost: (at: number) => faults.run('expireLost', () => expireLost(at)),
         }),
     ...(watch === undefined ? {} : { watch }),
+    ...(announce === undefined
+      ? {}
+      : {
+          announce: (address: string) => faults.run('announce', () => announce(address)),
+        }),
     records: faultyRecords(() => store.records, faults),
   };
 }

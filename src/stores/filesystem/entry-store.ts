@@ -33,7 +33,7 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { Catalog, type Held } from './catalog.ts';
 import type { SyncMode } from './disk-protocol.ts';
-import { type Opened, openFolder, type Settings } from './open.ts';
+import { announceService, type Opened, openFolder, type Settings } from './open.ts';
 import { fitsFilter } from './plan.ts';
 import { createReader, type Reader } from './reader.ts';
 import { createRecords, type FileRecords } from './records.ts';
@@ -192,6 +192,11 @@ class FilesystemStore implements EntryStore {
     return this.#checkOpen().reader.tally(by, query);
   }
 
+  async announce(address: string): Promise<void> {
+    const { lock } = this.#checkOpen();
+    await announceService({ lock }, address, { instance: this.instance, clock: this.#clock });
+  }
+
   async #open(): Promise<void> {
     await this.#closing.catch(() => undefined);
     const { path } = this.#settings;
@@ -223,7 +228,7 @@ class FilesystemStore implements EntryStore {
     }
   }
 
-  #checkOpen(): { readonly writer: Writer; readonly reader: Reader } {
+  #checkOpen(): Pick<Opened, 'lock'> & { readonly writer: Writer; readonly reader: Reader } {
     if (this.#opened !== undefined) return this.#opened;
     throw new RespoolError(
       'store.unavailable',

@@ -108,13 +108,32 @@ async function takeLock(
   }
   try {
     await clearLockLeftovers(path, LOCK_FILE);
-    const since = new Date(clock.now()).toISOString();
-    await lock.note(`process ${process.pid} (instance ${instance}, since ${since})\n`);
+    await lock.note(`${ownerLine(instance, clock)}\n`);
     return lock;
   } catch (error) {
     await lock.release();
     throw storeError(`open the store "${path}"`, error);
   }
+}
+
+function ownerLine(instance: string, clock: Clock): string {
+  const since = new Date(clock.now()).toISOString();
+  return `process ${process.pid} (instance ${instance}, since ${since})`;
+}
+
+/** Adds the address of the owner's service to its word beside the lock. */
+export async function announceService(
+  { lock }: Pick<Opened, 'lock'>,
+  address: string,
+  { instance, clock }: { readonly instance: string; readonly clock: Clock },
+): Promise<void> {
+  await lock.note(`${ownerLine(instance, clock)}, its service is at ${address}\n`);
+}
+
+/** Where the service of a folder's owner answers, as its owner says; the owner may be gone. */
+export async function serviceAddress(path: string): Promise<string | undefined> {
+  const note = await readLockNote(join(path, LOCK_FILE));
+  return /its service is at (?<address>\S+)/.exec(note ?? '')?.groups?.['address'];
 }
 
 async function checkLayout(path: string): Promise<void> {

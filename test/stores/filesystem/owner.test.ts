@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { once } from 'node:events';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
-import { filesystem } from '../../../src/stores/filesystem/index.ts';
+import { filesystem, serviceAddress } from '../../../src/stores/filesystem/index.ts';
 import { refusedFileSystem } from '../../../src/stores/shared/local-disk.ts';
 import { SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { claimAll, cleanups, listed, openStore, setup } from './setup.ts';
@@ -40,6 +40,19 @@ describe('the owner', () => {
     expect((await listed(store)).ids).toEqual(['m-00000', 'm-00001', 'm-00002']);
     expect(await store.expireLost?.(SAMPLE_AT)).toBe(2);
     expect(await claimAll(store)).toHaveLength(3);
+  });
+
+  test('leaves the address of its service for whoever finds the folder taken', async () => {
+    const { path, store } = await setup();
+    expect(await serviceAddress(path)).toBeUndefined();
+    await store.announce?.('http://127.0.0.1:7667');
+    expect(await serviceAddress(path)).toBe('http://127.0.0.1:7667');
+    await expect(filesystem({ path }).open()).rejects.toMatchObject({
+      message: expect.stringContaining('its service is at http://127.0.0.1:7667'),
+    });
+    await store.close();
+    expect(await serviceAddress(path)).toBeUndefined();
+    expect(await serviceAddress(`${path}-nowhere`)).toBeUndefined();
   });
 
   test('is one store also within one process', async () => {
