@@ -77,8 +77,28 @@ export interface Bulk {
   /** How many messages fit the filter now; at most as many are touched. */
   readonly count: number;
   readonly isApproximate: boolean;
+  /** The filter as it stood at the count: ages are times, and what came later does not fit. */
+  readonly filter: ListFilter;
   /** Does it, with the progress after each step. What came after `prepare` is not touched. */
   run(options?: { readonly signal?: AbortSignal }): AsyncIterable<BulkProgress>;
+}
+
+/** A desk in the process of the spool: there a bulk action can be done step by step. */
+export interface Desk extends Control {
+  /** Writes action, filter and count into the audit record; before the first step. */
+  beginBulk(action: BulkAction, bulk: Pick<Bulk, 'count' | 'filter'>): Promise<void>;
+  /** The next messages of a prepared filter, at most 500; goes on at `next` of the step before. */
+  stepBulk(
+    action: BulkAction,
+    step: { readonly filter: ListFilter; readonly max: number; readonly after?: string },
+  ): Promise<BulkStep>;
+}
+
+/** What one step of a bulk action came to. */
+export interface BulkStep {
+  readonly progress: BulkProgress;
+  /** Where the next step goes on; absent when this was the last. */
+  readonly next?: string;
 }
 
 /** How far a bulk action is, in messages. */

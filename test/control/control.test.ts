@@ -12,7 +12,7 @@ describe('a desk', () => {
     const { id } = await spool.enqueue({ topic: 'a' });
     await desk.hold([id], 'look at this');
     await desk.release([id]);
-    await desk.setPolicy(id, 'slow');
+    await desk.setPolicy([id], 'slow');
     await desk.bounce([id], 'enough');
     await desk.retryNow([id]);
     await desk.pause('a.*');

@@ -1,0 +1,71 @@
+/**
+ * desk — control over a spool in this process: the spool's own functions, with the operator's name
+ * in every audit record.
+ */
+
+import { STATES } from '../core/state.ts';
+import type { Spool } from '../spool/spool.ts';
+import { auditBulk, prepareBulk, stepBulk } from './bulk.ts';
+import type { Desk, StateStats, Stats } from './control.ts';
+import type { FlowMeter } from './flow.ts';
+import { shapeOf } from './shape.ts';
+import { toldEvents } from './told-events.ts';
+
+/** Whose desk it is, and what it can tell of an engine. */
+export interface ControlOptions {
+  /** Whose name is written into the audit record. */
+  readonly by: string;
+  /** What went through this spool's engine lately, if somebody has listened. */
+  readonly meter?: FlowMeter;
+}
+
+/** A desk over a spool, for the operator of this name. */
+export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk {
+  return {
+    by,
+    enqueue: (message) => spool.enqueue(message),
+    enqueueMany: (messages) => spool.enqueueMany(messages),
+    get: (id) => spool.get(id),
+    body: (id) => spool.body(id),
+    page: (options) => spool.page(options),
+    count: () => spool.count(),
+    tally: (what, filter) => spool.tally(what, filter),
+    hold: (ids, reason) => spool.hold(ids, reason, by),
+    release: (ids) => spool.release(ids, by),
+    retryNow: (ids) => spool.retryNow(ids, by),
+    bounce: (ids, reason) => spool.bounce(ids, reason, by),
+    remove: (ids, options) => spool.remove(ids, { ...options, by }),
+    setPolicy: (ids, policy) => spool.setPolicies(ids, policy, by),
+    policies: async () => [...spool.policies].map(([name, policy]) => ({ name, policy })),
+    prepare: (action, filter) => prepareBulk(spool, action, filter, by),
+    beginBulk: (action, { count, filter }) => auditBulk(spool, { action, filter, count, by }),
+    stepBulk: (action, step) => stepBulk(spool, { ...step, action, by }),
+    pause: (topic) => spool.pause({ by, ...(topic === undefined ? {} : { topic }) }),
+    resume: (topic) => spool.resume({ by, ...(topic === undefined ? {} : { topic }) }),
+    pauses: () => spool.pauses(),
+    audit: (after, max) => spool.audit(after, max),
+    stats: () => statsOf(spool, meter),
+    shape: (options) => shapeOf(spool, options),
+    check: (options) => spool.check(options),
+    events: (options) => toldEvents(spool, options),
+  };
+}
+
+async function statsOf(spool: Spool, meter: FlowMeter | undefined): Promise<Stats> {
+  const rows = new Map((await spool.tally('state')).map((row) => [row.key, row]));
+  const states = Object.fromEntries(
+    STATES.map((state): [string, StateStats] => {
+      const { count = 0, oldestAt = null, approximate } = rows.get(state) ?? {};
+      return [state, { count, oldestAt, ...(approximate === undefined ? {} : { approximate }) }];
+    }),
+  ) as unknown as Stats['states'];
+  const { load } = spool;
+  return {
+    at: spool.now(),
+    states,
+    nextDueAt: await spool.nextDueAt(),
+    paused: await spool.pauses(),
+    ...(load.isRunning ? { load } : {}),
+    ...(load.isRunning && meter !== undefined ? { flow: meter.flow } : {}),
+  };
+}
