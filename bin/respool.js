@@ -1,0 +1,46 @@
+#!/usr/bin/env node
+/**
+ * respool — the command line. Looks at the version of Node first, then hands over to what is
+ * built, or in a checkout to the source.
+ *
+ * n.b. Written so that an old Node can still read it: it must get as far as the sentence.
+ */
+
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+const OLDEST = [22, 18];
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+
+if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {
+  process.stderr.write(
+    `respool: needs Node ${OLDEST.join('.')} or newer, and this is ${process.versions.node}; ` +
+      'install a newer one from https://nodejs.org\n',
+  );
+  process.exit(2);
+}
+
+const built = new URL('../dist/cli/main.js', import.meta.url);
+if (existsSync(built)) await import(built.href);
+else runSource();
+
+/** In a checkout: the same node on the source, with our words, streams and signals. */
+function runSource() {
+  const source = fileURLToPath(new URL('../src/cli/main.ts', import.meta.url));
+  const words = ['--conditions=respool-source', source, ...process.argv.slice(2)];
+  const child = spawn(process.execPath, words, { stdio: 'inherit' });
+  const pass = (signal) => child.kill(signal);
+  process.on('SIGINT', pass);
+  process.on('SIGTERM', pass);
+  child.on('error', (error) => {
+    process.stderr.write(`respool: cannot start node: ${error.message}\n`);
+    process.exit(1);
+  });
+  child.on('exit', (code, signal) => {
+    process.off('SIGINT', pass);
+    process.off('SIGTERM', pass);
+    if (signal === null) process.exit(code ?? 1);
+    process.kill(process.pid, signal);
+  });
+}

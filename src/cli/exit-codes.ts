@@ -1,0 +1,85 @@
+/**
+ * exit-codes — what the number says with which a command ends, in one table.
+ *
+ * The help shows the table, the reference is made of it, and every error of ours has its number.
+ */
+
+import { type ErrorCode, isRespoolError } from '../core/errors.ts';
+
+/** The numbers by their names. */
+export const EXIT = {
+  done: 0,
+  refused: 1,
+  usage: 2,
+  unavailable: 3,
+  notConfirmed: 4,
+  interrupted: 130,
+  terminated: 143,
+} as const;
+
+/** A number a command can end with. */
+export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+
+/** What each number means, for people. */
+export const EXIT_CODES: readonly { readonly code: ExitCode; readonly meaning: string }[] = [
+  { code: EXIT.done, meaning: 'done' },
+  { code: EXIT.refused, meaning: 'something was refused, is unknown or was found wrong' },
+  { code: EXIT.usage, meaning: 'wrong usage or configuration; nothing was done' },
+  { code: EXIT.unavailable, meaning: 'the store or the service cannot be reached or used' },
+  { code: EXIT.notConfirmed, meaning: 'not confirmed; nothing was done' },
+  { code: EXIT.interrupted, meaning: 'interrupted by Ctrl-C' },
+  { code: EXIT.terminated, meaning: 'ended by SIGTERM before it was done' },
+];
+
+const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
+  'store.unavailable': EXIT.unavailable,
+  'store.corrupt': EXIT.unavailable,
+  'store.version': EXIT.unavailable,
+  'store.full': EXIT.unavailable,
+  'body.missing': EXIT.refused,
+  'body.corrupt': EXIT.refused,
+  'move.refused': EXIT.refused,
+  'message.unknown': EXIT.refused,
+  'message.duplicate': EXIT.refused,
+  'message.invalid': EXIT.usage,
+  'policy.unknown': EXIT.refused,
+  'policy.invalid': EXIT.usage,
+  'handler.missing': EXIT.refused,
+  'config.invalid': EXIT.usage,
+  'peer.missing': EXIT.usage,
+  'broker.unavailable': EXIT.unavailable,
+  'broker.unroutable': EXIT.unavailable,
+  'broker.unconfirmed': EXIT.unavailable,
+  'topology.mismatch': EXIT.unavailable,
+  'key.unavailable': EXIT.unavailable,
+  'limit.exceeded': EXIT.refused,
+  'engine.stopping': EXIT.unavailable,
+};
+
+/** An end that is no error of the machinery: wrong usage, a no to a question, Ctrl-C. */
+export class CommandError extends Error {
+  override readonly name = 'CommandError';
+  readonly code: 'usage.invalid' | 'not.confirmed' | 'interrupted';
+
+  constructor(code: CommandError['code'], message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+const EXIT_OF_COMMAND_ERROR: Readonly<Record<CommandError['code'], ExitCode>> = {
+  'usage.invalid': EXIT.usage,
+  'not.confirmed': EXIT.notConfirmed,
+  interrupted: EXIT.interrupted,
+};
+
+/** The number for an error; 1 for one that is nobody's. */
+export function exitCodeOf(error: unknown): ExitCode {
+  if (error instanceof CommandError) return EXIT_OF_COMMAND_ERROR[error.code];
+  return isRespoolError(error) ? EXIT_OF_ERROR[error.code] : EXIT.refused;
+}
+
+/** The stable word for an error in `--json`. */
+export function errorCodeOf(error: unknown): string {
+  return error instanceof CommandError || isRespoolError(error) ? error.code : 'unexpected';
+}

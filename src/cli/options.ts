@@ -1,0 +1,66 @@
+/**
+ * options — what a command was given after its name, read by name and type.
+ *
+ * program.ts fills it from the command line; a wrong value is refused by the name people typed.
+ */
+
+import { type ErrorCode, isRespoolError } from '../core/errors.ts';
+import { CommandError } from './exit-codes.ts';
+
+/** The options of one call. Names in camel case: `--older-than` is `olderThan`. */
+export class Options {
+  readonly #values: Readonly<Record<string, unknown>>;
+
+  constructor(values: Readonly<Record<string, unknown>>) {
+    this.#values = values;
+  }
+
+  /** The text that was given, or undefined. */
+  text(name: string): string | undefined {
+    const value = this.#values[name];
+    return typeof value === 'string' ? value : undefined;
+  }
+
+  /** All texts that were given under a repeatable option. */
+  texts(name: string): readonly string[] {
+    const value = this.#values[name];
+    return Array.isArray(value) ? (value as string[]) : [];
+  }
+
+  /** Whether a switch was given. */
+  flag(name: string): boolean {
+    return this.#values[name] === true;
+  }
+
+  /** The whole number that was given, within its range, or undefined. */
+  number(
+    name: string,
+    { min, max }: { readonly min: number; readonly max: number },
+  ): number | undefined {
+    const text = this.text(name);
+    if (text === undefined) return undefined;
+    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    throw new CommandError(
+      'usage.invalid',
+      `cannot use "${text}" as ${flagOf(name)}: allowed is a whole number ${min} to ${max}`,
+    );
+  }
+}
+
+/** The name as people type it. */
+export function flagOf(name: string): string {
+  return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+}
+
+/** What was wrong with a value on the command line is wrong usage, whoever found it. */
+export function usageOf<T>(check: () => T, codes: readonly ErrorCode[] = ['config.invalid']): T {
+  try {
+    return check();
+  } catch (error) {
+    if (isRespoolError(error) && codes.includes(error.code)) {
+      throw new CommandError('usage.invalid', error.message);
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,57 @@
+/**
+ * safe — untrusted text made fit for a terminal. Every string from a message, a store, a service or
+ * an error passes through here before it is printed.
+ *
+ * Promise: the result holds no control character (but tab and line feed, where asked for), no
+ * escape sequence, nothing that turns the direction of writing, and no half of a surrogate pair.
+ */
+
+/** How `safe` treats lines. */
+export interface SafeOptions {
+  /** Keeps line feeds and tabs; otherwise they become spaces. */
+  readonly multiline?: boolean;
+}
+
+/* oxlint-disable no-control-regex -- control characters are exactly what is taken out here. */
+
+// Strings of a terminal (OSC, DCS, SOS, PM, APC) up to their end. One that has no end loses only
+// its beginning: what follows would be swallowed by a terminal, and must stay visible here. Each
+// stops at the next ESC, so that many unended ones cost no more than their length.
+const STRING_BEGIN = /(?:\u001b[\]PX^_]|[\u009d\u0090\u0098\u009e\u009f])/;
+const STRING_END = /[^\u001b\u0007\u009c]*(?:\u0007|\u001b\\|\u009c)/;
+const STRINGS = new RegExp(`${STRING_BEGIN.source}${STRING_END.source}`, 'g');
+// CSI with its parameters and final byte, in seven and in eight bits.
+const CSI = /(?:\u001b\[|\u009b)[\u0030-\u003f]*[\u0020-\u002f]*[\u0040-\u007e]/g;
+// Any other escape: ESC, bytes in between, a final byte; `ESC c` resets the whole terminal.
+const ESCAPES = /\u001b[\u0020-\u002f]*[\u0030-\u007e]/g;
+const LINE_ENDS = /\r\n|[\u0085\u2028\u2029]/g;
+const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
+const BIDI = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const BLANKS = /[\t\n]+/g;
+const SUSPECT =
+  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/;
+const JSON_SUSPECT = /[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+/* oxlint-enable no-control-regex */
+
+/** The text without anything a terminal would obey. */
+export function safe(text: string, { multiline = false }: SafeOptions = {}): string {
+  if (!SUSPECT.test(text)) return text;
+  const plain = text
+    .toWellFormed()
+    .replaceAll(STRINGS, '')
+    .replaceAll(CSI, '')
+    .replaceAll(ESCAPES, '')
+    .replaceAll(LINE_ENDS, '\n')
+    .replaceAll(CONTROLS, '')
+    .replaceAll(BIDI, '');
+  return multiline ? plain : plain.replaceAll(BLANKS, ' ');
+}
+
+/** A value as one line of JSON in which every control character is written as `\u…`. */
+export function jsonLine(value: unknown): string {
+  return (JSON.stringify(value) ?? 'null').replaceAll(
+    JSON_SUSPECT,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}

@@ -1,0 +1,77 @@
+/**
+ * spec — what a command is: its name, what it takes, and what it does.
+ *
+ * The files in commands/ hold one each. Help, completions and the reference are made of them, so a
+ * file loads nothing heavy before its `run` is called.
+ */
+
+import type { ExitCode } from './exit-codes.ts';
+import type { Io } from './io.ts';
+import type { Desk } from './open-desk.ts';
+import type { Options } from './options.ts';
+import type { Out } from './out.ts';
+
+/** What may be given after a command's name. */
+export interface ArgumentSpec {
+  /** As in help: `<topic>` must be given, `[id...]` may be, several times. */
+  readonly name: string;
+  readonly description: string;
+  /** The words that are allowed; for completions too. */
+  readonly choices?: readonly string[];
+}
+
+/** One option of a command. */
+export interface OptionSpec {
+  /** As in help: `--topic <pattern>`, or `--yes` for a switch. */
+  readonly flags: string;
+  readonly description: string;
+  /** The words that are allowed; for completions too. */
+  readonly choices?: readonly string[];
+  /** May be given several times; with choices also as words joined by commas. */
+  readonly repeatable?: true;
+}
+
+/** Under which heading of the help a command is shown. */
+export type CommandGroup = 'Start' | 'Messages' | 'Steering' | 'Looking' | 'Looking after';
+
+/** A command. */
+export interface CommandSpec {
+  readonly name: string;
+  readonly summary: string;
+  readonly group: CommandGroup;
+  /** More than the summary, in sentences. */
+  readonly description?: string;
+  readonly arguments?: readonly ArgumentSpec[];
+  readonly options?: readonly OptionSpec[];
+  /** Whole command lines, each with what it does. */
+  readonly examples?: readonly { readonly line: string; readonly does: string }[];
+  /** What the token must allow when the command goes through a service; none: it asks nobody. */
+  readonly role?: 'read' | 'operate' | 'admin';
+  /** Commands below this one; it then does nothing itself. */
+  readonly subcommands?: readonly CommandSpec[];
+  /** Does it. Nothing returned is 0. */
+  readonly run?: (context: CommandContext) => Promise<ExitCode | undefined>;
+}
+
+/** The options that every command takes. */
+export interface Globals {
+  readonly config?: string;
+  readonly store?: string;
+  readonly url?: string;
+}
+
+/** What a command works with. */
+export interface CommandContext {
+  /** What was given after the name, in its order. */
+  readonly args: readonly string[];
+  readonly options: Options;
+  readonly globals: Globals;
+  readonly io: Io;
+  readonly out: Out;
+  /** All commands, for what is made of them. */
+  readonly commands: readonly CommandSpec[];
+  /** The desk to work at, opened at the first call and closed when the command ends. */
+  readonly desk: () => Promise<Desk>;
+  /** Called when the command ends, however it ends; the last first. */
+  readonly atEnd: (close: () => Promise<void> | void) => void;
+}
