@@ -1,5 +1,15 @@
 /** The front door: re-exports, and does nothing. */
 
+export {
+  type Config,
+  defineConfig,
+  type LogConfig,
+  type PolicyConfig,
+  type Role,
+  type RouteConfig,
+  type ServeConfig,
+  type TokenConfig,
+} from './connect/define-config.ts';
 export type { Duration, Millis } from './core/duration.ts';
 export { formatDuration } from './core/duration.ts';
 export type {

@@ -1,0 +1,124 @@
+/**
+ * define-config — what a configuration file may say. Types, and a function that gives them.
+ *
+ * Re-exported by the front door, so it loads nothing; load-config.ts reads, checks and fills in.
+ */
+
+import type { Duration } from '../core/duration.ts';
+import type { RetryPolicy } from '../core/policy.ts';
+import type { ExecOptions, HttpOptions, ReadyHandler } from '../deliver/index.ts';
+import type { BodyStore } from '../ports/body-store.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
+import type { Handler } from '../ports/handler.ts';
+import type { SpoolOptions } from '../spool/options.ts';
+
+/** Gives a configuration its type; returns it as it is. */
+export function defineConfig(config: Config): Config {
+  return config;
+}
+
+/** What `createSpool` takes that a configuration may say too. */
+type SpoolConfig = Pick<
+  SpoolOptions,
+  | 'backoffs'
+  | 'caretaker'
+  | 'concurrency'
+  | 'destinationConcurrency'
+  | 'lease'
+  | 'limits'
+  | 'middleware'
+  | 'poll'
+  | 'requireDurability'
+  | 'retention'
+  | 'settle'
+  | 'unhandled'
+>;
+
+/** A configuration; everything is optional. */
+export interface Config extends SpoolConfig {
+  /** Where messages are kept: `sqlite:DIR` (default `sqlite:./respool`), `file:DIR`, `memory:`. */
+  readonly store?: string;
+  /** Where entries are kept, apart from bodies; not together with `store`. */
+  readonly entries?: string | EntryStore;
+  /** Where bodies are kept, apart from entries; not together with `store`. */
+  readonly bodies?: string | BodyStore;
+  /** Policies by name; `default` serves every message that names none, `notice` the notices. */
+  readonly policies?: Readonly<Record<string, PolicyConfig>>;
+  /** Who delivers which topics; the first match wins. */
+  readonly routes?: readonly RouteConfig[];
+  /** Who is told when a message of these topics bounces. */
+  readonly bounces?: readonly RouteConfig[];
+  readonly serve?: ServeConfig;
+  readonly log?: LogConfig;
+}
+
+/** The HTTP service. */
+export interface ServeConfig {
+  /** Default `127.0.0.1`. */
+  readonly host?: string;
+  /** 0 to 65,535, 0 takes any free one; default 7667. */
+  readonly port?: number;
+  /** A token with every right; default none. */
+  readonly token?: string;
+  /** More tokens, each by its SHA-256. */
+  readonly tokens?: readonly TokenConfig[];
+  /** Files with the private key and the certificate; default no TLS. */
+  readonly tls?: { readonly key: string; readonly cert: string };
+  /** Host names that requests may carry besides the obvious ones. */
+  readonly hosts?: readonly string[];
+  /** Whether a proxy in front speaks TLS and names the client; default false. */
+  readonly behindProxy?: boolean;
+  /** How long a stop waits for deliveries, 0s to 1h; default `10s`. */
+  readonly stopWithin?: Duration;
+  readonly limits?: {
+    /** Open connections; default 1,000. */
+    readonly connections?: number;
+    /** Clients that listen to events; default 50. */
+    readonly events?: number;
+    /** Requests a second for one address and token, posting apart; default 100. */
+    readonly requestsPerSecond?: number;
+    /** How long one request may take, 1s to 1d; default `5m`. */
+    readonly requestTimeout?: Duration;
+  };
+}
+
+/** What the bearer of a token may do. */
+export type Role = 'post' | 'read' | 'operate' | 'admin';
+
+/** A token by its name, its rights and its SHA-256 in hex. */
+export interface TokenConfig {
+  readonly name: string;
+  readonly role: Role;
+  readonly sha256: string;
+}
+
+/** What is printed while the service runs. */
+export interface LogConfig {
+  /** `auto` (default): pretty on a terminal, JSON elsewhere. */
+  readonly format?: 'pretty' | 'json' | 'auto';
+  /** Default `info`. */
+  readonly level?: 'error' | 'warn' | 'info' | 'debug';
+}
+
+/** Who delivers a topic, and how. */
+export interface RouteConfig {
+  /** Words, `*` for one word, `#` for any number. */
+  readonly topic: string;
+  /** A handler, or the options of a ready-made one. */
+  readonly deliver:
+    | Handler
+    | ReadyHandler
+    | { readonly http: HttpOptions }
+    | {
+        readonly exec: readonly string[] | ({ readonly command: readonly string[] } & ExecOptions);
+      };
+  /** A policy, or the name of one; default: the policy `default`, for bounces `notice`. */
+  readonly policy?: PolicyConfig;
+  /** How many run at once, 1 to 10,000; default 10. */
+  readonly concurrency?: number;
+  /** How long one attempt may take, 1ms to 1d; default 15m. */
+  readonly timeout?: Duration;
+}
+
+/** A policy, its name, or its constructor as data: `{ exponential: { first: '5s' } }`. */
+export type PolicyConfig = RetryPolicy | string | Readonly<Record<string, unknown>>;

@@ -1,0 +1,91 @@
+/** describe-config — what holds and who said it, line by line, without secrets. */
+
+import { describePolicy, type RetryPolicy } from '../core/policy.ts';
+import { KEYS } from './keys.ts';
+import type { LoadedConfig } from './load-config.ts';
+import { nearestOrigin } from './problems.ts';
+import { describeHandler, type EffectiveRoute } from './routes.ts';
+import { HIDDEN, isPlain } from './secrets.ts';
+
+/** One value that holds. */
+export interface ConfigLine {
+  /** With dots and places: `routes[0].topic`. */
+  readonly key: string;
+  /** As it may be shown. */
+  readonly value: unknown;
+  /** `default`, or the file, the flag or the variable. */
+  readonly from: string;
+}
+
+/** Every value that holds, defaults included, in the order of docs/reference/config.md. */
+export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
+  return KEYS.flatMap((key) => {
+    const value = valueAt(loaded.config, key.key);
+    if (value === undefined) return [];
+    if (key.isSecret === true) return [lineOf(loaded, key.key, HIDDEN)];
+    if (key.key === 'routes' || key.key === 'bounces') {
+      return (value as readonly EffectiveRoute[]).flatMap((route, at) =>
+        routeLines(loaded, `${key.key}[${at}]`, route),
+      );
+    }
+    if (key.key === 'policies') {
+      return Object.entries(value as Readonly<Record<string, RetryPolicy>>).map(([name, policy]) =>
+        lineOf(loaded, `policies.${name}`, describePolicy(policy)),
+      );
+    }
+    if (key.kind === 'data' || key.kind === 'code') return flatLines(loaded, key.key, value);
+    return [lineOf(loaded, key.key, shownValue(loaded, value))];
+  });
+}
+
+/** Lists of plain values and what is code, each part on a line of its own. */
+function flatLines(loaded: LoadedConfig, key: string, value: unknown): ConfigLine[] {
+  if (Array.isArray(value)) {
+    return value.flatMap((item, at) => flatLines(loaded, `${key}[${at}]`, item));
+  }
+  if (isPlain(value)) {
+    return Object.entries(value).flatMap(([name, item]) =>
+      flatLines(loaded, `${key}.${name}`, item),
+    );
+  }
+  const name = key.split('.').at(-1) ?? '';
+  // A list of tokens has names that are no secrets: only the last word of a key counts.
+  return [lineOf(loaded, key, loaded.redact(value, name.replace(/\[\d+\]$/, '')))];
+}
+
+function routeLines(loaded: LoadedConfig, key: string, route: EffectiveRoute): ConfigLine[] {
+  const { topic, deliver, policy, concurrency, timeout } = route;
+  const shown: Readonly<Record<string, unknown>> = {
+    topic,
+    deliver: loaded.redact(describeHandler(deliver)),
+    policy: typeof policy === 'object' ? describePolicy(policy) : policy,
+    concurrency,
+    timeout,
+  };
+  return Object.entries(shown)
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => lineOf(loaded, `${key}.${name}`, value));
+}
+
+/** A store that was given is an object with a name; everything else is data. */
+function shownValue(loaded: LoadedConfig, value: unknown): unknown {
+  const isStore = typeof value === 'object' && value !== null && 'open' in value;
+  if (!isStore) return loaded.redact(value);
+  const { name } = value as { readonly name?: unknown };
+  return `(a ${typeof name === 'string' ? loaded.hide(name) : 'given'} store)`;
+}
+
+function lineOf({ origins }: LoadedConfig, key: string, value: unknown): ConfigLine {
+  const origin = nearestOrigin(key, origins);
+  const isDefault = origin === undefined || origin.from === 'default';
+  return { key, value, from: isDefault ? 'default' : `${origin.from} ${origin.name}` };
+}
+
+function valueAt(config: object, key: string): unknown {
+  let node: unknown = config;
+  for (const word of key.split('.')) {
+    if (typeof node !== 'object' || node === null) return undefined;
+    node = (node as Record<string, unknown>)[word];
+  }
+  return node;
+}

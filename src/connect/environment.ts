@@ -1,0 +1,83 @@
+/**
+ * environment — what RESPOOL_… variables say, and a file `.env` beside the configuration.
+ */
+
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { parseEnv } from 'node:util';
+import { RespoolError, textOf } from '../core/errors.ts';
+import { environmentName, isScalar, KEYS, valueOfText } from './keys.ts';
+import { didYouMean } from './nearest.ts';
+import type { Environment } from './read-file.ts';
+
+const DOT_ENV = '.env';
+
+/** Names that mean something elsewhere: to a client, to a test, to a command that we started. */
+const OTHERS: ReadonlySet<string> = new Set([
+  'RESPOOL_ATTEMPT',
+  'RESPOOL_CONFIG',
+  'RESPOOL_ID',
+  'RESPOOL_LANE',
+  'RESPOOL_TOPIC',
+  'RESPOOL_URL',
+]);
+const OTHER_BEGINNINGS = ['RESPOOL_HEADER_', 'RESPOOL_TEST_', 'RESPOOL_NOTE_'];
+
+/** The service's token by the name that clients know too. */
+const TOKEN_NAME = 'RESPOOL_TOKEN';
+
+/** A value and the name of where it stood. */
+export interface Named {
+  readonly value: unknown;
+  readonly name: string;
+}
+
+/**
+ * Adds what `.env` in this folder says to the environment; what is set already stays. Returns the
+ * names it added.
+ */
+export async function addDotEnv(folder: string, env: Environment): Promise<ReadonlySet<string>> {
+  const added = new Set<string>();
+  let text: string;
+  try {
+    text = await readFile(path.join(folder, DOT_ENV), 'utf8');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'EISDIR') return added;
+    throw new RespoolError('config.invalid', `cannot read ${DOT_ENV}: ${textOf(error)}`);
+  }
+  for (const [name, value] of Object.entries(parseEnv(text))) {
+    if (env[name] !== undefined) continue;
+    env[name] = value;
+    added.add(name);
+  }
+  return added;
+}
+
+/** Every key that the environment sets, by its dotted name. An empty value is not set. */
+export function valuesOfEnvironment(
+  env: Environment,
+  fromDotEnv: ReadonlySet<string>,
+): ReadonlyMap<string, Named> {
+  const values = new Map<string, Named>();
+  for (const key of KEYS.filter(isScalar)) {
+    const names = [environmentName(key.key), ...(key.key === 'serve.token' ? [TOKEN_NAME] : [])];
+    const name = names.find((one) => (env[one] ?? '') !== '');
+    if (name === undefined) continue;
+    values.set(key.key, {
+      value: valueOfText(key, env[name] ?? ''),
+      name: fromDotEnv.has(name) ? `${name} in ${DOT_ENV}` : name,
+    });
+  }
+  return values;
+}
+
+/** A sentence for every RESPOOL_… name that means nothing to anybody. */
+export function strangeNames(env: Environment): readonly string[] {
+  const known = [...KEYS.filter(isScalar).map(({ key }) => environmentName(key)), TOKEN_NAME];
+  return Object.keys(env)
+    .filter((name) => name.startsWith('RESPOOL_') && !known.includes(name) && !OTHERS.has(name))
+    .filter((name) => !OTHER_BEGINNINGS.some((beginning) => name.startsWith(beginning)))
+    .toSorted()
+    .map((name) => `the environment's ${name} is no setting${didYouMean(name, known)}`);
+}

@@ -1,0 +1,76 @@
+/**
+ * find-file — the configuration file: the one that is named, or the nearest upwards.
+ */
+
+import { stat } from 'node:fs/promises';
+import path from 'node:path';
+import { lilconfig } from 'lilconfig';
+import { RespoolError, show } from '../core/errors.ts';
+
+/** What a configuration file may be called after its first dot. */
+export const EXTENSIONS = ['ts', 'mts', 'js', 'mjs', 'json', 'yaml', 'yml'] as const;
+
+/** Every name a configuration file may have. */
+const NAMES: readonly string[] = EXTENSIONS.map((extension) => `respool.config.${extension}`);
+
+/** The file to read, or undefined when there is none; `named` is a file or a folder. */
+export async function findConfigFile(
+  cwd: string,
+  named: string | undefined,
+): Promise<string | undefined> {
+  if (named === undefined) return searchUpwards(path.resolve(cwd));
+  const target = path.resolve(cwd, named);
+  const found = await stat(target).catch(() => undefined);
+  if (found === undefined) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot read the configuration ${show(named)}: there is no such file or folder`,
+    );
+  }
+  if (!found.isDirectory()) return checkExtension(target);
+  const file = await onlyOneIn(target);
+  if (file !== undefined) return file;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot find a configuration in ${show(named)}: none of ${NAMES.join(', ')} is there`,
+  );
+}
+
+async function searchUpwards(from: string): Promise<string | undefined> {
+  // Found is not loaded: a program must not run before we know that it is the only one.
+  const asFound = (file: string): string => file;
+  const search = lilconfig('respool', {
+    searchPlaces: [...NAMES],
+    loaders: Object.fromEntries(EXTENSIONS.map((extension) => [`.${extension}`, asFound])),
+    stopDir: path.parse(from).root,
+    ignoreEmptySearchPlaces: false,
+    cache: false,
+  });
+  const found = await search.search(from);
+  return found === null ? undefined : onlyOneIn(path.dirname(found.filepath));
+}
+
+async function onlyOneIn(folder: string): Promise<string | undefined> {
+  const present: string[] = [];
+  for (const name of NAMES) {
+    const found = await stat(path.join(folder, name)).catch(() => undefined);
+    if (found?.isFile() === true) present.push(name);
+  }
+  const [first, second] = present;
+  if (second !== undefined) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot choose between "${first}" and "${second}" in ${show(folder)}: keep one of them, ` +
+        'or name it with --config',
+    );
+  }
+  return first === undefined ? undefined : path.join(folder, first);
+}
+
+function checkExtension(file: string): string {
+  if (EXTENSIONS.some((extension) => file.endsWith(`.${extension}`))) return file;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot read the configuration ${show(file)}: its name must end in ${EXTENSIONS.join(', ')}`,
+  );
+}

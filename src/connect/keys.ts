@@ -1,0 +1,278 @@
+/**
+ * keys — every key of a configuration, with its type, default, environment name and flag.
+ *
+ * The one table that reading, checking, printing and docs/reference/config.md go by. What the spool
+ * itself checks (spool/options.ts) has no check here.
+ */
+
+import { DAY_MS, type Duration, durationMs, HOUR_MS, SECOND_MS } from '../core/duration.ts';
+import { RespoolError, show } from '../core/errors.ts';
+import { checkNumber, checkOneOf } from '../core/limits.ts';
+import { checkStoreText } from './store-url.ts';
+
+/** How a value is read from a text, and whether it can be. */
+type Kind = 'text' | 'number' | 'boolean' | 'duration' | 'keep' | 'file' | 'data' | 'code';
+
+/** One key that holds a value. */
+export interface Key {
+  /** With dots: `serve.port`. */
+  readonly key: string;
+  readonly kind: Kind;
+  /** What it may be, for people. */
+  readonly type: string;
+  readonly byDefault?: unknown;
+  /** The default in words, where it depends on something. */
+  readonly defaultText?: string;
+  /** What the command line calls it, if it has it. */
+  readonly flag?: string;
+  readonly isSecret?: true;
+  readonly check?: Check;
+}
+
+/** Throws when a value is not what it may be; `what` is the key. */
+type Check = (value: unknown, what: string) => unknown;
+
+const DURATION = 'duration';
+
+/** Every key, in the order of printing. */
+export const KEYS: readonly Key[] = [
+  {
+    key: 'store',
+    kind: 'text',
+    type: '`sqlite:DIR`, `file:DIR` or `memory:`',
+    byDefault: 'sqlite:./respool',
+    flag: '--store',
+    check: (value, what) => checkStoreText(value, what),
+  },
+  {
+    key: 'entries',
+    kind: 'text',
+    type: 'the same, or an entry store',
+    flag: '--entries',
+    check: storeOrText,
+  },
+  {
+    key: 'bodies',
+    kind: 'text',
+    type: 'the same, or a body store',
+    flag: '--bodies',
+    check: storeOrText,
+  },
+  { key: 'policies', kind: 'data', type: 'policies by name' },
+  { key: 'backoffs', kind: 'code', type: 'functions by name' },
+  {
+    key: 'concurrency',
+    kind: 'number',
+    type: '1 to 10,000',
+    defaultText: 'the sum over routes and bounces, at least 10',
+    flag: '--concurrency',
+  },
+  {
+    key: 'destinationConcurrency',
+    kind: 'number',
+    type: "1 to 10,000, or numbers by destination with `'*'` for the rest",
+    defaultText: "`{ '*': 5 }` if a route has several `urls`, else none",
+  },
+  { key: 'lease', kind: 'duration', type: `${DURATION}, 1s to 1d`, byDefault: '60s' },
+  { key: 'settle', kind: 'text', type: '`lazy` or `durable`', byDefault: 'lazy' },
+  {
+    key: 'retention.delivered',
+    kind: 'keep',
+    type: '`remove` or `{ archive: duration }`',
+    byDefault: 'remove',
+  },
+  {
+    key: 'retention.bounced',
+    kind: 'keep',
+    type: '`keep` or `{ archive: duration }`',
+    byDefault: 'keep',
+  },
+  { key: 'retention.removed', kind: 'duration', type: `${DURATION}, up to 3650d`, byDefault: '7d' },
+  {
+    key: 'retention.dedupeWindow',
+    kind: 'duration',
+    type: `${DURATION}, up to 3650d`,
+    byDefault: '24h',
+  },
+  { key: 'limits.bodyBytes', kind: 'number', type: '0 to 1 TiB', byDefault: 64 * 2 ** 20 },
+  { key: 'limits.headerBytes', kind: 'number', type: '0 to 1 MiB', byDefault: 32 * 2 ** 10 },
+  { key: 'limits.inlineBodyBytes', kind: 'number', type: '0 to 1 MiB', byDefault: 16 * 2 ** 10 },
+  { key: 'poll', kind: 'duration', type: `${DURATION}, 10ms to 1h`, byDefault: '30s' },
+  { key: 'unhandled', kind: 'text', type: '`hold` or `leave`', byDefault: 'hold' },
+  {
+    key: 'requireDurability',
+    kind: 'text',
+    type: '`process`, `server`, `power-loss` or `node-loss`',
+    defaultText: 'none',
+  },
+  { key: 'caretaker.every', kind: 'duration', type: `${DURATION}, 1s to 1d`, byDefault: '1m' },
+  { key: 'caretaker.orphanGrace', kind: 'duration', type: DURATION, byDefault: '24h' },
+  { key: 'middleware', kind: 'code', type: 'a list of functions' },
+  { key: 'routes', kind: 'data', type: 'a list of routes' },
+  { key: 'bounces', kind: 'data', type: 'a list of routes' },
+  {
+    key: 'serve.host',
+    kind: 'text',
+    type: 'a name or an address',
+    byDefault: '127.0.0.1',
+    flag: '--host',
+    check: hostName,
+  },
+  {
+    key: 'serve.port',
+    kind: 'number',
+    type: '0 to 65,535; 0 takes any free one',
+    byDefault: 7667,
+    flag: '--port',
+    check: range(0, 65_535),
+  },
+  {
+    key: 'serve.token',
+    kind: 'text',
+    type: '1 to 512 visible ASCII characters',
+    defaultText: 'none',
+    isSecret: true,
+    check: tokenText,
+  },
+  { key: 'serve.tokens', kind: 'data', type: 'a list of `{ name, role, sha256 }`' },
+  { key: 'serve.tls.key', kind: 'file', type: 'a file', flag: '--tls-key', check: fileName },
+  { key: 'serve.tls.cert', kind: 'file', type: 'a file', flag: '--tls-cert', check: fileName },
+  { key: 'serve.hosts', kind: 'data', type: 'a list of host names' },
+  {
+    key: 'serve.behindProxy',
+    kind: 'boolean',
+    type: '`true` or `false`',
+    byDefault: false,
+    flag: '--behind-proxy',
+    check: trueOrFalse,
+  },
+  {
+    key: 'serve.stopWithin',
+    kind: 'duration',
+    type: `${DURATION}, 0s to 1h`,
+    byDefault: '10s',
+    flag: '--stop-within',
+    check: span(0, HOUR_MS),
+  },
+  {
+    key: 'serve.limits.connections',
+    kind: 'number',
+    type: '1 to 100,000',
+    byDefault: 1_000,
+    check: range(1, 100_000),
+  },
+  {
+    key: 'serve.limits.events',
+    kind: 'number',
+    type: '0 to 10,000',
+    byDefault: 50,
+    check: range(0, 10_000),
+  },
+  {
+    key: 'serve.limits.requestsPerSecond',
+    kind: 'number',
+    type: '1 to 1,000,000',
+    byDefault: 100,
+    check: range(1, 1_000_000),
+  },
+  {
+    key: 'serve.limits.requestTimeout',
+    kind: 'duration',
+    type: `${DURATION}, 1s to 1d`,
+    byDefault: '5m',
+    check: span(SECOND_MS, DAY_MS),
+  },
+  {
+    key: 'log.format',
+    kind: 'text',
+    type: '`pretty`, `json` or `auto`',
+    byDefault: 'auto',
+    flag: '--log-format',
+    check: (value, what) => checkOneOf(what, value, ['pretty', 'json', 'auto']),
+  },
+  {
+    key: 'log.level',
+    kind: 'text',
+    type: '`error`, `warn`, `info` or `debug`',
+    byDefault: 'info',
+    flag: '--log-level',
+    check: (value, what) => checkOneOf(what, value, ['error', 'warn', 'info', 'debug']),
+  },
+];
+
+const BY_NAME: ReadonlyMap<string, Key> = new Map(KEYS.map((key) => [key.key, key]));
+
+/** The key of this name, or undefined. */
+export function keyOf(name: string): Key | undefined {
+  return BY_NAME.get(name);
+}
+
+/** Whether the key can be said in one text, so by a flag or the environment. */
+export function isScalar({ kind }: Key): boolean {
+  return kind !== 'data' && kind !== 'code';
+}
+
+/** `limits.bodyBytes` → `RESPOOL_LIMITS_BODY_BYTES`. */
+export function environmentName(key: string): string {
+  const snake = key.replaceAll(/[A-Z]/g, (letter) => `_${letter}`).replaceAll('.', '_');
+  return `RESPOOL_${snake.toUpperCase()}`;
+}
+
+/** A value as a text says it; what does not fit stays a text, for the check to refuse. */
+export function valueOfText({ kind }: Pick<Key, 'kind'>, text: string): unknown {
+  const trimmed = text.trim();
+  if (kind === 'number' || kind === 'duration') {
+    return /^-?\d+(?:\.\d+)?$/.test(trimmed) ? Number(trimmed) : text;
+  }
+  if (kind === 'boolean') {
+    if (trimmed === 'true' || trimmed === '1') return true;
+    return trimmed === 'false' || trimmed === '0' ? false : text;
+  }
+  const archived = kind === 'keep' ? /^archive:(.+)$/.exec(trimmed)?.[1] : undefined;
+  return archived === undefined ? text : { archive: archived };
+}
+
+function range(min: number, max: number): Check {
+  return (value, what) => checkNumber(what, value, { min, max });
+}
+
+function span(minMs: number, maxMs: number): Check {
+  return (value, what) => durationMs(value as Duration, what, { minMs, maxMs });
+}
+
+function trueOrFalse(value: unknown, what: string): void {
+  if (typeof value !== 'boolean') throw invalid(what, value, 'true or false');
+}
+
+export function hostName(value: unknown, what: string): void {
+  const fits = typeof value === 'string' && /^[A-Za-z0-9._:%[\]-]{1,255}$/.test(value);
+  if (!fits) throw invalid(what, value, 'a host name or an IP address');
+}
+
+function fileName(value: unknown, what: string): void {
+  const fits = typeof value === 'string' && value !== '' && !value.includes('\0');
+  if (!fits) throw invalid(what, value, 'the name of a file');
+}
+
+function tokenText(value: unknown, what: string): void {
+  if (typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value)) return;
+  // What was given may be most of a token: it is not shown.
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use (secret) as "${what}": allowed is 1 to 512 visible ASCII characters`,
+  );
+}
+
+function storeOrText(value: unknown, what: string): void {
+  if (typeof value === 'string') checkStoreText(value, what);
+  else if (typeof value !== 'object' || value === null || !('open' in value)) {
+    throw invalid(what, value, 'a store, or sqlite:DIR, file:DIR, memory:');
+  }
+}
+
+function invalid(what: string, value: unknown, allowed: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot use ${show(value)} as "${what}": allowed is ${allowed}`,
+  );
+}

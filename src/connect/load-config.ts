@@ -1,0 +1,116 @@
+/**
+ * load-config — from a folder, an environment and flags to a configuration that is checked.
+ *
+ *   flags > respool.config.* > environment and .env > defaults, for each key by itself
+ */
+
+import path from 'node:path';
+import { isRespoolError, RespoolError } from '../core/errors.ts';
+import { type EffectiveConfig, effectiveConfig, type Flags } from './effective-config.ts';
+import { addDotEnv, strangeNames, valuesOfEnvironment } from './environment.ts';
+import { findConfigFile } from './find-file.ts';
+import { KEYS } from './keys.ts';
+import type { Origin } from './problems.ts';
+import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
+import { Secrets } from './secrets.ts';
+
+/** Where to look. */
+export interface LoadOptions {
+  readonly cwd: string;
+  /** What `.env` says is added to it, so that a configuration that is a program sees it too. */
+  readonly env: Environment;
+  /** A file or a folder; default: RESPOOL_CONFIG, or the nearest file upwards from `cwd`. */
+  readonly file?: string | undefined;
+  /** Values by key, such as `{ 'serve.port': 0 }`. */
+  readonly flags?: Flags | undefined;
+}
+
+/** A configuration, and where it came from. */
+export interface LoadedConfig {
+  /** The configuration file; undefined when there is none. */
+  readonly file: string | undefined;
+  /** What relative paths start from: the file's folder, or the working directory. */
+  readonly folder: string;
+  readonly config: EffectiveConfig;
+  /** Who said each value, by its key. */
+  readonly origins: ReadonlyMap<string, Origin>;
+  /** Sentences for people: what is allowed and yet strange. */
+  readonly warnings: readonly string[];
+  /** Cuts the secrets of this configuration out of a text. */
+  readonly hide: (text: string) => string;
+  /** Data as it may be shown. */
+  readonly redact: (value: unknown, name?: string) => unknown;
+}
+
+const NOTHING: RawConfig = { value: {}, filled: new Set() };
+
+/** Finds, reads and checks the configuration; `config.invalid` says what is wrong and where. */
+export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
+  const secrets = new Secrets();
+  try {
+    const { cwd, env } = options;
+    const named = options.file ?? (env['RESPOOL_CONFIG'] || undefined);
+    const file = await findConfigFile(cwd, named);
+    const folder = file === undefined ? path.resolve(cwd) : path.dirname(file);
+    const added = await addDotEnv(folder, env);
+    collectFrom(env, secrets);
+    const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets);
+    return completeConfig({ ...options, file, folder, raw, added, secrets });
+  } catch (error) {
+    throw hidden(error, secrets);
+  }
+}
+
+/** What is left to do when everything is read. */
+export function completeConfig({
+  env,
+  flags = {},
+  file,
+  folder,
+  raw,
+  added,
+  secrets,
+}: {
+  readonly env: Environment;
+  readonly flags?: Flags | undefined;
+  readonly file: string | undefined;
+  readonly folder: string;
+  readonly raw: RawConfig;
+  readonly added: ReadonlySet<string>;
+  readonly secrets: Secrets;
+}): LoadedConfig {
+  collectFrom(env, secrets);
+  secrets.collect(raw.value);
+  for (const { key, isSecret } of KEYS) if (isSecret === true) secrets.add(flags[key]);
+  const environment = valuesOfEnvironment(env, added);
+  try {
+    const { config, origins, warnings } = effectiveConfig({
+      flags,
+      raw,
+      environment,
+      file,
+      folder,
+    });
+    return {
+      file,
+      folder,
+      config,
+      origins,
+      warnings: [...strangeNames(env), ...warnings].map((text) => secrets.hide(text)),
+      hide: (text) => secrets.hide(text),
+      redact: (value, name) => secrets.redact(value, name),
+    };
+  } catch (error) {
+    throw hidden(error, secrets);
+  }
+}
+
+function collectFrom(env: Environment, secrets: Secrets): void {
+  for (const name of ['RESPOOL_SERVE_TOKEN', 'RESPOOL_TOKEN']) secrets.add(env[name]);
+}
+
+/** The same error, without what it should not say; its cause could say it again. */
+function hidden(error: unknown, secrets: Secrets): unknown {
+  if (!isRespoolError(error)) return error;
+  return new RespoolError(error.code, secrets.hide(error.message));
+}

@@ -1,0 +1,102 @@
+/**
+ * open — from a configuration to a spool with its routes. Nothing is opened or started yet.
+ */
+
+import { type Duration, durationMs } from '../core/duration.ts';
+import { describePolicy, type RetryPolicy } from '../core/policy.ts';
+import type { Lane } from '../core/state.ts';
+import type { Logger } from '../ports/logger.ts';
+import { createSpool, type Spool } from '../spool/spool.ts';
+import { spoolOptionsOf } from './effective-config.ts';
+import type { LoadedConfig } from './load-config.ts';
+import { describeHandler, type EffectiveRoute } from './routes.ts';
+import { type StorePlace, storesOf } from './stores.ts';
+
+/** A route as it may be shown. */
+export interface RouteInfo {
+  readonly lane: Lane;
+  readonly topic: string;
+  /** What its handler says about itself, without secrets. */
+  readonly deliver: Readonly<Record<string, unknown>>;
+  /** The policy's name, or the policy in one line. */
+  readonly policy: string;
+  readonly concurrency: number;
+  readonly timeoutMs: number;
+}
+
+/** A spool made from a configuration. */
+export interface ConfiguredSpool {
+  readonly spool: Spool;
+  readonly routes: readonly RouteInfo[];
+  /** Where the entries are. */
+  readonly place: StorePlace;
+  readonly bodiesPlace: StorePlace;
+  /** Lets go of the handlers' connections; the spool itself is stopped by its own `stop`. */
+  close(): Promise<void>;
+}
+
+/** How it is made. */
+export interface OpenOptions {
+  readonly logger?: Logger | undefined;
+  /** True (default) registers the routes; false: for a tool that only looks and steers. */
+  readonly deliver?: boolean | undefined;
+}
+
+/** Makes stores, spool and routes. */
+export async function createConfiguredSpool(
+  loaded: LoadedConfig,
+  { logger, deliver = true }: OpenOptions = {},
+): Promise<ConfiguredSpool> {
+  const { config, folder } = loaded;
+  const { entries, bodies, place, bodiesPlace } = await storesOf(config, folder);
+  const spool = createSpool({
+    ...spoolOptionsOf(config),
+    entries,
+    bodies,
+    ...(logger === undefined ? {} : { logger }),
+  });
+  if (deliver) {
+    for (const { topic, deliver: handler, ...options } of config.routes) {
+      spool.handle(topic, handler, options);
+    }
+    for (const { topic, deliver: handler, ...options } of config.bounces) {
+      spool.onBounce(topic, handler, options);
+    }
+  }
+  const routes = [
+    ...config.routes.map((route) => infoOf('delivery', route, loaded)),
+    ...config.bounces.map((route) => infoOf('notice', route, loaded)),
+  ];
+  return { spool, routes, place, bodiesPlace, close: () => closeHandlers(loaded) };
+}
+
+function infoOf(lane: Lane, route: EffectiveRoute, loaded: LoadedConfig): RouteInfo {
+  return {
+    lane,
+    topic: route.topic,
+    deliver: loaded.redact(describeHandler(route.deliver)) as Record<string, unknown>,
+    policy: policyText(route.policy, lane, loaded),
+    concurrency: route.concurrency,
+    timeoutMs: durationMs(route.timeout satisfies Duration, 'timeout'),
+  };
+}
+
+function policyText(
+  policy: RetryPolicy | string | undefined,
+  lane: Lane,
+  { config }: LoadedConfig,
+): string {
+  if (typeof policy === 'object') return describePolicy(policy);
+  const hasNotice = lane === 'notice' && Object.hasOwn(config.policies, 'notice');
+  return policy ?? (hasNotice ? 'notice' : 'default');
+}
+
+async function closeHandlers({ config }: LoadedConfig): Promise<void> {
+  const handlers = [...config.routes, ...config.bounces].map(({ deliver }) => deliver);
+  // One handler may serve several routes; closing it once is enough.
+  await Promise.all(
+    [...new Set(handlers)].map(async (handler) => {
+      if ('close' in handler && typeof handler.close === 'function') await handler.close();
+    }),
+  );
+}

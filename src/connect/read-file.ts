@@ -1,0 +1,212 @@
+/**
+ * read-file — what a configuration file says, as it says it. Nothing is checked here but its form.
+ *
+ *   .json .yaml .yml    parsed, then ${NAME} filled in from the environment
+ *   .ts .mts .js .mjs   imported; the default export is the configuration
+ */
+
+import { readFile } from 'node:fs/promises';
+import { pathToFileURL } from 'node:url';
+import { LineCounter, parseDocument } from 'yaml';
+import { asError, RespoolError, show, textOf } from '../core/errors.ts';
+import { importFile } from '../system/peer.ts';
+import { isPlain, isSecretName, type Secrets } from './secrets.ts';
+
+/** A configuration file is not larger than this. */
+const FILE_MAX_BYTES: number = 2 ** 20;
+const DEPTH_MAX = 32;
+
+/** The environment, as the process has it. */
+export type Environment = Record<string, string | undefined>;
+
+/** What a file said. */
+export interface RawConfig {
+  readonly value: Readonly<Record<string, unknown>>;
+  /** The paths of texts in which something was filled in, and which may mean a number. */
+  readonly filled: ReadonlySet<string>;
+}
+
+/** Whether a configuration file is a program. */
+export function isProgram(file: string): boolean {
+  return /\.m?[jt]s$/.test(file);
+}
+
+/** Reads a file, or runs it. */
+export async function readConfigFile(
+  file: string,
+  env: Environment,
+  secrets: Secrets,
+): Promise<RawConfig> {
+  if (isProgram(file)) return { value: await runProgram(file), filled: new Set() };
+  return parseConfig(await readText(file), file, env, secrets);
+}
+
+/** Parses the text of a JSON or YAML file. */
+export function parseConfig(
+  text: string,
+  file: string,
+  env: Environment,
+  secrets: Secrets,
+): RawConfig {
+  const data = file.endsWith('.json') ? parseJson(text, file) : parseYaml(text, file);
+  if (!isPlain(data)) {
+    const said = Array.isArray(data) ? 'a list' : show(data);
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use ${file}: it holds ${said}, a configuration is an object of keys`,
+    );
+  }
+  const filled = new Set<string>();
+  const fill = createFill({ file, env, secrets, filled });
+  return { value: fill(data, '', 0) as Record<string, unknown>, filled };
+}
+
+/** The text of a file. */
+export async function readText(file: string): Promise<string> {
+  let bytes: Buffer;
+  try {
+    bytes = await readFile(file);
+  } catch (error) {
+    throw new RespoolError('config.invalid', `cannot read ${file}: ${textOf(error)}`);
+  }
+  if (bytes.byteLength > FILE_MAX_BYTES) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use ${file}: it has ${bytes.byteLength} bytes, allowed are ${FILE_MAX_BYTES}`,
+    );
+  }
+  return bytes.toString('utf8').replace(/^\uFEFF/, '');
+}
+
+async function runProgram(file: string): Promise<Readonly<Record<string, unknown>>> {
+  let exported: Readonly<Record<string, unknown>>;
+  try {
+    exported = await importFile(pathToFileURL(file).href);
+  } catch (error) {
+    // Whose stack it is helps nobody who only mistyped: the name of the file and the reason do.
+    const { name, message } = asError(error);
+    const [reason = ''] = message.split('\n');
+    throw new RespoolError('config.invalid', `cannot load ${file}: ${name}: ${reason}`);
+  }
+  const { default: config } = exported;
+  if (typeof config === 'object' && config !== null && !Array.isArray(config)) {
+    return config as Record<string, unknown>;
+  }
+  const said = config === undefined ? 'nothing' : `a ${typeof config}`;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${file}: its default export is ${said}; write ` +
+      '`export default defineConfig({ … })`',
+  );
+}
+
+function parseJson(text: string, file: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    // n.b. The engine's own text may quote what stands around the error, secrets included.
+    const at = jsonErrorAt(text);
+    const before = text.slice(0, at).split('\n');
+    const what = at >= text.length ? 'the file ends too early' : 'this is no JSON';
+    throw syntaxError(file, before.length, (before.at(-1)?.length ?? 0) + 1, what);
+  }
+}
+
+/** Where a text stops to be JSON. */
+function jsonErrorAt(text: string): number {
+  let at = 0;
+  const eat = (token: RegExp): boolean => {
+    token.lastIndex = at;
+    const isThere = token.test(text);
+    if (isThere) at = token.lastIndex;
+    return isThere;
+  };
+  const space = (): boolean => eat(/[ \t\r\n]*/y);
+  const string = (): boolean => eat(/"(?:[^"\\\r\n\t]|\\(?:["\\/bfnrt]|u[\da-f]{4}))*"/iy);
+  const list = (end: RegExp, item: () => boolean): boolean => {
+    if (space() && eat(end)) return true;
+    while (item() && space()) {
+      if (eat(end)) return true;
+      if (!eat(/,/y)) return false;
+    }
+    return false;
+  };
+  const pair = (): boolean => space() && string() && space() && eat(/:/y) && value();
+  const value = (): boolean => {
+    space();
+    if (eat(/\{/y)) return list(/\}/y, pair);
+    if (eat(/\[/y)) return list(/\]/y, value);
+    return string() || eat(/-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]?\d+)?/iy) || eat(/true|false|null/y);
+  };
+  if (value()) space();
+  return at;
+}
+
+function parseYaml(text: string, file: string): unknown {
+  const lines = new LineCounter();
+  // Not pretty: a pretty error shows the line, and the line may hold a secret.
+  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
+  const [problem] = document.errors;
+  if (problem !== undefined) {
+    const { line, col } = lines.linePos(problem.pos[0]);
+    throw syntaxError(file, line, col, problem.code.toLowerCase().replaceAll('_', ' '));
+  }
+  try {
+    return (document.toJS() as unknown) ?? {};
+  } catch (error) {
+    throw new RespoolError('config.invalid', `cannot use ${file}: ${textOf(error)}`);
+  }
+}
+
+function syntaxError(file: string, line: number, column: number, what: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot read ${file}: line ${line}, column ${column}: ${what}`,
+  );
+}
+
+interface FillParts {
+  readonly file: string;
+  readonly env: Environment;
+  readonly secrets: Secrets;
+  readonly filled: Set<string>;
+}
+
+/** Replaces `${NAME}` in every text by the environment's; `$${` stays `${`. */
+function createFill({ file, env, secrets, filled }: FillParts) {
+  const fillText = (text: string, key: string): string =>
+    text.replaceAll(/\$(\$\{)|\$\{([^}]*)\}/g, (_, escaped?: string, name = '') => {
+      if (escaped !== undefined) return escaped;
+      const value = env[name as string];
+      if (value === undefined) {
+        throw new RespoolError(
+          'config.invalid',
+          `cannot fill in "${key}" of ${file}: the environment has no ${show(name)}; set it, or ` +
+            'write $${ for a plain ${',
+        );
+      }
+      if (isSecretName(name as string)) secrets.add(value);
+      filled.add(key);
+      return value;
+    });
+  const fill = (value: unknown, key: string, depth: number): unknown => {
+    if (depth > DEPTH_MAX) {
+      throw new RespoolError('config.invalid', `cannot use "${key}" of ${file}: it is too deep`);
+    }
+    if (typeof value === 'string') return fillText(value, key);
+    if (Array.isArray(value)) {
+      return value.map((item, at) => fill(item, `${key}[${at}]`, depth + 1));
+    }
+    if (!isPlain(value)) return value;
+    const clean: Record<string, unknown> = {};
+    for (const [name, item] of Object.entries(value)) {
+      const inner = key === '' ? name : `${key}.${name}`;
+      if (name === '__proto__') {
+        throw new RespoolError('config.invalid', `there is no key "${inner}", in ${file}`);
+      }
+      clean[name] = fill(item, inner, depth + 1);
+    }
+    return clean;
+  };
+  return fill;
+}

@@ -1,0 +1,106 @@
+/**
+ * secrets — what must not be printed, found by its name or by its place in a URL.
+ *
+ * Whoever loads a configuration collects its secrets here, and lets every text that goes out pass
+ * through `hide`.
+ */
+
+/** What stands in a secret's place. */
+export const HIDDEN = '(secret)';
+
+const SECRET_NAME = new RegExp(
+  [
+    'authorization|cookie|passw|passphrase|secret|token|credential|dsn|sha256|signature',
+    '(?:api|private|signing|access)[-_]?key',
+    '(?:^|[-_])key$',
+  ].join('|'),
+  'i',
+);
+
+/** Shorter ones are part of too many ordinary words to be cut out of a text. */
+const HIDE_MIN_CHARS = 6;
+
+/** Whether what goes by this name is not to be seen. */
+export function isSecretName(name: string): boolean {
+  return SECRET_NAME.test(name);
+}
+
+/** A text with user, password and secret parameters of its URLs hidden. */
+export function maskUrls(text: string): string {
+  return text
+    .replaceAll(/([a-z][a-z0-9+.-]*:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/gi, `$1${HIDDEN}@`)
+    .replaceAll(/([?&])([^\s=&?#"']+)=([^\s&#"']*)/g, (whole, mark: string, name: string) =>
+      isSecretName(name) ? `${mark}${name}=${HIDDEN}` : whole,
+    );
+}
+
+/** The secrets of one configuration. */
+export class Secrets {
+  readonly #values = new Set<string>();
+
+  /** Remembers a text that is not to be seen. */
+  add(value: unknown): void {
+    if (typeof value === 'string' && value.length >= HIDE_MIN_CHARS) this.#values.add(value);
+  }
+
+  /** Remembers whatever a configuration holds under the name of a secret, at any depth. */
+  collect(value: unknown, name = ''): void {
+    if (typeof value === 'string') {
+      if (isSecretName(name)) this.add(value);
+      for (const [, userinfo = ''] of value.matchAll(/:\/\/([^\s/?#]+)@/g)) {
+        for (const part of userinfo.split(':').slice(1)) this.add(part);
+      }
+      return;
+    }
+    if (Array.isArray(value)) for (const item of value) this.collect(item, name);
+    else if (isPlain(value)) {
+      for (const [inner, item] of Object.entries(value)) this.collect(item, inner);
+    }
+  }
+
+  /** A text without the secrets that are known, and without what URLs should not show. */
+  hide(text: string): string {
+    let hidden = text;
+    // The longest first: one secret may be the beginning of another.
+    for (const value of [...this.#values].toSorted((a, b) => b.length - a.length)) {
+      hidden = hidden.replaceAll(value, HIDDEN);
+      const quoted = JSON.stringify(value).slice(1, -1);
+      if (quoted !== value) hidden = hidden.replaceAll(quoted, HIDDEN);
+      hidden = hideCut(hidden, value);
+    }
+    return maskUrls(hidden);
+  }
+
+  /** Data with secrets hidden, by name and by value; what is no data becomes its kind. */
+  redact(value: unknown, name = ''): unknown {
+    if (value === undefined || value === null || typeof value === 'boolean') return value;
+    if (isSecretName(name) && typeof value !== 'object') return HIDDEN;
+    if (typeof value === 'string') return this.hide(value);
+    if (typeof value === 'number') return value;
+    if (Array.isArray(value)) return value.map((item) => this.redact(item, name));
+    if (isPlain(value)) {
+      const pairs = Object.entries(value).map(([inner, item]) => [inner, this.redact(item, inner)]);
+      return Object.fromEntries(pairs);
+    }
+    return typeof value === 'function' ? '(function)' : '(object)';
+  }
+}
+
+/** Error texts cut long values short, and with them a secret at the end. */
+function hideCut(text: string, secret: string): string {
+  const parts = text.split('…');
+  const clean = parts.slice(0, -1).map((part) => {
+    for (let length = secret.length - 1; length >= HIDE_MIN_CHARS; length -= 1) {
+      if (part.endsWith(secret.slice(0, length))) return part.slice(0, -length) + HIDDEN;
+    }
+    return part;
+  });
+  return [...clean, parts.at(-1) ?? ''].join('…');
+}
+
+/** An object that is data: from a literal or a parser. */
+export function isPlain(value: unknown): value is Record<string, unknown> {
+  if (typeof value !== 'object' || value === null) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === null;
+}

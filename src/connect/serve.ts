@@ -1,0 +1,68 @@
+/** serve — the lists and pairs among the service's keys, checked. */
+
+import { checkKey, checkOneOf } from '../core/limits.ts';
+import { RespoolError } from '../core/errors.ts';
+import type { ServeConfig, TokenConfig } from './define-config.ts';
+import { hostName } from './keys.ts';
+import { checkKeys, refused, within } from './problems.ts';
+import { isPlain } from './secrets.ts';
+
+const TOKENS_MAX = 1_000;
+const HOSTS_MAX = 1_000;
+const ROLES = ['post', 'read', 'operate', 'admin'] as const;
+
+/** Tokens by name, role and SHA-256; a name stands once. */
+export function tokensOf(given: unknown): readonly TokenConfig[] {
+  const names = new Set<string>();
+  return listOf(given, 'serve.tokens', TOKENS_MAX).map((token, at) => {
+    const key = `serve.tokens[${at}]`;
+    if (!isPlain(token)) throw refused(key, typeof token, '{ name, role, sha256 }');
+    checkKeys(key, token, ['name', 'role', 'sha256']);
+    const name = within(key, () => keyName(token['name']));
+    if (names.has(name)) throw refused(`${key}.name`, name, 'every name once');
+    names.add(name);
+    const { sha256 } = token;
+    if (typeof sha256 !== 'string' || !/^[0-9a-f]{64}$/i.test(sha256)) {
+      // Whoever puts the token itself here must not find it in a log.
+      throw new RespoolError(
+        'config.invalid',
+        `cannot use (secret) as "${key}.sha256": allowed is a token's SHA-256, 64 hex digits`,
+      );
+    }
+    const role = checkOneOf(`${key}.role`, token['role'], ROLES);
+    return { name, role, sha256: sha256.toLowerCase() };
+  });
+}
+
+/** More host names. */
+export function hostsOf(given: unknown): readonly string[] {
+  return listOf(given, 'serve.hosts', HOSTS_MAX).map((host, at) => {
+    hostName(host, `serve.hosts[${at}]`);
+    return host as string;
+  });
+}
+
+/** Both files of TLS or none, by their absolute paths. */
+export function tlsOf(given: unknown, resolve: (file: string) => string): Pick<ServeConfig, 'tls'> {
+  if (given === undefined) return {};
+  const { key, cert } = given as Partial<NonNullable<ServeConfig['tls']>>;
+  if (key === undefined || cert === undefined) {
+    const missing = key === undefined ? 'key' : 'cert';
+    throw refused(`serve.tls.${missing}`, undefined, 'a file; TLS needs both key and cert');
+  }
+  return { tls: { key: resolve(key), cert: resolve(cert) } };
+}
+
+function keyName(name: unknown): string {
+  try {
+    return checkKey('name', name);
+  } catch {
+    throw refused('name', name, '1 to 255 characters, no control characters');
+  }
+}
+
+function listOf(given: unknown, key: string, max: number): readonly unknown[] {
+  if (given === undefined) return [];
+  if (Array.isArray(given) && given.length <= max) return given;
+  throw refused(key, typeof given, `a list of at most ${max}`);
+}

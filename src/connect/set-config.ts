@@ -1,0 +1,158 @@
+/**
+ * set-config — `respool config set`: one key of a JSON or YAML file, comments kept, checked before
+ * it is written, written whole or not at all. A file that is a program stays its author's.
+ */
+
+import { chmod, open, readFile, realpath, rename, rm, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { parseDocument } from 'yaml';
+import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
+import { systemDice } from '../system/clock.ts';
+import { randomName } from '../system/ids.ts';
+import { isScalar, type Key, keyOf, KEYS, valueOfText } from './keys.ts';
+import { completeConfig } from './load-config.ts';
+import { didYouMean } from './nearest.ts';
+import { type Environment, isProgram, parseConfig, readText } from './read-file.ts';
+import { Secrets } from './secrets.ts';
+
+/** The file's name when there was none. */
+const NEW_NAME = 'respool.config.yaml';
+
+/** What was done. */
+export interface SetResult {
+  readonly file: string;
+  /** True when there was no file before. */
+  readonly isNew: boolean;
+  /** Keys that had to go, because they say the same in another way. */
+  readonly removed: readonly string[];
+}
+
+/** Sets one key in a file; without a file in a new `respool.config.yaml` in `cwd`. */
+export async function setConfig(
+  file: string | undefined,
+  key: string,
+  value: string,
+  { cwd, env }: { readonly cwd: string; readonly env: Environment },
+): Promise<SetResult> {
+  const known = settable(key);
+  const isNew = file === undefined;
+  const target = isNew ? path.resolve(cwd, NEW_NAME) : await realpath(path.resolve(cwd, file));
+  if (isProgram(target)) throw aProgram(target, key, value);
+  const before = isNew ? '' : await readText(target);
+  const others = inTheWay(key);
+  const change = target.endsWith('.json') ? changeJson : changeYaml;
+  const { text, removed } = change(before, target, { known, value, others });
+  checkText(text, target, env);
+  await writeWhole(target, text, isNew);
+  return { file: target, isNew, removed };
+}
+
+interface Change {
+  readonly known: Key;
+  readonly value: string;
+  readonly others: readonly string[];
+}
+
+interface Changed {
+  readonly text: string;
+  readonly removed: readonly string[];
+}
+
+function settable(name: string): Key {
+  const names = KEYS.filter((key) => isScalar(key) && key.isSecret !== true).map(({ key }) => key);
+  const known = keyOf(name);
+  if (known !== undefined && names.includes(name)) return known;
+  const reason =
+    known === undefined
+      ? `there is no such key${didYouMean(name, names)}`
+      : known.isSecret === true
+        ? 'a secret does not belong on the command line; write it into .env'
+        : 'it is more than one value; edit the file';
+  throw new RespoolError('config.invalid', `cannot set "${name}": ${reason}`);
+}
+
+/** One store for both, or one for each: whoever sets the one takes the other out. */
+function inTheWay(key: string): readonly string[] {
+  if (key === 'store') return ['entries', 'bodies'];
+  return key === 'entries' || key === 'bodies' ? ['store'] : [];
+}
+
+function aProgram(file: string, key: string, value: string): RespoolError {
+  const [last = '', ...groups] = key.split('.').toReversed();
+  const known = keyOf(key);
+  const typed = known === undefined ? value : valueOfText(known, value);
+  const written = typeof typed === 'string' ? `'${typed.replaceAll("'", "\\'")}'` : show(typed);
+  const line = groups.reduce((inner, group) => `${group}: { ${inner} }`, `${last}: ${written}`);
+  return new RespoolError(
+    'config.invalid',
+    `cannot set "${key}" in ${file}: it is a program; write this line into it: ${line},`,
+  );
+}
+
+function changeJson(text: string, file: string, { known, value, others }: Change): Changed {
+  parseConfig(text, file, EVERYTHING_SET, new Secrets());
+  const data = JSON.parse(text) as Record<string, unknown>;
+  const removed = others.filter((name) => Object.hasOwn(data, name));
+  for (const name of removed) delete data[name];
+  const words = known.key.split('.');
+  const last = words.pop() ?? '';
+  let node = data;
+  for (const word of words) node = (node[word] ??= {}) as Record<string, unknown>;
+  node[last] = valueOfText(known, value);
+  const indent = /^[ \t]+(?=")/m.exec(text)?.[0] ?? '  ';
+  return { text: `${JSON.stringify(data, null, indent)}\n`, removed };
+}
+
+function changeYaml(text: string, file: string, { known, value, others }: Change): Changed {
+  parseConfig(text, file, EVERYTHING_SET, new Secrets());
+  const document = parseDocument(text);
+  const removed = others.filter((name) => document.has(name));
+  for (const name of removed) document.delete(name);
+  document.setIn(known.key.split('.'), valueOfText(known, value));
+  return { text: document.toString({ lineWidth: 0 }), removed };
+}
+
+/** For reading a file's form alone: whatever ${NAME} asks for is there. */
+const EVERYTHING_SET: Environment = new Proxy<Environment>({}, { get: () => '' });
+
+/** Refuses a text that would be no configuration, before it is one. */
+function checkText(text: string, file: string, env: Environment): void {
+  const secrets = new Secrets();
+  const folder = path.dirname(file);
+  try {
+    const raw = parseConfig(text, file, env, secrets);
+    completeConfig({ env, file, folder, raw, added: new Set(), secrets });
+  } catch (error) {
+    if (!isRespoolError(error)) throw error;
+    throw new RespoolError(error.code, `${secrets.hide(error.message)}; nothing was changed`);
+  }
+}
+
+async function writeWhole(file: string, text: string, isNew: boolean): Promise<void> {
+  const draft = `${file}.${randomName(systemDice)}.tmp`;
+  try {
+    const handle = await open(draft, 'wx', 0o600);
+    try {
+      await handle.writeFile(text);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    if (isNew) await refuseToReplace(file);
+    else await chmod(draft, (await stat(file)).mode & 0o777);
+    await rename(draft, file);
+  } catch (error) {
+    await rm(draft, { force: true });
+    if (isRespoolError(error)) throw error;
+    throw new RespoolError('config.invalid', `cannot write ${file}: ${textOf(error)}`);
+  }
+}
+
+async function refuseToReplace(file: string): Promise<void> {
+  const isThere = await readFile(file).then(
+    () => true,
+    () => false,
+  );
+  if (!isThere) return;
+  throw new RespoolError('config.invalid', `cannot make ${file}: there is one already`);
+}
