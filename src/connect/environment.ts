@@ -11,17 +11,23 @@ import { didYouMean } from './nearest.ts';
 import type { Environment } from './read-file.ts';
 
 const DOT_ENV = '.env';
+const PREFIX = 'RESPOOL_';
 
 /** Names that mean something elsewhere: to a client, to a test, to a command that we started. */
 const OTHERS: ReadonlySet<string> = new Set([
   'RESPOOL_ATTEMPT',
+  'RESPOOL_BODY_SIZE',
   'RESPOOL_CONFIG',
+  'RESPOOL_DESTINATION',
+  'RESPOOL_ENQUEUED_AT',
   'RESPOOL_ID',
   'RESPOOL_LANE',
+  'RESPOOL_LAST_CODE',
+  'RESPOOL_LAST_REASON',
   'RESPOOL_TOPIC',
   'RESPOOL_URL',
 ]);
-const OTHER_BEGINNINGS = ['RESPOOL_HEADER_', 'RESPOOL_TEST_', 'RESPOOL_NOTE_'];
+const OTHER_BEGINNINGS = ['RESPOOL_HEADER_', 'RESPOOL_TEST_'];
 
 /** The service's token by the name that clients know too. */
 const TOKEN_NAME = 'RESPOOL_TOKEN';
@@ -76,8 +82,8 @@ export function valuesOfEnvironment(
 export function strangeNames(env: Environment): readonly string[] {
   const known = [...KEYS.filter(isScalar).map(({ key }) => environmentName(key)), TOKEN_NAME];
   return Object.keys(env)
-    .filter((name) => name.startsWith('RESPOOL_') && !known.includes(name) && !OTHERS.has(name))
+    .filter((name) => name.startsWith(PREFIX) && !known.includes(name) && !OTHERS.has(name))
     .filter((name) => !OTHER_BEGINNINGS.some((beginning) => name.startsWith(beginning)))
     .toSorted()
-    .map((name) => `the environment's ${name} is no setting${didYouMean(name, known)}`);
+    .map((name) => `the environment's ${name} is no setting${didYouMean(name, known, PREFIX)}`);
 }

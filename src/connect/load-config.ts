@@ -10,9 +10,10 @@ import { type EffectiveConfig, effectiveConfig, type Flags } from './effective-c
 import { addDotEnv, strangeNames, valuesOfEnvironment } from './environment.ts';
 import { findConfigFile } from './find-file.ts';
 import { KEYS } from './keys.ts';
-import type { Origin } from './problems.ts';
+import { type Origin, withOrigin } from './problems.ts';
 import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
-import { Secrets } from './secrets.ts';
+import { isSecretName, Secrets } from './secrets.ts';
+import { storesOf } from './stores.ts';
 
 /** Where to look. */
 export interface LoadOptions {
@@ -42,6 +43,9 @@ export interface LoadedConfig {
   readonly redact: (value: unknown, name?: string) => unknown;
 }
 
+/** Shorter ones are words like `bearer` more often than secrets. */
+const ENV_SECRET_MIN_CHARS = 8;
+
 const NOTHING: RawConfig = { value: {}, filled: new Set() };
 
 /** Finds, reads and checks the configuration; `config.invalid` says what is wrong and where. */
@@ -55,14 +59,14 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
     const added = await addDotEnv(folder, env);
     collectFrom(env, secrets);
     const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets);
-    return completeConfig({ ...options, file, folder, raw, added, secrets });
+    return await completeConfig({ ...options, file, folder, raw, added, secrets });
   } catch (error) {
     throw hidden(error, secrets);
   }
 }
 
 /** What is left to do when everything is read. */
-export function completeConfig({
+export async function completeConfig({
   env,
   flags = {},
   file,
@@ -78,9 +82,9 @@ export function completeConfig({
   readonly raw: RawConfig;
   readonly added: ReadonlySet<string>;
   readonly secrets: Secrets;
-}): LoadedConfig {
+}): Promise<LoadedConfig> {
   collectFrom(env, secrets);
-  secrets.collect(raw.value);
+  for (const [name, value] of Object.entries(raw.value)) secrets.collect(value, name);
   for (const { key, isSecret } of KEYS) if (isSecret === true) secrets.add(flags[key]);
   const environment = valuesOfEnvironment(env, added);
   try {
@@ -91,6 +95,7 @@ export function completeConfig({
       file,
       folder,
     });
+    await checkStores(config, origins, { file, folder });
     return {
       file,
       folder,
@@ -105,8 +110,24 @@ export function completeConfig({
   }
 }
 
+/** Making a store opens nothing, and says what is wrong with its options. */
+async function checkStores(
+  config: EffectiveConfig,
+  origins: ReadonlyMap<string, Origin>,
+  { file, folder }: { readonly file: string | undefined; readonly folder: string },
+): Promise<void> {
+  try {
+    await storesOf(config, folder);
+  } catch (error) {
+    throw withOrigin(error, origins, file);
+  }
+}
+
+/** A configuration that is a program takes its secrets from there without our seeing it. */
 function collectFrom(env: Environment, secrets: Secrets): void {
-  for (const name of ['RESPOOL_SERVE_TOKEN', 'RESPOOL_TOKEN']) secrets.add(env[name]);
+  for (const [name, value = ''] of Object.entries(env)) {
+    if (isSecretName(name) && value.length >= ENV_SECRET_MIN_CHARS) secrets.add(value);
+  }
 }
 
 /** The same error, without what it should not say; its cause could say it again. */

@@ -1,14 +1,22 @@
 /** nearest — the known name that a mistyped one probably meant. Pure. */
 
-/** ` (did you mean "store"?)`, or nothing when no known name is near. */
-export function didYouMean(given: string, known: readonly string[]): string {
+/** ` (did you mean "store"?)`, or nothing; a beginning that all names share does not count. */
+export function didYouMean(given: string, known: readonly string[], beginning = ''): string {
+  const near = nearest(
+    given.slice(beginning.length),
+    known.map((name) => name.slice(beginning.length)),
+  );
+  return near === undefined ? '' : ` (did you mean "${beginning}${near}"?)`;
+}
+
+function nearest(given: string, known: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(1, Math.floor(given.length / 3)) + 1;
   for (const name of known) {
     const distance = distanceOf(given.toLowerCase(), name.toLowerCase());
     if (distance < bestDistance) [best, bestDistance] = [name, distance];
   }
-  return best === undefined ? '' : ` (did you mean "${best}"?)`;
+  return best;
 }
 
 /** How many letters must be put in, taken out, replaced or swapped with their neighbour. */

@@ -24,32 +24,33 @@ export function refused(key: string, value: unknown, allowed: string): RespoolEr
 export function checkKeys(key: string, given: object, known: readonly string[]): void {
   const strange = Object.keys(given).find((name) => !known.includes(name));
   if (strange === undefined) return;
-  const whole = key === '' ? strange : `${key}.${strange}`;
+  const whole = key === '' || key.endsWith('?') ? `${key}${strange}` : `${key}.${strange}`;
   const hint = didYouMean(strange, known);
   throw new RespoolError(
     'config.invalid',
-    `there is no key "${whole}"${hint}: known are ${known.join(', ')}`,
+    `there is no key "${whole}"${hint}: known are ${known.join(', ') || 'none'}`,
   );
 }
 
 /** Lets the error of a check further down name the whole key: `url` → `routes[1].…http.url`. */
-export function within<T>(key: string, check: () => T): T {
+export function within<T>(key: string, check: () => T, mark = '.'): T {
   try {
     return check();
   } catch (error) {
     if (!isRespoolError(error)) throw error;
-    throw new RespoolError('config.invalid', wholeName(error.message, key));
+    throw new RespoolError('config.invalid', wholeName(error.message, `${key}${mark}`));
   }
 }
 
-function wholeName(text: string, key: string): string {
-  const named = text.replace(/ as "([^"]+)"/, (_, name: string) => ` as "${join(key, name)}"`);
-  return named === text ? `cannot use "${key}": ${text}` : named;
-}
-
-function join(key: string, name: string): string {
-  if (name === key || name.startsWith(`${key}.`)) return name;
-  return `${key}.${name}`;
+function wholeName(text: string, prefix: string): string {
+  const key = prefix.slice(0, -1);
+  let isNamed = false;
+  const named = text.replace(/ as "([^"]+)"/, (_, name: string) => {
+    isNamed = true;
+    const isWhole = name === key || name.startsWith(prefix);
+    return ` as "${isWhole ? name : `${prefix}${name}`}"`;
+  });
+  return isNamed ? named : `cannot use "${key}": ${text}`;
 }
 
 /** The same error, with who said the value at its end. */
@@ -59,7 +60,10 @@ export function withOrigin(
   file: string | undefined,
 ): unknown {
   if (!isRespoolError(error)) return error;
-  const [, key = ''] = /(?: as| key| use) "([^"]+)"/.exec(error.message) ?? [];
+  const [, key = ''] =
+    /(?: as| key) "([^"]+)"/.exec(error.message) ??
+    /^cannot use "([^"]+)"/.exec(error.message) ??
+    [];
   const said = originText(nearestOrigin(key, origins), file);
   const text = said === '' || error.message.includes(said) ? '' : `; ${said}`;
   return new RespoolError('config.invalid', `${error.message}${text}`);

@@ -20,6 +20,9 @@ const SECRET_NAME = new RegExp(
 /** Shorter ones are part of too many ordinary words to be cut out of a text. */
 const HIDE_MIN_CHARS = 6;
 
+/** Data that goes deeper goes round in circles. */
+const DEPTH_MAX = 32;
+
 /** Whether what goes by this name is not to be seen. */
 export function isSecretName(name: string): boolean {
   return SECRET_NAME.test(name);
@@ -44,7 +47,8 @@ export class Secrets {
   }
 
   /** Remembers whatever a configuration holds under the name of a secret, at any depth. */
-  collect(value: unknown, name = ''): void {
+  collect(value: unknown, name = '', depth = 0): void {
+    if (depth > DEPTH_MAX) return;
     if (typeof value === 'string') {
       if (isSecretName(name)) this.add(value);
       for (const [, userinfo = ''] of value.matchAll(/:\/\/([^\s/?#]+)@/g)) {
@@ -52,9 +56,9 @@ export class Secrets {
       }
       return;
     }
-    if (Array.isArray(value)) for (const item of value) this.collect(item, name);
+    if (Array.isArray(value)) for (const item of value) this.collect(item, name, depth + 1);
     else if (isPlain(value)) {
-      for (const [inner, item] of Object.entries(value)) this.collect(item, inner);
+      for (const [inner, item] of Object.entries(value)) this.collect(item, inner, depth + 1);
     }
   }
 
@@ -72,14 +76,18 @@ export class Secrets {
   }
 
   /** Data with secrets hidden, by name and by value; what is no data becomes its kind. */
-  redact(value: unknown, name = ''): unknown {
+  redact(value: unknown, name = '', depth = 0): unknown {
+    if (depth > DEPTH_MAX) return '(deep)';
     if (value === undefined || value === null || typeof value === 'boolean') return value;
     if (isSecretName(name) && typeof value !== 'object') return HIDDEN;
     if (typeof value === 'string') return this.hide(value);
     if (typeof value === 'number') return value;
-    if (Array.isArray(value)) return value.map((item) => this.redact(item, name));
+    if (Array.isArray(value)) return value.map((item) => this.redact(item, name, depth + 1));
     if (isPlain(value)) {
-      const pairs = Object.entries(value).map(([inner, item]) => [inner, this.redact(item, inner)]);
+      const pairs = Object.entries(value).map(([inner, item]) => [
+        inner,
+        this.redact(item, inner, depth + 1),
+      ]);
       return Object.fromEntries(pairs);
     }
     return typeof value === 'function' ? '(function)' : '(object)';

@@ -42,7 +42,7 @@ export async function setConfig(
   const others = inTheWay(key);
   const change = target.endsWith('.json') ? changeJson : changeYaml;
   const { text, removed } = change(before, target, { known, value, others });
-  checkText(text, target, env);
+  await checkText(text, target, env);
   await writeWhole(target, text, isNew);
   return { file: target, isNew, removed };
 }
@@ -116,12 +116,12 @@ function changeYaml(text: string, file: string, { known, value, others }: Change
 const EVERYTHING_SET: Environment = new Proxy<Environment>({}, { get: () => '' });
 
 /** Refuses a text that would be no configuration, before it is one. */
-function checkText(text: string, file: string, env: Environment): void {
+async function checkText(text: string, file: string, env: Environment): Promise<void> {
   const secrets = new Secrets();
   const folder = path.dirname(file);
   try {
     const raw = parseConfig(text, file, env, secrets);
-    completeConfig({ env, file, folder, raw, added: new Set(), secrets });
+    await completeConfig({ env, file, folder, raw, added: new Set(), secrets });
   } catch (error) {
     if (!isRespoolError(error)) throw error;
     throw new RespoolError(error.code, `${secrets.hide(error.message)}; nothing was changed`);

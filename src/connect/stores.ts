@@ -3,11 +3,11 @@
  */
 
 import path from 'node:path';
-import { checkNames } from '../core/limits.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
+import type { SqliteOptions } from '../stores/sqlite/options.ts';
 import type { Config } from './define-config.ts';
-import { within } from './problems.ts';
+import { checkKeys, within } from './problems.ts';
 import { parseStoreUrl, type StoreUrl } from './store-url.ts';
 
 /** Where a store keeps what it keeps. */
@@ -32,6 +32,14 @@ export const STORE_DEFAULTS = {
   entries: 'sqlite:./respool',
   bodies: 'file:./respool/bodies',
 } as const;
+
+const SQLITE_OPTIONS = [
+  'busyTimeout',
+  'cacheBytes',
+  'thread',
+  'synchronous',
+  'autoCheckpointPages',
+] as const satisfies readonly (keyof SqliteOptions)[];
 
 type Options = Readonly<Record<string, string | number | boolean>>;
 
@@ -92,14 +100,16 @@ async function makeEntries(url: StoreUrl, at: string, key: string): Promise<OfEn
   const options = { ...typed(url.options), path: at };
   const place = { kind: url.kind, path: at };
   if (url.kind === 'sqlite') {
+    checkOptions(url, key, SQLITE_OPTIONS);
     const { sqlite } = await import('../stores/sqlite/entry-store.ts');
-    return { entries: within(key, () => sqlite(options)), place };
+    return { entries: within(key, () => sqlite(options), '?'), place };
   }
   if (url.kind === 'file') {
+    checkOptions(url, key, ['sync', 'spareFiles']);
     const { filesystem } = await import('../stores/filesystem/entry-store.ts');
-    return { entries: within(key, () => filesystem(options)), place };
+    return { entries: within(key, () => filesystem(options), '?'), place };
   }
-  checkNoOptions(url, key);
+  checkOptions(url, key, []);
   const { memory } = await import('../stores/memory/entry-store.ts');
   return { entries: memory(), place: { kind: 'memory' } };
 }
@@ -108,14 +118,16 @@ async function makeBodies(url: StoreUrl, at: string, key: string): Promise<OfBod
   const options = { ...typed(url.options), path: at };
   const bodiesPlace = { kind: url.kind, path: at };
   if (url.kind === 'sqlite') {
+    checkOptions(url, key, SQLITE_OPTIONS);
     const { sqliteBodies } = await import('../stores/sqlite/body-store.ts');
-    return { bodies: within(key, () => sqliteBodies(options)), bodiesPlace };
+    return { bodies: within(key, () => sqliteBodies(options), '?'), bodiesPlace };
   }
   if (url.kind === 'file') {
+    checkOptions(url, key, ['sync']);
     const { filesystemBodies } = await import('../stores/filesystem/body-store.ts');
-    return { bodies: within(key, () => filesystemBodies(options)), bodiesPlace };
+    return { bodies: within(key, () => filesystemBodies(options), '?'), bodiesPlace };
   }
-  checkNoOptions(url, key);
+  checkOptions(url, key, []);
   const { memoryBodies } = await import('../stores/memory/body-store.ts');
   return { bodies: memoryBodies(), bodiesPlace: { kind: 'memory' } };
 }
@@ -129,6 +141,7 @@ function typed(options: Readonly<Record<string, string>>): Options {
   return Object.fromEntries(pairs) as Options;
 }
 
-function checkNoOptions({ options }: StoreUrl, key: string): void {
-  within(key, () => checkNames('memory:', options, []));
+/** Only what is meant for an address: a path, say, is there already. */
+function checkOptions({ options }: StoreUrl, key: string, known: readonly string[]): void {
+  checkKeys(`${key}?`, options, known);
 }
