@@ -71,13 +71,17 @@ function checkedLookup(parts: AgentParts, port: number): LookupFunction {
         const addresses = found.map(({ address }) => address);
         const refusal = refusalOf(parts, hostname, port, addresses);
         if (refusal !== undefined) return callback(refusal, '');
-        if (first === undefined) return callback(new Error(`no address of "${hostname}"`), '');
+        if (first === undefined) return callback(noAddress(hostname), '');
         if (options.all === true) return callback(null, [...found]);
         return callback(null, first.address, first.family);
       },
       (error: NodeJS.ErrnoException) => callback(error, ''),
     );
   };
+}
+
+function noAddress(hostname: string): Error {
+  return Object.assign(new Error(`"${hostname}" has no address`), { code: 'ENOTFOUND' });
 }
 
 const resolveBySystem: Resolve = (hostname) => systemLookup(hostname, { all: true });

@@ -25,10 +25,12 @@ export function networkFailure(thrown: unknown, host: string): Failure {
   const error = innermost(asError(thrown));
   const own = (error as { code?: unknown }).code;
   const text = typeof own === 'string' ? own : '';
-  const code = CODES.find(([pattern]) => pattern.test(text))?.[1] ?? 'http.error';
+  // n.b. the parser's errors have no code of their own in every release of undici.
+  const mark = text === '' && error.name === 'HTTPParserError' ? 'HPE_' : text;
+  const code = CODES.find(([pattern]) => pattern.test(mark))?.[1] ?? 'http.error';
   const said = plainText(textOf(error), REASON_MAX_CHARS);
-  const mark = text === '' || said.includes(text) ? '' : ` (${text})`;
-  return failure('transient', code, `no answer from "${host}": ${said}${mark}`);
+  const aside = text === '' || said.includes(text) ? '' : ` (${text})`;
+  return failure('transient', code, `no answer from "${host}": ${said}${aside}`);
 }
 
 /** Several addresses were tried and each has its error: the first one is told. */

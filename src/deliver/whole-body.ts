@@ -11,14 +11,18 @@ export async function* oneBehind(
   onError: (error: unknown) => void,
 ): AsyncGenerator<Uint8Array> {
   let last: Uint8Array | undefined;
+  // n.b. a reader that gives up throws its own error in at the yield; that is none of the stream's.
+  let isOut = false;
   try {
     for await (const part of stream) {
       if (part.length === 0) continue;
+      isOut = true;
       if (last !== undefined) yield last;
+      isOut = false;
       last = part;
     }
   } catch (error) {
-    onError(error);
+    if (!isOut) onError(error);
     throw error;
   }
   if (last !== undefined) yield last;
