@@ -45,6 +45,6 @@ export function hideArguments(list: readonly string[]): string[] {
 }
 
 /** A text without users and passwords in its URLs. */
-function hideUserinfo(text: string): string {
+export function hideUserinfo(text: string): string {
   return text.replaceAll(USERINFO, '$1');
 }

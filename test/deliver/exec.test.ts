@@ -3,8 +3,9 @@ import { createHash } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { fixed, RespoolError, type SpoolEvent } from 'respool';
-import { createTestSpool } from 'respool/testkit';
+import { createTestSpool, SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { makeExec } from '../../src/deliver/exec.ts';
 import { exec, type ExecOptions } from '../../src/deliver/index.ts';
 import { brief, folder, largeBody, makeDelivery, script } from './setup.ts';
 
@@ -291,49 +292,65 @@ describe('the environment', () => {
 });
 
 describe('the time limit', () => {
+  /** Starts a script, waits until it has written a file, and lets the time pass. */
+  async function overdue(text: (file: string) => string, waits: readonly string[]) {
+    const file = path.join(await folder(), 'ready');
+    const clock = new SimClock();
+    const options = { timeout: '10m', killAfter: '1m' };
+    const outcome = brief(makeExec([await script(text(file), 'slow.sh')], options, { clock }));
+    const pids = await contentOf(file);
+    for (const wait of waits) await clock.advance(wait);
+    const line = (await outcome).replace(/"[^"]*slow\.sh"/, 'it');
+    return { line, pids: pids.trim().split(' ').map(Number) };
+  }
+
   test('ends the command and what it started', async () => {
-    const dir = await folder();
-    const { line } = await runScript(
-      `sleep 600 & echo $! > ${dir}/child; echo $$ > ${dir}/own; echo waiting >&2; wait`,
-      { timeout: '300ms' },
+    const { line, pids } = await overdue(
+      (file) => `sleep 600 & echo waiting >&2; ${tell(file, '$! $$')}; wait`,
+      ['10m'],
     );
-    expect(line).toBe('transient exec.timeout: it did not finish within 300ms: waiting');
-    for (const name of ['child', 'own']) await gone(Number(await readFile(path.join(dir, name))));
+    expect(line).toBe('transient exec.timeout: it did not finish within 10m: waiting');
+    expect(pids).toHaveLength(2);
+    for (const pid of pids) await gone(pid);
   });
 
   test('kills what does not end when it is told to', async () => {
-    const dir = await folder();
-    const { line } = await runScript(
-      `trap '' TERM; echo $$ > ${dir}/own; while true; do sleep 0.05; done`,
-      { timeout: '200ms', killAfter: '100ms' },
+    const { line, pids } = await overdue(
+      (file) => `trap '' TERM; ${tell(file, '$$')}; while true; do sleep 0.05; done`,
+      ['10m', '1m'],
     );
     expect(line).toContain('transient exec.timeout');
-    await gone(Number(await readFile(path.join(dir, 'own'))));
+    for (const pid of pids) await gone(pid);
   });
 
   test('kills a child that does not end when it is told to, though the command did', async () => {
-    const dir = await folder();
-    const { line } = await runScript(
-      `sh -c "trap '' TERM; echo \\$\\$ > ${dir}/child; while true; do sleep 0.05; done" & wait`,
-      { timeout: '300ms', killAfter: '100ms' },
+    const { line, pids } = await overdue(
+      (file) => `sh -c 'trap "" TERM; ${tell(file, '$$')}; while true; do sleep 0.05; done' & wait`,
+      ['10m', '1m'],
     );
     expect(line).toContain('transient exec.timeout');
-    await gone(Number(await readFile(path.join(dir, 'child'))));
+    for (const pid of pids) await gone(pid);
   });
 
   test('counts though the command then says that all is well', async () => {
-    const { line } = await runScript("trap 'exit 0' TERM; while true; do sleep 0.05; done", {
-      timeout: '200ms',
-    });
-    expect(line).toContain('transient exec.timeout');
+    const { line } = await overdue(
+      (file) => `trap 'exit 0' TERM; ${tell(file, '$$')}; while true; do sleep 0.05; done`,
+      ['10m'],
+    );
+    expect(line).toContain('transient exec.timeout: it did not finish within 10m');
+  });
+
+  test('is real time unless told otherwise', async () => {
+    const { line } = await runScript('exec sleep 600', { timeout: '50ms' });
+    expect(line).toContain('transient exec.timeout: it did not finish within 50ms');
   });
 
   test('is not needed when the delivery is called off', async () => {
     const abort = new AbortController();
     const ready = path.join(await folder(), 'ready');
-    const file = await script(`echo > ${ready}; exec sleep 600`);
+    const file = await script(`${tell(ready, 'yes')}; exec sleep 600`);
     const outcome = brief(exec([file]), { signal: abort.signal });
-    while ((await readFile(ready).catch(() => '')) === '') continue;
+    await contentOf(ready);
     abort.abort();
     expect(await outcome).toContain('transient exec.aborted');
     expect(await brief(exec([file]), { signal: abort.signal })).toContain('exec.aborted');
@@ -413,6 +430,19 @@ describe('describe()', () => {
     expect(JSON.stringify(described.describe())).not.toContain('canary');
   });
 });
+
+/** Shell words that write a file in one step. */
+function tell(file: string, words: string): string {
+  return `echo ${words} > ${file}.new; mv ${file}.new ${file}`;
+}
+
+/** What is in a file, once it is there. */
+async function contentOf(file: string): Promise<string> {
+  for (;;) {
+    const text = await readFile(file, 'utf8').catch(() => undefined);
+    if (text !== undefined) return text;
+  }
+}
 
 /** Resolves when there is no process of this id; the time limit of the test is the other end. */
 async function gone(pid: number): Promise<void> {

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { http, type HttpOptions } from '../../src/deliver/index.ts';
 import { CERTIFICATE, KEY } from './certificate.ts';
 import { brief } from './setup.ts';
@@ -73,6 +73,9 @@ describe('http() refuses', () => {
     const canary = 'canary';
     for (const options of [
       { url: `https://ann:${canary}@example.com/` },
+      { url: `https://ann:${canary}@example.com:port/` },
+      { url: `https://example.com/?token=${canary}#top` },
+      { url: `ftp://example.com/?api_key=${canary}` },
       { url, secret: canary },
       { url, headers: { authorization: `${canary}\n` } },
     ]) {
@@ -155,8 +158,10 @@ describe('TLS', () => {
 
   test('is verified whatever the environment says', async () => {
     const target = `https://127.0.0.1:${await secureServer()}/`;
+    const warning = vi.spyOn(process, 'emitWarning').mockReturnValue();
     process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0';
     onTestFinished(() => {
+      warning.mockRestore();
       delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
     });
     const handler = http({ url: target, allow: ['127.0.0.1'] });
