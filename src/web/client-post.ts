@@ -1,0 +1,96 @@
+/**
+ * client-post — messages on their way to a service: small ones as JSON, which keeps every header
+ * as it is written; streams and large bodies as the bytes of a raw post.
+ */
+
+import { RespoolError } from '../core/errors.ts';
+import type { Enqueued } from '../spool/accept.ts';
+import { ownBody } from '../spool/body.ts';
+import type { Message } from '../spool/message.ts';
+import type { ServiceClient } from './client-http.ts';
+import { headerOfText } from './texts.ts';
+
+/** What is longer goes as bytes of its own. */
+const JSON_BODY_MAX_BYTES = 1_048_576;
+/** Messages and bytes of bodies in one request, at the most. */
+const BATCH_MAX = 1_000;
+const BATCH_MAX_BYTES = 8_388_608;
+
+/** Sends one message. */
+export async function sendMessage(client: ServiceClient, message: Message): Promise<Enqueued> {
+  const body = ownBody(message.body);
+  if ('bytes' in body && body.bytes.byteLength <= JSON_BODY_MAX_BYTES) {
+    const json = jsonOf(message, body.bytes);
+    return client.ask('/v1/messages', { method: 'POST', json });
+  }
+  return client.ask(`/v1/topics/${encodeURIComponent(message.topic)}/messages`, {
+    method: 'POST',
+    headers: headersOf(message),
+    stream: 'bytes' in body ? once(body.bytes) : bytesOf(body.stream),
+  });
+}
+
+/** Sends many in one write; what does not fit into one request is refused. */
+export async function sendMany(
+  client: ServiceClient,
+  messages: readonly Message[],
+): Promise<Enqueued[]> {
+  if (messages.length === 0) return [];
+  let totalBytes = 0;
+  const json = messages.map((message) => {
+    const body = ownBody(message.body);
+    if (!('bytes' in body)) throw tooMany('bodies that are streams');
+    totalBytes += body.bytes.byteLength;
+    return jsonOf(message, body.bytes);
+  });
+  if (messages.length > BATCH_MAX) throw tooMany(`more than ${BATCH_MAX} messages`);
+  if (totalBytes > BATCH_MAX_BYTES) throw tooMany(`bodies of more than ${BATCH_MAX_BYTES} bytes`);
+  return client.ask('/v1/messages', { method: 'POST', json });
+}
+
+function tooMany(what: string): RespoolError {
+  return new RespoolError(
+    'limit.exceeded',
+    `cannot send ${what} in one request to a service: send fewer at once, or one by one`,
+  );
+}
+
+function jsonOf(message: Message, bytes: Uint8Array): object {
+  const { dueAt } = message;
+  return {
+    ...message,
+    body: undefined,
+    ...(dueAt === undefined ? {} : { dueAt: Number(dueAt) }),
+    ...(bytes.byteLength === 0 ? {} : { bodyBase64: Buffer.from(bytes).toString('base64') }),
+  };
+}
+
+function headersOf(message: Message): Record<string, string> {
+  const { id, policy, priority, delay, dueAt, expires, destination, dedupeKey } = message;
+  const options = {
+    id,
+    policy,
+    priority,
+    delay,
+    'due-at': dueAt === undefined ? undefined : Number(dueAt),
+    expires,
+    destination,
+    'dedupe-key': dedupeKey,
+  };
+  const headers: Record<string, string> = {};
+  for (const [name, value] of Object.entries(options)) {
+    if (value !== undefined) headers[`respool-${name}`] = headerOfText(String(value));
+  }
+  for (const [name, value] of Object.entries(message.headers ?? {})) {
+    headers[`respool-header-${name}`] = headerOfText(value);
+  }
+  return headers;
+}
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+async function* bytesOf(stream: AsyncIterable<Uint8Array | string>): AsyncGenerator<Uint8Array> {
+  for await (const one of stream) yield typeof one === 'string' ? Buffer.from(one, 'utf8') : one;
+}

@@ -1,0 +1,177 @@
+/**
+ * endpoint — one path of the API: what it takes and answers as schemas, who may ask, and what is
+ * done. From the same schemas come the checks and the OpenAPI document.
+ */
+
+import { type OpenAPIHono, z } from '@hono/zod-openapi';
+import type { Desk } from '../control/control.ts';
+import { RespoolError } from '../core/errors.ts';
+import type { Caller } from './gate.ts';
+import { checkRole } from './gate.ts';
+import { jsonOf } from './json.ts';
+import type { Role } from './settings.ts';
+import { JSON_TYPE } from './writing.ts';
+
+/** What comes with each request to the app. */
+export interface Bindings {
+  readonly caller: Caller;
+  readonly control: Desk;
+  /** The body, read within its limit; undefined where there was none. */
+  readonly bytes: Uint8Array | undefined;
+}
+
+/** The app that carries the endpoints. */
+export type App = OpenAPIHono<{ Bindings: Bindings }>;
+
+/** A request whose parts fit their schemas. */
+export interface Asked<P, Q, B> extends Bindings {
+  readonly params: P;
+  readonly query: Q;
+  readonly body: B;
+  readonly request: Request;
+}
+
+type Answers = Readonly<
+  Record<
+    number,
+    { readonly description: string; readonly schema?: z.ZodType; readonly type?: string }
+  >
+>;
+
+/** An endpoint. */
+export interface Endpoint<P, Q, B> {
+  readonly method: 'get' | 'post' | 'delete';
+  /** With parameters in braces. */
+  readonly path: string;
+  readonly summary: string;
+  /** Who may ask; without: everybody, even without a token. */
+  readonly role?: Role;
+  readonly params?: z.ZodType<P>;
+  readonly query?: z.ZodType<Q>;
+  /** Names in the query that may come more than once. */
+  readonly lists?: readonly string[];
+  readonly headers?: z.ZodType;
+  readonly body?: z.ZodType<B>;
+  readonly isBodyOptional?: boolean;
+  readonly answers: Answers;
+  answer(asked: Asked<P, Q, B>): Promise<Response> | Response;
+}
+
+/** The one shape of errors. */
+export const errorSchema: z.ZodType = z.object({
+  error: z.object({
+    code: z.string(),
+    message: z.string(),
+    reason: z.string().optional(),
+  }),
+});
+
+/** Puts an endpoint into the app and into the document. */
+export function addEndpoint<P, Q, B>(app: App, endpoint: Endpoint<P, Q, B>): void {
+  const { method, path, role } = endpoint;
+  describeEndpoint(app, endpoint);
+  app.on(method.toUpperCase(), path.replaceAll(/\{(\w+)\}/g, ':$1'), (context) => {
+    const { env, req } = context;
+    if (role !== undefined) checkRole(env.caller, role);
+    const { searchParams } = new URL(req.url);
+    return endpoint.answer({
+      ...env,
+      request: req.raw,
+      params: parsed(endpoint.params, req.param(), 'path') as P,
+      query: parsed(
+        endpoint.query ?? NO_QUERY,
+        queryOf(searchParams, endpoint.lists),
+        'query',
+      ) as Q,
+      body: bodyOf(endpoint, env.bytes, req.raw) as B,
+    });
+  });
+}
+
+/** Puts an endpoint that is served elsewhere into the document. */
+export function describeEndpoint<P, Q, B>(
+  app: App,
+  endpoint: Omit<Endpoint<P, Q, B>, 'answer'> & { readonly bodyType?: string },
+): void {
+  const { method, path, summary, role, params, query, headers, body, answers } = endpoint;
+  const { bodyType = JSON_TYPE, isBodyOptional = false } = endpoint;
+  app.openAPIRegistry.registerPath({
+    method,
+    path,
+    summary,
+    ...(role === undefined ? {} : { security: [{ token: [] }], description: `Role: ${role}.` }),
+    request: {
+      ...(params === undefined ? {} : { params: params as never }),
+      ...(query === undefined ? {} : { query: query as never }),
+      ...(headers === undefined ? {} : { headers: headers as never }),
+      ...(body === undefined
+        ? {}
+        : { body: { required: !isBodyOptional, content: { [bodyType]: { schema: body } } } }),
+    },
+    responses: responsesOf(answers, role !== undefined),
+  });
+}
+
+function responsesOf(answers: Answers, isGuarded: boolean): Record<string, never> {
+  const responses: Record<string, unknown> = {};
+  for (const [status, { description, schema, type = JSON_TYPE }] of Object.entries(answers)) {
+    responses[status] = {
+      description,
+      ...(schema === undefined ? {} : { content: { [type]: { schema } } }),
+    };
+  }
+  const refused = (description: string): unknown => ({
+    description,
+    content: { [JSON_TYPE]: { schema: errorSchema } },
+  });
+  if (isGuarded) {
+    responses['400'] ??= refused('Something in the request is not allowed; the text says what.');
+    responses['401'] ??= refused('No token, or an unknown one.');
+    responses['403'] ??= refused('The role of the token, or a page of another origin.');
+    responses['429'] ??= refused('Too many requests; Retry-After says when to come back.');
+    responses['503'] ??= refused('Starting, stopping, or the store does not answer now.');
+  }
+  responses['421'] ??= refused('A host name that is not served here.');
+  return responses as Record<string, never>;
+}
+
+const NO_QUERY = z.strictObject({});
+
+function queryOf(given: URLSearchParams, lists: readonly string[] = []): Record<string, unknown> {
+  const query: Record<string, unknown> = {};
+  for (const name of new Set(given.keys())) {
+    const values = given.getAll(name);
+    if (values.length > 1 && !lists.includes(name)) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot use the parameter "${name}" twice: give one`,
+      );
+    }
+    const value = lists.includes(name) ? values : values[0];
+    Object.defineProperty(query, name, { value, enumerable: true });
+  }
+  return query;
+}
+
+function bodyOf<P, Q, B>(
+  { body: schema, isBodyOptional = false }: Endpoint<P, Q, B>,
+  bytes: Uint8Array | undefined,
+  request: Request,
+): unknown {
+  if (schema === undefined) return undefined;
+  const isEmpty = bytes === undefined || bytes.byteLength === 0;
+  if (isEmpty && isBodyOptional) return parsed(schema, {}, 'body');
+  return parsed(schema, jsonOf(bytes ?? new Uint8Array(0), request), 'body');
+}
+
+function parsed(schema: z.ZodType | undefined, value: unknown, where: string): unknown {
+  if (schema === undefined) return undefined;
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  const at = issue === undefined || issue.path.length === 0 ? '' : ` "${issue.path.join('.')}"`;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use the ${where}${at} of the request: ${issue?.message ?? 'it does not fit'}`,
+  );
+}

@@ -1,0 +1,163 @@
+/**
+ * listener — Node's server with our limits: where it listens, how long it waits for callers, and
+ * how it ends.
+ */
+
+import { readFile } from 'node:fs/promises';
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import { durationMs } from '../core/duration.ts';
+import { RespoolError, textOf } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Logger } from '../ports/logger.ts';
+import { checkListen, type ServeSettings } from './settings.ts';
+import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
+
+/** Message headers (32 KiB by default), their prefixes, and what clients and proxies add. */
+const HEADERS_MAX_BYTES = 65_536;
+const HEADERS_WITHIN_MS = 10_000;
+const KEEP_ALIVE_MS = 65_000;
+/** How often callers that are too slow are looked for. */
+const LOOK_EVERY_MS = 1_000;
+
+/** What a listener needs. */
+export interface ListenerParts {
+  readonly clock: Clock;
+  readonly logger?: Logger;
+  /** `goOn` lets a client send its body that asked first. */
+  readonly onRequest: (
+    request: IncomingMessage,
+    response: ServerResponse,
+    goOn?: () => void,
+  ) => void;
+}
+
+/** Listens, and ends. */
+export class Listener {
+  readonly #settings: ServeSettings;
+  readonly #parts: ListenerParts;
+  #server: Server | undefined;
+
+  constructor(settings: ServeSettings, parts: ListenerParts) {
+    this.#settings = settings;
+    this.#parts = parts;
+  }
+
+  async listen(): Promise<{ url: string; host: string; port: number }> {
+    const settings = this.#settings;
+    checkListen(settings);
+    if (this.#server !== undefined) {
+      throw new RespoolError('config.invalid', 'cannot listen twice: the service listens already');
+    }
+    const server = await makeServer(settings);
+    const { onRequest, logger } = this.#parts;
+    server.on('request', onRequest);
+    server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) =>
+      onRequest(request, response, () => response.writeContinue()),
+    );
+    server.on('clientError', refuseUnreadable);
+    server.maxConnections = settings.limits.connections;
+    const { host, port: asked } = settings;
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', (error) => reject(cannotListen(error, host, asked)));
+      server.listen(asked, host, resolve);
+    });
+    this.#server = server;
+    const { port } = server.address() as AddressInfo;
+    const name = host.includes(':') && !host.startsWith('[') ? `[${host}]` : host;
+    const url = `${settings.tls === undefined ? 'http' : 'https'}://${name}:${port}`;
+    logger?.info({ url }, 'listening');
+    return { url, host, port };
+  }
+
+  /** Waits for requests on their way, then cuts what is left. */
+  async close(withinMs: number): Promise<void> {
+    const server = this.#server;
+    if (server === undefined) return;
+    await new Promise<void>((resolve) => {
+      const callOff = this.#parts.clock.after(withinMs, () => server.closeAllConnections());
+      server.close(() => {
+        callOff();
+        resolve();
+      });
+      server.closeIdleConnections();
+    });
+    this.#server = undefined;
+  }
+}
+
+async function makeServer({ tls, limits }: ServeSettings): Promise<Server> {
+  const options: ServerOptions = {
+    maxHeaderSize: HEADERS_MAX_BYTES,
+    headersTimeout: HEADERS_WITHIN_MS,
+    requestTimeout: durationMs(limits.requestTimeout, 'serve.limits.requestTimeout'),
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    connectionsCheckingInterval: LOOK_EVERY_MS,
+    requireHostHeader: true,
+    noDelay: true,
+  };
+  const server =
+    tls === undefined
+      ? createServer(options)
+      : createTlsServer({
+          ...options,
+          key: await readPem('key', tls.key),
+          cert: await readPem('cert', tls.cert),
+        });
+  // n.b. Past this count Node drops headers without a word; their bytes are limited already.
+  server.maxHeadersCount = 0;
+  return server;
+}
+
+async function readPem(what: 'key' | 'cert', file: string): Promise<Buffer> {
+  try {
+    return await readFile(file);
+  } catch (cause) {
+    const text = `cannot read serve.tls.${what}: ${textOf(cause)}`;
+    throw new RespoolError('config.invalid', text, { cause });
+  }
+}
+
+function cannotListen(error: NodeJS.ErrnoException, host: string, port: number): RespoolError {
+  const where = `cannot listen on ${host}, port ${port}`;
+  if (error.code === 'EADDRINUSE') {
+    const text = `${where}: the port is in use; choose another with --port or serve.port`;
+    return new RespoolError('config.invalid', text, { cause: error });
+  }
+  const text = `${where}: ${textOf(error)}; check serve.host and serve.port`;
+  return new RespoolError('config.invalid', text, { cause: error });
+}
+
+/** What cannot be read as a request at all: too slow, too long, or no HTTP. */
+function refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): void {
+  if (!socket.writable || error.code === 'ECONNRESET') {
+    socket.destroy();
+    return;
+  }
+  const [status, message] = UNREADABLE[error.code ?? ''] ?? ['400 Bad Request', 'no HTTP'];
+  const text = JSON.stringify({
+    error: { code: 'config.invalid', message: `cannot read the request: ${message}` },
+  });
+  const headers = Object.entries({
+    ...SAFE_HEADERS,
+    'content-type': JSON_TYPE,
+    'content-length': String(Buffer.byteLength(text)),
+    connection: 'close',
+  }).map(([name, value]) => `${name}: ${value}\r\n`);
+  socket.end(`HTTP/1.1 ${status}\r\n${headers.join('')}\r\n${text}`);
+}
+
+const UNREADABLE: Readonly<Record<string, readonly [string, string]>> = {
+  HPE_HEADER_OVERFLOW: [
+    '431 Request Header Fields Too Large',
+    `its headers have more than ${HEADERS_MAX_BYTES} bytes`,
+  ],
+  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'it took too long to come in'],
+};

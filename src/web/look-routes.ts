@@ -1,0 +1,167 @@
+/**
+ * look-routes — the spool in numbers, its policies and pauses, the audit record, and the check.
+ */
+
+import { z } from '@hono/zod-openapi';
+import { checkNumber } from '../core/limits.ts';
+import type { TallyBy } from '../ports/entry-store.ts';
+import { addEndpoint, type App } from './endpoint.ts';
+import { filterOf } from './filter-query.ts';
+import { auditQuery, FILTER_LISTS, shapeQuery, tallyQuery } from './schemas.ts';
+import type { SharedReads } from './shared-reads.ts';
+import { wholeOf } from './texts.ts';
+
+const pause = z.object({ topic: z.string(), by: z.string(), at: z.number() });
+const stateStats = z.object({
+  count: z.number(),
+  oldestAt: z.number().nullable(),
+  approximate: z.literal(true).optional(),
+});
+const statsSchema = z.looseObject({
+  at: z.number(),
+  states: z.record(z.string(), stateStats),
+  nextDueAt: z.number().nullable(),
+  paused: z.array(pause),
+  load: z.looseObject({}).optional(),
+  flow: z.looseObject({}).optional(),
+});
+const shapeRow = z.object({ key: z.string(), total: z.number(), counts: z.array(z.number()) });
+const shapeSchema = z.object({
+  at: z.number(),
+  by: z.enum(['topic', 'destination']),
+  boundsMs: z.array(z.number()),
+  rows: z.array(shapeRow),
+  total: shapeRow,
+});
+const tallySchema = z.object({
+  rows: z.array(
+    z.object({
+      key: z.string(),
+      count: z.number(),
+      oldestAt: z.number().nullable(),
+      approximate: z.literal(true).optional(),
+    }),
+  ),
+});
+const auditSchema = z.object({
+  records: z.array(
+    z.object({
+      sequence: z.number(),
+      at: z.number(),
+      by: z.string(),
+      action: z.string(),
+      ids: z.array(z.string()),
+      details: z.record(z.string(), z.unknown()).optional(),
+    }),
+  ),
+});
+const checkSchema = z.object({
+  entries: z.number(),
+  bodies: z.number(),
+  findings: z.array(
+    z.object({
+      kind: z.string(),
+      id: z.string().optional(),
+      where: z.string(),
+      text: z.string(),
+      repaired: z.string().optional(),
+    }),
+  ),
+});
+const policiesSchema = z.object({
+  policies: z.array(z.object({ name: z.string(), policy: z.looseObject({}) })),
+});
+
+/** Adds them to the app. */
+export function addLookRoutes(app: App, shared: SharedReads): void {
+  addCounts(app, shared);
+  addEndpoint(app, {
+    method: 'get',
+    path: '/v1/policies',
+    summary: 'The policies messages can name.',
+    role: 'read',
+    answers: { 200: { description: 'By name.', schema: policiesSchema } },
+    answer: async ({ control }) => Response.json({ policies: await control.policies() }),
+  });
+  addEndpoint(app, {
+    method: 'get',
+    path: '/v1/pauses',
+    summary: 'Topics that nobody delivers now.',
+    role: 'read',
+    answers: {
+      200: { description: 'The pauses.', schema: z.object({ pauses: z.array(pause) }) },
+    },
+    answer: async ({ control }) => Response.json({ pauses: await control.pauses() }),
+  });
+  addEndpoint(app, {
+    method: 'get',
+    path: '/v1/audit',
+    summary: 'What operators did, oldest first.',
+    role: 'read',
+    query: auditQuery,
+    answers: { 200: { description: 'Records above the sequence.', schema: auditSchema } },
+    answer: async ({ query, control }) => {
+      const after = query.after === undefined ? 0 : wholeOf('after', query.after);
+      const max = query.max === undefined ? AUDIT_DEFAULT : wholeOf('max', query.max);
+      checkNumber('max', max, { min: 1, max: AUDIT_MAX });
+      return Response.json({ records: await control.audit(after, max) });
+    },
+  });
+  addEndpoint(app, {
+    method: 'post',
+    path: '/v1/check',
+    summary: 'Looks through every entry and body for damage; repairs when asked.',
+    role: 'admin',
+    body: z.strictObject({ repair: z.boolean().optional() }),
+    isBodyOptional: true,
+    answers: { 200: { description: 'What was found.', schema: checkSchema } },
+    answer: async ({ body, control }) =>
+      Response.json(await control.check({ repair: body.repair === true })),
+  });
+}
+
+const AUDIT_DEFAULT = 100;
+const AUDIT_MAX = 1_000;
+
+function addCounts(app: App, shared: SharedReads): void {
+  addEndpoint(app, {
+    method: 'get',
+    path: '/v1/stats',
+    summary: 'The spool in numbers; at most 5 s old.',
+    role: 'read',
+    answers: { 200: { description: 'The numbers.', schema: statsSchema } },
+    answer: async ({ control }) => Response.json(await shared.ask('stats', () => control.stats())),
+  });
+  addEndpoint(app, {
+    method: 'get',
+    path: '/v1/shape',
+    summary: 'What waits, by topic or destination and age; at most 5 s old.',
+    role: 'read',
+    query: shapeQuery,
+    lists: FILTER_LISTS,
+    answers: { 200: { description: 'The table.', schema: shapeSchema } },
+    answer: async ({ query, control }) => {
+      const filter = filterOf(query);
+      const by = (query['by'] ?? 'topic') as 'topic' | 'destination';
+      const options = Object.keys(filter).length === 0 ? { by } : { by, filter };
+      const question = `shape ${JSON.stringify(options)}`;
+      return Response.json(await shared.ask(question, () => control.shape(options)));
+    },
+  });
+  addEndpoint(app, {
+    method: 'get',
+    path: '/v1/tally',
+    summary: 'Counts by state, topic, destination or failure; at most 5 s old.',
+    role: 'read',
+    query: tallyQuery,
+    lists: FILTER_LISTS,
+    answers: { 200: { description: 'The counts.', schema: tallySchema } },
+    answer: async ({ query, control }) => {
+      const filter = filterOf(query);
+      const by = query['by'] as TallyBy;
+      const question = `tally ${by} ${JSON.stringify(filter)}`;
+      const rows = await shared.ask(question, () => control.tally(by, filter));
+      return Response.json({ rows });
+    },
+  });
+}

@@ -1,0 +1,262 @@
+/**
+ * service — the spool over HTTP.
+ *
+ *   request ─▶ gate ─▶ raw post ─────────────▶ 201 after the message is durable
+ *                 └──▶ app (app.ts) ─▶ endpoint ─▶ answer
+ *   listen() ─▶ serving ─beginStop()▶ reads only ─stop()▶ closed
+ *
+ * Raw posts go by hand from the socket to the spool; everything else goes through the app.
+ */
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Desk } from '../control/control.ts';
+import { durationMs } from '../core/duration.ts';
+import { isRespoolError, textOf } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Logger } from '../ports/logger.ts';
+import { systemClock } from '../system/clock.ts';
+import type { App } from './endpoint.ts';
+import { type Caller, checkRole, Gate } from './gate.ts';
+import { type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
+import { Listener } from './listener.ts';
+import { postRaw, rawTopic } from './raw-post.ts';
+import { Refusal, refusedOf, stopping } from './refusal.ts';
+import type { ServeSettings } from './settings.ts';
+import { oneLine } from './texts.ts';
+import {
+  enqueuedText,
+  JSON_TYPE,
+  SAFE_HEADERS,
+  writeAnswer,
+  writeEnqueued,
+  writeRefusal,
+} from './writing.ts';
+
+/** What the service is made of. */
+export interface ServiceParts {
+  /** The desk of the caller of this name. */
+  control(by: string): Desk;
+  readonly settings: ServeSettings;
+  /** The largest body the spool takes. */
+  readonly bodyMaxBytes: number;
+  readonly clock?: Clock;
+  readonly logger?: Logger;
+  /** The spool is started. */
+  isReady(): boolean;
+  readonly version: string;
+}
+
+/** The spool over HTTP. */
+export interface Service {
+  /** Answers one request, without a socket. */
+  fetch(request: Request): Promise<Response>;
+  /** Begins to listen; `config.invalid` where it must not or cannot. */
+  listen(): Promise<{ url: string; host: string; port: number }>;
+  /** From now on only reads are answered; everything else is told to come back later. */
+  beginStop(): void;
+  /** Lets requests on their way finish, for as long as the settings say, and closes. */
+  stop(): Promise<void>;
+}
+
+/** Requests that are read whole are no longer than this; larger bodies go as raw posts. */
+const JSON_MAX_BYTES = 16_777_216;
+/** Desks that are kept at hand, at the most. */
+const DESKS_MAX = 100;
+const FREE_PATHS = new Set(['/healthz', '/readyz', '/openapi.json']);
+
+/** Makes the service; nothing listens yet. */
+export function createService(parts: ServiceParts): Service {
+  return new WebService(parts);
+}
+
+class WebService implements Service {
+  readonly #parts: ServiceParts;
+  readonly #clock: Clock;
+  readonly #gate: Gate;
+  readonly #bodyLimit: ByteLimit;
+  readonly #stopping = new AbortController();
+  readonly #listener: Listener;
+  readonly #desks = new Map<string, Desk>();
+  #app: Promise<App> | undefined;
+
+  constructor(parts: ServiceParts) {
+    const { settings, bodyMaxBytes, clock = systemClock, logger } = parts;
+    this.#parts = parts;
+    this.#clock = clock;
+    this.#gate = new Gate(settings, clock);
+    this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
+    this.#listener = new Listener(settings, {
+      clock,
+      ...(logger === undefined ? {} : { logger }),
+      onRequest: (request, response, goOn) => this.#onRequest(request, response, goOn),
+    });
+  }
+
+  async fetch(request: Request): Promise<Response> {
+    const inlet = new FetchInlet(request);
+    try {
+      const topic = rawTopic(inlet);
+      const caller = await this.#enter(inlet, topic);
+      if (topic !== undefined) {
+        const { status, text } = enqueuedText(await this.#post(inlet, topic, caller));
+        return new Response(text, {
+          status,
+          headers: { ...SAFE_HEADERS, 'content-type': JSON_TYPE },
+        });
+      }
+      return await this.#ask(inlet, caller, request);
+    } catch (error) {
+      this.#note(error, inlet.path);
+      const { status, headers, text } = refusedOf(error);
+      return new Response(text, {
+        status,
+        headers: { ...SAFE_HEADERS, 'content-type': JSON_TYPE, ...headers },
+      });
+    }
+  }
+
+  async listen(): Promise<{ url: string; host: string; port: number }> {
+    // Loaded before the first request, not with it.
+    await this.#loadApp();
+    return this.#listener.listen();
+  }
+
+  beginStop(): void {
+    this.#stopping.abort();
+  }
+
+  async stop(): Promise<void> {
+    this.beginStop();
+    await this.#listener.close(durationMs(this.#parts.settings.stopWithin, 'serve.stopWithin'));
+  }
+
+  /** The way of every request. A post of a known caller stays on it without a turn of promises. */
+  #onRequest(request: IncomingMessage, response: ServerResponse, goOn?: () => void): void {
+    const inlet = new NodeInlet(request, goOn);
+    const refuse = (error: unknown): void => {
+      this.#note(error, inlet.path);
+      writeRefusal(request, response, error, this.#clock);
+    };
+    try {
+      const topic = rawTopic(inlet);
+      const caller = this.#enter(inlet, topic);
+      if (topic === undefined || caller instanceof Promise) {
+        this.#answer(inlet, topic, caller, response).catch(refuse);
+        return;
+      }
+      this.#post(inlet, topic, caller).then(
+        (enqueued) => writeEnqueued(response, enqueued, this.#isStopping),
+        refuse,
+      );
+    } catch (error) {
+      refuse(error);
+    }
+  }
+
+  async #answer(
+    inlet: Inlet,
+    topic: string | undefined,
+    entering: Caller | Promise<Caller>,
+    response: ServerResponse,
+  ): Promise<void> {
+    const caller = await entering;
+    if (topic !== undefined) {
+      writeEnqueued(response, await this.#post(inlet, topic, caller), this.#isStopping);
+      return;
+    }
+    const gone = new AbortController();
+    response.on('close', () => gone.abort());
+    const { method, path, query } = inlet;
+    const headers = new Headers();
+    for (let at = 0; at < inlet.rawHeaders.length; at += 2) {
+      headers.append(inlet.rawHeaders[at] ?? '', inlet.rawHeaders[at + 1] ?? '');
+    }
+    const url = `http://respool${path}${query === '' ? '' : `?${query}`}`;
+    const request = new Request(url, { method, headers, signal: gone.signal });
+    const answer = await this.#ask(inlet, caller, request);
+    await writeAnswer(response, answer, this.#isStopping);
+  }
+
+  #enter(inlet: Inlet, topic: string | undefined): Caller | Promise<Caller> {
+    const { method, path } = inlet;
+    if (!path.startsWith('/') || !METHODS.has(method)) {
+      throw new Refusal(400, 'route.unknown', 'cannot read the path or method of the request');
+    }
+    const isPosting = topic !== undefined || (method === 'POST' && path === '/v1/messages');
+    const caller = this.#gate.enter(inlet, isPosting, FREE_PATHS.has(path));
+    if (this.#isStopping && method !== 'GET' && method !== 'HEAD') throw stopping();
+    return caller;
+  }
+
+  #post(inlet: Inlet, topic: string, caller: Caller): ReturnType<typeof postRaw> {
+    checkRole(caller, 'post');
+    return postRaw(inlet, topic, { control: this.#desk(caller.by), limit: this.#bodyLimit });
+  }
+
+  async #ask(inlet: Inlet, caller: Caller, request: Request): Promise<Response> {
+    const { method } = inlet;
+    const bytes = method === 'GET' || method === 'HEAD' ? undefined : await inlet.read(JSON_LIMIT);
+    const app = await this.#loadApp();
+    const bare = new Request(request.url, {
+      method,
+      headers: request.headers,
+      signal: request.signal,
+    });
+    const answer = await app.fetch(bare, { caller, control: this.#desk(caller.by), bytes });
+    for (const [name, value] of Object.entries(SAFE_HEADERS)) answer.headers.set(name, value);
+    return answer;
+  }
+
+  #desk(by: string): Desk {
+    const found = this.#desks.get(by);
+    if (found !== undefined) return found;
+    const desk = this.#parts.control(by);
+    if (this.#desks.size >= DESKS_MAX) this.#desks.clear();
+    this.#desks.set(by, desk);
+    return desk;
+  }
+
+  #loadApp(): Promise<App> {
+    const { settings, bodyMaxBytes, version } = this.#parts;
+    this.#app ??= import('./app.ts').then(({ createApp }) =>
+      createApp({
+        control: this.#desk('service'),
+        clock: this.#clock,
+        bodyMaxBytes,
+        eventsMax: settings.limits.events,
+        version,
+        signal: this.#stopping.signal,
+        isReady: () => this.#parts.isReady(),
+        onError: (error, path) => this.#note(error, path),
+      }),
+    );
+    return this.#app;
+  }
+
+  get #isStopping(): boolean {
+    return this.#stopping.signal.aborted;
+  }
+
+  /** Refusals are the caller's affair; what is ours goes to the log, on one line. */
+  #note(error: unknown, path: string): void {
+    const { logger } = this.#parts;
+    if (logger === undefined) return;
+    const fields = { path: oneLine(path) };
+    if (error instanceof Refusal) {
+      const { status, reason } = error;
+      if (status === 401 || status === 429) logger.warn({ ...fields, status, reason }, 'refused');
+      return;
+    }
+    const { status } = refusedOf(error);
+    if (status < 500) return;
+    const code = isRespoolError(error) ? error.code : 'internal';
+    logger.error({ ...fields, status, code }, oneLine(textOf(error)));
+  }
+}
+
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'PUT', 'PATCH', 'OPTIONS']);
+const JSON_LIMIT: ByteLimit = {
+  what: 'the request',
+  maxBytes: JSON_MAX_BYTES,
+  hint: 'larger bodies go to /v1/topics/{topic}/messages',
+};

@@ -1,0 +1,65 @@
+/**
+ * texts — values as they come in headers and query parameters, turned into what the spool takes.
+ */
+
+import type { Duration, Millis } from '../core/duration.ts';
+import { RespoolError, show } from '../core/errors.ts';
+
+/** A span: digits alone are milliseconds, everything else is read by the spool. */
+export function spanOf(text: string): Duration {
+  return DIGITS.test(text) ? Number(text) : text;
+}
+
+/** A whole number, 0 or more. */
+export function wholeOf(what: string, text: string): number {
+  if (DIGITS.test(text)) return Number(text);
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(text)} as "${what}": allowed is a whole number`,
+  );
+}
+
+/** A moment: milliseconds since the epoch, or ISO 8601 with its offset from UTC. */
+export function momentOf(what: string, given: string | number): Millis {
+  if (typeof given === 'number') return given;
+  if (DIGITS.test(given)) return Number(given);
+  const at = ISO.test(given) ? Date.parse(given) : Number.NaN;
+  if (!Number.isNaN(at)) return at;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(given)} as "${what}": allowed is milliseconds since 1970 or a time such ` +
+      'as 2030-01-31T12:00:00Z',
+  );
+}
+
+/** A header's value as text: HTTP carries bytes, and we take them for UTF-8. */
+export function textOfHeader(name: string, value: string): string {
+  if (!BEYOND_ASCII.test(value)) return value;
+  const text = Buffer.from(value, 'latin1').toString('utf8');
+  if (!text.includes('\uFFFD')) return text;
+  throw new RespoolError(
+    'message.invalid',
+    `cannot read the header "${name}": allowed is text in UTF-8`,
+  );
+}
+
+/** The other way: text as HTTP carries it. */
+export function headerOfText(text: string): string {
+  return BEYOND_ASCII.test(text) ? Buffer.from(text, 'utf8').toString('latin1') : text;
+}
+
+/** A text of others for a log line: nothing in it can end the line or steer a terminal. */
+export function oneLine(text: string): string {
+  const cut = text.length > LINE_MAX_CHARS ? `${text.slice(0, LINE_MAX_CHARS)}…` : text;
+  return cut.replaceAll(
+    UNSAFE,
+    (char) => `\\u${(char.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`,
+  );
+}
+
+const LINE_MAX_CHARS = 1_000;
+const DIGITS = /^\d{1,15}$/;
+const ISO = /^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d))?$/;
+const BEYOND_ASCII = /[\u0080-\u{10ffff}]/u;
+// oxlint-disable-next-line no-control-regex -- control characters are what is escaped here.
+const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;

@@ -1,0 +1,128 @@
+/**
+ * writing — answers on their way out through Node's server: headers on all of them, streams with
+ * back-pressure, and a last word to callers who are still sending.
+ */
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Enqueued } from '../spool/accept.ts';
+import type { Clock } from '../ports/clock.ts';
+import { refusedOf } from './refusal.ts';
+
+/** What every answer carries. Nothing we say is a page, and nothing of it is kept. */
+export const SAFE_HEADERS: Readonly<Record<string, string>> = {
+  'cache-control': 'no-store',
+  'content-security-policy': "default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+};
+
+export const JSON_TYPE = 'application/json';
+/** How long a refused caller may go on sending before the connection is cut. */
+const LINGER_MS = 2_000;
+const JSON_PAIRS = Object.entries({ ...SAFE_HEADERS, 'content-type': JSON_TYPE }).flat();
+
+/** The answer to a message that was put down, as text and status. */
+export function enqueuedText({ id, duplicate }: Enqueued): { status: number; text: string } {
+  // By hand: an id has no character that JSON would escape.
+  return { status: duplicate ? 200 : 201, text: `{"id":"${id}","duplicate":${String(duplicate)}}` };
+}
+
+/** Writes the answer to a message that was put down. */
+export function writeEnqueued(response: ServerResponse, enqueued: Enqueued, isLast: boolean): void {
+  const { status, text } = enqueuedText(enqueued);
+  // An id is ASCII: as many bytes as characters.
+  const pairs = [...JSON_PAIRS, 'content-length', String(text.length)];
+  if (isLast) pairs.push('connection', 'close');
+  response.writeHead(status, pairs);
+  response.end(text);
+}
+
+/** Writes a refusal. Who is still sending gets it before the connection is cut. */
+export function writeRefusal(
+  request: IncomingMessage,
+  response: ServerResponse,
+  thrown: unknown,
+  clock: Clock,
+): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  const { status, headers, text } = refusedOf(thrown);
+  const isCut = !request.complete;
+  response.writeHead(status, {
+    ...SAFE_HEADERS,
+    'content-type': JSON_TYPE,
+    'content-length': Buffer.byteLength(text),
+    ...headers,
+    ...(isCut ? { connection: 'close' } : {}),
+  });
+  if (isCut && request.method !== 'HEAD') lingerOver(request, response, text, clock);
+  else response.end(text);
+}
+
+/**
+ * n.b. A socket that is closed while bytes wait in it is reset, and the reset overtakes the answer.
+ * So the answer goes out whole, what comes in is thrown away for a moment, and then it ends.
+ */
+function lingerOver(
+  request: IncomingMessage,
+  response: ServerResponse,
+  text: string,
+  clock: Clock,
+): void {
+  response.write(text);
+  const end = (): void => {
+    callOff();
+    request.off('end', end).off('close', end);
+    response.end();
+  };
+  const callOff = clock.after(LINGER_MS, end);
+  request.on('end', end).on('close', end);
+  request.on('error', () => undefined);
+  request.resume();
+}
+
+/** Writes an answer of the fetch API. A body that fails cuts the connection. */
+export async function writeAnswer(
+  response: ServerResponse,
+  answer: Response,
+  isLast: boolean,
+): Promise<void> {
+  const headers: Record<string, string> = {};
+  for (const [name, value] of answer.headers) headers[name] = value;
+  if (isLast) headers['connection'] = 'close';
+  response.writeHead(answer.status, headers);
+  if (answer.body === null || response.req.method === 'HEAD') {
+    await answer.body?.cancel();
+    response.end();
+    return;
+  }
+  const reader = answer.body.getReader();
+  const stop = (): void => void reader.cancel().catch(() => undefined);
+  response.on('close', stop);
+  response.flushHeaders();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      if (response.destroyed) return;
+      if (!response.write(value)) await drained(response);
+    }
+    response.end();
+  } catch {
+    // The status is out already: only a cut connection can tell the caller that this was no end.
+    response.destroy();
+  }
+}
+
+function drained(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      response.off('drain', done).off('close', done);
+      resolve();
+    };
+    response.on('drain', done).on('close', done);
+  });
+}
