@@ -6,7 +6,6 @@
  * n.b. Written so that an old Node can still read it: it must get as far as the sentence.
  */
 
-import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
@@ -23,12 +22,17 @@ if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {
 
 const built = new URL('../dist/cli/main.js', import.meta.url);
 if (existsSync(built)) await import(built.href);
-else runSource();
+else await runSource();
 
 /** In a checkout: the same node on the source, with our words, streams and signals. */
-function runSource() {
+async function runSource() {
   const source = fileURLToPath(new URL('../src/cli/main.ts', import.meta.url));
   const words = ['--conditions=respool-source', source, ...process.argv.slice(2)];
+  // In our place rather than beside us: a Ctrl-C then reaches one process, and reaches it once.
+  if (process.platform !== 'win32' && typeof process.execve === 'function') {
+    process.execve(process.execPath, [process.execPath, ...words], process.env);
+  }
+  const { spawn } = await import('node:child_process');
   const child = spawn(process.execPath, words, { stdio: 'inherit' });
   const pass = (signal) => child.kill(signal);
   process.on('SIGINT', pass);

@@ -12,7 +12,8 @@ export interface Io {
   readonly stdin: Readable;
   readonly stdout: Writable;
   readonly stderr: Writable;
-  readonly env: Readonly<Record<string, string | undefined>>;
+  /** What a file `.env` says is added to it. */
+  readonly env: Record<string, string | undefined>;
   readonly cwd: string;
   /** The name of who runs the command on this machine. */
   readonly user: string;

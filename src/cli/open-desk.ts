@@ -1,8 +1,20 @@
 /**
  * open-desk — which desk a command works at: a service's, or one over the store itself.
+ *
+ *   --url, RESPOOL_URL    the service there
+ *   sqlite:               the store itself; processes share it
+ *   file:                 the service whose address its owner left in the lock, else the store
+ *   memory:               the service at the configured address; the store lives in it
+ *   a store of the file   itself; when another process owns it, the service at the address
  */
 
+import { createControl } from '../control/desk.ts';
 import type { Control } from '../control/control.ts';
+import type { LoadedConfig } from '../connect/load-config.ts';
+import { SECOND_MS } from '../core/duration.ts';
+import { isRespoolError, RespoolError } from '../core/errors.ts';
+import type { Spool } from '../spool/spool.ts';
+import { readConfig } from './config.ts';
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
 
@@ -21,11 +33,126 @@ export interface DeskParts {
   readonly atEnd: (close: () => Promise<void> | void) => void;
 }
 
+/** How long a service may take to say that it is there. */
+const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
+
 /** Opens the desk that the options and the configuration lead to. */
-export async function openDesk({ io, atEnd }: DeskParts): Promise<Desk> {
-  const { createSpool } = await import('../spool/spool.ts');
-  const { createControl } = await import('../control/index.ts');
-  const spool = createSpool({ path: `${io.cwd}/respool`, clock: io.clock });
-  atEnd(() => spool.stop());
-  return { control: createControl(spool, { by: `${io.user}@cli` }), url: undefined };
+export async function openDesk(parts: DeskParts): Promise<Desk> {
+  const named = namedUrl(parts);
+  if (named !== undefined) return serviceDesk(parts, named);
+  const loaded = await readConfig(parts);
+  // A file .env may name a service too.
+  const fromFile = namedUrl(parts);
+  if (fromFile !== undefined) return serviceDesk(parts, fromFile, loaded);
+  const { storesOf } = await import('../connect/stores.ts');
+  const { place, entries } = await storesOf(loaded.config, loaded.folder);
+  const url = configuredUrl(loaded);
+  if (place.kind === 'memory') {
+    if (await answers(parts, url)) return serviceDesk(parts, url, loaded);
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot open the store "memory:": it lives inside respool serve only, and no service ` +
+        `answers at ${url}; start respool serve, or name a store that lasts`,
+    );
+  }
+  const owner = place.kind === 'file' ? await ownerOf(place.path ?? '') : undefined;
+  if (owner !== undefined && (await answers(parts, owner))) {
+    return serviceDesk(parts, owner, loaded);
+  }
+  if (place.kind !== 'given' || entries.traits.processes === 'many') {
+    return storeDesk(parts, loaded);
+  }
+  return sharedDesk(parts, loaded, url);
+}
+
+/** The desk of the running service: the address that was given, was left, or is configured. */
+export async function openService(parts: DeskParts): Promise<Desk> {
+  const named = namedUrl(parts);
+  if (named !== undefined) return serviceDesk(parts, named);
+  const loaded = await readConfig(parts);
+  const { storesOf } = await import('../connect/stores.ts');
+  const { place } = await storesOf(loaded.config, loaded.folder);
+  const owner = place.kind === 'file' ? await ownerOf(place.path ?? '') : undefined;
+  return serviceDesk(parts, namedUrl(parts) ?? owner ?? configuredUrl(loaded), loaded);
+}
+
+/** The address a service with this configuration listens on. */
+export function configuredUrl({ config }: LoadedConfig): string {
+  const { host, port, tls } = config.serve;
+  // Who listens everywhere is found here too.
+  const name = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host;
+  const shown = name.includes(':') && !name.startsWith('[') ? `[${name}]` : name;
+  return `${tls === undefined ? 'http' : 'https'}://${shown}:${port}`;
+}
+
+function namedUrl({ globals, io }: DeskParts): string | undefined {
+  return globals.url ?? (io.env['RESPOOL_URL'] || undefined);
+}
+
+async function serviceDesk(
+  { io, out }: DeskParts,
+  url: string,
+  loaded?: LoadedConfig,
+): Promise<Desk> {
+  const { connectControl } = await import('../web/client.ts');
+  // The configuration of the service is ours too: then its token is no secret to us.
+  const token = (io.env['RESPOOL_TOKEN'] || undefined) ?? loaded?.config.serve.token;
+  out.detail(`through the service at ${url}`);
+  const control = connectControl({
+    url,
+    by: byOf(io),
+    ...(token === undefined ? {} : { token }),
+  });
+  return { control, url };
+}
+
+async function storeDesk(parts: DeskParts, loaded: LoadedConfig): Promise<Desk> {
+  const spool = await ownSpool(parts, loaded);
+  return { control: createControl(spool, { by: byOf(parts.io) }), url: undefined };
+}
+
+async function sharedDesk(parts: DeskParts, loaded: LoadedConfig, url: string): Promise<Desk> {
+  const spool = await ownSpool(parts, loaded);
+  try {
+    // Opens the store: only now it can be told whether another process owns it.
+    await spool.pauses();
+  } catch (error) {
+    const isOwned = isRespoolError(error, 'store.unavailable') && (await answers(parts, url));
+    if (isOwned) return serviceDesk(parts, url, loaded);
+    throw error;
+  }
+  return { control: createControl(spool, { by: byOf(parts.io) }), url: undefined };
+}
+
+async function ownSpool({ out, atEnd }: DeskParts, loaded: LoadedConfig): Promise<Spool> {
+  const { createConfiguredSpool } = await import('../connect/open.ts');
+  const { spool, place } = await createConfiguredSpool(loaded, { deliver: false });
+  atEnd(() => spool.stop({ within: 0 }));
+  out.detail(`on the store itself: ${place.kind} ${place.path ?? ''}`.trimEnd());
+  return spool;
+}
+
+async function ownerOf(path: string): Promise<string | undefined> {
+  const { serviceAddress } = await import('../stores/filesystem/index.ts');
+  return serviceAddress(path);
+}
+
+/** Whether a service is there; one that is stopping or busy counts. */
+async function answers({ io }: DeskParts, url: string): Promise<boolean> {
+  const late = new AbortController();
+  const callOff = io.clock.after(ANSWERS_WITHIN_MS, () => late.abort());
+  try {
+    const answer = await fetch(new URL('/healthz', url), { signal: late.signal });
+    await answer.body?.cancel();
+    return true;
+  } catch {
+    // Whatever the reason, nobody answered.
+    return false;
+  } finally {
+    callOff();
+  }
+}
+
+function byOf(io: Io): string {
+  return `${io.user}@cli`;
 }

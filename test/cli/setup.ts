@@ -91,7 +91,7 @@ function running(cwd: string, argv: readonly string[], options: CallOptions): Ru
     stdin: stdin instanceof Readable ? stdin : Readable.from([Buffer.from(stdin)]),
     stdout: stdout.stream,
     stderr: stderr.stream,
-    env: options.env ?? {},
+    env: { ...options.env },
     cwd,
     user: 'tester',
     isTTY: (stream) => options.tty?.includes(stream) ?? false,

@@ -1,0 +1,212 @@
+/**
+ * act — what hold, release, retry, bounce, remove and the setting of a policy have in common: which
+ * messages, how many, are you sure, and what came of it.
+ *
+ * By ids (arguments or stdin), by filters, or by the literal word ALL; never two of them.
+ */
+
+import type { BulkAction, BulkProgress, Control } from '../control/control.ts';
+import type { ActionResult } from '../spool/actions.ts';
+import type { ListFilter } from '../spool/list.ts';
+import { ask } from './ask.ts';
+import { CommandError, EXIT, type ExitCode } from './exit-codes.ts';
+import { FILTER_OPTIONS, filterOf } from './filters.ts';
+import { idBatches } from './ids.ts';
+import type { Out } from './out.ts';
+import { createProgress } from './progress.ts';
+import { safe } from './safe.ts';
+import type { ArgumentSpec, CommandContext, OptionSpec } from './spec.ts';
+
+/** An action, in data and in words. */
+export interface Action {
+  readonly bulk: BulkAction;
+  /** `retry`: will we …? */
+  readonly verb: string;
+  /** `retried`: we have … */
+  readonly done: string;
+  /** Does it to messages of these ids. */
+  readonly byIds: (control: Control, ids: readonly string[]) => Promise<ActionResult[]>;
+  /** Asked besides, by ids and by filters: for what cannot be undone. */
+  readonly warning?: string;
+}
+
+/** What every action takes. */
+export const ACTION_ARGUMENTS: readonly ArgumentSpec[] = [
+  { name: '[id...]', description: 'messages; - reads ids from stdin; ALL means every message' },
+];
+
+/** The options of every action. */
+export const ACTION_OPTIONS: readonly OptionSpec[] = [
+  ...FILTER_OPTIONS,
+  { flags: '--yes', description: 'do not ask' },
+  { flags: '--dry-run', description: 'say how many it would be, and do nothing' },
+];
+
+const EXAMPLES_MAX = 3;
+
+/** Does an action to the messages that were asked for. */
+export async function act(context: CommandContext, action: Action): Promise<ExitCode> {
+  const { args, options } = context;
+  const filter = filterOf(options);
+  const isAll = args.includes('ALL');
+  if (isAll && (args.length > 1 || filter !== undefined)) {
+    throw usage(`ALL means every message: take it away, or the ids and filters beside it`);
+  }
+  if (isAll) return actOnMany(context, action, {});
+  if (args.length > 0 && filter !== undefined) {
+    throw usage('ids and filters do not go together: give one of them');
+  }
+  if (args.length > 0) return actOnIds(context, action);
+  if (filter !== undefined) return actOnMany(context, action, filter);
+  throw usage(
+    `say which messages to ${action.verb}: ids, - for ids from stdin, a filter such as ` +
+      '--state deferred, or the word ALL for every message',
+  );
+}
+
+/** Counts of what became of messages, by result. */
+type Counts = Record<ActionResult['result'], number>;
+
+async function actOnIds(context: CommandContext, action: Action): Promise<ExitCode> {
+  const { args, io, out, options } = context;
+  const counts: Counts = { done: 0, refused: 0, unknown: 0 };
+  const isDry = options.flag('dryRun');
+  if (action.warning !== undefined && !isDry) await ask(context, action.warning);
+  const { control } = await context.desk();
+  for await (const ids of idBatches(args, io)) {
+    const results = isDry ? await lookedUp(control, ids) : await action.byIds(control, ids);
+    for (const result of results) {
+      counts[result.result] += 1;
+      await tellResult(out, result, isDry);
+    }
+  }
+  await tellCounts(out, action, counts, isDry);
+  return counts.refused + counts.unknown > 0 ? EXIT.refused : EXIT.done;
+}
+
+async function lookedUp(control: Control, ids: readonly string[]): Promise<ActionResult[]> {
+  const results: ActionResult[] = [];
+  for (const id of ids) {
+    results.push({ id, result: (await control.get(id)) === undefined ? 'unknown' : 'done' });
+  }
+  return results;
+}
+
+async function tellResult(out: Out, result: ActionResult, isDry: boolean): Promise<void> {
+  if (out.json) {
+    await out.object(isDry ? { ...result, dryRun: true } : result);
+    return;
+  }
+  if (result.result === 'unknown') out.note(`there is no message "${safe(result.id)}"`);
+  if (result.result === 'refused') out.note(safe(result.why ?? `refused: ${result.id}`));
+}
+
+async function tellCounts(
+  out: Out,
+  { verb, done }: Action,
+  counts: Counts,
+  isDry: boolean,
+): Promise<void> {
+  // With --json every message has a line of its own: one more without id would be in the way.
+  if (out.json) return;
+  const parts = [isDry ? `would ${verb} ${counts.done}` : `${done} ${counts.done}`];
+  if (counts.refused > 0) parts.push(`refused ${counts.refused}`);
+  if (counts.unknown > 0) parts.push(`unknown ${counts.unknown}`);
+  await out.line(parts.join(', '));
+}
+
+async function actOnMany(
+  context: CommandContext,
+  action: Action,
+  filter: ListFilter,
+): Promise<ExitCode> {
+  const { out, options } = context;
+  const { control } = await context.desk();
+  const bulk = await control.prepare(action.bulk, filter);
+  const count = `${bulk.isApproximate ? 'about ' : ''}${messages(bulk.count)}`;
+  if (options.flag('dryRun')) {
+    if (out.json) await out.object({ action: action.verb, count: bulk.count, dryRun: true });
+    else await out.line(`would ${action.verb} ${count}`);
+    return EXIT.done;
+  }
+  if (bulk.count === 0) {
+    if (out.json) await out.object({ action: action.verb, count: 0, ...NOTHING });
+    else await out.line('no message fits; nothing to do');
+    return EXIT.done;
+  }
+  if (!options.flag('yes')) await tellExamples(out, control, filter, bulk.count);
+  await ask(context, `${action.verb} ${count}?`);
+  if (action.warning !== undefined) await ask(context, action.warning);
+  const progress = await runBulk(context, bulk.count, (signal) => bulk.run({ signal }));
+  await tellBulk(out, action, bulk.count, progress);
+  return progress.refused > 0 ? EXIT.refused : EXIT.done;
+}
+
+const NOTHING: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
+
+async function tellExamples(
+  out: Out,
+  control: Control,
+  filter: ListFilter,
+  count: number,
+): Promise<void> {
+  const { entries } = await control.page({ ...filter, limit: EXAMPLES_MAX });
+  for (const { envelope, status } of entries) {
+    out.note(`  ${safe(envelope.id)} ${safe(status.state)} ${safe(envelope.topic)}`);
+  }
+  if (count > entries.length) out.note(`  and ${count - entries.length} more`);
+}
+
+async function runBulk(
+  { io, out }: CommandContext,
+  count: number,
+  start: (signal: AbortSignal) => AsyncIterable<BulkProgress>,
+): Promise<BulkProgress> {
+  const stop = new AbortController();
+  const off = io.onSignal(() => stop.abort());
+  const bar = createProgress(io, out);
+  let last = NOTHING;
+  try {
+    for await (const progress of start(stop.signal)) {
+      last = progress;
+      bar.show(progress.seen, count);
+    }
+  } catch (error) {
+    if (!stop.signal.aborted) throw error;
+  } finally {
+    off();
+    bar.clear();
+  }
+  if (!stop.signal.aborted || last.seen >= count) return last;
+  throw new CommandError(
+    'interrupted',
+    `interrupted after ${last.seen} of ${messages(count)}: ${last.done} done, the rest untouched`,
+  );
+}
+
+async function tellBulk(
+  out: Out,
+  { verb, done }: Action,
+  count: number,
+  progress: BulkProgress,
+): Promise<void> {
+  if (out.json) {
+    await out.object({ action: verb, count, ...progress });
+    return;
+  }
+  for (const { id, why } of progress.refusals) out.note(safe(why ?? `refused: ${id}`));
+  const untold = progress.refused - progress.refusals.length;
+  if (untold > 0) out.note(`and ${untold} more refusals`);
+  const parts = [`${done} ${progress.done}`];
+  if (progress.refused > 0) parts.push(`refused ${progress.refused}`);
+  if (progress.unknown > 0) parts.push(`gone meanwhile ${progress.unknown}`);
+  await out.line(parts.join(', '));
+}
+
+function messages(count: number): string {
+  return count === 1 ? '1 message' : `${count} messages`;
+}
+
+function usage(text: string): CommandError {
+  return new CommandError('usage.invalid', text);
+}

@@ -1,0 +1,81 @@
+/** audit — what operators did, the last of it. */
+
+import type { Control } from '../../control/control.ts';
+import { safe } from '../safe.ts';
+import type { CommandSpec } from '../spec.ts';
+import { type Column, tableOf } from '../table.ts';
+import { exact } from '../times.ts';
+
+const LIMIT_DEFAULT = 50;
+const LIMIT_MAX = 1_000_000;
+/** Records in one answer of a desk, at the most. */
+const STEP_MAX = 1_000;
+const IDS_SHOWN = 3;
+
+type Line = Awaited<ReturnType<Control['audit']>>[number];
+
+const COLUMNS: readonly Column[] = [
+  { head: 'number', align: 'right' },
+  { head: 'when' },
+  { head: 'who', isFlexible: true },
+  { head: 'action' },
+  { head: 'messages', align: 'right' },
+  { head: 'what', isFlexible: true },
+];
+
+/** `respool audit` */
+export const audit: CommandSpec = {
+  name: 'audit',
+  summary: 'show what operators did',
+  group: 'Looking',
+  description: 'Shows the last 50 records, oldest first. Each was written before the action.',
+  options: [
+    { flags: '--limit <count>', description: 'the last so many; default 50' },
+    { flags: '--after <number>', description: 'only above this number' },
+  ],
+  examples: [{ line: 'respool audit --limit 1000 --json', does: 'one object per record' }],
+  role: 'read',
+  run: async ({ desk, options, out }) => {
+    const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_DEFAULT;
+    const after = options.number('after', { min: 0, max: Number.MAX_SAFE_INTEGER }) ?? 0;
+    const { control } = await desk();
+    const lines = await lastOf(control, after, limit);
+    // Records have no id of their own; their number is one.
+    if (out.json)
+      for (const line of lines) await out.object({ id: String(line.sequence), ...line });
+    else if (lines.length === 0) out.note('no operator has done anything yet');
+    else await out.line(await tableOf(out, COLUMNS, lines.map(rowOf)));
+    return undefined;
+  },
+};
+
+/** A desk reads forwards only; what is in front of the last so many is let go on the way. */
+async function lastOf(control: Control, after: number, limit: number): Promise<Line[]> {
+  let lines: Line[] = [];
+  let at = after;
+  for (;;) {
+    const step = await control.audit(at, STEP_MAX);
+    lines = [...lines, ...step].slice(-limit);
+    const last = step.at(-1);
+    if (last === undefined || last.sequence <= at) return lines;
+    at = last.sequence;
+  }
+}
+
+function rowOf({ sequence, at, by, action, ids, details = {} }: Line): string[] {
+  const more = Object.entries(details).map(([name, value]) => `${name}=${textOfDetail(value)}`);
+  const some = ids.slice(0, IDS_SHOWN).join(' ');
+  const rest = ids.length > IDS_SHOWN ? ` and ${ids.length - IDS_SHOWN} more` : '';
+  return [
+    String(sequence),
+    exact(at),
+    safe(by),
+    safe(action),
+    String(ids.length),
+    safe(`${more.join(' ')} ${some}${rest}`.trim()),
+  ];
+}
+
+function textOfDetail(value: unknown): string {
+  return typeof value === 'string' ? value : (JSON.stringify(value) ?? '');
+}

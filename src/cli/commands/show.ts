@@ -1,0 +1,42 @@
+/** show — one message in full: where it is, why, and what was tried. */
+
+import { EXIT } from '../exit-codes.ts';
+import { idBatches } from '../ids.ts';
+import { fullView, messageObject } from '../message-view.ts';
+import { RespoolError } from '../../core/errors.ts';
+import type { CommandSpec } from '../spec.ts';
+
+/** `respool show` */
+export const show: CommandSpec = {
+  name: 'show',
+  summary: 'show a message in full, without its body',
+  group: 'Messages',
+  arguments: [{ name: '<id...>', description: 'messages; - reads ids from stdin' }],
+  examples: [
+    { line: 'respool show 0198f0c2-8a3e-7c41-9d2b-5f60718293a4', does: 'where it is, and why' },
+  ],
+  role: 'read',
+  run: async ({ args, desk, io, out }) => {
+    let unknown = 0;
+    let shown = 0;
+    for await (const ids of idBatches(args, io)) {
+      const { control } = await desk();
+      for (const id of ids) {
+        const entry = await control.get(id);
+        if (entry === undefined) {
+          unknown += 1;
+          const text = `there is no message "${id}"; see: respool list`;
+          out.error(new RespoolError('message.unknown', text));
+          continue;
+        }
+        if (out.json) await out.object(messageObject(entry));
+        else {
+          const view = await fullView(out, entry, io.clock.now());
+          await out.line(shown === 0 ? view : `\n${view}`);
+        }
+        shown += 1;
+      }
+    }
+    return unknown > 0 ? EXIT.refused : EXIT.done;
+  },
+};

@@ -1,0 +1,117 @@
+/** stats — the spool in numbers, once or again and again. */
+
+import type { Control, Flow, Spread, Stats } from '../../control/control.ts';
+import { SECOND_MS } from '../../core/duration.ts';
+import { STATES } from '../../core/state.ts';
+import type { Io } from '../io.ts';
+import { styledState } from '../message-view.ts';
+import type { Out } from '../out.ts';
+import { safe } from '../safe.ts';
+import type { CommandSpec } from '../spec.ts';
+import { type Column, tableOf } from '../table.ts';
+import { relative, span } from '../times.ts';
+
+const REDRAWN_EVERY_MS: number = 2 * SECOND_MS;
+/** To the upper left corner, and everything below it away. */
+const CLEAR = '\u001b[H\u001b[J';
+
+const COLUMNS: readonly Column[] = [
+  { head: 'state' },
+  { head: 'messages', align: 'right' },
+  { head: 'oldest' },
+];
+
+/** `respool stats` */
+export const stats: CommandSpec = {
+  name: 'stats',
+  summary: 'show the spool in numbers',
+  group: 'Looking',
+  options: [{ flags: '--watch', description: 'again every 2 seconds, until Ctrl-C' }],
+  examples: [
+    { line: 'respool stats', does: 'how many, since when, what is paused' },
+    { line: 'respool stats --watch --json', does: 'one object every 2 seconds' },
+  ],
+  role: 'read',
+  run: async ({ desk, io, options, out }) => {
+    const { control } = await desk();
+    if (options.flag('watch')) await watch(control, io, out);
+    else await print(out, await control.stats());
+    return undefined;
+  },
+};
+
+async function watch(control: Control, io: Io, out: Out): Promise<void> {
+  const redraws = !out.json && io.isTTY('stdout');
+  const over = new AbortController();
+  const off = io.onSignal(() => over.abort());
+  try {
+    while (!over.signal.aborted) {
+      await print(out, await control.stats(), redraws ? CLEAR : '');
+      await waitFor(io, over.signal);
+    }
+  } finally {
+    off();
+  }
+}
+
+/** Until the next drawing, or until it is over. */
+async function waitFor(io: Io, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise<void>((resolve) => {
+    const callOff = io.clock.after(REDRAWN_EVERY_MS, end);
+    function end(): void {
+      callOff();
+      signal.removeEventListener('abort', end);
+      resolve();
+    }
+    signal.addEventListener('abort', end);
+  });
+}
+
+async function print(out: Out, found: Stats, before = ''): Promise<void> {
+  if (out.json) await out.object(found);
+  else await out.write(`${before}${await textOfStats(out, found)}\n`);
+}
+
+async function textOfStats(out: Out, found: Stats): Promise<string> {
+  const { at, states, nextDueAt, paused, load, flow } = found;
+  const rows = STATES.map((state) => {
+    const { count, oldestAt, approximate } = states[state];
+    return [
+      styledState(out, state),
+      `${approximate === true ? 'about ' : ''}${count}`,
+      oldestAt === null ? '' : relative(oldestAt, at),
+    ];
+  });
+  const lines = [await tableOf(out, COLUMNS, rows), ''];
+  lines.push(`next due  ${nextDueAt === null ? 'nothing waits' : relative(nextDueAt, at)}`);
+  if (paused.length > 0) {
+    const patterns = paused.map(
+      ({ topic, by, at: since }) => `${safe(topic)} (by ${safe(by)}, ${relative(since, at)})`,
+    );
+    lines.push(`${out.style('yellow', 'paused')}    ${patterns.join(', ')}`);
+  }
+  if (load !== undefined) {
+    lines.push(
+      `running   ${load.running} of ${load.concurrency}, waiting ${load.waiting}, ` +
+        `settled ${load.settled} since the start`,
+    );
+  }
+  if (flow !== undefined) lines.push(...flowLines(flow));
+  return lines.join('\n');
+}
+
+function flowLines(flow: Flow): string[] {
+  const { accepted, delivered, deferred, bounced, held } = flow;
+  const lines = [
+    `in the last ${span(flow.windowMs)}: accepted ${accepted}, delivered ${delivered}, ` +
+      `deferred ${deferred}, bounced ${bounced}, held ${held}`,
+  ];
+  if (flow.tookMs !== null) lines.push(`took      ${spreadText(flow.tookMs)}`);
+  if (flow.ageMs !== null) lines.push(`age       ${spreadText(flow.ageMs)}`);
+  return lines;
+}
+
+function spreadText({ p50, p95, p99, max }: Spread): string {
+  return `p50 ${span(p50)}, p95 ${span(p95)}, p99 ${span(p99)}, max ${span(max)}`;
+}

@@ -1,0 +1,28 @@
+/** config — the configuration as the options of the command line lead to it. */
+
+import type { LoadedConfig } from '../connect/load-config.ts';
+import type { Io } from './io.ts';
+import type { Out } from './out.ts';
+
+/** What reading the configuration needs. */
+interface ConfigParts {
+  readonly globals: { readonly config?: string; readonly store?: string };
+  readonly io: Io;
+  readonly out: Out;
+}
+
+/** Reads and checks the configuration, flags above it, and says what is strange about it. */
+export async function readConfig(
+  { globals, io, out }: ConfigParts,
+  flags: Readonly<Record<string, unknown>> = {},
+): Promise<LoadedConfig> {
+  const { loadConfig } = await import('../connect/load-config.ts');
+  const loaded = await loadConfig({
+    cwd: io.cwd,
+    env: io.env,
+    file: globals.config,
+    flags: { store: globals.store, ...flags },
+  });
+  for (const warning of loaded.warnings) out.warn(warning);
+  return loaded;
+}

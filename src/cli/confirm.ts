@@ -1,0 +1,16 @@
+/** confirm — yes or no at the terminal. A file of its own: few commands ever need its library. */
+
+import * as prompts from '@clack/prompts';
+import type { Io } from './io.ts';
+
+/** Asks; no unless the answer is yes. */
+export async function confirm(io: Io, question: string): Promise<boolean> {
+  const answer = await prompts.confirm({
+    message: question,
+    initialValue: false,
+    input: io.stdin,
+    // Results go to stdout, which may be a file.
+    output: io.stderr,
+  });
+  return answer === true;
+}

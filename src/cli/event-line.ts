@@ -1,0 +1,130 @@
+/**
+ * event-line — one line per event: id first, then what happened, then stable keys.
+ *
+ *   0198f0c2-… deferred topic=mail.send attempt=3 wait=4h code=smtp.451 reason="greylisted"
+ */
+
+import type { ToldEvent } from '../control/control.ts';
+import type { EventKind, SpoolEvent } from '../core/event.ts';
+import type { Out, Style } from './out.ts';
+import { safe } from './safe.ts';
+import { span } from './times.ts';
+
+/** How much an event matters, from the most to the least. */
+export type Level = 'error' | 'warn' | 'info' | 'debug';
+
+const LEVELS: readonly Level[] = ['error', 'warn', 'info', 'debug'];
+
+const LEVEL_OF: Readonly<Partial<Record<EventKind | 'missed', Level>>> = {
+  trouble: 'error',
+  bounced: 'warn',
+  held: 'warn',
+  stale: 'warn',
+  'lease-lost': 'warn',
+  'policy-unknown': 'warn',
+  'handler-missing': 'warn',
+  'clock-jumped': 'warn',
+  missed: 'warn',
+  claimed: 'debug',
+  started: 'debug',
+  accepted: 'debug',
+  duplicate: 'debug',
+  swept: 'debug',
+};
+
+const STYLES: Readonly<Partial<Record<EventKind | 'missed', Style>>> = {
+  delivered: 'green',
+  deferred: 'yellow',
+  bounced: 'red',
+  held: 'magenta',
+  trouble: 'red',
+  missed: 'yellow',
+};
+
+/** How much events of a kind matter. */
+export function levelOf(kind: ToldEvent['kind']): Level {
+  return LEVEL_OF[kind] ?? 'info';
+}
+
+/** Whether an event is to be told at this level. */
+export function isTold(kind: ToldEvent['kind'], level: Level): boolean {
+  return LEVELS.indexOf(levelOf(kind)) <= LEVELS.indexOf(level);
+}
+
+/** An event as it is told to another process: an error is its text. */
+export function toldOf(event: SpoolEvent): ToldEvent {
+  return event.kind === 'trouble' ? { ...event, error: event.error.message } : event;
+}
+
+/** The event as one line for people. */
+export function eventLine(out: Out, event: ToldEvent): string {
+  const style = STYLES[event.kind];
+  const kind = style === undefined ? event.kind : out.style(style, event.kind);
+  const id = 'id' in event ? `${safe(event.id)} ` : '';
+  return `${id}${kind}${fieldsOf(event).map(fieldText).join('')}`;
+}
+
+type Field = readonly [string, string | number | undefined];
+
+function fieldsOf(event: ToldEvent): readonly Field[] {
+  const about: Field[] = [];
+  if ('topic' in event) about.push(['topic', event.topic]);
+  if ('lane' in event && event.lane === 'notice') about.push(['lane', 'notice']);
+  if ('attempt' in event) about.push(['attempt', event.attempt]);
+  return [...about, ...detailsOf(event)];
+}
+
+function detailsOf(event: ToldEvent): readonly Field[] {
+  switch (event.kind) {
+    case 'accepted':
+      return [['wait', event.dueAt > event.at ? span(event.dueAt - event.at) : undefined]];
+    case 'duplicate':
+      return [['of', event.duplicateOf]];
+    case 'delivered':
+      return [['took', span(event.tookMs)]];
+    case 'deferred':
+      return [['wait', span(event.dueAt - event.at)], ...becauseOf(event.because)];
+    case 'bounced':
+    case 'held':
+      return becauseOf(event.because);
+    case 'policy-unknown':
+      return [['policy', event.policy]];
+    case 'operator':
+      return [
+        ['action', event.action],
+        ['by', event.by],
+        ['messages', event.ids.length],
+      ];
+    case 'clock-jumped':
+      return [['by', `${event.byMs < 0 ? '-' : ''}${span(Math.abs(event.byMs))}`]];
+    case 'swept':
+      return [
+        ['forgotten', event.forgotten],
+        ['orphans', event.orphans],
+      ];
+    case 'trouble':
+      return [
+        ['doing', event.doing],
+        ['error', event.error],
+      ];
+    case 'missed':
+      return [['count', event.count]];
+    default:
+      return [];
+  }
+}
+
+function becauseOf({ code, text }: { readonly code: string; readonly text: string }): Field[] {
+  return [
+    ['code', code],
+    ['reason', text],
+  ];
+}
+
+function fieldText([name, value]: Field): string {
+  if (value === undefined) return '';
+  const text = safe(String(value));
+  // A reason is always in quotes, so that its end is plain to see.
+  const isBare = name !== 'reason' && text !== '' && !/[\s"=]/.test(text);
+  return ` ${name}=${isBare ? text : JSON.stringify(text)}`;
+}

@@ -1,0 +1,72 @@
+/**
+ * filters — which messages a command is about, by what they are: the options and the filter they
+ * make.
+ */
+
+import { durationMs } from '../core/duration.ts';
+import { checkTopicPattern } from '../core/limits.ts';
+import { STATES, type State } from '../core/state.ts';
+import type { ListFilter } from '../spool/list.ts';
+import { type Options, usageOf } from './options.ts';
+import type { OptionSpec } from './spec.ts';
+
+/** The options that choose messages; all given conditions hold together. */
+export const FILTER_OPTIONS: readonly OptionSpec[] = [
+  {
+    flags: '--state <state>',
+    description: 'in this state; several with commas',
+    choices: STATES,
+    repeatable: true,
+  },
+  { flags: '--topic <pattern>', description: 'a topic; * for one word, # for any number' },
+  { flags: '--destination <name>', description: 'going there' },
+  { flags: '--header <name=value>', description: 'with this header, or any value of name' },
+  { flags: '--code <code>', description: 'the code of its last failure or hold' },
+  { flags: '--fingerprint <print>', description: 'the fingerprint of its last failure' },
+  { flags: '--text <text>', description: 'found in its id, topic or reason' },
+  { flags: '--older-than <span>', description: 'enqueued longer ago, such as 15m or 2d' },
+  { flags: '--newer-than <span>', description: 'enqueued within this span' },
+  {
+    flags: '--lane <lane>',
+    description: 'to be delivered, or announced as bounced',
+    choices: ['delivery', 'notice'],
+  },
+];
+
+/** The filter that was given; undefined when there was none at all. */
+export function filterOf(options: Options): ListFilter | undefined {
+  const states = options.texts('state') as readonly State[];
+  const lane = options.text('lane') as ListFilter['lane'];
+  const given: Record<string, unknown> = {
+    state: states.length === 0 ? undefined : states,
+    topic: topicOf(options),
+    destination: options.text('destination'),
+    header: headerOf(options.text('header')),
+    code: options.text('code'),
+    fingerprint: options.text('fingerprint'),
+    text: options.text('text'),
+    olderThan: spanOf(options, 'olderThan'),
+    newerThan: spanOf(options, 'newerThan'),
+    lane,
+  };
+  const conditions = Object.entries(given).filter(([, value]) => value !== undefined);
+  return conditions.length === 0 ? undefined : Object.fromEntries(conditions);
+}
+
+function topicOf(options: Options): string | undefined {
+  const topic = options.text('topic');
+  if (topic !== undefined) usageOf(() => checkTopicPattern(topic), ['message.invalid']);
+  return topic;
+}
+
+function headerOf(given: string | undefined): ListFilter['header'] {
+  if (given === undefined) return undefined;
+  const at = given.indexOf('=');
+  return at === -1 ? { name: given } : { name: given.slice(0, at), value: given.slice(at + 1) };
+}
+
+function spanOf(options: Options, name: 'olderThan' | 'newerThan'): string | undefined {
+  const text = options.text(name);
+  if (text !== undefined) usageOf(() => durationMs(text, name));
+  return text;
+}

@@ -1,0 +1,154 @@
+/** message-view — one message as an object, as a row of a list, and in full. */
+
+import type { Entry } from '../core/entry.ts';
+import type { Millis } from '../core/duration.ts';
+import type { Out, Style } from './out.ts';
+import { safe } from './safe.ts';
+import type { Column } from './table.ts';
+import { tableOf } from './table.ts';
+import { both, relative, span } from './times.ts';
+
+/** What is known of a message, without its body. */
+export type SeenEntry = Pick<Entry, 'envelope' | 'status'>;
+
+/** The message as an object with its `id` on top, the same as the HTTP API shows it. */
+export function messageObject({ envelope, status }: SeenEntry): Record<string, unknown> {
+  return { id: envelope.id, envelope, status };
+}
+
+/** The columns of a list. */
+export const LIST_COLUMNS: readonly Column[] = [
+  { head: 'id' },
+  { head: 'state' },
+  { head: 'topic', isFlexible: true },
+  { head: 'age', align: 'right' },
+  { head: 'tries', align: 'right' },
+  { head: 'next' },
+  { head: 'why', isFlexible: true },
+];
+
+const STATE_STYLES: Readonly<Record<string, Style>> = {
+  active: 'cyan',
+  deferred: 'yellow',
+  hold: 'magenta',
+  bounce: 'red',
+  archived: 'dim',
+};
+
+/** The message as a row of a list. */
+export function listRow({ envelope, status }: SeenEntry, now: Millis): string[] {
+  return [
+    safe(envelope.id),
+    safe(status.state),
+    safe(envelope.topic),
+    span(now - envelope.enqueuedAt),
+    String(status.attempts),
+    nextOf(status, now),
+    whyOf(status),
+  ];
+}
+
+/** A state in its colour. */
+export function styledState(out: Out, state: string): string {
+  const style = STATE_STYLES[state];
+  return style === undefined ? state : out.style(style, state);
+}
+
+function nextOf({ state, dueAt }: Entry['status'], now: Millis): string {
+  if (dueAt === null) return '';
+  if (state === 'active') return dueAt < now ? 'lease over' : `lease ${span(dueAt - now)}`;
+  // An archived message is due when it is forgotten.
+  return dueAt <= now ? 'due' : relative(dueAt, now);
+}
+
+function whyOf({ because, lastFailure }: Entry['status']): string {
+  const { code, text } = because ?? {
+    code: lastFailure?.code ?? '',
+    text: lastFailure?.reason ?? '',
+  };
+  return safe([code, text].filter((part) => part !== '').join(': '));
+}
+
+/** The message in full, for people. */
+export async function fullView(out: Out, entry: SeenEntry, now: Millis): Promise<string> {
+  const parts = [await pairsOf(out, factsOf(entry, now))];
+  const { headers } = entry.envelope;
+  const { notes, history } = entry.status;
+  if (Object.keys(headers).length > 0) {
+    parts.push(`${out.style('bold', 'headers')}\n${await pairsOf(out, Object.entries(headers))}`);
+  }
+  if (Object.keys(notes).length > 0) {
+    parts.push(`${out.style('bold', 'notes')}\n${await pairsOf(out, Object.entries(notes))}`);
+  }
+  if (history.length > 0) {
+    const rows = history.map(({ at, tookMs, by, lane, attempt, code, reason }) => [
+      both(at, now),
+      `${lane === 'notice' ? 'notice ' : ''}${attempt}`,
+      span(tookMs),
+      safe(by),
+      safe(code),
+      safe(reason ?? ''),
+    ]);
+    parts.push(`${out.style('bold', 'attempts')}\n${await tableOf(out, HISTORY_COLUMNS, rows)}`);
+  }
+  return parts.join('\n\n');
+}
+
+const HISTORY_COLUMNS: readonly Column[] = [
+  { head: 'when' },
+  { head: 'try', align: 'right' },
+  { head: 'took', align: 'right' },
+  { head: 'by', isFlexible: true },
+  { head: 'code' },
+  { head: 'reason', isFlexible: true },
+];
+
+async function pairsOf(out: Out, pairs: readonly (readonly [string, string])[]): Promise<string> {
+  const widest = Math.max(...pairs.map(([name]) => name.length));
+  return pairs
+    .map(([name, value]) => `${out.style('dim', safe(name).padEnd(widest))}  ${safe(value)}`)
+    .join('\n');
+}
+
+function factsOf({ envelope, status }: SeenEntry, now: Millis): [string, string][] {
+  const { body } = envelope;
+  const { because, lastFailure } = status;
+  const facts: [string, string | undefined][] = [
+    ['id', envelope.id],
+    ['topic', envelope.topic],
+    ['state', status.lane === 'notice' ? `${status.state} (lane notice)` : status.state],
+    ['enqueued', both(envelope.enqueuedAt, now)],
+    ['updated', both(status.updatedAt, now)],
+    [status.state === 'active' ? 'lease until' : 'due', when(status.dueAt, now)],
+    ['expires', when(envelope.expiresAt ?? null, now)],
+    ['ending', status.ending],
+    ['why', because && `${because.code}: ${because.text} (by ${because.by})`],
+    ['last failure', lastFailure && `${lastFailure.code}: ${lastFailure.reason}`],
+    ['fingerprint', lastFailure?.fingerprint],
+    ['attempts', countsOf(status)],
+    ['holder', status.holder],
+    ['policy', status.policy ?? "its handler's, or the default"],
+    ['priority', String(envelope.priority)],
+    ['destination', envelope.destination],
+    ['dedupe key', envelope.dedupeKey],
+    ['body', body.place === 'none' ? 'let go after the delivery' : `${body.size} bytes`],
+    ['digest', body.digest],
+    ['revision', String(status.revision)],
+  ];
+  return facts.filter((fact): fact is [string, string] => fact[1] !== undefined);
+}
+
+function when(at: Millis | null, now: Millis): string | undefined {
+  return at === null ? undefined : both(at, now);
+}
+
+function countsOf({ attempts, postponed, lost, replays, notices }: Entry['status']): string {
+  const counts: [string, number][] = [
+    ['postponed', postponed],
+    ['lost', lost],
+    ['replays', replays],
+    ['notices', notices],
+  ];
+  const more = counts.filter(([, count]) => count > 0).map(([name, count]) => `${name} ${count}`);
+  return [String(attempts), ...more].join(', ');
+}

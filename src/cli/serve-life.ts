@@ -1,0 +1,167 @@
+/**
+ * serve-life — the life of `respool serve`, from the configuration to the exit code.
+ *
+ *   open the store → listen → deliver ─signal─▶ take nothing new → drain → close → 0
+ *                                      └─second signal─▶ end at once
+ *
+ * Listening comes before delivering: when the port is taken, nothing has been delivered yet.
+ */
+
+import { type ConfiguredSpool, createConfiguredSpool, type RouteInfo } from '../connect/open.ts';
+import type { LoadedConfig } from '../connect/load-config.ts';
+import { createControl, FlowMeter } from '../control/index.ts';
+import { textOf } from '../core/errors.ts';
+import type { Logger } from '../ports/logger.ts';
+import { createService } from '../web/index.ts';
+import { readConfig } from './config.ts';
+import { type Level, toldOf } from './event-line.ts';
+import { EXIT, type ExitCode } from './exit-codes.ts';
+import { jsonLine } from './safe.ts';
+import { createServeLog, type ServeLog } from './serve-log.ts';
+import type { CommandContext } from './spec.ts';
+import { readVersion } from './version.ts';
+
+type Service = ReturnType<typeof createService>;
+
+/** Everything that runs. */
+interface Running {
+  readonly configured: ConfiguredSpool;
+  readonly service: Service;
+  readonly log: ServeLog;
+  readonly loaded: LoadedConfig;
+}
+
+/** Serves until SIGTERM or SIGINT, or until an error that nobody caught. */
+export async function serveUntilSignal(
+  context: CommandContext,
+  flags: Readonly<Record<string, unknown>>,
+): Promise<ExitCode> {
+  const ending = listenForTheEnd(context);
+  const loaded = await readConfig(context, flags);
+  const { config, hide } = loaded;
+  const log = createServeLog(context.io, context.out, {
+    format: config.log.format,
+    level: levelOf(context, config.log.level),
+    hide,
+  });
+  const configured = await createConfiguredSpool(loaded);
+  context.atEnd(() => configured.close());
+  const { spool } = configured;
+  // Whatever ends the start half-way: what is open by then is closed.
+  context.atEnd(() => spool.stop({ within: 0 }));
+  spool.on('*', (event) => log.event(toldOf(event)));
+  // Opens the store; a store that another process owns is refused here.
+  await spool.pauses();
+  let isReady = false;
+  const meter = new FlowMeter(spool);
+  const service = createService({
+    control: (by) => createControl(spool, { by, meter }),
+    settings: config.serve,
+    bodyMaxBytes: config.limits?.bodyBytes ?? BODY_MAX_BYTES_DEFAULT,
+    clock: context.io.clock,
+    logger: loggerOf(log),
+    isReady: () => isReady,
+    version: readVersion(),
+  });
+  context.atEnd(() => service.stop());
+  const { url } = await service.listen();
+  await spool.start();
+  await spool.announce(url);
+  isReady = true;
+  const running = { configured, service, log, loaded };
+  welcome(running, url);
+  const end = await ending;
+  isReady = false;
+  await wind(running, end);
+  return end.kind === 'error' ? EXIT.refused : EXIT.done;
+}
+
+const BODY_MAX_BYTES_DEFAULT = 64 * 2 ** 20;
+
+type End =
+  | { readonly kind: 'signal'; readonly signal: 'SIGINT' | 'SIGTERM' }
+  | { readonly kind: 'error'; readonly error: unknown };
+
+/** Who runs us may pass on a Ctrl-C that reached us too: within so little time it is the same. */
+const SAME_SIGNAL_MS = 100;
+
+/** From now on a first signal is a wish and a second an order. */
+function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
+  const { promise, resolve } = Promise.withResolvers<End>();
+  let firstAt: number | undefined;
+  const isSecond = (): boolean => {
+    const now = io.clock.monotonic();
+    firstAt ??= now;
+    return now - firstAt >= SAME_SIGNAL_MS;
+  };
+  const off = io.onSignal((signal) => {
+    if (isSecond()) io.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.terminated);
+    resolve({ kind: 'signal', signal });
+  });
+  const offUncaught = io.onUncaught?.((error) => {
+    if (isSecond()) io.exit(EXIT.refused);
+    resolve({ kind: 'error', error });
+  });
+  atEnd(() => {
+    off();
+    offUncaught?.();
+  });
+  return promise;
+}
+
+async function wind({ configured, service, log, loaded }: Running, end: End): Promise<void> {
+  const { stopWithin } = loaded.config.serve;
+  if (end.kind === 'error') {
+    log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
+  } else {
+    log.say('info', `stopping after ${end.signal}, within ${String(stopWithin)}`, {
+      signal: end.signal,
+    });
+  }
+  service.beginStop();
+  await configured.spool.stop({ within: stopWithin });
+  await service.stop();
+  log.say('info', 'stopped');
+}
+
+/** What the service itself says matters when something is refused or fails. */
+function loggerOf(log: ServeLog): Logger {
+  return {
+    debug: () => undefined,
+    info: () => undefined,
+    warn: (fields, text) => log.say('warn', `${text} ${jsonLine(fields)}`, fields),
+    error: (fields, text) => log.say('error', `${text} ${jsonLine(fields)}`, fields),
+  };
+}
+
+function welcome({ configured, log, loaded }: Running, url: string): void {
+  const { place, routes } = configured;
+  const where = place.path === undefined ? place.kind : `${place.kind}:${place.path}`;
+  log.say('info', `listening on ${url}, store ${where}`, { url, store: where });
+  if (routes.length === 0) {
+    log.say('warn', 'nothing is delivered: there are no routes; respool init makes an example');
+  }
+  for (const route of routes) log.say('info', routeText(route), { route });
+  const topic = routes.find(({ lane }) => lane === 'delivery')?.topic ?? 'hello';
+  const example = topic.replaceAll('*', 'new').replaceAll('#', 'new');
+  const auth = needsToken(loaded) ? ` -H "authorization: Bearer $RESPOOL_TOKEN"` : '';
+  log.say('info', `post with: curl${auth} -d '{"hello":1}' ${url}/v1/topics/${example}/messages`);
+}
+
+function routeText({ lane, topic, deliver, policy, concurrency }: RouteInfo): string {
+  const what = Object.entries(deliver)
+    .slice(0, 2)
+    .map(([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`)
+    .join(', ');
+  const verb = lane === 'notice' ? 'announces bounces of' : 'delivers';
+  return `${verb} ${topic}: ${what} (policy ${policy}, ${concurrency} at once)`;
+}
+
+function needsToken({ config }: LoadedConfig): boolean {
+  return config.serve.token !== undefined || config.serve.tokens.length > 0;
+}
+
+function levelOf({ out }: CommandContext, configured: Level): Level {
+  if (out.verbose) return 'debug';
+  return out.quiet ? 'warn' : configured;
+}

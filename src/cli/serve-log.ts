@@ -1,0 +1,63 @@
+/**
+ * serve-log — what the service prints while it runs: one line per fact, for people or as JSON.
+ *
+ * Never waits for its reader. One that does not read loses lines, and is told how many.
+ */
+
+import type { ToldEvent } from '../control/control.ts';
+import { eventLine, isTold, type Level, levelOf } from './event-line.ts';
+import type { Io } from './io.ts';
+import type { Out } from './out.ts';
+import { jsonLine, safe } from './safe.ts';
+import { exact } from './times.ts';
+
+/** How the lines look. */
+export interface LogOptions {
+  readonly format: 'pretty' | 'json' | 'auto';
+  readonly level: Level;
+  /** Cuts secrets out of a line. */
+  readonly hide: (text: string) => string;
+}
+
+/** Where the service's lines go. */
+export interface ServeLog {
+  event(event: ToldEvent): void;
+  /** A line of the service itself; `fields` are for JSON. */
+  say(level: Level, text: string, fields?: object): void;
+}
+
+/** Bytes that may wait for the reader of stdout. */
+const WAITING_MAX_BYTES = 4 * 2 ** 20;
+
+/** Lines to stdout. */
+export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog {
+  const isJson =
+    out.json || options.format === 'json' || (options.format === 'auto' && !io.isTTY('stdout'));
+  let missed = 0;
+  const put = (line: string): void => {
+    if (io.stdout.destroyed) return;
+    if (io.stdout.writableLength > WAITING_MAX_BYTES) {
+      missed += 1;
+      return;
+    }
+    if (missed > 0) {
+      const text = `${missed} lines were not printed: nobody read them in time`;
+      const at = io.clock.now();
+      io.stdout.write(`${isJson ? jsonLine({ at, level: 'warn', text }) : text}\n`);
+      missed = 0;
+    }
+    io.stdout.write(`${options.hide(line)}\n`);
+  };
+  return {
+    event: (event) => {
+      if (!isTold(event.kind, options.level)) return;
+      if (isJson) put(jsonLine({ level: levelOf(event.kind), ...event }));
+      else put(`${out.style('dim', exact(event.at))} ${eventLine(out, event)}`);
+    },
+    say: (level, text, fields = {}) => {
+      if (level !== 'error' && level !== 'warn' && out.quiet) return;
+      if (isJson) put(jsonLine({ at: io.clock.now(), level, text, ...fields }));
+      else put(safe(text, { multiline: true }));
+    },
+  };
+}

@@ -1,0 +1,54 @@
+/**
+ * table — rows under headings, without lines, cut to the terminal where there is one.
+ *
+ * Cells are safe text already (safe.ts).
+ */
+
+import type { Out } from './out.ts';
+import { cut, widthOf } from './width.ts';
+
+/** One column. */
+export interface Column {
+  readonly head: string;
+  readonly align?: 'left' | 'right';
+  /** Cut when the terminal is too narrow, the last such column first. */
+  readonly isFlexible?: true;
+}
+
+/** The gap between two columns. */
+const GAP = 2;
+/** No flexible column becomes narrower than this. */
+const NARROWEST = 8;
+
+/** The table as text, without a line end at its end. */
+export async function tableOf(
+  out: Out,
+  columns: readonly Column[],
+  rows: readonly (readonly string[])[],
+): Promise<string> {
+  const { drawTable } = await import('./draw-table.ts');
+  const widths = fitted(columns, rows, out.columns);
+  const heads = columns.map(({ head }, at) => out.style('bold', cut(head, widths[at] ?? 0)));
+  const cells = rows.map((row) => row.map((cell, at) => cut(cell, widths[at] ?? 0)));
+  const aligns = columns.map(({ align = 'left' }) => align);
+  return drawTable([heads, ...cells], aligns, GAP);
+}
+
+function fitted(
+  columns: readonly Column[],
+  rows: readonly (readonly string[])[],
+  available: number | undefined,
+): number[] {
+  const widths = columns.map(({ head }, at) =>
+    rows.reduce((widest, row) => Math.max(widest, widthOf(row[at] ?? '')), widthOf(head)),
+  );
+  if (available === undefined) return widths;
+  let over = widths.reduce((sum, width) => sum + width + GAP, 0) - available;
+  for (const [at, column] of [...columns.entries()].reverse()) {
+    if (over <= 0 || column.isFlexible !== true) continue;
+    const narrower = Math.min(widths[at] ?? 0, Math.max(NARROWEST, (widths[at] ?? 0) - over));
+    over -= (widths[at] ?? 0) - narrower;
+    widths[at] = narrower;
+  }
+  return widths;
+}
