@@ -58,7 +58,11 @@ export class Secrets {
     }
     if (Array.isArray(value)) for (const item of value) this.collect(item, name, depth + 1);
     else if (isPlain(value)) {
-      for (const [inner, item] of Object.entries(value)) this.collect(item, inner, depth + 1);
+      for (const [inner, item] of Object.entries(value)) {
+        // What stands inside a secret is one; a list of tokens also holds their names.
+        const isInside = isSecretName(name) && name !== 'tokens' && !isSecretName(inner);
+        this.collect(item, isInside ? name : inner, depth + 1);
+      }
     }
   }
 
@@ -67,9 +71,7 @@ export class Secrets {
     let hidden = text;
     // The longest first: one secret may be the beginning of another.
     for (const value of [...this.#values].toSorted((a, b) => b.length - a.length)) {
-      hidden = hidden.replaceAll(value, HIDDEN);
-      const quoted = JSON.stringify(value).slice(1, -1);
-      if (quoted !== value) hidden = hidden.replaceAll(quoted, HIDDEN);
+      for (const form of formsOf(value)) hidden = hidden.replaceAll(form, HIDDEN);
       hidden = hideCut(hidden, value);
     }
     return maskUrls(hidden);
@@ -92,6 +94,13 @@ export class Secrets {
     }
     return typeof value === 'function' ? '(function)' : '(object)';
   }
+}
+
+/** A secret as it is, in a quoted text, in a URL, and in the name of a host. */
+function formsOf(secret: string): ReadonlySet<string> {
+  const quoted = JSON.stringify(secret).slice(1, -1);
+  const inUrl = secret.isWellFormed() ? [encodeURI(secret), encodeURIComponent(secret)] : [];
+  return new Set([secret, quoted, ...inUrl, secret.toLowerCase()]);
 }
 
 /** Error texts cut long values short, and with them a secret at the end. */

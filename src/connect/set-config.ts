@@ -5,15 +5,16 @@
 
 import { chmod, open, readFile, realpath, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { parseDocument } from 'yaml';
+import { isMap, parseDocument } from 'yaml';
 import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { systemDice } from '../system/clock.ts';
 import { randomName } from '../system/ids.ts';
 import { isScalar, type Key, keyOf, KEYS, valueOfText } from './keys.ts';
 import { completeConfig } from './load-config.ts';
 import { didYouMean } from './nearest.ts';
+import { refused } from './problems.ts';
 import { type Environment, isProgram, parseConfig, readText } from './read-file.ts';
-import { Secrets } from './secrets.ts';
+import { isPlain, Secrets } from './secrets.ts';
 
 /** The file's name when there was none. */
 const NEW_NAME = 'respool.config.yaml';
@@ -97,7 +98,11 @@ function changeJson(text: string, file: string, { known, value, others }: Change
   const words = known.key.split('.');
   const last = words.pop() ?? '';
   let node = data;
-  for (const word of words) node = (node[word] ??= {}) as Record<string, unknown>;
+  for (const word of words) {
+    const inner = (node[word] ??= {});
+    if (!isPlain(inner)) throw refused(words.join('.'), inner, 'an object');
+    node = inner;
+  }
   node[last] = valueOfText(known, value);
   const indent = /^[ \t]+(?=")/m.exec(text)?.[0] ?? '  ';
   return { text: `${JSON.stringify(data, null, indent)}\n`, removed };
@@ -108,7 +113,16 @@ function changeYaml(text: string, file: string, { known, value, others }: Change
   const document = parseDocument(text);
   const removed = others.filter((name) => document.has(name));
   for (const name of removed) document.delete(name);
-  document.setIn(known.key.split('.'), valueOfText(known, value));
+  const words = known.key.split('.');
+  for (const at of words.slice(0, -1).keys()) {
+    const group = words.slice(0, at + 1);
+    if (!document.hasIn(group)) break;
+    const inner: unknown = document.getIn(group);
+    // A key with nothing behind it is null, and null holds no keys.
+    if (inner === null) document.deleteIn(group);
+    else if (!isMap(inner)) throw refused(group.join('.'), inner, 'an object');
+  }
+  document.setIn(words, valueOfText(known, value));
   return { text: document.toString({ lineWidth: 0 }), removed };
 }
 

@@ -1,6 +1,7 @@
 /** Every key: what is not allowed is refused by name, value, range and source (R214, R215). */
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
+import { spoolOptionsOf } from '../../src/connect/effective-config.ts';
 import { environmentName, KEYS } from '../../src/connect/keys.ts';
 import { settingsOf } from '../../src/spool/options.ts';
 import { load, refusal } from './setup.ts';
@@ -121,7 +122,7 @@ test('texts of the environment become numbers and truth', async () => {
 
 test('the defaults are those of createSpool', async () => {
   const { config } = await load({ config: {} });
-  const { routes: _, bounces, serve, log, store, ...spool } = config;
+  const { bounces, serve, log, store } = config;
   expect({ bounces, store, log }).toEqual({
     bounces: [],
     store: 'sqlite:./respool',
@@ -136,7 +137,7 @@ test('the defaults are those of createSpool', async () => {
     stopWithin: '10s',
     limits: { connections: 1_000, events: 50, requestsPerSecond: 100, requestTimeout: '5m' },
   });
-  expect(settingsOf(spool)).toEqual(settingsOf({}));
+  expect(settingsOf(spoolOptionsOf(config))).toEqual(settingsOf({}));
 });
 
 test('a name in the environment follows from the key, and no two keys share one', () => {
