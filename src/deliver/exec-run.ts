@@ -72,7 +72,7 @@ export async function runCommand(
   const fed = feed(stdin, body, (error) => {
     broken = { error };
     // Before its input ends: it must not take the part that was readable for the whole.
-    kill(child, 'SIGKILL');
+    if (child.exitCode === null && child.signalCode === null) kill(child, 'SIGKILL');
   });
   if (signal.aborted) stop();
   else signal.addEventListener('abort', stop);
