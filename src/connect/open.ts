@@ -32,7 +32,7 @@ export interface ConfiguredSpool {
   readonly place: StorePlace;
   readonly bodiesPlace: StorePlace;
   /** Lets go of the handlers' connections; the spool itself is stopped by its own `stop`. */
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 /** How it is made. */
