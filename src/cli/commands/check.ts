@@ -1,0 +1,80 @@
+/** check — is the store consistent? Looks through every message and body; repairs when asked. */
+
+import type { CheckReport } from '../../spool/check.ts';
+import { ask } from '../ask.ts';
+import { EXIT, type ExitCode } from '../exit-codes.ts';
+import type { Out } from '../out.ts';
+import { safe } from '../safe.ts';
+import type { CommandSpec } from '../spec.ts';
+import { tableOf } from '../table.ts';
+
+/** `respool check [--repair]` */
+export const check: CommandSpec = {
+  name: 'check',
+  summary: 'look for damage in the store, and repair what can be',
+  group: 'Looking after',
+  description:
+    'Reads every message and every body once: bodies that are missing or changed, bodies that ' +
+    'belong to nothing, what cannot be decoded, leases that cannot be. With --repair damaged ' +
+    'messages are held, bodies without message removed when they are old enough, and leases ' +
+    'ended. Ends with 1 when something is left that was not repaired.',
+  options: [
+    { flags: '--repair', description: 'repair what can be repaired' },
+    { flags: '--yes', description: 'do not ask' },
+  ],
+  examples: [
+    { line: 'respool check', does: 'looks, and changes nothing' },
+    { line: 'respool check --repair', does: 'asks, then repairs' },
+  ],
+  role: 'admin',
+  run: async (context) => {
+    const { options, out } = context;
+    const repair = options.flag('repair');
+    if (repair) await ask(context, 'repair what is found: hold messages, remove loose bodies?');
+    const { control } = await context.desk();
+    const report = await control.check({ repair });
+    await (out.json ? tellLines(out, report) : tellTable(out, report));
+    return endOf(report);
+  },
+};
+
+function endOf({ findings }: CheckReport): ExitCode {
+  return findings.some(({ repaired }) => repaired === undefined) ? EXIT.refused : EXIT.done;
+}
+
+async function tellLines(out: Out, { findings }: CheckReport): Promise<void> {
+  // A body without message has no id of one: where it lies names it as well.
+  for (const finding of findings) await out.object({ id: finding.where, ...finding });
+}
+
+async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): Promise<void> {
+  if (findings.length > 0) {
+    const rows = findings.map(({ kind, id, where, text, repaired }) => [
+      kind,
+      safe(id ?? where),
+      safe(text),
+      safe(repaired ?? 'not repaired'),
+    ]);
+    const columns = [
+      { head: 'FOUND' },
+      { head: 'WHERE' },
+      { head: 'WHAT', isFlexible: true as const },
+      { head: 'DONE' },
+    ];
+    await out.line(await tableOf(out, columns, rows));
+    await out.line('');
+  }
+  const looked = `${count(entries, 'message')} and ${bodies === 1 ? '1 body' : `${bodies} bodies`}`;
+  await out.line(`looked through ${looked}: ${summaryOf(findings)}`);
+}
+
+function summaryOf(findings: CheckReport['findings']): string {
+  if (findings.length === 0) return 'nothing is wrong';
+  const open = findings.filter(({ repaired }) => repaired === undefined).length;
+  const rest = open === 0 ? 'all repaired' : `${open} not repaired`;
+  return `${count(findings.length, 'finding')}, ${rest}`;
+}
+
+function count(number: number, word: string): string {
+  return `${number} ${word}${number === 1 ? '' : 's'}`;
+}

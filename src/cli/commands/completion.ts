@@ -1,0 +1,34 @@
+/** completion — scripts with which a shell completes our commands, made from their table. */
+
+import type { CommandSpec } from '../spec.ts';
+
+/** `respool completion <shell>` */
+export const completion: CommandSpec = {
+  name: 'completion',
+  summary: 'print a completion script for bash or zsh',
+  group: 'Start',
+  description: 'Prints a script with which the shell completes commands, options and their words.',
+  arguments: [{ name: '<shell>', description: 'which shell', choices: ['bash', 'zsh'] }],
+  examples: [
+    {
+      line: 'source <(respool completion bash)',
+      does: 'completes in this bash; put it into .bashrc',
+    },
+    {
+      line: 'respool completion zsh > "${fpath[1]}/_respool"',
+      does: 'completes in every new zsh',
+    },
+  ],
+  run: async ({ args, commands, out }) => {
+    const { placesOf } = await import('../completion/words.ts');
+    const places = placesOf(commands);
+    if (args[0] === 'bash') {
+      const { bashScript } = await import('../completion/bash.ts');
+      await out.write(bashScript(places));
+    } else {
+      const { zshScript } = await import('../completion/zsh.ts');
+      await out.write(zshScript(places));
+    }
+    return undefined;
+  },
+};

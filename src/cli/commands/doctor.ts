@@ -1,0 +1,48 @@
+/** doctor — looks at everything a spool stands on, and says what is unsafe and how to mend it. */
+
+import type { DoctorFinding, Level } from '../doctor/finding.ts';
+import { EXIT } from '../exit-codes.ts';
+import type { Out, Style } from '../out.ts';
+import { safe } from '../safe.ts';
+import type { CommandSpec } from '../spec.ts';
+
+const STYLES: Readonly<Record<Level, Style>> = { ok: 'green', note: 'yellow', unsafe: 'red' };
+const LEVEL_COLUMNS = 8;
+
+/** `respool doctor` */
+export const doctor: CommandSpec = {
+  name: 'doctor',
+  summary: 'say what is unsafe here, and how to mend it',
+  group: 'Looking after',
+  description:
+    'Looks at versions, configuration, stores and their disk, the clock, the service and the ' +
+    'messages. Changes nothing, and makes no store where there is none. Each line is ok, note or ' +
+    'unsafe. Ends with 1 when something is unsafe.',
+  examples: [
+    { line: 'respool doctor', does: 'the whole report' },
+    { line: 'respool doctor --json | jq -r \'select(.level != "ok") | .text\'', does: 'the rest' },
+  ],
+  role: 'read',
+  run: async (context) => {
+    const { out } = context;
+    const { examine } = await import('../doctor/examine.ts');
+    const counts: Record<Level, number> = { ok: 0, note: 0, unsafe: 0 };
+    for await (const finding of examine(context)) {
+      counts[finding.level] += 1;
+      if (out.json) await out.object(finding);
+      else await tell(out, finding);
+    }
+    if (!out.json) {
+      const notes = `${counts.note} ${counts.note === 1 ? 'note' : 'notes'}`;
+      await out.line('');
+      await out.line(`${counts.ok} ok, ${notes}, ${counts.unsafe} unsafe`);
+    }
+    return counts.unsafe > 0 ? EXIT.refused : EXIT.done;
+  },
+};
+
+async function tell(out: Out, { level, text, todo }: DoctorFinding): Promise<void> {
+  const word = out.style(STYLES[level], level.padEnd(LEVEL_COLUMNS));
+  await out.line(`${word}${safe(text)}`);
+  if (todo !== undefined) await out.line(`${' '.repeat(LEVEL_COLUMNS)}→ ${safe(todo)}`);
+}

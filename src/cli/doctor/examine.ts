@@ -1,0 +1,87 @@
+/**
+ * examine — everything the doctor looks at, in the order of its report.
+ *
+ * Promise: makes no store where there is none, changes nothing, and goes on with the rest when one
+ * part cannot be looked at.
+ */
+
+import type { LoadedConfig } from '../../connect/load-config.ts';
+import type { ConfiguredStores } from '../../connect/stores.ts';
+import { isRespoolError, textOf } from '../../core/errors.ts';
+import { configuredUrl, openDesk } from '../open-desk.ts';
+import type { CommandContext } from '../spec.ts';
+import { readVersion } from '../version.ts';
+import { type DoctorFinding, note, unsafe } from './finding.ts';
+import { examineClock, examineEnvironment, examineVersions } from './machine.ts';
+import { examineMessages } from './messages.ts';
+import { examineStores, isThere, nearest } from './places.ts';
+import { examineService } from './service.ts';
+import { examineConfig, examineRoutes, examineServe, examineUrl } from './settings.ts';
+
+/** Looks at everything. */
+export async function* examine(context: CommandContext): AsyncGenerator<DoctorFinding> {
+  const { globals, io } = context;
+  yield* await examineVersions(readVersion());
+  yield* examineEnvironment(io.env);
+  let loaded: LoadedConfig;
+  try {
+    const { loadConfig } = await import('../../connect/load-config.ts');
+    const { config: file, store } = globals;
+    loaded = await loadConfig({ cwd: io.cwd, env: io.env, file, flags: { store } });
+  } catch (error) {
+    yield unsafe('config', textOf(error), 'mend it; then: respool config check');
+    return;
+  }
+  yield* await attempt('config', () => examineConfig(loaded));
+  yield* await attempt('serve', async () => examineServe(loaded));
+  yield* await attempt('routes', async () => examineRoutes(loaded));
+  const named = globals.url ?? (io.env['RESPOOL_URL'] || undefined);
+  yield* examineUrl(named);
+  const { storesOf } = await import('../../connect/stores.ts');
+  const stores = await storesOf(loaded.config, loaded.folder);
+  // With an address the stores of this folder are not the ones that commands work on.
+  if (named === undefined) yield* await attempt('store', () => examineStores(stores));
+  const { path: at } = stores.place;
+  const folder = at === undefined ? io.cwd : await nearest(at);
+  yield* await attempt('clock', () => examineClock(io.clock, folder));
+  const service = await examineService(named ?? configuredUrl(loaded), io.clock);
+  yield* service.findings;
+  const isServed = service.isThere;
+  yield* await attempt('messages', () => look(context, stores, { isServed, named }));
+}
+
+async function look(
+  context: CommandContext,
+  { place }: ConfiguredStores,
+  { isServed, named }: { readonly isServed: boolean; readonly named: string | undefined },
+): Promise<DoctorFinding[]> {
+  const { globals, io, out, atEnd } = context;
+  if (named === undefined && place.kind !== 'memory' && !(await isThere(place))) return [];
+  if (place.kind === 'memory' && !isServed) return [];
+  // What is odd about the configuration is in the report already.
+  const quiet = { ...out, warn: () => undefined };
+  try {
+    const { control, url } = await openDesk({ globals, io, out: quiet, atEnd });
+    return await examineMessages(control, {
+      clock: io.clock,
+      isServed: isServed || url !== undefined,
+    });
+  } catch (error) {
+    if (!isRespoolError(error, 'store.unavailable')) throw error;
+    const todo = 'look again when it is free, or with --url when its owner is a service';
+    return [note('messages', `cannot look at the messages: ${textOf(error)}`, todo)];
+  }
+}
+
+/** One part that fails must not hide the others. */
+async function attempt(
+  id: string,
+  part: () => Promise<DoctorFinding[]>,
+): Promise<readonly DoctorFinding[]> {
+  try {
+    return await part();
+  } catch (error) {
+    const text = `cannot look at this: ${textOf(error)}`;
+    return [unsafe(`${id}.failed`, text, 'mend what the sentence names, and look again')];
+  }
+}

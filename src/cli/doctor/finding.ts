@@ -1,0 +1,26 @@
+/** finding — one line of the doctor: what was looked at, how it is, and what to do about it. */
+
+/** How it is: right, worth knowing, or a danger. */
+export type Level = 'ok' | 'note' | 'unsafe';
+
+/** One line. */
+export interface DoctorFinding {
+  /** Stable, with dots: `store.entries.free`. */
+  readonly id: string;
+  readonly level: Level;
+  readonly text: string;
+  /** What mends it; none where nothing needs mending. */
+  readonly todo?: string;
+}
+
+export function ok(id: string, text: string): DoctorFinding {
+  return { id, level: 'ok', text };
+}
+
+export function note(id: string, text: string, todo?: string): DoctorFinding {
+  return { id, level: 'note', text, ...(todo === undefined ? {} : { todo }) };
+}
+
+export function unsafe(id: string, text: string, todo: string): DoctorFinding {
+  return { id, level: 'unsafe', text, todo };
+}
