@@ -7,7 +7,7 @@ const SECRET_NAME = /auth|cookie|passw|secret|token|key|credential|signature|ses
 const USERINFO = /(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/?#@]*@/gi;
 
 /** Whether what has this name should not be shown. */
-export function looksSecret(name: string): boolean {
+function looksSecret(name: string): boolean {
   return SECRET_NAME.test(name);
 }
 

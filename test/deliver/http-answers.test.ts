@@ -266,6 +266,22 @@ describe('without an answer', () => {
   });
 });
 
+test('neither the reason nor the notes of a failure carry a secret of the options', async () => {
+  const { url } = await receiver(answer(500, 'no'));
+  const secrets = {
+    headers: { authorization: 'Bearer canary', 'x-api-key': 'canary' },
+    secret: 'canary canary canary',
+    allow,
+  };
+  for (const target of [url, 'http://127.0.0.1:9/canary']) {
+    const { delivery, notes } = makeDelivery();
+    const outcome = await http({ ...secrets, url: `${target}?token=canary` })(delivery);
+    const kept = JSON.stringify([outcome, notes]);
+    expect(kept).toContain('"kind":"failed"');
+    expect(kept).not.toContain('canary');
+  }
+});
+
 describe('a large body', () => {
   test('is streamed and signed with flat memory', async () => {
     let received = 0;
