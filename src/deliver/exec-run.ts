@@ -63,7 +63,7 @@ export async function runCommand(
   const ended = endOf(child, clock);
   const { stdin, stdout, stderr } = child;
   // n.b. without a free file descriptor there are no streams, and the error comes a moment later.
-  if (!stdin || !stdout || !stderr) return ended.then(() => assertStreams());
+  if (!stdin || !stdout || !stderr) return ended.then(withoutStreams);
   const output = new Excerpt(stdout);
   const errors = new Excerpt(stderr);
   const stopper = new Stopper(child, command.killAfterMs, clock);
@@ -106,7 +106,7 @@ function start({ program, args, cwd, env }: Command): ChildProcess {
   }
 }
 
-function assertStreams(): never {
+function withoutStreams(): never {
   throw new StartError(new Error('the command has no input and output'));
 }
 

@@ -1,5 +1,6 @@
 /** http-options — the options of `http()`, checked all at once when it is called. */
 
+import { X509Certificate } from 'node:crypto';
 import { DAY_MS, type Duration, durationMs } from '../core/duration.ts';
 import { checkNames, checkNumber, checkOneOf, KEY_MAX_CHARS } from '../core/limits.ts';
 import { AllowList, checkUrl } from './destination.ts';
@@ -103,9 +104,7 @@ export function checkHttpOptions(options: HttpOptions): HttpSettings {
   if (typeof contentType !== 'string' || !/^[\w.+-]+\/[\u0020-\u007e]{1,250}$/.test(contentType)) {
     throw refused('contentType', contentType, "a media type such as 'application/json'");
   }
-  if (ca !== undefined && !/-----BEGIN CERTIFICATE-----/.test(ca)) {
-    throw refused('ca', ca, 'certificates as PEM text');
-  }
+  if (ca !== undefined) checkCertificates(ca);
   return {
     ...checkUrls(options, allow),
     method: checkOneOf('method', options.method ?? 'POST', ['POST', 'PUT', 'PATCH']),
@@ -129,6 +128,24 @@ export function checkHttpOptions(options: HttpOptions): HttpSettings {
     allow,
     ca,
   };
+}
+
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
+
+/** Read now: otherwise every connection would fail over it, later and less clearly. */
+function checkCertificates(ca: unknown): void {
+  const found = typeof ca === 'string' ? (ca.match(CERTIFICATE) ?? []) : [];
+  if (found.length > 0 && found.every(isCertificate)) return;
+  // The value is not named: a key may have been given by mistake.
+  throw refused('ca', HIDDEN, 'one or more certificates as PEM text');
+}
+
+function isCertificate(text: string): boolean {
+  try {
+    return new X509Certificate(text).serialNumber !== '';
+  } catch {
+    return false;
+  }
 }
 
 function checkUrls(

@@ -70,7 +70,11 @@ export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
   const deliver = async (delivery: Delivery): Promise<Outcome> => {
     const url = urlOf(settings, delivery);
     if (url === undefined) return unknownDestination(delivery);
-    agent ??= open();
+    agent ??= open().catch((error: unknown) => {
+      // Tried anew with the next delivery.
+      agent = undefined;
+      throw error;
+    });
     return request(await agent, { delivery, url, settings, clock });
   };
   return Object.assign(deliver, {

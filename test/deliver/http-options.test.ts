@@ -62,6 +62,9 @@ describe('http() refuses', () => {
     ['no connections', { url, connections: 0 }, 'as "connections"'],
     ['a host alone', { url, allow: 'localhost' }, 'a list of texts'],
     ['no certificate', { url, ca: 'x' }, 'certificates as PEM text'],
+    ['a certificate as bytes', { url, ca: Buffer.from(CERTIFICATE) }, 'certificates as PEM text'],
+    ['a certificate that is none', { url, ca: CERTIFICATE.replaceAll(/M/g, 'N') }, 'as "ca"'],
+    ['a key as certificate', { url, ca: KEY }, 'as "ca": allowed is one or more certificates'],
   ];
   test.each(cases)('%s', (_what, options, text) => {
     expect(() => http(options as HttpOptions)).toThrow(
