@@ -204,7 +204,7 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
     tree['concurrency'] = Math.min(CONCURRENCY_MAX, Math.max(CONCURRENCY_MIN, wanted));
     origins.set('concurrency', byDefault);
   }
-  if (tree['destinationConcurrency'] === undefined && routes.some(hasManyUrls)) {
+  if (tree['destinationConcurrency'] === undefined && [...routes, ...bounces].some(hasManyUrls)) {
     tree['destinationConcurrency'] = { '*': 5 };
     origins.set('destinationConcurrency', byDefault);
   }

@@ -50,13 +50,18 @@ async function searchUpwards(from: string): Promise<string | undefined> {
   return found === null ? undefined : onlyOneIn(path.dirname(found.filepath));
 }
 
-async function onlyOneIn(folder: string): Promise<string | undefined> {
+/** The names of the configuration files in a folder. */
+export async function configFilesIn(folder: string): Promise<readonly string[]> {
   const present: string[] = [];
   for (const name of NAMES) {
     const found = await stat(path.join(folder, name)).catch(() => undefined);
     if (found?.isFile() === true) present.push(name);
   }
-  const [first, second] = present;
+  return present;
+}
+
+async function onlyOneIn(folder: string): Promise<string | undefined> {
+  const [first, second] = await configFilesIn(folder);
   if (second !== undefined) {
     throw new RespoolError(
       'config.invalid',

@@ -20,7 +20,7 @@ export interface Key {
   readonly kind: Kind;
   /** What it may be, for people. */
   readonly type: string;
-  readonly byDefault?: unknown;
+  readonly byDefault?: string | number | boolean;
   /** The default in words, where it depends on something. */
   readonly defaultText?: string;
   /** What the command line calls it, if it has it. */

@@ -6,6 +6,7 @@
  */
 
 import { readFile } from 'node:fs/promises';
+import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { LineCounter, parseDocument } from 'yaml';
 import { asError, RespoolError, show, textOf } from '../core/errors.ts';
@@ -84,9 +85,11 @@ async function runProgram(file: string): Promise<Readonly<Record<string, unknown
     exported = await importFile(pathToFileURL(file).href);
   } catch (error) {
     // Whose stack it is helps nobody who only mistyped: the name of the file and the reason do.
-    const { name, message } = asError(error);
+    const { name, message, stack = '' } = asError(error);
     const [reason = ''] = message.split('\n');
-    throw new RespoolError('config.invalid', `cannot load ${file}: ${name}: ${reason}`);
+    const [, line] = /^(\d+)/.exec(stack.split(`${path.basename(file)}:`)[1] ?? '') ?? [];
+    const where = line === undefined ? '' : `line ${line}: `;
+    throw new RespoolError('config.invalid', `cannot load ${file}: ${where}${name}: ${reason}`);
   }
   const { default: config } = exported;
   if (typeof config === 'object' && config !== null && !Array.isArray(config)) {
@@ -145,7 +148,11 @@ function jsonErrorAt(text: string): number {
 function parseYaml(text: string, file: string): unknown {
   const lines = new LineCounter();
   // Not pretty: a pretty error shows the line, and the line may hold a secret.
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
+  const document = parseDocument(text, {
+    lineCounter: lines,
+    prettyErrors: false,
+    merge: true,
+  });
   const [problem] = document.errors;
   if (problem !== undefined) {
     const { line, col } = lines.linePos(problem.pos[0]);

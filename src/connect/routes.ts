@@ -43,8 +43,8 @@ export interface RouteParts {
 const NAMES = ['topic', 'deliver', 'policy', 'concurrency', 'timeout'];
 const DELIVER_ALLOWED = '{ http: { url: … } }, { exec: [command, …] } or a handler';
 
-export const ROUTE_CONCURRENCY = 10;
-export const ROUTE_TIMEOUT = '15m';
+const ROUTE_CONCURRENCY = 10;
+const ROUTE_TIMEOUT = '15m';
 const ROUTES_MAX = 10_000;
 
 /** Checks a list of routes and makes their handlers. */
@@ -86,8 +86,15 @@ export function unreached(routes: readonly EffectiveRoute[], key: string): strin
 export function describeHandler(
   handler: Handler | ReadyHandler,
 ): Readonly<Record<string, unknown>> {
-  if ('describe' in handler && typeof handler.describe === 'function') return handler.describe();
-  return { handler: handler.name === '' ? '(function)' : handler.name };
+  const name = handler.name === '' ? '(function)' : handler.name;
+  if (!('describe' in handler) || typeof handler.describe !== 'function') return { handler: name };
+  try {
+    const told: unknown = handler.describe();
+    return isPlain(told) ? told : { handler: name };
+  } catch {
+    // What a handler cannot tell about itself must not keep it from delivering.
+    return { handler: name };
+  }
 }
 
 function routeOf(given: unknown, key: string, parts: RouteParts): EffectiveRoute {

@@ -31,7 +31,7 @@ export function isSecretName(name: string): boolean {
 /** A text with user, password and secret parameters of its URLs hidden. */
 export function maskUrls(text: string): string {
   return text
-    .replaceAll(/([a-z][a-z0-9+.-]*:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/gi, `$1${HIDDEN}@`)
+    .replaceAll(/([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/gi, `$1${HIDDEN}@`)
     .replaceAll(/([?&])([^\s=&?#"']+)=([^\s&#"']*)/g, (whole, mark: string, name: string) =>
       isSecretName(name) ? `${mark}${name}=${HIDDEN}` : whole,
     );

@@ -3,12 +3,13 @@
  * it is written, written whole or not at all. A file that is a program stays its author's.
  */
 
-import { chmod, open, readFile, realpath, rename, rm, stat } from 'node:fs/promises';
+import { chmod, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { isMap, parseDocument } from 'yaml';
 import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { systemDice } from '../system/clock.ts';
 import { randomName } from '../system/ids.ts';
+import { configFilesIn } from './find-file.ts';
 import { isScalar, type Key, keyOf, KEYS, valueOfText } from './keys.ts';
 import { completeConfig } from './load-config.ts';
 import { didYouMean } from './nearest.ts';
@@ -37,7 +38,7 @@ export async function setConfig(
 ): Promise<SetResult> {
   const known = settable(key);
   const isNew = file === undefined;
-  const target = isNew ? path.resolve(cwd, NEW_NAME) : await realpath(path.resolve(cwd, file));
+  const target = isNew ? path.resolve(cwd, NEW_NAME) : await realFile(path.resolve(cwd, file));
   if (isProgram(target)) throw aProgram(target, key, value);
   const before = isNew ? '' : await readText(target);
   const others = inTheWay(key);
@@ -46,6 +47,15 @@ export async function setConfig(
   await checkText(text, target, env);
   await writeWhole(target, text, isNew);
   return { file: target, isNew, removed };
+}
+
+/** Behind a link is the file that is changed; the link stays. */
+async function realFile(file: string): Promise<string> {
+  try {
+    return await realpath(file);
+  } catch (error) {
+    throw new RespoolError('config.invalid', `cannot read ${file}: ${textOf(error)}`);
+  }
 }
 
 interface Change {
@@ -110,7 +120,7 @@ function changeJson(text: string, file: string, { known, value, others }: Change
 
 function changeYaml(text: string, file: string, { known, value, others }: Change): Changed {
   parseConfig(text, file, EVERYTHING_SET, new Secrets());
-  const document = parseDocument(text);
+  const document = parseDocument(text, { merge: true });
   const removed = others.filter((name) => document.has(name));
   for (const name of removed) document.delete(name);
   const words = known.key.split('.');
@@ -152,7 +162,7 @@ async function writeWhole(file: string, text: string, isNew: boolean): Promise<v
     } finally {
       await handle.close();
     }
-    if (isNew) await refuseToReplace(file);
+    if (isNew) await refuseASecond(file);
     else await chmod(draft, (await stat(file)).mode & 0o777);
     await rename(draft, file);
   } catch (error) {
@@ -162,11 +172,8 @@ async function writeWhole(file: string, text: string, isNew: boolean): Promise<v
   }
 }
 
-async function refuseToReplace(file: string): Promise<void> {
-  const isThere = await readFile(file).then(
-    () => true,
-    () => false,
-  );
-  if (!isThere) return;
-  throw new RespoolError('config.invalid', `cannot make ${file}: there is one already`);
+async function refuseASecond(file: string): Promise<void> {
+  const [present] = await configFilesIn(path.dirname(file));
+  if (present === undefined) return;
+  throw new RespoolError('config.invalid', `cannot make ${file}: there is "${present}" already`);
 }

@@ -155,6 +155,16 @@ describe('a broken file is refused with its name and the place', () => {
       text: 'throw new TypeError("no such thing\\nsecond line");',
       words: ['cannot load', 'TypeError: no such thing'],
     },
+    'a program that throws, with its line': {
+      file: 'respool.config.mjs',
+      text: 'const a = 1;\n\nmissing(a);\n',
+      words: ['line 3: ReferenceError: missing is not defined'],
+    },
+    'a program that is none': {
+      file: 'respool.config.mjs',
+      text: 'export default {\n  lease: 5s,\n};',
+      words: ['cannot load'],
+    },
     'a program that imports what is not there': {
       file: 'respool.config.mjs',
       text: 'import "./nowhere.mjs"; export default {};',
@@ -194,6 +204,32 @@ describe('a broken file is refused with its name and the place', () => {
     const empty = await load({ yaml: 'serve:\nroutes:\nlease:\n' });
     expect(empty.config).toMatchObject({ lease: '60s', routes: [], serve: { port: 7667 } });
   });
+});
+
+test('YAML may name a part once and use it again', async () => {
+  const { config } = await load({
+    yaml: `
+routes:
+  - &usual { topic: a, deliver: { exec: ['true'] }, concurrency: 3 }
+  - { <<: *usual, topic: b }
+`,
+  });
+  expect(config.routes).toMatchObject([
+    { topic: 'a', concurrency: 3 },
+    { topic: 'b', concurrency: 3 },
+  ]);
+});
+
+test('YAML that names itself many times over is refused', async () => {
+  const lines = ['a0: &a0 [x, x, x, x, x, x, x, x, x, x]'];
+  for (let at = 1; at < 9; at += 1) {
+    lines.push(
+      `a${at}: &a${at} [${Array(10)
+        .fill(`*a${at - 1}`)
+        .join(', ')}]`,
+    );
+  }
+  expect(await refusal({ yaml: lines.join('\n') })).toContain('alias');
 });
 
 describe('${NAME} in JSON and YAML', () => {

@@ -143,11 +143,15 @@ test("a handler of one's own is told by its name", async () => {
       export default { routes: [
         { topic: 'a', deliver: sendMail },
         { topic: 'b', deliver: Object.assign(() => {}, { describe: () => ({ kind: 'own' }) }) },
+        { topic: 'c', deliver: Object.assign(() => {}, { describe: () => { throw new Error(); } }) },
+        { topic: 'd', deliver: Object.assign(() => {}, { describe: () => undefined }) },
       ] };`,
   });
   const { config } = await loadConfig({ cwd: folder, env: {} });
   expect(config.routes.map(({ deliver }) => describeHandler(deliver))).toEqual([
     { handler: 'sendMail' },
     { kind: 'own' },
+    { handler: '(function)' },
+    { handler: '(function)' },
   ]);
 });

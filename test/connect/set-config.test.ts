@@ -98,9 +98,22 @@ test('without a file one is made, for the owner only', async () => {
   expect(await readFile(done.file, 'utf8')).toBe('store: file:./x\n');
   expect((await stat(done.file)).mode & 0o777).toBe(0o600);
   expect(await textOf(setConfig(undefined, 'store', 'memory:', options))).toContain(
-    'there is one already',
+    'there is "respool.config.yaml" already',
   );
   expect(await readdir(folder)).toEqual(['respool.config.yaml']);
+});
+
+test('a second file is not made beside one of another kind', async () => {
+  const folder = await folderWith({ 'respool.config.json': '{}' });
+  const said = await textOf(setConfig(undefined, 'lease', '5s', { cwd: folder, env: {} }));
+  expect(said).toContain('there is "respool.config.json" already');
+  expect(await readdir(folder)).toEqual(['respool.config.json']);
+});
+
+test('a file that is not there is refused', async () => {
+  const folder = await folderWith();
+  const said = await textOf(setConfig('nowhere.yaml', 'lease', '5s', { cwd: folder, env: {} }));
+  expect(said).toContain('nowhere.yaml');
 });
 
 test('a file keeps its mode, and a link to it stays a link', async () => {
