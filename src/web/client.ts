@@ -12,7 +12,8 @@ import type {
   ToldEvent,
 } from '../control/control.ts';
 import type { Entry } from '../core/entry.ts';
-import { isRespoolError, RespoolError } from '../core/errors.ts';
+import { isRespoolError, RespoolError, show } from '../core/errors.ts';
+import { ID_PATTERN } from '../core/limits.ts';
 import { STATES } from '../core/state.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { Enqueued } from '../spool/accept.ts';
@@ -139,16 +140,18 @@ async function byIds(
   ids: readonly string[],
   action: BulkAction,
 ): Promise<ActionResult[]> {
-  const results: ActionResult[] = [];
-  for (let from = 0; from < ids.length; from += IDS_MAX) {
-    const json = { action, ids: ids.slice(from, from + IDS_MAX) };
+  const results = new Map<string, ActionResult>();
+  const possible = ids.filter((id) => ID_PATTERN.test(id));
+  for (let from = 0; from < possible.length; from += IDS_MAX) {
+    const json = { action, ids: possible.slice(from, from + IDS_MAX) };
     const answer = await client.ask<{ results: ActionResult[] }>('/v1/bulk', {
       method: 'POST',
       json,
     });
-    results.push(...answer.results);
+    for (const result of answer.results) results.set(result.id, result);
   }
-  return results;
+  // What cannot be an id is no reason to refuse the others.
+  return ids.map((id) => results.get(id) ?? { id, result: 'unknown' });
 }
 
 async function prepare(
@@ -225,8 +228,8 @@ function reasonOf(reason: string | undefined): { reason?: string } {
   return reason === undefined ? {} : { reason };
 }
 
-/** A part of a path; "." and ".." would be taken for steps in it. */
+/** A part of a path. What cannot be an id is not asked for: there is no message under it. */
 function part(id: string): string {
-  if (typeof id === 'string' && id !== '' && !/^\.+$/.test(id)) return encodeURIComponent(id);
-  throw new RespoolError('message.unknown', 'there is no message of this id');
+  if (ID_PATTERN.test(id)) return id;
+  throw new RespoolError('message.unknown', `there is no message ${show(id)}`);
 }

@@ -44,6 +44,7 @@ export class Listener {
   readonly #settings: ServeSettings;
   readonly #parts: ListenerParts;
   #server: Server | undefined;
+  readonly #sockets = new Set<Socket>();
 
   constructor(settings: ServeSettings, parts: ListenerParts) {
     this.#settings = settings;
@@ -63,6 +64,10 @@ export class Listener {
       onRequest(request, response, () => response.writeContinue()),
     );
     server.on('clientError', refuseUnreadable);
+    server.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.once('close', () => this.#sockets.delete(socket));
+    });
     server.maxConnections = settings.limits.connections;
     const { host, port: asked } = settings;
     await new Promise<void>((resolve, reject) => {
@@ -88,16 +93,21 @@ export class Listener {
         resolve();
       });
       server.closeIdleConnections();
+      // n.b. Node takes a connection that never asked for anything for a busy one, and clients open
+      // such connections ahead of need.
+      for (const socket of this.#sockets) if (socket.bytesRead === 0) socket.destroy();
     });
     this.#server = undefined;
   }
 }
 
 async function makeServer({ tls, limits }: ServeSettings): Promise<Server> {
+  const requestTimeout = durationMs(limits.requestTimeout, 'serve.limits.requestTimeout');
   const options: ServerOptions = {
     maxHeaderSize: HEADERS_MAX_BYTES,
-    headersTimeout: HEADERS_WITHIN_MS,
-    requestTimeout: durationMs(limits.requestTimeout, 'serve.limits.requestTimeout'),
+    // n.b. Node throws when the headers may take longer than the whole.
+    headersTimeout: Math.min(HEADERS_WITHIN_MS, requestTimeout),
+    requestTimeout,
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: LOOK_EVERY_MS,
     requireHostHeader: true,

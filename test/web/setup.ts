@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { createSpool, type Logger, type Spool, type SpoolOptions } from 'respool';
-import { createControl } from 'respool/control';
+import { createControl, type Desk } from 'respool/control';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { faultyBodies, faultyStore, SimClock } from 'respool/testkit';
 import type { FaultyBodies, FaultyStore } from 'respool/testkit';
@@ -30,6 +30,8 @@ export interface WorldOptions {
   readonly settings?: Partial<ServeSettings>;
   readonly spool?: SpoolOptions;
   readonly parts?: Partial<ServiceParts>;
+  /** What of the desk is otherwise. */
+  readonly desk?: (desk: Desk) => Partial<Desk>;
   /** Listens unless this is false. */
   readonly isListening?: boolean;
 }
@@ -67,7 +69,10 @@ export async function setup(options: WorldOptions = {}): Promise<World> {
   await spool.start();
   const logs: string[] = [];
   const service = createService({
-    control: (by) => createControl(spool, { by }),
+    control: (by) => {
+      const desk = createControl(spool, { by });
+      return { ...desk, ...options.desk?.(desk) };
+    },
     settings: { ...SETTINGS, ...settings },
     bodyMaxBytes: BODY_MAX_BYTES,
     logger: loggerInto(logs),
@@ -151,4 +156,17 @@ export async function openWire(port: number, text: string): Promise<Wire> {
   await once(socket, 'connect');
   socket.write(text, 'latin1');
   return wire;
+}
+
+/** Moves the clock, a little at a time, until the work is done that waits for it. */
+export async function moving<T>(clock: SimClock, work: Promise<T>): Promise<T> {
+  const progress = { isDone: false };
+  const done = work.finally(() => {
+    progress.isDone = true;
+  });
+  while (!progress.isDone) {
+    await new Promise((resolve) => setImmediate(resolve));
+    await clock.advance(10);
+  }
+  return done;
 }

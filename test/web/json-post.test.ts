@@ -1,0 +1,159 @@
+/** Messages as JSON: one, or many in one write. */
+import { describe, expect, test } from 'vitest';
+import { bytesOf } from '../spool/setup.ts';
+import { json, refusal, setup } from './setup.ts';
+
+const PATH = '/v1/messages';
+
+describe('a message as JSON', () => {
+  test.each([
+    ['any value as JSON text', { body: { a: [1, null] } }, '{"a":[1,null]}', 'application/json'],
+    ['a string as JSON too', { body: 'hi' }, '"hi"', 'application/json'],
+    ['text as it is', { bodyText: 'grüße' }, 'grüße', undefined],
+    ['bytes from Base64', { bodyBase64: 'AP8=' }, '\u0000\ufffd', undefined],
+    ['nothing', {}, '', undefined],
+    [
+      'a type of its own',
+      { body: 1, headers: { 'Content-Type': 'application/x+json' } },
+      '1',
+      undefined,
+    ],
+  ])('has a body of %s', async (_, fields, text, type) => {
+    const { post, spool } = await setup();
+    const answer = await post(PATH, { topic: 'a', ...fields });
+    expect(answer.status).toBe(201);
+    const { id } = await json<{ id: string }>(answer);
+    expect((await bytesOf(await spool.body(id))).toString('utf8')).toBe(text);
+    expect((await spool.get(id))?.envelope.headers['content-type']).toBe(type);
+  });
+
+  test('takes every option', async () => {
+    const { post, spool, clock } = await setup();
+    const at = clock.now() + 60_000;
+    await post(PATH, {
+      topic: 'a.b',
+      id: 'mine',
+      headers: { 'X-Case': 'kept' },
+      policy: 'default',
+      priority: 0,
+      dueAt: new Date(at).toISOString(),
+      expires: '1h',
+      destination: 'there',
+      dedupeKey: 'key',
+    });
+    const { envelope, status } = (await spool.get('mine')) ?? {};
+    expect(envelope).toMatchObject({
+      topic: 'a.b',
+      headers: { 'X-Case': 'kept' },
+      priority: 0,
+      destination: 'there',
+      dedupeKey: 'key',
+      expiresAt: (envelope?.enqueuedAt ?? 0) + 3_600_000,
+    });
+    expect(status).toMatchObject({ policy: 'default', dueAt: at });
+    await post(PATH, { topic: 'a', id: 'later', delay: 5_000 });
+    expect((await spool.get('later'))?.status.dueAt).toBe(clock.now() + 5_000);
+  });
+
+  test('is known again by its id, its dedupe key or the header for it', async () => {
+    const { post } = await setup();
+    await post(PATH, { topic: 'a', id: 'first', dedupeKey: 'k' });
+    const again = [
+      post(PATH, { topic: 'a', id: 'first' }),
+      post(PATH, { topic: 'a', dedupeKey: 'k' }),
+      post(PATH, { topic: 'a' }, { headers: { 'idempotency-key': 'k' } }),
+      post(PATH, { topic: 'a', dedupeKey: 'k' }, { headers: { 'idempotency-key': 'k' } }),
+    ];
+    for (const answer of again) {
+      expect([(await answer).status, await json(answer)]).toEqual([
+        200,
+        { id: 'first', duplicate: true },
+      ]);
+    }
+  });
+
+  test.each([
+    ['no topic', { body: 1 }],
+    ['a field that does not exist', { topic: 'a', colour: 'red' }],
+    ['two bodies', { topic: 'a', body: 1, bodyText: 'x' }],
+    ['Base64 that is none', { topic: 'a', bodyBase64: '***' }],
+    ['a header that is no text', { topic: 'a', headers: { a: 1 } }],
+    ['a header with a line break', { topic: 'a', headers: { a: 'x\r\nb: y' } }],
+    ['a header name with a colon', { topic: 'a', headers: { 'a:b': 'x' } }],
+    ['a span that is none', { topic: 'a', delay: 'soon' }],
+    ['a time that is none', { topic: 'a', dueAt: 'soon' }],
+    ['both delay and dueAt', { topic: 'a', delay: 1, dueAt: 5 }],
+    ['an empty list', []],
+    ['a number', 5],
+  ])('is refused with %s', async (_, given) => {
+    const { post, spool } = await setup();
+    const answer = await post(PATH, given);
+    expect([answer.status, Object.keys(await json(answer))]).toEqual([400, ['error']]);
+    expect((await spool.count()).incoming).toBe(0);
+  });
+
+  test.each(['__proto__', 'constructor', 'prototype'])(
+    'is refused with the name %s anywhere but in its body',
+    async (name) => {
+      const { ask, spool } = await setup();
+      const send = (text: string) =>
+        ask(PATH, { method: 'POST', body: text, headers: { 'content-type': 'application/json' } });
+      expect((await send(`{"topic":"a","headers":{"${name}":"x"}}`)).status).toBe(400);
+      expect((await send(`{"topic":"a","${name}":{"id":"x"}}`)).status).toBe(400);
+      const { id } = await json<{ id: string }>(send(`{"topic":"a","body":{"${name}":1}}`));
+      expect((await bytesOf(await spool.body(id))).toString()).toBe(`{"${name}":1}`);
+      expect(Object.prototype).not.toHaveProperty('id');
+    },
+  );
+
+  test.each([
+    ['no content type', undefined, '{"topic":"a"}', 415],
+    ['a form', 'application/x-www-form-urlencoded', '{"topic":"a"}', 415],
+    ['plain text', 'text/plain', '{"topic":"a"}', 415],
+    ['half of it', 'application/json', '{"topic":', 400],
+    ['nothing', 'application/json', '', 400],
+    ['no UTF-8', 'application/json; charset=utf-8', Buffer.from([0x22, 0xff, 0x22]), 400],
+  ])('is refused as %s', async (_, type, body, status) => {
+    const { ask } = await setup();
+    const headers: Record<string, string> = type === undefined ? {} : { 'content-type': type };
+    const bytes = typeof body === 'string' ? Buffer.from(body) : body;
+    expect((await ask(PATH, { method: 'POST', body: bytes, headers })).status).toBe(status);
+  });
+});
+
+describe('many messages', () => {
+  test('are answered in their order', async () => {
+    const { post, spool } = await setup();
+    await post(PATH, { topic: 'a', id: 'two' });
+    const answer = await post(PATH, [
+      { topic: 'a', id: 'one' },
+      { topic: 'a', id: 'two' },
+    ]);
+    expect([answer.status, await json(answer)]).toEqual([
+      201,
+      [
+        { id: 'one', duplicate: false },
+        { id: 'two', duplicate: true },
+      ],
+    ]);
+    expect((await spool.count()).incoming).toBe(2);
+  });
+
+  test('are all refused when one of them is wrong', async () => {
+    const { post, spool } = await setup();
+    const answer = post(PATH, [{ topic: 'a' }, { topic: 'no good' }]);
+    expect(await refusal(answer)).toEqual([400, 'message.invalid']);
+    expect((await spool.count()).incoming).toBe(0);
+  });
+
+  test('are at most 1,000, and share no idempotency key', async () => {
+    const { post, spool } = await setup();
+    const many = Array.from({ length: 1_001 }, () => ({ topic: 'a' }));
+    expect((await post(PATH, many)).status).toBe(400);
+    const keyed = post(PATH, [{ topic: 'a' }], { headers: { 'idempotency-key': 'k' } });
+    expect((await keyed).status).toBe(400);
+    expect((await spool.count()).incoming).toBe(0);
+    expect((await post(PATH, many.slice(1))).status).toBe(201);
+    expect((await spool.count()).incoming).toBe(1_000);
+  });
+});
