@@ -19,11 +19,15 @@ export interface SafeOptions {
 // stops at the next ESC, so that many unended ones cost no more than their length.
 const STRING_BEGIN = /(?:\u001b[\]PX^_]|[\u009d\u0090\u0098\u009e\u009f])/;
 const STRING_END = /[^\u001b\u0007\u009c]*(?:\u0007|\u001b\\|\u009c)/;
-const STRINGS = new RegExp(`${STRING_BEGIN.source}${STRING_END.source}`, 'g');
 // CSI with its parameters and final byte, in seven and in eight bits.
-const CSI = /(?:\u001b\[|\u009b)[\u0030-\u003f]*[\u0020-\u002f]*[\u0040-\u007e]/g;
+const CSI = /(?:\u001b\[|\u009b)[\u0030-\u003f]*[\u0020-\u002f]*[\u0040-\u007e]/;
 // Any other escape: ESC, bytes in between, a final byte; `ESC c` resets the whole terminal.
-const ESCAPES = /\u001b[\u0020-\u002f]*[\u0030-\u007e]/g;
+const ESCAPE = /\u001b[\u0020-\u002f]*[\u0030-\u007e]/;
+// All in one pass: what is taken out must not let its neighbours become a new sequence.
+const SEQUENCES = new RegExp(
+  `${STRING_BEGIN.source}${STRING_END.source}|${CSI.source}|${ESCAPE.source}`,
+  'g',
+);
 const LINE_ENDS = /\r\n|[\u0085\u2028\u2029]/g;
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 const BIDI = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
@@ -39,9 +43,7 @@ export function safe(text: string, { multiline = false }: SafeOptions = {}): str
   if (!SUSPECT.test(text)) return text;
   const plain = text
     .toWellFormed()
-    .replaceAll(STRINGS, '')
-    .replaceAll(CSI, '')
-    .replaceAll(ESCAPES, '')
+    .replaceAll(SEQUENCES, '')
     .replaceAll(LINE_ENDS, '\n')
     .replaceAll(CONTROLS, '')
     .replaceAll(BIDI, '');

@@ -43,7 +43,7 @@ function fitted(
     rows.reduce((widest, row) => Math.max(widest, widthOf(row[at] ?? '')), widthOf(head)),
   );
   if (available === undefined) return widths;
-  let over = widths.reduce((sum, width) => sum + width + GAP, 0) - available;
+  let over = widths.reduce((sum, width) => sum + width + GAP, -GAP) - available;
   for (const [at, column] of [...columns.entries()].reverse()) {
     if (over <= 0 || column.isFlexible !== true) continue;
     const narrower = Math.min(widths[at] ?? 0, Math.max(NARROWEST, (widths[at] ?? 0) - over));

@@ -1,0 +1,100 @@
+/** events — what happens in the service, as it happens. */
+import { expect, onTestFinished, test } from 'vitest';
+import { eventLine } from '../../src/cli/event-line.ts';
+import { createOut } from '../../src/cli/out.ts';
+import type { Io } from '../../src/cli/io.ts';
+import type { ToldEvent } from '../../src/control/control.ts';
+import { setup } from './setup.ts';
+
+async function serving() {
+  const shell = await setup();
+  const service = shell.start(['serve', '--port', '0', '--store', 'memory:']);
+  onTestFinished(async () => {
+    service.signal('SIGTERM');
+    await service.ended;
+  });
+  const [, url = ''] = await service.printed(/"url":"(http:[^"]+)"/);
+  return { ...shell, url };
+}
+
+test('events are printed until Ctrl-C, one line each', async () => {
+  const { cli, start, url } = await serving();
+  const listening = start(['events', '--url', url, '--kind', 'accepted,held']);
+  const listeningJson = start(['events', '--url', url, '--json']);
+  // The service hears of a listener some time after the listener asked: post until both heard.
+  const over = new AbortController();
+  const seen = Promise.all([listening.printed(/ accepted /), listeningJson.printed(/"accepted"/)]);
+  const posting = (async () => {
+    while (!over.signal.aborted) {
+      expect((await cli(['enqueue', 'a.b', '--body', 'x', '--url', url])).code).toBe(0);
+    }
+  })();
+  await seen.finally(() => over.abort());
+  await posting;
+  listening.signal('SIGINT');
+  listeningJson.signal('SIGINT');
+  const ran = await listening.ended;
+  expect(ran).toMatchObject({ code: 0, stderr: '' });
+  expect(ran.stdout).toMatch(/^\d{4}-\S+Z [0-9a-f-]{36} accepted topic=a\.b$/m);
+  expect(ran.stdout).not.toContain('engine-');
+  expect((await listeningJson.ended).objects()[0]).toHaveProperty('at');
+});
+
+test('without a service it says so, and ends with 3', async () => {
+  const { cli } = await setup();
+  const ran = await cli(['events', '--url', 'http://127.0.0.1:1', '--json']);
+  expect(ran).toMatchObject({ code: 3, stdout: '' });
+  expect(JSON.parse(ran.stderr)).toMatchObject({ error: { code: 'store.unavailable' } });
+});
+
+const about = {
+  at: 1_000,
+  id: '0198-e1',
+  topic: 'mail.send',
+  lane: 'delivery',
+  attempt: 3,
+} as const;
+const because = { code: 'smtp.451', text: 'grey "listed"\u001b[2J', by: 'handler' };
+const MINUTES_15 = 15 * 60_000;
+
+test.each<[ToldEvent, string]>([
+  [
+    { ...about, kind: 'deferred', dueAt: 1_000 + 4 * 3_600_000, because },
+    '0198-e1 deferred topic=mail.send attempt=3 wait=4h code=smtp.451 reason="grey \\"listed\\""',
+  ],
+  [
+    { ...about, kind: 'delivered', tookMs: 1_500, ageMs: 2_000 },
+    '0198-e1 delivered topic=mail.send attempt=3 took=1.5s',
+  ],
+  [
+    { ...about, kind: 'bounced', because, spent: true, lane: 'notice' },
+    '0198-e1 bounced topic=mail.send lane=notice attempt=3 code=smtp.451 ' +
+      'reason="grey \\"listed\\""',
+  ],
+  [
+    { at: 1, id: 'x', topic: 'a', kind: 'accepted', state: 'deferred', dueAt: 1 + MINUTES_15 },
+    'x accepted topic=a wait=15m',
+  ],
+  [{ at: 1, id: 'x', topic: 'a', kind: 'duplicate', duplicateOf: 'y' }, 'x duplicate topic=a of=y'],
+  [
+    { at: 1, id: 'x', topic: 'a', kind: 'policy-unknown', policy: 'slow one' },
+    'x policy-unknown topic=a policy="slow one"',
+  ],
+  [{ at: 1, kind: 'paused', topic: '#' }, 'paused topic=#'],
+  [
+    { at: 1, kind: 'operator', action: 'hold', by: 'me', ids: ['a', 'b'] },
+    'operator action=hold by=me messages=2',
+  ],
+  [{ at: 1, kind: 'clock-jumped', byMs: -90_000 }, 'clock-jumped by=-1m30s'],
+  [{ at: 1, kind: 'swept', forgotten: 1, orphans: 0 }, 'swept forgotten=1 orphans=0'],
+  [
+    { at: 1, kind: 'trouble', doing: 'claiming', error: 'disk gone' },
+    'trouble doing=claiming error="disk gone"',
+  ],
+  [{ at: 1, kind: 'missed', count: 7 }, 'missed count=7'],
+  [{ at: 1, kind: 'engine-started' }, 'engine-started'],
+])('an event is one line: %#', (event, line) => {
+  const io = { env: {}, isTTY: () => false } as unknown as Io;
+  const out = createOut(io, { json: false, quiet: false, verbose: false, color: true });
+  expect(eventLine(out, event)).toBe(line);
+});

@@ -1,0 +1,102 @@
+/** list — filters, order, limit, and one object per line. */
+import { describe, expect, test } from 'vitest';
+import { fill } from './fill.ts';
+import { setup } from './setup.ts';
+
+async function filled() {
+  const shell = await setup();
+  await fill(shell);
+  const ids = async (...words: string[]): Promise<unknown[]> => {
+    const ran = await shell.cli(['list', ...words, '--json']);
+    expect(ran.stderr).toBe('');
+    return ran.objects().map(({ id }) => id);
+  };
+  return { ...shell, ids };
+}
+
+test('every filter chooses, and all together', async () => {
+  const { ids } = await filled();
+  expect(await ids('--state', 'deferred')).toEqual(['in-deferred']);
+  expect(await ids('--state', 'deferred,bounce')).toEqual(['in-bounce', 'in-deferred']);
+  expect(await ids('--state', 'hold', '--state', 'bounce')).toEqual(['in-bounce', 'in-hold']);
+  expect(await ids('--topic', 'waits.*')).toEqual(['in-archived', 'in-hold', 'in-incoming']);
+  expect(await ids('--topic', 'waits.*', '--state', 'hold')).toEqual(['in-hold']);
+  expect(await ids('--destination', 'mail-1')).toEqual(['in-deferred']);
+  expect(await ids('--header', 'tenant=a')).toEqual(['in-deferred']);
+  expect(await ids('--header', 'tenant=b')).toEqual([]);
+  expect(await ids('--header', 'tenant')).toEqual(['in-deferred']);
+  expect(await ids('--code', 'smtp.451')).toEqual(['in-deferred']);
+  expect(await ids('--text', 'greylist')).toEqual(['in-deferred']);
+  expect(await ids('--older-than', '1h')).toEqual([]);
+  expect((await ids('--newer-than', '1h')).length).toBe(5);
+  expect(await ids('--lane', 'notice')).toEqual(['in-bounce']);
+  expect(await ids('--code', 'http.410')).toEqual(['in-bounce']);
+});
+
+test('the fingerprint of a failure chooses what failed alike', async () => {
+  const { cli, ids } = await filled();
+  const [message] = (await cli(['show', 'in-deferred', '--json'])).objects();
+  const status = message?.['status'] as { lastFailure?: { fingerprint: string } } | undefined;
+  const print = status?.lastFailure?.fingerprint ?? '';
+  expect(await ids('--fingerprint', print)).toEqual(['in-deferred']);
+  expect(await ids('--fingerprint', 'another')).toEqual([]);
+});
+
+test('order, its reverse and a limit', async () => {
+  const { ids } = await filled();
+  const all = ['in-archived', 'in-bounce', 'in-deferred', 'in-hold', 'in-incoming'];
+  expect(await ids()).toEqual(all);
+  expect(await ids('--desc')).toEqual(all.toReversed());
+  expect(await ids('--limit', '2')).toEqual(all.slice(0, 2));
+  const most = await ids('--order', 'attempts', '--desc', '--limit', '2');
+  expect(new Set(most)).toEqual(new Set(['in-bounce', 'in-deferred']));
+});
+
+test('more than a page is listed to its end', async () => {
+  const { cli, spool } = await setup();
+  const own = spool();
+  await own.enqueueMany(Array.from({ length: 1_100 }, () => ({ topic: 'many' })));
+  await own.stop();
+  const ran = await cli(['list', '--json']);
+  expect(new Set(ran.objects().map(({ id }) => id)).size).toBe(1_100);
+  const shown = await cli(['list', '--limit', '600']);
+  expect(shown.stdout.split('\n').filter((line) => line.includes(' many ')).length).toBe(600);
+  expect(shown.stderr).toBe('the first 600; more with --limit, all with --json\n');
+});
+
+describe('the table', () => {
+  test('has a row for each message, with why', async () => {
+    const { cli } = await filled();
+    const { stdout } = await cli(['list', '--state', 'deferred']);
+    expect(stdout.split('\n')[0]).toMatch(/^id +state +topic +age +tries +next +why$/);
+    expect(stdout).toMatch(/in-deferred +deferred +fails\.mail .* 1 .*in .*smtp\.451: greylisted/);
+  });
+
+  test('is cut to the terminal, and has no colour with NO_COLOR', async () => {
+    const { cli } = await filled();
+    const options = { tty: ['stdout' as const], columns: 66, env: { NO_COLOR: '1' } };
+    const { stdout } = await cli(['list'], options);
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(66);
+    expect(stdout).toContain('…');
+    expect(stdout).not.toContain('\u001b');
+  });
+
+  test('says when there is nothing', async () => {
+    const { cli } = await setup();
+    expect(await cli(['list'])).toMatchObject({ code: 0, stdout: '', stderr: 'no message fits\n' });
+    expect(await cli(['list', '--json'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
+  });
+});
+
+test.each([
+  [['--state', 'lost'], /"lost" is invalid. Allowed is incoming, active/],
+  [['--limit', '0'], /cannot use "0" as --limit: allowed is a whole number/],
+  [['--older-than', 'long'], /cannot use "long" as "olderThan"/],
+  [['--topic', 'a b'], /cannot use "a b" as topic pattern/],
+  [['--order', 'size'], /"size" is invalid/],
+])('%j is wrong usage', async (words, text) => {
+  const { cli } = await setup();
+  const ran = await cli(['list', ...words]);
+  expect(ran.code).toBe(2);
+  expect(ran.stderr).toMatch(text);
+});

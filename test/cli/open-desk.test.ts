@@ -1,0 +1,106 @@
+/** open-desk — on the store itself, or through the service that owns it. */
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { setup, type Shell } from './setup.ts';
+
+async function serve(shell: Shell, ...words: string[]): Promise<string> {
+  const service = shell.start(['serve', ...words]);
+  onTestFinished(async () => {
+    service.signal('SIGTERM');
+    await service.ended;
+  });
+  const [, url = ''] = await service.printed(/"url":"(http:[^"]+)"/);
+  return url;
+}
+
+test('a store of files is used through the service that owns it, and else directly', async () => {
+  const shell = await setup();
+  const store = ['--store', 'file:./spool'];
+  const alone = await shell.cli(['enqueue', 'a', '--body', 'x', '--verbose', ...store]);
+  expect(alone).toMatchObject({ code: 0 });
+  expect(alone.stderr).toMatch(/on the store itself: file /);
+  const url = await serve(shell, '--port', '0', ...store);
+  const served = await shell.cli(['list', '--json', '--verbose', ...store]);
+  expect(served.objects()).toHaveLength(1);
+  expect(served.stderr).toContain(`through the service at ${url}`);
+});
+
+test('a store of files whose owner is no service cannot be used, and says so', async () => {
+  const shell = await setup();
+  const { filesystem, filesystemBodies } = await import('respool/stores/filesystem');
+  const at = (name: string): string => path.join(shell.folder, 'spool', name);
+  const own = shell.spool({
+    entries: filesystem({ path: at('entries') }),
+    bodies: filesystemBodies({ path: at('bodies') }),
+  });
+  await own.enqueue({ topic: 'a' });
+  const ran = await shell.cli(['list', '--store', 'file:./spool', '--json']);
+  expect(ran).toMatchObject({ code: 3, stdout: '' });
+  expect(JSON.parse(ran.stderr)).toMatchObject({ error: { code: 'store.unavailable' } });
+});
+
+test('a memory store lives in the service only: found there, or a sentence', async () => {
+  const shell = await setup();
+  const file = path.join(shell.folder, 'respool.config.json');
+  await writeFile(file, '{"store":"memory:","serve":{"port":1}}');
+  const alone = await shell.cli(['list']);
+  expect(alone).toMatchObject({ code: 3, stdout: '' });
+  expect(alone.stderr).toMatch(/it lives inside respool serve only, and no service answers at/);
+  const url = await serve(shell, '--port', '0');
+  await writeFile(file, `{"store":"memory:","serve":{"port":${new URL(url).port}}}`);
+  expect((await shell.cli(['enqueue', 'a', '--body', 'x'])).code).toBe(0);
+  expect((await shell.cli(['list', '--json'])).objects()).toHaveLength(1);
+});
+
+test('the token comes from RESPOOL_TOKEN, and without it the service refuses', async () => {
+  const shell = await setup();
+  const file = path.join(shell.folder, 'respool.config.json');
+  const token = 'a-token-of-some-length';
+  await writeFile(file, JSON.stringify({ store: 'memory:', serve: { token } }));
+  const url = await serve(shell, '--port', '0');
+  const elsewhere = await setup();
+  const words = ['list', '--url', url, '--json'];
+  const refused = await elsewhere.cli(words);
+  expect(refused.code).not.toBe(0);
+  expect(refused.stderr).not.toContain(token);
+  expect((await elsewhere.cli(words, { env: { RESPOOL_TOKEN: token } })).code).toBe(0);
+});
+
+test('a file .env may name the service', async () => {
+  const shell = await setup();
+  const url = await serve(shell, '--port', '0', '--store', 'memory:');
+  const other = await setup();
+  await writeFile(path.join(other.folder, '.env'), `RESPOOL_URL=${url}\n`);
+  expect((await other.cli(['enqueue', 'a', '--body', 'x'])).code).toBe(0);
+  expect((await shell.cli(['list', '--url', url, '--json'])).objects()).toHaveLength(1);
+});
+
+test('a store of a configuration that is a program: itself, or the service that owns it', async () => {
+  const shell = await setup();
+  const source = `
+    import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
+    export default {
+      entries: filesystem({ path: ${JSON.stringify(path.join(shell.folder, 'e'))} }),
+      bodies: filesystemBodies({ path: ${JSON.stringify(path.join(shell.folder, 'b'))} }),
+    };
+  `;
+  // Two files: within one process the same file would give the same store twice.
+  await writeFile(path.join(shell.folder, 'respool.config.mjs'), source);
+  await writeFile(path.join(shell.folder, 'other.mjs'), source);
+  await linkPackage(shell.folder);
+  const alone = await shell.cli(['enqueue', 'a', '--body', 'x', '--verbose']);
+  expect(alone.stderr).toMatch(/on the store itself: given/);
+  const url = await serve(shell, '--port', '0', '--config', 'other.mjs');
+  const env = { RESPOOL_SERVE_PORT: new URL(url).port };
+  const served = await shell.cli(['list', '--json', '--verbose'], { env });
+  expect(served.objects()).toHaveLength(1);
+  expect(served.stderr).toContain(`through the service at ${url}`);
+});
+
+async function linkPackage(folder: string): Promise<void> {
+  const { mkdir, symlink } = await import('node:fs/promises');
+  await mkdir(path.join(folder, 'node_modules'));
+  const root = path.join(import.meta.dirname, '../..');
+  await symlink(root, path.join(folder, 'node_modules', 'respool'));
+}

@@ -1,0 +1,191 @@
+/** serve — starts, delivers, answers, prints, and stops by signal; with its pieces in-process. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { readdir, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { systemClock } from '../../src/system/clock.ts';
+import { type CallOptions, type Running, setup, type Shell } from './setup.ts';
+
+/** What handlers in a configuration file do, by topic. */
+const CONFIG = `
+export default {
+  routes: [
+    { topic: 'good.*', deliver: () => {} },
+    { topic: 'bad', deliver: () => { throw Object.assign(new Error('no room'), { code: 'full' }); } },
+    { topic: 'slow', deliver: ({ signal }) => new Promise((resolve, reject) => {
+      signal.addEventListener('abort', () => reject(signal.reason));
+    }) },
+  ],
+  bounces: [{ topic: 'bad', deliver: () => {} }],
+};
+`;
+
+async function serving(words: readonly string[] = [], options: CallOptions = {}) {
+  const shell = await setup();
+  await writeFile(path.join(shell.folder, 'respool.config.mjs'), CONFIG);
+  return { ...(await started(shell, words, options)), shell };
+}
+
+async function started(shell: Shell, words: readonly string[], options: CallOptions = {}) {
+  const running = shell.start(['serve', '--port', '0', ...words], {
+    tty: ['stdout'],
+    env: { NO_COLOR: '1' },
+    ...options,
+  });
+  onTestFinished(() => stopped(running));
+  const [, url = ''] = await running.printed(/(http:\/\/127\.0\.0\.1:\d+)/);
+  return { running, url };
+}
+
+async function stopped(running: Running): Promise<void> {
+  running.signal('SIGTERM');
+  await running.ended;
+}
+
+async function post(url: string, topic: string): Promise<string> {
+  const answer = await fetch(`${url}/v1/topics/${topic}/messages`, { method: 'POST', body: 'x' });
+  expect(answer.status).toBe(201);
+  return ((await answer.json()) as { id: string }).id;
+}
+
+describe('while it runs', () => {
+  test('it says where it listens, what it delivers and how to post', async () => {
+    const { running, url } = await serving();
+    await running.printed(/post with: curl/);
+    await stopped(running);
+    const { stdout } = await running.ended;
+    expect(stdout).toContain(`listening on ${url}, store sqlite:`);
+    expect(stdout).toMatch(/delivers good\.\*: handler .*\(policy default, 10 at once\)/);
+    expect(stdout).toMatch(/announces bounces of bad: /);
+    expect(stdout).toContain(`curl -d '{"hello":1}' ${url}/v1/topics/good.new/messages`);
+  });
+
+  test('every event is a line: id, kind, keys', async () => {
+    const { running, url } = await serving();
+    const good = await post(url, 'good.one');
+    await running.printed(new RegExp(`${good} delivered topic=good.one attempt=1 took=`));
+    const bad = await post(url, 'bad');
+    const line = `${bad} deferred topic=bad attempt=1 wait=\\S+ code=full reason="no room"`;
+    expect(await running.printed(new RegExp(line))).toHaveLength(1);
+  });
+
+  test('into a pipe, or when asked to, the lines are JSON', async () => {
+    const { running, url } = await serving([], { tty: [] });
+    const id = await post(url, 'good.one');
+    await running.printed(new RegExp(`"${id}"`));
+    await stopped(running);
+    const objects = (await running.ended).objects();
+    expect(objects.find((line) => line['id'] === id)).toMatchObject({
+      level: 'info',
+      kind: 'delivered',
+      topic: 'good.one',
+    });
+    expect(objects.find((line) => line['url'] === url)).toMatchObject({ level: 'info' });
+    const asked = await serving(['--log-format', 'json']);
+    await asked.running.printed(/^\{"level"/);
+  });
+
+  test('--log-level, --verbose and --quiet choose how much', async () => {
+    const noisy = await serving(['--verbose']);
+    const id = await post(noisy.url, 'good.one');
+    await noisy.running.printed(new RegExp(`${id} accepted topic=good.one`));
+    const silent = await serving(['--log-level', 'error']);
+    const unseen = await post(silent.url, 'bad');
+    await noisy.running.printed(/delivered/);
+    await stopped(silent.running);
+    expect((await silent.running.ended).stdout).not.toContain(unseen);
+  });
+
+  test('commands reach it with --url, and RESPOOL_URL', async () => {
+    const { shell, url } = await serving();
+    const id = await post(url, 'bad');
+    const ran = await shell.cli(['show', id, '--url', url, '--json', '--verbose']);
+    expect(ran.objects()).toMatchObject([{ id, envelope: { topic: 'bad' } }]);
+    expect(ran.stderr).toContain(`through the service at ${url}`);
+    const held = await shell.cli(['hold', id, '--reason', 'x'], { env: { RESPOOL_URL: url } });
+    expect(held).toMatchObject({ code: 0, stdout: 'held 1\n' });
+    const stats = await shell.cli(['stats', '--url', url]);
+    expect(stats.stdout).toMatch(/^running +\d+ of \d+/m);
+    expect(stats.stdout).toMatch(/accepted 1/);
+  });
+});
+
+describe('stopping', () => {
+  test('SIGTERM ends with 0, what runs is given back, and the port is free', async () => {
+    const { running, url, shell } = await serving(['--stop-within', '0s', '--verbose']);
+    const id = await post(url, 'slow');
+    await running.printed(new RegExp(`${id} started`));
+    running.signal('SIGTERM');
+    const ran = await running.ended;
+    expect(ran).toMatchObject({ code: 0, stderr: '' });
+    expect(ran.stdout).toMatch(/stopping after SIGTERM, within 0s/);
+    expect(running.exits).toEqual([]);
+    await expect(fetch(`${url}/healthz`)).rejects.toThrow();
+    expect((await shell.cli(['show', id, '--json'])).objects()).toMatchObject([
+      { status: { state: 'incoming', attempts: 0 } },
+    ]);
+  });
+
+  test('a second signal ends at once', async () => {
+    let now = 0;
+    const clock = { ...systemClock, monotonic: () => now };
+    const { running, url } = await serving(['--verbose', '--stop-within', '1s'], { clock });
+    const id = await post(url, 'slow');
+    await running.printed(new RegExp(`${id} started`));
+    running.signal('SIGINT');
+    // Passed on by whoever runs us: the same wish.
+    now = 50;
+    running.signal('SIGINT');
+    expect(running.exits).toEqual([]);
+    now = 150;
+    running.signal('SIGTERM');
+    running.signal('SIGINT');
+    expect(running.exits).toEqual([143, 130]);
+  });
+});
+
+describe('what cannot start says why, and leaves nothing open', () => {
+  test('a port in use', async () => {
+    const { shell } = await serving();
+    const taken = createServer();
+    await new Promise<void>((resolve) => {
+      taken.listen(0, '127.0.0.1', resolve);
+    });
+    onTestFinished(() => void taken.close());
+    const { port } = taken.address() as AddressInfo;
+    const ran = await shell.cli(['serve', '--port', String(port), '--store', 'memory:']);
+    expect(ran.code).toBe(2);
+    expect(ran.stderr).toMatch(new RegExp(`port ${port}: the port is in use; choose another`));
+  });
+
+  test('a store of files that another process owns', async () => {
+    const shell = await setup();
+    await started(shell, ['--store', 'file:./spool']);
+    const ran = await shell.cli(['serve', '--port', '0', '--store', 'file:./spool']);
+    expect(ran.code).toBe(3);
+    expect(ran.stderr).toMatch(/^respool: cannot open/);
+  });
+
+  test('an address for strangers without a token', async () => {
+    const shell = await setup();
+    const ran = await shell.cli(['serve', '--host', '0.0.0.0', '--store', 'memory:']);
+    expect(ran.code).toBe(2);
+    expect(ran.stderr).toMatch(/without a token/);
+  });
+
+  test('--url, which is for the others', async () => {
+    const { cli, folder } = await setup();
+    expect((await cli(['serve', '--url', 'http://127.0.0.1:1'])).code).toBe(2);
+    expect(await readdir(folder)).toEqual([]);
+  });
+});
+
+test('warnings of the configuration are printed', async () => {
+  const shell = await setup();
+  const text = '{"routes":[{"topic":"a","deliver":{"exec":["true"]}}],"concurrency":1}';
+  await writeFile(path.join(shell.folder, 'respool.config.json'), text);
+  const { running } = await started(shell, []);
+  await stopped(running);
+  expect((await running.ended).stderr).toMatch(/^warning: concurrency is 1/);
+});

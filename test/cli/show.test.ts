@@ -1,0 +1,68 @@
+/** show — one message in full. */
+import { expect, test } from 'vitest';
+import { fill } from './fill.ts';
+import { setup } from './setup.ts';
+
+test('show says where a message is, why, and what was tried, with exact times', async () => {
+  const shell = await setup();
+  await fill(shell);
+  const { code, stdout } = await shell.cli(['show', 'in-deferred']);
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^state +deferred$/m);
+  expect(stdout).toMatch(/^why +smtp\.451: greylisted \(by handler\)$/m);
+  expect(stdout).toMatch(/^due +in .*\(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\)$/m);
+  expect(stdout).toMatch(/^headers\ntenant {2}a$/m);
+  expect(stdout).toMatch(/^attempts\nwhen .*\n.* smtp\.451 +greylisted$/m);
+});
+
+test('with --json it is one object with the id on top', async () => {
+  const shell = await setup();
+  await fill(shell);
+  const ran = await shell.cli(['show', 'in-hold', 'in-bounce', '--json']);
+  expect(ran.objects()).toMatchObject([
+    { id: 'in-hold', envelope: { topic: 'waits.long' }, status: { state: 'hold' } },
+    { id: 'in-bounce', status: { state: 'bounce', lane: 'notice' } },
+  ]);
+});
+
+test('ids can come from stdin, as lines or as JSON lines', async () => {
+  const shell = await setup();
+  await fill(shell);
+  const stdin = 'in-hold\n\n{"id":"in-bounce","more":1}\r\n  in-deferred';
+  const ran = await shell.cli(['show', '-', '--json'], { stdin });
+  expect(ran.objects().map(({ id }) => id)).toEqual(['in-hold', 'in-bounce', 'in-deferred']);
+});
+
+test('an unknown message is an error, the others are shown', async () => {
+  const shell = await setup();
+  await fill(shell);
+  const ran = await shell.cli(['show', 'nobody', 'in-hold', '--json']);
+  expect(ran.code).toBe(1);
+  expect(JSON.parse(ran.stderr)).toEqual({
+    error: {
+      code: 'message.unknown',
+      message: 'there is no message "nobody"; see: respool list',
+    },
+  });
+  expect(ran.objects().length).toBe(1);
+});
+
+test('what cannot be an id is wrong usage', async () => {
+  const { cli } = await setup();
+  expect((await cli(['show', '../etc'])).code).toBe(2);
+  expect((await cli(['show', '-'], { stdin: '{broken' })).code).toBe(2);
+  expect((await cli(['show', '-'], { stdin: '{"id":7}' })).code).toBe(2);
+  const long = await cli(['show', '-'], { stdin: 'x'.repeat(1_100_000) });
+  expect(long.stderr).toMatch(/a line is longer than 1048576 characters/);
+});
+
+test('a hostile header does not reach the terminal', async () => {
+  const { cli, spool } = await setup();
+  const own = spool();
+  await own.enqueue({ id: 'evil', topic: 'a', headers: { x: 'red \u202e turn' } });
+  await own.hold(['evil'], 'x \u202e y', 'who\u200f');
+  await own.stop();
+  const { stdout } = await cli(['show', 'evil']);
+  expect(stdout).toMatch(/^x {2}red {2}turn$/m);
+  expect(stdout).not.toMatch(/[\u202e\u200f]/);
+});
