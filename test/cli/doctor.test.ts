@@ -1,0 +1,308 @@
+/** doctor — what is unsafe is found, said with its remedy, and nothing is changed by looking. */
+import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+import { SimClock } from 'respool/testkit';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { examineStats } from '../../src/cli/doctor/messages.ts';
+import { fileSystem, room } from '../../src/cli/doctor/places.ts';
+import { fill } from './fill.ts';
+import { type CallOptions, setup, type Shell } from './setup.ts';
+
+/** Nobody listens on port 1. */
+const NO_SERVICE = { RESPOOL_SERVE_PORT: '1' };
+
+type Findings = Readonly<Record<string, { level: string; text: string; todo?: string }>>;
+
+/** The findings by id, and the exit code. */
+async function examined(
+  { cli }: Shell,
+  argv: readonly string[] = [],
+  options: CallOptions = {},
+): Promise<{ readonly code: number; readonly found: Findings }> {
+  const env = { ...NO_SERVICE, ...options.env };
+  const ran = await cli(['doctor', '--json', ...argv], { ...options, env });
+  const pairs = ran.objects().map(({ id, ...rest }) => [id as string, rest]);
+  return { code: ran.code, found: Object.fromEntries(pairs) as Findings };
+}
+
+async function configured(config: object | string): Promise<Shell & { readonly file: string }> {
+  const shell = await setup();
+  const file = path.join(shell.folder, 'respool.config.json');
+  await writeFile(file, typeof config === 'string' ? config : JSON.stringify(config));
+  return { ...shell, file };
+}
+
+test('in an empty folder nothing is unsafe, and nothing is made', async () => {
+  const shell = await setup();
+  const { code, found } = await examined(shell);
+  expect(code).toBe(0);
+  expect(found['version.node']?.text).toBe(`Node ${process.versions.node}`);
+  expect(found['version.sqlite']?.text).toMatch(/^SQLite 3\.\d+\.\d+$/);
+  expect(found['version.respool']?.level).toBe('ok');
+  expect(found['config.file']?.level).toBe('note');
+  expect(found['store.entries.there']?.text).toContain('nothing there yet');
+  expect(found['store.entries.durability']).toMatchObject({
+    level: 'ok',
+    text: expect.stringContaining('survives a power cut') as string,
+  });
+  expect(found['clock']?.level).toBe('ok');
+  expect(found['service']?.text).toContain('no service answers');
+  expect(await readdir(shell.folder)).toEqual([]);
+});
+
+test('for people each line has its level, and what to do below it', async () => {
+  const shell = await setup();
+  const { stdout, code } = await shell.cli(['doctor', '--store', 'memory:'], { env: NO_SERVICE });
+  expect(code).toBe(1);
+  expect(stdout).toMatch(/^ok {6}respool /m);
+  expect(stdout).toMatch(
+    /^unsafe {2}entries in memory: none, everything is lost .*\n {8}→ use sq/m,
+  );
+  expect(stdout).toMatch(/\n\d+ ok, \d+ notes?, 2 unsafe\n$/);
+});
+
+describe('messages', () => {
+  test('held, bounced, deferred and paused ones are counted', async () => {
+    const shell = await setup();
+    await fill(shell);
+    await shell.cli(['pause', 'mail.*']);
+    const { code, found } = await examined(shell);
+    expect(code).toBe(0);
+    expect(found['messages.waiting']?.text).toBe('2 wait, 0 are being delivered');
+    expect(found['messages.held']).toMatchObject({ level: 'note', text: '1 held' });
+    expect(found['messages.bounced']).toMatchObject({ level: 'note', text: '1 bounced' });
+    expect(found['messages.paused']?.text).toBe('"mail.*" is paused by tester@cli');
+    expect(found['messages.deferred']?.level).toBe('ok');
+    expect(found['messages.nobody']?.todo).toBe('respool serve');
+    expect(found['store.entries.sqlite']?.text).toMatch(/^journal mode wal/);
+  });
+
+  test.each([
+    [3_600_000, 'ok', 'the oldest deferred message came 1h ago'],
+    [2 * 86_400_000, 'note', 'the oldest deferred message came 2d ago'],
+  ])('a deferred message that is %i ms old is %s', (ageMs, level, text) => {
+    const at = Date.UTC(2026, 5, 1);
+    const none = { count: 0, oldestAt: null };
+    const deferred = { count: 1, oldestAt: at - ageMs };
+    const others = { incoming: none, active: none, hold: none, bounce: none, archived: none };
+    const stats = { at, states: { ...others, deferred }, nextDueAt: null, paused: [] };
+    const found = examineStats(stats, true).find(({ id }) => id === 'messages.deferred');
+    expect(found).toMatchObject({ level, text });
+  });
+
+  test('a policy that messages name and nobody configured is found', async () => {
+    const shell = await configured({ policies: { old: { fixed: '1s' } } });
+    await shell.spool().enqueue({ id: 'one', topic: 'a' });
+    await shell.cli(['policy', 'set', 'old', 'one']);
+    await writeFile(shell.file, '{}');
+    const { found } = await examined(shell);
+    expect(found['messages.policy']?.text).toContain(
+      '1 of the first 1 messages name the policy "old"',
+    );
+  });
+});
+
+describe('the clock', () => {
+  test('one that went back before the newest message is unsafe', async () => {
+    const shell = await setup();
+    await shell.spool().enqueue({ topic: 'a' });
+    const clock = new SimClock({ startAt: Date.now() - 3_600_000 });
+    const { code, found } = await examined(shell, [], { clock });
+    expect(code).toBe(1);
+    expect(found['clock.newest']?.text).toMatch(/the clock went back/);
+    expect(found['clock']?.text).toMatch(/apart$/);
+  });
+
+  test('one from before our time is unsafe', async () => {
+    const shell = await setup();
+    const clock = new SimClock({ startAt: Date.UTC(1970, 0, 2) });
+    const { found } = await examined(shell, [], { clock });
+    expect(found['clock']).toMatchObject({
+      level: 'unsafe',
+      text: 'the clock says 1970-01-02T00:00:00.000Z, which is over',
+    });
+  });
+});
+
+describe('the configuration', () => {
+  test('one that is wrong is unsafe, and ends the report', async () => {
+    const shell = await configured({ lease: '1ms' });
+    const { code, found } = await examined(shell);
+    expect(code).toBe(1);
+    expect(found['config']).toMatchObject({ level: 'unsafe' });
+    expect(found['config']?.text).toContain('"lease"');
+    expect(found['store.entries.durability']).toBeUndefined();
+  });
+
+  test.each([
+    [0o644, 'unsafe'],
+    [0o640, 'note'],
+    [0o600, 'ok'],
+  ])('a file with secrets and the rights %o is %s', async (mode, level) => {
+    const shell = await configured({ serve: { token: 'canary-token-1234567890' } });
+    await chmod(shell.file, mode);
+    const { found } = await examined(shell);
+    expect(found['config.secrets']?.level).toBe(level);
+    expect(JSON.stringify(found)).not.toContain('canary');
+  });
+
+  test('the hash of a token is no secret', async () => {
+    const tokens = [{ name: 'a', role: 'read', sha256: 'ab'.repeat(32) }];
+    const shell = await configured({ serve: { tokens } });
+    await chmod(shell.file, 0o644);
+    const { code, found } = await examined(shell);
+    expect(code).toBe(0);
+    expect(found['config.secrets']).toBeUndefined();
+    expect(found['serve.listen']).toMatchObject({ level: 'ok' });
+  });
+
+  test('listening everywhere without a token is unsafe', async () => {
+    const { found } = await examined(await configured({ serve: { host: '0.0.0.0' } }));
+    expect(found['serve.listen']).toMatchObject({ level: 'unsafe' });
+  });
+
+  test('listening everywhere behind a proxy is worth a note', async () => {
+    const serve = { host: '0.0.0.0', token: 'canary-token-1234567890', behindProxy: true };
+    const { found } = await examined(await configured({ serve }));
+    expect(found['serve.listen']).toMatchObject({ level: 'note' });
+    expect(found['serve.listen']?.todo).toContain('only the proxy');
+  });
+
+  test('routes in plain text, to metadata, or with limits that do not fit are found', async () => {
+    const http = (url: string, more: object = {}): object => ({ http: { url, ...more } });
+    const { code, found } = await examined(
+      await configured({
+        lease: '2s',
+        routes: [
+          { topic: 'plain', deliver: http('http://example.com/') },
+          { topic: 'meta', deliver: http('https://a.example/', { allow: ['169.254.169.254'] }) },
+          { topic: 'slow', deliver: http('https://b.example/', { timeout: '1m' }), timeout: '5s' },
+          { topic: 'fine', deliver: http('http://127.0.0.1:1/', { allow: ['127.0.0.1'] }) },
+        ],
+      }),
+    );
+    expect(code).toBe(1);
+    const odd = Object.entries(found).filter(([id]) => /^(?:routes|lease)/.test(id));
+    expect(Object.fromEntries(odd.map(([id, { level }]) => [id, level]))).toEqual({
+      'routes[0].plain': 'unsafe',
+      'routes[1].allow': 'unsafe',
+      'routes[2].timeout': 'note',
+      'lease.short': 'note',
+    });
+  });
+
+  test('fewer slots than the routes may use is worth a note', async () => {
+    const deliver = { exec: ['true'] };
+    const routes = [{ topic: 'a', deliver, concurrency: 20 }];
+    const { found } = await examined(await configured({ concurrency: 5, routes }));
+    expect(found['config.warning']?.text).toContain('concurrency is 5, the routes may use 20');
+  });
+});
+
+describe('stores', () => {
+  test('a promise that a power cut breaks is worth a note', async () => {
+    const shell = await setup();
+    const { found } = await examined(shell, ['--store', 'sqlite:./respool?synchronous=normal']);
+    expect(found['store.entries.durability']).toMatchObject({ level: 'note' });
+    expect(found['store.entries.durability']?.todo).toContain('synchronous=normal');
+  });
+
+  test.each([
+    [0o755, 'unsafe'],
+    [0o750, 'note'],
+    [0o700, 'ok'],
+  ])('a folder with the rights %o is %s', async (mode, level) => {
+    const shell = await setup();
+    const folder = path.join(shell.folder, 'respool');
+    await mkdir(folder);
+    await chmod(folder, mode);
+    const { found } = await examined(shell);
+    expect(found['store.entries.rights']?.level).toBe(level);
+  });
+
+  test.each([
+    [0xef53, 'ok'],
+    [0x6969, 'unsafe'],
+    [0x01021994, 'unsafe'],
+    [0x794c7630, 'note'],
+    [0x12345, 'ok'],
+  ])('a file system of type 0x%x is %s', (type, level) => {
+    expect(fileSystem('a', type)).toMatchObject({ id: 'a.file-system', level });
+  });
+
+  test.each([
+    ['plenty', { bavail: 1e6, ffree: 1e6 }, ['ok', 'ok']],
+    ['less than 1 GiB', { bavail: 1e5, ffree: 2e4 }, ['note', 'note']],
+    ['nearly nothing', { bavail: 1e4, ffree: 10 }, ['unsafe', 'unsafe']],
+  ])('room on the disk: %s', (_, free, levels) => {
+    const disk = { bsize: 4_096, blocks: 2e6, files: 2e6, ...free };
+    expect(room('a', disk).map(({ level }) => level)).toEqual(levels);
+  });
+
+  test('a file system that counts no inodes is not asked for them', () => {
+    const disk = { bavail: 1e6, bsize: 4_096, blocks: 2e6, files: 0, ffree: 0 };
+    expect(room('a', disk).map(({ id }) => id)).toEqual(['a.free']);
+  });
+});
+
+describe('the environment', () => {
+  test.each([
+    [{ NODE_TLS_REJECT_UNAUTHORIZED: '0' }, 'environment.tls', 'unsafe'],
+    [{ NODE_OPTIONS: '--insecure-http-parser' }, 'environment.node-options', 'unsafe'],
+    [{ NODE_OPTIONS: '--inspect=0.0.0.0:9229' }, 'environment.node-options', 'unsafe'],
+    [{ NODE_OPTIONS: '--max-old-space-size=512' }, 'environment.node-options', 'note'],
+  ])('%j is %s', async (env, id, level) => {
+    const { found } = await examined(await setup(), [], { env });
+    expect(found[id]?.level).toBe(level);
+  });
+});
+
+describe('the service', () => {
+  test('a running one is found ready, and asked where the store has a single owner', async () => {
+    const shell = await configured({ store: 'file:./files' });
+    const serving = shell.start(['serve', '--port', '0']);
+    const [url = ''] = await serving.printed(/http:\/\/127\.0\.0\.1:(?!7667|0\b)\d+/);
+    const post = await fetch(`${url}/v1/topics/a/messages`, { method: 'POST', body: 'x' });
+    expect(post.status).toBe(201);
+    const env = { RESPOOL_SERVE_PORT: new URL(url).port };
+    const { code, found } = await examined(shell, [], { env });
+    expect(code).toBe(0);
+    expect(found['service']?.text).toMatch(/^a service answers at http:.* ready$/);
+    expect(found['messages.waiting']?.level).toBe('ok');
+    expect(found['messages.nobody']).toBeUndefined();
+    serving.signal('SIGTERM');
+    await serving.ended;
+  });
+
+  test('something else at its address is unsafe', async () => {
+    const server = createServer((_, response) => response.writeHead(404).end('who?'));
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => {
+      server.close();
+    });
+    const env = { RESPOOL_SERVE_PORT: String((server.address() as AddressInfo).port) };
+    const { code, found } = await examined(await setup(), [], { env });
+    expect(code).toBe(1);
+    expect(found['service']?.text).toContain('not respool (status 404)');
+  });
+
+  test('a store whose owner is no service is looked at without its messages', async () => {
+    const shell = await setup();
+    const { filesystem } = await import('respool/stores/filesystem');
+    const entries = filesystem({ path: path.join(shell.folder, 'files', 'entries') });
+    await entries.open();
+    const { code, found } = await examined(shell, ['--store', 'file:./files']);
+    await entries.close();
+    expect(code).toBe(0);
+    expect(found['messages']?.level).toBe('note');
+    expect(found['messages']?.text).toContain('has it open');
+  });
+
+  test('an address in plain text elsewhere is unsafe', async () => {
+    const { found } = await examined(await setup(), ['--url', 'http://respool.invalid:1/']);
+    expect(found['url.plain']).toMatchObject({ level: 'unsafe' });
+    expect(found['store.entries.durability']).toBeUndefined();
+  });
+});
