@@ -5,6 +5,7 @@ export {
   defineConfig,
   type LogConfig,
   type PolicyConfig,
+  type PolicyData,
   type Role,
   type RouteConfig,
   type ServeConfig,

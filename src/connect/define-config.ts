@@ -5,7 +5,7 @@
  */
 
 import type { Duration } from '../core/duration.ts';
-import type { RetryPolicy } from '../core/policy.ts';
+import type { exponential, linear, PolicyOptions, RetryPolicy } from '../core/policy.ts';
 import type { ExecOptions, HttpOptions, ReadyHandler } from '../deliver/index.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
@@ -121,4 +121,27 @@ export interface RouteConfig {
 }
 
 /** A policy, its name, or its constructor as data: `{ exponential: { first: '5s' } }`. */
-export type PolicyConfig = RetryPolicy | string | Readonly<Record<string, unknown>>;
+export type PolicyConfig = RetryPolicy | string | PolicyData;
+
+/** A policy as data: the name of a constructor, what it takes, and its options. */
+export type PolicyData =
+  | (PolicyOptions & { readonly fixed: Duration | (PolicyOptions & { readonly delay: Duration }) })
+  | (PolicyOptions & { readonly linear: Parameters<typeof linear>[0] })
+  | (PolicyOptions & { readonly exponential: Parameters<typeof exponential>[0] })
+  | (LadderOptions & {
+      readonly ladder:
+        | readonly Duration[]
+        | (LadderOptions & { readonly delays: readonly Duration[] });
+    })
+  | (PolicyOptions & { readonly postfix: PolicyOptions | null })
+  | { readonly noRetry: Readonly<Record<string, never>> | null }
+  | (PolicyOptions & { readonly custom: string; readonly rungs: readonly Duration[] })
+  | { readonly custom: PolicyOptions & CustomParts };
+
+/** A ladder has as many attempts as it has rungs. */
+type LadderOptions = Omit<PolicyOptions, 'attempts'>;
+
+interface CustomParts {
+  readonly name: string;
+  readonly rungs: readonly Duration[];
+}

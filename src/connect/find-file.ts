@@ -5,7 +5,7 @@
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { lilconfig } from 'lilconfig';
-import { RespoolError, show } from '../core/errors.ts';
+import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 
 /** What a configuration file may be called after its first dot. */
 export const EXTENSIONS = ['ts', 'mts', 'js', 'mjs', 'json', 'yaml', 'yml'] as const;
@@ -46,8 +46,13 @@ async function searchUpwards(from: string): Promise<string | undefined> {
     ignoreEmptySearchPlaces: false,
     cache: false,
   });
-  const found = await search.search(from);
-  return found === null ? undefined : onlyOneIn(path.dirname(found.filepath));
+  try {
+    const found = await search.search(from);
+    return found === null ? undefined : await onlyOneIn(path.dirname(found.filepath));
+  } catch (error) {
+    if (isRespoolError(error)) throw error;
+    throw new RespoolError('config.invalid', `cannot read the configuration: ${textOf(error)}`);
+  }
 }
 
 /** The names of the configuration files in a folder. */

@@ -24,6 +24,11 @@ export interface LoadOptions {
   readonly file?: string | undefined;
   /** Values by key, such as `{ 'serve.port': 0 }`. */
   readonly flags?: Flags | undefined;
+  /**
+   * False: for a tool that does not deliver. Routes are left out, and with them the secrets that
+   * only the service's environment has.
+   */
+  readonly routes?: boolean | undefined;
 }
 
 /** A configuration, and where it came from. */
@@ -58,7 +63,8 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
     const folder = file === undefined ? path.resolve(cwd) : path.dirname(file);
     const added = await addDotEnv(folder, env);
     collectFrom(env, secrets);
-    const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets);
+    const left = options.routes === false ? ['routes', 'bounces'] : [];
+    const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets, left);
     return await completeConfig({ ...options, file, folder, raw, added, secrets });
   } catch (error) {
     throw hidden(error, secrets);

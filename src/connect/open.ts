@@ -9,6 +9,7 @@ import type { Logger } from '../ports/logger.ts';
 import { createSpool, type Spool } from '../spool/spool.ts';
 import { spoolOptionsOf } from './effective-config.ts';
 import type { LoadedConfig } from './load-config.ts';
+import { within } from './problems.ts';
 import { describeHandler, type EffectiveRoute } from './routes.ts';
 import { type StorePlace, storesOf } from './stores.ts';
 
@@ -56,6 +57,7 @@ export async function createConfiguredSpool(
     ...(logger === undefined ? {} : { logger }),
   });
   if (deliver) {
+    checkHandlers(loaded);
     for (const { topic, deliver: handler, ...options } of config.routes) {
       spool.handle(topic, handler, options);
     }
@@ -68,6 +70,16 @@ export async function createConfiguredSpool(
     ...config.bounces.map((route) => infoOf('notice', route, loaded)),
   ];
   return { spool, routes, place, bodiesPlace, close: () => closeHandlers(loaded) };
+}
+
+/** What a handler misses is said before the first message needs it. */
+function checkHandlers({ config }: LoadedConfig): void {
+  for (const key of ['routes', 'bounces'] as const) {
+    for (const [at, { deliver }] of config[key].entries()) {
+      if (!('check' in deliver)) continue;
+      within(`${key}[${at}].deliver`, () => deliver.check?.());
+    }
+  }
 }
 
 function infoOf(lane: Lane, route: EffectiveRoute, loaded: LoadedConfig): RouteInfo {

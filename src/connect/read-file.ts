@@ -37,9 +37,15 @@ export async function readConfigFile(
   file: string,
   env: Environment,
   secrets: Secrets,
+  without: readonly string[] = [],
 ): Promise<RawConfig> {
-  if (isProgram(file)) return { value: await runProgram(file), filled: new Set() };
-  return parseConfig(await readText(file), file, env, secrets);
+  const raw = isProgram(file) ? await runProgram(file) : undefined;
+  if (raw !== undefined) return { value: leave(raw, without), filled: new Set() };
+  return parseConfig(await readText(file), file, env, secrets, without);
+}
+
+function leave(data: Record<string, unknown>, without: readonly string[]): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(data).filter(([key]) => !without.includes(key)));
 }
 
 /** Parses the text of a JSON or YAML file. */
@@ -48,6 +54,7 @@ export function parseConfig(
   file: string,
   env: Environment,
   secrets: Secrets,
+  without: readonly string[] = [],
 ): RawConfig {
   const data = file.endsWith('.json') ? parseJson(text, file) : parseYaml(text, file);
   if (!isPlain(data)) {
@@ -59,7 +66,7 @@ export function parseConfig(
   }
   const filled = new Set<string>();
   const fill = createFill({ file, env, secrets, filled });
-  return { value: fill(data, '', 0) as Record<string, unknown>, filled };
+  return { value: fill(leave(data, without), '', 0) as Record<string, unknown>, filled };
 }
 
 /** The text of a file. */

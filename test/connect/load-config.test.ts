@@ -98,6 +98,12 @@ describe('the file', () => {
     expect(await said('empty')).toContain('none of respool.config.ts');
   });
 
+  test('that cannot be read is refused', async () => {
+    const folder = await folderWith({ 'respool.config.json/x': '' });
+    const said = await textOf(loadConfig({ cwd: folder, env: {} }));
+    expect(said).toContain('cannot read the configuration: EISDIR');
+  });
+
   test('is one: two in a folder are refused by their names, and none of them runs', async () => {
     const folder = await folderWith({
       'respool.config.ts': 'throw new Error("this one ran");',

@@ -278,3 +278,40 @@ test('every other key of the spool is handed on as it is', async () => {
     orphanGraceMs: 21_600_000,
   });
 });
+
+describe('what only the service’s environment has', () => {
+  const config = {
+    store: 'memory:',
+    policies: { slow: { fixed: '1h' } },
+    routes: [
+      { topic: 'a', deliver: { http: { url: 'https://example.com/', secret: '${HOOK_SECRET}' } } },
+    ],
+  };
+
+  test('is not asked for by tools that do not deliver', async () => {
+    await expect(load({ config })).rejects.toThrow('the environment has no "HOOK_SECRET"');
+    const loaded = await load({ config, routes: false });
+    expect(loaded.config.routes).toEqual([]);
+    const { spool, close } = await createConfiguredSpool(loaded, { deliver: false });
+    expect([...spool.policies.keys()]).toContain('slow');
+    await close();
+  });
+
+  test('is asked for before a service starts, by the name of its route', async () => {
+    const file = 'respool.config.mjs';
+    const text = `import { RespoolError } from 'respool';
+    export default {
+      store: 'memory:',
+      routes: [{ topic: 'a', deliver: Object.assign(() => {}, {
+        describe: () => ({}),
+        check() { throw new RespoolError('config.invalid', 'cannot sign'); },
+      }) }],
+    };`;
+    const cwd = await folderWith({ [file]: text });
+    const loaded = await loadConfig({ cwd, env: {} });
+    await expect(createConfiguredSpool(loaded, { deliver: false })).resolves.toBeDefined();
+    await expect(createConfiguredSpool(loaded)).rejects.toThrow(
+      /routes\[0\]\.deliver.*cannot sign/,
+    );
+  });
+});

@@ -30,6 +30,7 @@ export interface Given {
   readonly env?: Record<string, string | undefined>;
   readonly flags?: Record<string, unknown>;
   readonly dotEnv?: string;
+  readonly routes?: boolean;
 }
 
 /** Loads what is given from a folder of its own. */
@@ -39,6 +40,7 @@ export async function load({
   env = {},
   flags,
   dotEnv,
+  routes,
 }: Given): Promise<LoadedConfig> {
   const folder = await folderWith({
     ...(config === undefined ? {} : { 'respool.config.json': JSON.stringify(config, null, 2) }),
@@ -46,7 +48,7 @@ export async function load({
     ...(dotEnv === undefined ? {} : { '.env': dotEnv }),
   });
   // Without a file of its own a folder below the project could find one further up.
-  return loadConfig({ cwd: folder, env, flags });
+  return loadConfig({ cwd: folder, env, flags, routes });
 }
 
 /** What loading this says when it is refused. */
