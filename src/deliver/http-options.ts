@@ -54,6 +54,8 @@ export interface HttpSettings {
   readonly forward: readonly string[];
   readonly contentType: string;
   readonly keys: readonly Buffer[];
+  /** The option was there, without a value. */
+  readonly isSecretMissing: boolean;
   readonly rules: StatusRules;
   readonly retryAfterMaxMs: number;
   readonly timeoutMs: number;
@@ -111,8 +113,9 @@ export function checkHttpOptions(options: HttpOptions): HttpSettings {
     headers,
     forward: checkForward(options.forward ?? [], headers),
     contentType,
-    // Given but undefined is most often a variable that was forgotten: never unsigned by mistake.
-    keys: 'secret' in options ? checkSecrets(options.secret) : [],
+    keys: options.secret === undefined ? [] : checkSecrets(options.secret),
+    // Most often a variable that was forgotten: never unsigned by mistake.
+    isSecretMissing: 'secret' in options && options.secret === undefined,
     rules: checkStatusRules(options.transient, options.permanent),
     retryAfterMaxMs: durationMs(options.retryAfterMax ?? DAY_MS, 'retryAfterMax'),
     timeoutMs: durationMs(options.timeout ?? '30s', 'timeout', { minMs: 1, maxMs: DAY_MS }),
@@ -223,6 +226,7 @@ export function describeHttp(settings: HttpSettings): Readonly<Record<string, un
     forward: settings.forward,
     contentType: settings.contentType,
     ...(keys.length === 0 ? {} : { secret: HIDDEN }),
+    ...(settings.isSecretMissing ? { secret: '(missing)' } : {}),
     transient: withRule('transient'),
     permanent: withRule('permanent'),
     retryAfterMaxMs: settings.retryAfterMaxMs,

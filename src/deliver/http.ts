@@ -10,7 +10,7 @@
 import { Readable } from 'node:stream';
 import type { Agent, Dispatcher } from 'undici';
 import { formatDuration, SECOND_MS } from '../core/duration.ts';
-import { show } from '../core/errors.ts';
+import { RespoolError, show } from '../core/errors.ts';
 import { failure } from '../core/failure.ts';
 import { failed, held, type Outcome } from '../core/outcome.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -37,6 +37,9 @@ import { oneBehind } from './whole-body.ts';
 const WHOLE_MAX_BYTES = 256 * 2 ** 10;
 /** So much of a response is kept with the message. */
 const NOTE_RESPONSE_BYTES = 256;
+const SECRET_MISSING =
+  'cannot sign: "secret" is there and has no value; set the variable it comes from, or leave the ' +
+  'option out to send unsigned requests';
 
 /** Delivers by HTTP request; the options are checked at once, connections are made when needed. */
 export function http(options: HttpOptions): ReadyHandler {
@@ -68,6 +71,7 @@ export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
     });
   };
   const deliver = async (delivery: Delivery): Promise<Outcome> => {
+    if (settings.isSecretMissing) return held(SECRET_MISSING, 'http.secret');
     const url = urlOf(settings, delivery);
     if (url === undefined) return unknownDestination(delivery);
     agent ??= open().catch((error: unknown) => {
@@ -79,6 +83,9 @@ export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
   };
   return Object.assign(deliver, {
     describe: () => describeHttp(settings),
+    check: () => {
+      if (settings.isSecretMissing) throw new RespoolError('config.invalid', SECRET_MISSING);
+    },
     close: async () => {
       const closing = agent;
       agent = undefined;

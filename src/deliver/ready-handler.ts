@@ -6,6 +6,11 @@ import type { Handler } from '../ports/handler.ts';
 export interface ReadyHandler extends Handler {
   /** What it does and with which settings, as plain JSON; spans in milliseconds. */
   describe(): Readonly<Record<string, unknown>>;
+  /**
+   * Throws `config.invalid` when it could not deliver as it was made, for want of a secret: asked
+   * before a service starts, and not of tools that only look.
+   */
+  check?(): void;
   /** Lets go of connections; the next delivery makes new ones. */
   close?(): Promise<void>;
 }

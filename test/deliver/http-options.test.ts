@@ -50,7 +50,6 @@ describe('http() refuses', () => {
     ['a short secret', { url, secret: 'short' }, 'a secret of 5 bytes'],
     ['a short secret in base64', { url, secret: 'whsec_YWJj' }, 'a secret of 3 bytes'],
     ['a broken secret', { url, secret: 'whsec_*************************' }, 'without base64'],
-    ['a forgotten secret', { url, secret: undefined }, 'leave the option out to send unsigned'],
     ['no secret in a list', { url, secret: [] }, 'a list of 0'],
     ['a status that is none', { url, transient: [200] }, 'cannot use 200 in "transient"'],
     ['a class that is none', { url, permanent: ['2xx'] }, 'cannot use "2xx" in "permanent"'],

@@ -258,3 +258,21 @@ describe('through the engine', () => {
     });
   });
 });
+
+describe('a secret that has no value', () => {
+  test('sends nothing unsigned: the message is held, and a check says why', async () => {
+    const { url, seen } = await receiver();
+    const handler = http({ url, allow, secret: undefined });
+    expect(await brief(handler)).toMatch(/^held http\.secret: /);
+    expect(seen).toEqual([]);
+    expect(handler.describe()['secret']).toBe('(missing)');
+    expect(() => handler.check?.()).toThrow(/"secret" is there and has no value; set the variable/);
+  });
+
+  test('is another thing than no secret at all', async () => {
+    const { url } = await receiver();
+    const handler = http({ url, allow });
+    expect(() => handler.check?.()).not.toThrow();
+    expect(await brief(handler)).toBe('delivered');
+  });
+});
