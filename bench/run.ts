@@ -7,9 +7,10 @@
 
 import { parseArgs } from 'node:util';
 import { backlogBench } from './backlog.ts';
+import { serviceBench } from './service.ts';
 import { spoolBench } from './spool.ts';
 
-const BENCHES = { spool: spoolBench, backlog: backlogBench };
+const BENCHES = { spool: spoolBench, backlog: backlogBench, service: serviceBench };
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,

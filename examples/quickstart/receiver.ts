@@ -1,0 +1,29 @@
+/**
+ * The other side of `npm start`: a receiver as they are in real life. It takes most orders, is
+ * overloaded for the first tries of some, and wants no more of others.
+ */
+
+import { createServer, type Server } from 'node:http';
+import { text } from 'node:stream/consumers';
+
+/** Starts it on a free port of this machine. */
+export async function startReceiver(): Promise<{ readonly server: Server; readonly port: number }> {
+  const server = createServer((request, response) => {
+    void text(request).then((body) => {
+      const attempt = Number(request.headers['respool-attempt']);
+      const { customer } = JSON.parse(body) as { customer: string };
+      response.writeHead(answer(customer, attempt)).end();
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return { server, port: address.port };
+}
+
+function answer(customer: string, attempt: number): number {
+  if (customer.startsWith('busy') && attempt < 3) return 503;
+  if (customer.startsWith('down')) return 500;
+  if (customer.startsWith('gone')) return 410;
+  return 200;
+}

@@ -1,0 +1,88 @@
+/** The examples that are configurations: `npm start`, and messages without code. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cp, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { folder, respool, serve, until } from './binary.ts';
+
+const ROOT = path.join(import.meta.dirname, '../..');
+
+test('npm start shows messages delivered, deferred and bounced, and what to try next', async () => {
+  const port = await freePort();
+  const cwd = await folder();
+  const child = spawn(
+    process.execPath,
+    [
+      '--conditions=respool-source',
+      path.join(ROOT, 'examples/quickstart/start.ts'),
+      '--store',
+      `sqlite:${cwd}`,
+    ],
+    { cwd, env: { ...process.env, RESPOOL_SERVE_PORT: String(port), NO_COLOR: '1' } },
+  );
+  onTestFinished(() => {
+    child.kill('SIGTERM');
+  });
+  let printed = '';
+  child.stdout.setEncoding('utf8').on('data', (part: string) => {
+    printed += part;
+  });
+  await until(async () => printed.includes('npx respool shape'));
+  expect(printed).toMatch(/delivered topic=order\.new attempt=1/);
+  expect(printed).toMatch(/deferred topic=order\.new attempt=1 wait=1s.* code=http\.503/);
+  expect(printed).toMatch(/delivered topic=order\.new attempt=3/);
+  expect(printed).toMatch(/bounced topic=order\.new attempt=1 code=http\.410/);
+  expect(printed).toMatch(/curl -H .*\n {2}npx respool list\n {2}npx respool shape/);
+  const ended = once(child, 'exit');
+  child.kill('SIGTERM');
+  expect((await ended)[0]).toBe(0);
+});
+
+test('messages without code: the configuration and the commands run as written', async () => {
+  // Inside the repository, so that the configuration finds the package it imports.
+  const cache = path.join(ROOT, '.cache');
+  await mkdir(cache, { recursive: true });
+  const cwd = await mkdtemp(path.join(cache, 'without-code-'));
+  onTestFinished(() => rm(cwd, { recursive: true, force: true }));
+  await cp(path.join(ROOT, 'examples/without-code'), cwd, { recursive: true });
+  const service = await serve(cwd, [], { HOOK_SECRET: 'a secret of sixteen bytes or more' });
+  const post = (topic: string, body: string, headers: object = {}): Promise<Response> =>
+    fetch(`${service.url}/v1/topics/${topic}/messages`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/x-www-form-urlencoded', ...headers },
+      body,
+    });
+  expect((await post('report', 'one\ntwo\n')).status).toBe(201);
+  const report = () => readFile(path.join(cwd, 'report.txt'), 'utf8').catch(() => '');
+  await until(async () => /^report \S+, attempt 1: 2 lines\n$/.test(await report()));
+
+  // For later: what example.com answers, if it answers at all, is not ours to say.
+  const later = await post('webhook.new', '{"hello":1}', { 'respool-delay': '1h' });
+  const { id } = (await later.json()) as Listed;
+  expect((await respool(cwd, ['shape'])).stdout).toMatch(/webhook\.new +1 /);
+  const filter = ['--state', 'deferred', '--topic', 'webhook.*'];
+  const listed = await respool(cwd, ['list', ...filter, '--json']);
+  const ids = listed.stdout
+    .trim()
+    .split('\n')
+    .map((line) => (JSON.parse(line) as Listed).id);
+  expect(ids).toEqual([id]);
+  expect((await respool(cwd, ['retry', '-'], { input: ids.join('\n') })).code).toBe(0);
+  await service.prints(new RegExp(`${id}.*"attempt":1`));
+});
+
+interface Listed {
+  readonly id: string;
+}
+
+/** A port that was free a moment ago. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
