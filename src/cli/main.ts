@@ -45,14 +45,21 @@ const io: Io = {
 
 for (const stream of [process.stdout, process.stderr]) {
   stream.on('error', (error: NodeJS.ErrnoException) => {
-    // The reader has seen enough, as `head` does: that is its right, and no error of ours.
+    // The reader has seen enough, as `head` does: that is its right, and no error of ours. What
+    // runs until a signal ends in its own order.
+    if (error.code === 'EPIPE' && process.listenerCount('SIGTERM') > 0) {
+      process.kill(process.pid, 'SIGTERM');
+      return;
+    }
     if (error.code === 'EPIPE') process.exit(0);
     process.exitCode = 1;
     if (stream !== process.stderr) process.stderr.write(`respool: ${textOf(error)}\n`);
   });
 }
 
-process.exitCode = await run(process.argv.slice(2), io);
+const code = await run(process.argv.slice(2), io);
+// Output that could not be written is an error, however well the rest went.
+process.exitCode ||= code;
 
 /** The account's name; a container may run under a number that has none. */
 function userName(): string {

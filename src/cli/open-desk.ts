@@ -8,7 +8,6 @@
  *   a store of the file   itself; when another process owns it, the service at the address
  */
 
-import { createControl } from '../control/desk.ts';
 import type { Control } from '../control/control.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import { SECOND_MS } from '../core/duration.ts';
@@ -17,6 +16,7 @@ import type { Spool } from '../spool/spool.ts';
 import { readConfig } from './config.ts';
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
+import { safe } from './safe.ts';
 
 /** Where a command works, and in whose name. */
 export interface Desk {
@@ -40,10 +40,10 @@ const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
 export async function openDesk(parts: DeskParts): Promise<Desk> {
   const named = namedUrl(parts);
   if (named !== undefined) return serviceDesk(parts, named);
-  const loaded = await readConfig(parts);
+  const loaded = await readConfig(parts, {}, { routes: false });
   // A file .env may name a service too.
   const fromFile = namedUrl(parts);
-  if (fromFile !== undefined) return serviceDesk(parts, fromFile, loaded);
+  if (fromFile !== undefined) return serviceDesk(parts, fromFile);
   const { storesOf } = await import('../connect/stores.ts');
   const { place, entries } = await storesOf(loaded.config, loaded.folder);
   const url = configuredUrl(loaded);
@@ -69,11 +69,13 @@ export async function openDesk(parts: DeskParts): Promise<Desk> {
 export async function openService(parts: DeskParts): Promise<Desk> {
   const named = namedUrl(parts);
   if (named !== undefined) return serviceDesk(parts, named);
-  const loaded = await readConfig(parts);
+  const loaded = await readConfig(parts, {}, { routes: false });
   const { storesOf } = await import('../connect/stores.ts');
   const { place } = await storesOf(loaded.config, loaded.folder);
   const owner = place.kind === 'file' ? await ownerOf(place.path ?? '') : undefined;
-  return serviceDesk(parts, namedUrl(parts) ?? owner ?? configuredUrl(loaded), loaded);
+  const fromFile = namedUrl(parts);
+  if (fromFile !== undefined) return serviceDesk(parts, fromFile);
+  return serviceDesk(parts, owner ?? configuredUrl(loaded), loaded);
 }
 
 /** The address a service with this configuration listens on. */
@@ -95,9 +97,9 @@ async function serviceDesk(
   loaded?: LoadedConfig,
 ): Promise<Desk> {
   const { connectControl } = await import('../web/client.ts');
-  // The configuration of the service is ours too: then its token is no secret to us.
+  // The configuration of our own service has its token; a service that was named is not sent it.
   const token = (io.env['RESPOOL_TOKEN'] || undefined) ?? loaded?.config.serve.token;
-  out.detail(`through the service at ${url}`);
+  out.detail(`through the service at ${safe(url.replace(/\/\/[^/]*@/, '//'))}`);
   const control = connectControl({
     url,
     by: byOf(io),
@@ -107,8 +109,12 @@ async function serviceDesk(
 }
 
 async function storeDesk(parts: DeskParts, loaded: LoadedConfig): Promise<Desk> {
-  const spool = await ownSpool(parts, loaded);
-  return { control: createControl(spool, { by: byOf(parts.io) }), url: undefined };
+  return deskOver(await ownSpool(parts, loaded), parts.io);
+}
+
+async function deskOver(spool: Spool, io: Io): Promise<Desk> {
+  const { createControl } = await import('../control/desk.ts');
+  return { control: createControl(spool, { by: byOf(io) }), url: undefined };
 }
 
 async function sharedDesk(parts: DeskParts, loaded: LoadedConfig, url: string): Promise<Desk> {
@@ -121,7 +127,7 @@ async function sharedDesk(parts: DeskParts, loaded: LoadedConfig, url: string): 
     if (isOwned) return serviceDesk(parts, url, loaded);
     throw error;
   }
-  return { control: createControl(spool, { by: byOf(parts.io) }), url: undefined };
+  return deskOver(spool, parts.io);
 }
 
 async function ownSpool({ out, atEnd }: DeskParts, loaded: LoadedConfig): Promise<Spool> {

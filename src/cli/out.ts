@@ -4,7 +4,6 @@
  * Commands hand over text that is safe already (safe.ts) where it comes from outside.
  */
 
-import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { styleText } from 'node:util';
 import { textOf } from '../core/errors.ts';
@@ -89,7 +88,15 @@ function showsStyle(io: Io, { color, json }: OutOptions): boolean {
 }
 
 async function write(stream: Writable, piece: string | Uint8Array): Promise<void> {
-  // A reader that went away, as `head` does: main.ts hears of it and ends quietly.
+  // A reader that went away, as `head` does: main.ts hears of it and decides.
   if (stream.destroyed || stream.write(piece)) return;
-  await Promise.race([once(stream, 'drain'), once(stream, 'close')]);
+  await new Promise<void>((resolve) => {
+    const goOn = (): void => {
+      for (const event of GOES_ON) stream.off(event, goOn);
+      resolve();
+    };
+    for (const event of GOES_ON) stream.on(event, goOn);
+  });
 }
+
+const GOES_ON = ['drain', 'close', 'error'] as const;

@@ -46,7 +46,7 @@ export interface CommandSpec {
   /** Whole command lines, each with what it does. */
   readonly examples?: readonly { readonly line: string; readonly does: string }[];
   /** What the token must allow when the command goes through a service; none: it asks nobody. */
-  readonly role?: 'read' | 'operate' | 'admin';
+  readonly role?: 'post' | 'read' | 'operate' | 'admin';
   /** Commands below this one; it then does nothing itself. */
   readonly subcommands?: readonly CommandSpec[];
   /** Does it. Nothing returned is 0. */

@@ -35,7 +35,7 @@ export async function fill(shell: Shell): Promise<void> {
 }
 
 /** Resolves when it happened to the message. */
-export function happened(spool: Spool, kind: 'deferred' | 'bounced' | 'delivered', id: string) {
+function happened(spool: Spool, kind: 'deferred' | 'bounced' | 'delivered', id: string) {
   return new Promise<void>((resolve) => {
     const off = spool.on(kind, (event) => {
       if (event.id !== id) return;
