@@ -15,6 +15,7 @@ interface ConfigParts {
 export async function readConfig(
   { globals, io, out }: ConfigParts,
   flags: Readonly<Record<string, unknown>> = {},
+  { routes = true }: { readonly routes?: boolean } = {},
 ): Promise<LoadedConfig> {
   const { loadConfig } = await import('../connect/load-config.ts');
   const loaded = await loadConfig({
@@ -22,6 +23,7 @@ export async function readConfig(
     env: io.env,
     file: globals.config,
     flags: { store: globals.store, ...flags },
+    routes,
   });
   for (const warning of loaded.warnings) out.warn(warning);
   return loaded;
