@@ -27,7 +27,7 @@ test('show is what config does, as a table with the file above it', async () => 
   const { cli, file } = await configured('lease: 30s\n');
   const ran = await cli(['config']);
   expect(ran.stderr).toBe(`file: ${file}\n`);
-  expect(ran.stdout).toMatch(/^KEY +VALUE +FROM\n/);
+  expect(ran.stdout).toMatch(/^key +value +from\n/);
   expect(ran.stdout).toMatch(/^lease +30s +file$/m);
   expect((await cli(['config', 'show'])).stdout).toBe(ran.stdout);
 });

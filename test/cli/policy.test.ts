@@ -12,7 +12,7 @@ test('explain shows every attempt, the wait before it and the time since the enq
     [
       'ladder 2s 5s 15s, 4 attempts',
       '',
-      'ATTEMPT  WAIT BEFORE IT  SINCE THE ENQUEUE',
+      'attempt  wait before it  since the enqueue',
       '      1               -                 0s',
       '      2              2s                 2s',
       '      3              5s                 7s',

@@ -81,10 +81,10 @@ async function measureAll(out: Out, parts: BenchParts): Promise<void> {
 }
 
 const COLUMNS: readonly Column[] = [
-  { head: 'WHAT' },
-  { head: 'PER SECOND', align: 'right' },
-  { head: 'P50', align: 'right' },
-  { head: 'P99', align: 'right' },
+  { head: 'what' },
+  { head: 'per second', align: 'right' },
+  { head: 'p50', align: 'right' },
+  { head: 'p99', align: 'right' },
 ];
 
 function perSecond({ count, tookMs }: Measured): number {
@@ -102,7 +102,7 @@ function millis(ms: number): string {
 
 /** The nearest folder above the store that is there; the working directory for memory. */
 async function besideStore(context: CommandContext): Promise<string> {
-  const { config, folder } = await readConfig(context);
+  const { config, folder } = await readConfig(context, {}, { routes: false });
   const { storesOf } = await import('../../connect/stores.ts');
   const { place } = await storesOf(config, folder);
   let at = place.path === undefined ? context.io.cwd : path.dirname(place.path);

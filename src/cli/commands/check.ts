@@ -56,10 +56,10 @@ async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): 
       safe(repaired ?? 'not repaired'),
     ]);
     const columns = [
-      { head: 'FOUND' },
-      { head: 'WHERE' },
-      { head: 'WHAT', isFlexible: true as const },
-      { head: 'DONE' },
+      { head: 'found' },
+      { head: 'where' },
+      { head: 'what', isFlexible: true as const },
+      { head: 'done' },
     ];
     await out.line(await tableOf(out, columns, rows));
     await out.line('');

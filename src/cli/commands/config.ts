@@ -24,7 +24,7 @@ async function showConfig(context: CommandContext): Promise<undefined> {
     return undefined;
   }
   out.note(loaded.file === undefined ? 'no configuration file' : `file: ${safe(loaded.file)}`);
-  const columns = [{ head: 'KEY' }, { head: 'VALUE', isFlexible: true as const }, { head: 'FROM' }];
+  const columns = [{ head: 'key' }, { head: 'value', isFlexible: true as const }, { head: 'from' }];
   const shorten = shortFrom(loaded.file);
   await out.line(
     await tableOf(

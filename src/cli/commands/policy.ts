@@ -73,7 +73,7 @@ const list: CommandSpec = {
     }
     const rows = policies.map(({ name, policy }) => [safe(name), safe(describePolicy(policy))]);
     await out.line(
-      await tableOf(out, [{ head: 'NAME' }, { head: 'POLICY', isFlexible: true }], rows),
+      await tableOf(out, [{ head: 'name' }, { head: 'policy', isFlexible: true }], rows),
     );
     return undefined;
   },
@@ -131,7 +131,7 @@ async function known(context: CommandContext): Promise<Known> {
     const { control } = await context.desk();
     return { policies: await control.policies(), backoffs: {} };
   }
-  const { config } = await readConfig(context);
+  const { config } = await readConfig(context, {}, { routes: false });
   const { postfix } = await import('../../core/policy.ts');
   const named = new Map([['default', postfix()], ...Object.entries(config.policies)]);
   return {
@@ -175,9 +175,9 @@ async function attemptTable(
   return tableOf(
     out,
     [
-      { head: 'ATTEMPT', ...right },
-      { head: 'WAIT BEFORE IT', ...right },
-      { head: 'SINCE THE ENQUEUE', ...right },
+      { head: 'attempt', ...right },
+      { head: 'wait before it', ...right },
+      { head: 'since the enqueue', ...right },
     ],
     rows,
   );

@@ -154,8 +154,8 @@ export function room(
 }
 
 function size(bytes: number): string {
-  const gib = bytes / (1_024 * MIB);
-  return gib >= 1 ? `${gib.toFixed(1)} GiB` : `${Math.floor(bytes / MIB)} MiB`;
+  if (bytes >= 1_024 * MIB) return `${(bytes / (1_024 * MIB)).toFixed(1)} GiB`;
+  return bytes >= MIB ? `${Math.floor(bytes / MIB)} MiB` : `${Math.ceil(bytes / 1_024)} KiB`;
 }
 
 async function examineRights(id: string, folder: string): Promise<DoctorFinding[]> {
