@@ -2,7 +2,6 @@
  * routes — who delivers which topic, checked, with the ready-made handlers made.
  */
 
-import path from 'node:path';
 import { DAY_MS, type Duration, durationMs } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import { checkNumber, checkTopicPattern } from '../core/limits.ts';
@@ -145,7 +144,7 @@ function timeoutOf(given: unknown, key: string): Duration {
 }
 
 function handlerOf(given: unknown, key: string, { folder }: RouteParts): Handler | ReadyHandler {
-  if (typeof given === 'function') return given as Handler;
+  if (typeof given === 'function') return fromFolder(given as Handler | ReadyHandler, folder);
   if (!isPlain(given)) throw refused(key, given, DELIVER_ALLOWED);
   checkKeys(key, given, ['http', 'exec']);
   const isHttp = 'http' in given;
@@ -155,18 +154,23 @@ function handlerOf(given: unknown, key: string, { folder }: RouteParts): Handler
     : execOf(given['exec'], `${key}.exec`, folder);
 }
 
+/** A configuration means its own folder, wherever the service is started. */
+function fromFolder(handler: Handler | ReadyHandler, folder: string): Handler | ReadyHandler {
+  const isOurs = 'from' in handler && typeof handler.from === 'function';
+  return isOurs ? (handler.from?.(folder) ?? handler) : handler;
+}
+
 function httpOf(given: unknown, key: string): ReadyHandler {
   if (!isPlain(given)) throw refused(key, typeof given, 'an object of options, such as { url }');
   return within(key, () => http(given as unknown as HttpOptions));
 }
 
-function execOf(given: unknown, key: string, folder: string): ReadyHandler {
+function execOf(given: unknown, key: string, folder: string): Handler | ReadyHandler {
   const { command, ...options } = (isPlain(given) ? given : { command: given }) as ExecOptions & {
     readonly command?: readonly string[];
   };
   if (!Array.isArray(command)) {
     throw refused(isPlain(given) ? `${key}.command` : key, command, 'a list: command, arguments');
   }
-  const cwd = path.resolve(folder, typeof options.cwd === 'string' ? options.cwd : '.');
-  return within(key, () => exec(command as readonly string[], { ...options, cwd }));
+  return within(key, () => fromFolder(exec(command as readonly string[], options), folder));
 }

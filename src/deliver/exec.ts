@@ -57,8 +57,9 @@ export interface ExecParts {
 export function makeExec(
   command: readonly string[] | string,
   options: ExecOptions,
-  { clock = systemClock }: ExecParts,
+  parts: ExecParts,
 ): ReadyHandler {
+  const { clock = systemClock } = parts;
   const settings = checkExecOptions(command, options);
   const deliver = async (delivery: Delivery): Promise<Outcome> => {
     const watch = new Stopwatch(clock, settings.timeoutMs, delivery.signal);
@@ -77,7 +78,11 @@ export function makeExec(
       watch.stop();
     }
   };
-  return Object.assign(deliver, { describe: () => describeExec(settings) });
+  return Object.assign(deliver, {
+    describe: () => describeExec(settings),
+    from: (folder: string) =>
+      makeExec(command, { ...options, cwd: path.resolve(folder, options.cwd ?? '.') }, parts),
+  });
 }
 
 function commandOf(delivery: Delivery, settings: ExecSettings): Command {

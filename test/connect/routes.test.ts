@@ -155,3 +155,18 @@ test("a handler of one's own is told by its name", async () => {
     { handler: '(function)' },
   ]);
 });
+
+test('a command of a configuration that is a program starts in the folder of the file', async () => {
+  const exec = path.resolve(import.meta.dirname, '../../src/deliver/index.ts');
+  const cwd = await folderWith({
+    'respool.config.mjs': `import { exec } from ${JSON.stringify(exec)};
+      export default { routes: [
+        { topic: 'a', deliver: exec(['./a.sh']) },
+        { topic: 'b', deliver: exec(['./a.sh'], { cwd: 'below' }) },
+      ] };`,
+    'below/.keep': '',
+  });
+  const { config } = await loadConfig({ cwd: path.join(cwd, 'below'), env: {} });
+  const places = config.routes.map(({ deliver }) => describeHandler(deliver)['cwd']);
+  expect(places).toEqual([cwd, path.join(cwd, 'below')]);
+});
