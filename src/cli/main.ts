@@ -24,7 +24,8 @@ const io: Io = {
     return userName();
   },
   isTTY: (stream) => process[stream].isTTY,
-  columns: () => process.stdout.columns ?? process.stderr.columns ?? COLUMNS_DEFAULT,
+  // A terminal that does not know its size says 0.
+  columns: () => process.stdout.columns || process.stderr.columns || COLUMNS_DEFAULT,
   clock: systemClock,
   onSignal: (listener) => {
     for (const signal of SIGNALS) process.on(signal, listener);

@@ -16,17 +16,6 @@ export function messageObject({ envelope, status }: SeenEntry): Record<string, u
   return { id: envelope.id, envelope, status };
 }
 
-/** The columns of a list. */
-export const LIST_COLUMNS: readonly Column[] = [
-  { head: 'id' },
-  { head: 'state' },
-  { head: 'topic', isFlexible: true },
-  { head: 'age', align: 'right' },
-  { head: 'tries', align: 'right' },
-  { head: 'next' },
-  { head: 'why', isFlexible: true },
-];
-
 const STATE_STYLES: Readonly<Record<string, Style>> = {
   active: 'cyan',
   deferred: 'yellow',
@@ -34,6 +23,26 @@ const STATE_STYLES: Readonly<Record<string, Style>> = {
   bounce: 'red',
   archived: 'dim',
 };
+
+/** States, each in its colour. */
+export const STATE_COLUMN: Column = {
+  head: 'state',
+  paint: (out, state) => {
+    const style = STATE_STYLES[state];
+    return style === undefined ? state : out.style(style, state);
+  },
+};
+
+/** The columns of a list. */
+export const LIST_COLUMNS: readonly Column[] = [
+  { head: 'id' },
+  STATE_COLUMN,
+  { head: 'topic', isFlexible: true },
+  { head: 'age', align: 'right' },
+  { head: 'tries', align: 'right' },
+  { head: 'next' },
+  { head: 'why', isFlexible: true },
+];
 
 /** The message as a row of a list. */
 export function listRow({ envelope, status }: SeenEntry, now: Millis): string[] {
@@ -46,12 +55,6 @@ export function listRow({ envelope, status }: SeenEntry, now: Millis): string[] 
     nextOf(status, now),
     whyOf(status),
   ];
-}
-
-/** A state in its colour. */
-export function styledState(out: Out, state: string): string {
-  const style = STATE_STYLES[state];
-  return style === undefined ? state : out.style(style, state);
 }
 
 function nextOf({ state, dueAt }: Entry['status'], now: Millis): string {

@@ -13,6 +13,8 @@ export interface Column {
   readonly align?: 'left' | 'right';
   /** Cut when the terminal is too narrow, the last such column first. */
   readonly isFlexible?: true;
+  /** Colours a cell, after it was cut. */
+  readonly paint?: (out: Out, cell: string) => string;
 }
 
 /** The gap between two columns. */
@@ -29,7 +31,12 @@ export async function tableOf(
   const { drawTable } = await import('./draw-table.ts');
   const widths = fitted(columns, rows, out.columns);
   const heads = columns.map(({ head }, at) => out.style('bold', cut(head, widths[at] ?? 0)));
-  const cells = rows.map((row) => row.map((cell, at) => cut(cell, widths[at] ?? 0)));
+  const cells = rows.map((row) =>
+    row.map((cell, at) => {
+      const shown = cut(cell, widths[at] ?? 0);
+      return columns[at]?.paint?.(out, shown) ?? shown;
+    }),
+  );
   const aligns = columns.map(({ align = 'left' }) => align);
   return drawTable([heads, ...cells], aligns, GAP);
 }

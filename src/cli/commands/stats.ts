@@ -4,7 +4,7 @@ import type { Control, Flow, Spread, Stats } from '../../control/control.ts';
 import { SECOND_MS } from '../../core/duration.ts';
 import { STATES } from '../../core/state.ts';
 import type { Io } from '../io.ts';
-import { styledState } from '../message-view.ts';
+import { STATE_COLUMN } from '../message-view.ts';
 import type { Out } from '../out.ts';
 import { safe } from '../safe.ts';
 import type { CommandSpec } from '../spec.ts';
@@ -16,7 +16,7 @@ const REDRAWN_EVERY_MS: number = 2 * SECOND_MS;
 const CLEAR = '\u001b[H\u001b[J';
 
 const COLUMNS: readonly Column[] = [
-  { head: 'state' },
+  STATE_COLUMN,
   { head: 'messages', align: 'right' },
   { head: 'oldest' },
 ];
@@ -78,7 +78,7 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
   const rows = STATES.map((state) => {
     const { count, oldestAt, approximate } = states[state];
     return [
-      styledState(out, state),
+      state,
       `${approximate === true ? 'about ' : ''}${count}`,
       oldestAt === null ? '' : relative(oldestAt, at),
     ];
