@@ -17,6 +17,7 @@ import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
 import type { App } from './endpoint.ts';
 import { type Caller, checkRole, Gate } from './gate.ts';
+import { Gathering } from './gathering.ts';
 import { type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
 import { Listener } from './listener.ts';
 import { postRaw, rawTopic } from './raw-post.ts';
@@ -76,6 +77,7 @@ class WebService implements Service {
   readonly #bodyLimit: ByteLimit;
   readonly #stopping = new AbortController();
   readonly #listener: Listener;
+  readonly #gathering: Gathering;
   readonly #desks = new Map<string, Desk>();
   #app: Promise<App> | undefined;
 
@@ -84,6 +86,7 @@ class WebService implements Service {
     this.#parts = parts;
     this.#clock = clock;
     this.#gate = new Gate(settings, clock);
+    this.#gathering = new Gathering(clock);
     this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
     this.#listener = new Listener(settings, {
       clock,
@@ -210,7 +213,7 @@ class WebService implements Service {
   #desk(by: string): Desk {
     const found = this.#desks.get(by);
     if (found !== undefined) return found;
-    const desk = this.#parts.control(by);
+    const desk = this.#gathering.over(this.#parts.control(by));
     if (this.#desks.size >= DESKS_MAX) this.#desks.clear();
     this.#desks.set(by, desk);
     return desk;

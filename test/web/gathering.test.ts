@@ -1,0 +1,52 @@
+/** Posts of one turn of the loop reach the spool together, so that they share a write. */
+import { createControl, type Desk } from 'respool/control';
+import { createTestSpool, SimClock } from 'respool/testkit';
+import { expect, test } from 'vitest';
+import { Gathering } from '../../src/web/gathering.ts';
+import { rejection } from '../spool/setup.ts';
+
+const gathered = async (change: Partial<Desk> = {}) => {
+  const { spool } = await createTestSpool();
+  const enqueued: string[] = [];
+  const desk: Desk = {
+    ...createControl(spool, { by: 'ann' }),
+    enqueue: async ({ topic }) => {
+      enqueued.push(topic);
+      return { id: topic, duplicate: false };
+    },
+    ...change,
+  };
+  const turns: (() => void)[] = [];
+  const clock = new SimClock();
+  clock.soon = (call) => void turns.push(call);
+  return { desk: new Gathering(clock).over(desk), enqueued, turns };
+};
+
+test('messages wait for the end of the turn, and no longer', async () => {
+  const { desk, enqueued, turns } = await gathered();
+  const first = desk.enqueue({ topic: 'a' });
+  await Promise.resolve();
+  const second = desk.enqueue({ topic: 'b' });
+  expect([enqueued, turns.length]).toEqual([[], 1]);
+  turns[0]?.();
+  expect(enqueued).toEqual(['a', 'b']);
+  expect([(await first).id, (await second).id]).toEqual(['a', 'b']);
+  const third = desk.enqueue({ topic: 'c' });
+  expect(turns).toHaveLength(2);
+  turns[1]?.();
+  expect((await third).id).toBe('c');
+});
+
+test('one that fails does not concern the others', async () => {
+  const { desk, turns } = await gathered({
+    enqueue: ({ topic }) => {
+      if (topic === 'bad') throw new Error('no');
+      return Promise.resolve({ id: topic, duplicate: false });
+    },
+  });
+  const bad = rejection(desk.enqueue({ topic: 'bad' }));
+  const good = desk.enqueue({ topic: 'good' });
+  turns[0]?.();
+  expect((await bad).message).toBe('no');
+  expect((await good).id).toBe('good');
+});
