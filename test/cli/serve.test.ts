@@ -145,6 +145,37 @@ describe('stopping', () => {
   });
 });
 
+test('an error that nobody caught is told, and everything is stopped in order', async () => {
+  const { running, url } = await serving();
+  await running.printed(/post with/);
+  running.fail(new Error('a timer of a handler threw'));
+  const ran = await running.ended;
+  expect(ran.code).toBe(1);
+  expect(ran.stdout).toMatch(/stopping after an error that nobody caught: a timer of a handler/);
+  expect(ran.stdout).toMatch(/stopped\n$/);
+  await expect(fetch(`${url}/healthz`)).rejects.toThrow();
+});
+
+test('no secret of the configuration is printed, whatever a handler says', async () => {
+  const shell = await setup();
+  const canary = 'canary-7f3a91c04be2';
+  const config = `
+    const serve = { token: '${canary}' };
+    const deliver = () => { throw new Error('refused with ' + serve.token); };
+    export default { serve, routes: [{ topic: 'a', deliver }] };
+  `;
+  await writeFile(path.join(shell.folder, 'respool.config.mjs'), config);
+  const { running, url } = await started(shell, ['--verbose']);
+  const headers = { authorization: `Bearer ${canary}` };
+  const answer = await fetch(`${url}/v1/topics/a/messages`, { method: 'POST', headers, body: 'x' });
+  expect(answer.status).toBe(201);
+  await running.printed(/deferred topic=a .*refused with/);
+  await stopped(running);
+  const { stdout, stderr } = await running.ended;
+  expect(stdout).toContain('Bearer $RESPOOL_TOKEN');
+  expect(stdout + stderr).not.toContain(canary);
+});
+
 describe('what cannot start says why, and leaves nothing open', () => {
   test('a port in use', async () => {
     const { shell } = await serving();

@@ -39,6 +39,8 @@ export interface Ran {
 export interface Running {
   readonly ended: Promise<Ran>;
   readonly signal: (name: 'SIGINT' | 'SIGTERM') => void;
+  /** As if something had thrown this where nobody catches. */
+  readonly fail: (error: unknown) => void;
   /** Resolves as soon as the output fits. */
   readonly printed: (what: RegExp) => Promise<RegExpExecArray>;
   /** The codes with which the process was to end at once. */
@@ -78,6 +80,7 @@ export async function setup(): Promise<Shell> {
 
 function running(cwd: string, argv: readonly string[], options: CallOptions): Running {
   const listeners = new Set<Parameters<Io['onSignal']>[0]>();
+  const failures = new Set<(error: unknown) => void>();
   const exits: number[] = [];
   const looks = new Set<() => void>();
   const look = (): void => {
@@ -101,6 +104,10 @@ function running(cwd: string, argv: readonly string[], options: CallOptions): Ru
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
+    onUncaught: (listener) => {
+      failures.add(listener);
+      return () => failures.delete(listener);
+    },
     exit: (code) => void exits.push(code),
     ...(options.confirm === undefined ? {} : { confirm: options.confirm }),
   };
@@ -116,6 +123,9 @@ function running(cwd: string, argv: readonly string[], options: CallOptions): Ru
     exits,
     signal: (name) => {
       for (const listener of listeners) listener(name);
+    },
+    fail: (error) => {
+      for (const listener of failures) listener(error);
     },
     printed: async (what) => {
       const { promise, resolve, reject } = Promise.withResolvers<RegExpExecArray>();
