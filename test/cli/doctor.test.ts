@@ -1,5 +1,6 @@
 /** doctor — what is unsafe is found, said with its remedy, and nothing is changed by looking. */
-import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { generateKeyPairSync, X509Certificate } from 'node:crypto';
+import { chmod, copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
@@ -10,6 +11,7 @@ import { fileSystem, room } from '../../src/cli/doctor/places.ts';
 import { fill } from './fill.ts';
 import { type CallOptions, setup, type Shell } from './setup.ts';
 
+const MANIFEST = path.join(import.meta.dirname, '../../package.json');
 /** Nobody listens on port 1. */
 const NO_SERVICE = { RESPOOL_SERVE_PORT: '1' };
 
@@ -136,6 +138,15 @@ describe('the configuration', () => {
     expect(found['store.entries.durability']).toBeUndefined();
   });
 
+  test('one whose routes alone are wrong is unsafe, and the rest is looked at', async () => {
+    const deliver = { http: { url: '${NOT_SET}' } };
+    const { code, found } = await examined(await configured({ routes: [{ topic: 'a', deliver }] }));
+    expect(code).toBe(1);
+    expect(found['config']?.text).toContain('NOT_SET');
+    expect(found['store.entries.durability']?.level).toBe('ok');
+    expect(found['routes.none']).toBeUndefined();
+  });
+
   test.each([
     [0o644, 'unsafe'],
     [0o640, 'note'],
@@ -201,6 +212,54 @@ describe('the configuration', () => {
   });
 });
 
+describe('TLS', () => {
+  const PAIR = path.join(import.meta.dirname, '../web/tls');
+
+  /** A service with this key, or the right one. */
+  async function withTls(mode: number, key?: string): Promise<Shell> {
+    const shell = await configured({ serve: { tls: { key: 'key.pem', cert: 'cert.pem' } } });
+    await copyFile(path.join(PAIR, 'cert.pem'), path.join(shell.folder, 'cert.pem'));
+    const file = path.join(shell.folder, 'key.pem');
+    await writeFile(file, key ?? (await readFile(path.join(PAIR, 'key.pem'))));
+    await chmod(file, mode);
+    return shell;
+  }
+
+  test('a pair that fits and is kept well is fine', async () => {
+    const { found } = await examined(await withTls(0o600));
+    expect(found['serve.tls']).toMatchObject({ level: 'ok' });
+    expect(found['serve.tls.key']).toBeUndefined();
+  });
+
+  test('a key that everybody can read is unsafe', async () => {
+    const { code, found } = await examined(await withTls(0o644));
+    expect(code).toBe(1);
+    expect(found['serve.tls.key']?.todo).toMatch(/^chmod 600 /);
+  });
+
+  test('a certificate that is over, or will be soon, is found', async () => {
+    const { validTo } = new X509Certificate(await readFile(path.join(PAIR, 'cert.pem')));
+    const end = Date.parse(validTo);
+    const shell = await withTls(0o600);
+    for (const [startAt, level] of [
+      [end + 86_400_000, 'unsafe'],
+      [end - 86_400_000, 'note'],
+    ] as const) {
+      const { found } = await examined(shell, [], { clock: new SimClock({ startAt }) });
+      expect(found['serve.tls']?.level).toBe(level);
+    }
+  });
+
+  test('another key, or none, is unsafe', async () => {
+    const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const other = privateKey.export({ type: 'pkcs8', format: 'pem' });
+    const wrong = await examined(await withTls(0o600, String(other)));
+    expect(wrong.found['serve.tls']?.text).toContain('is not that of the certificate');
+    const broken = await examined(await withTls(0o600, 'nonsense'));
+    expect(broken.found['serve.tls']).toMatchObject({ level: 'unsafe' });
+  });
+});
+
 describe('stores', () => {
   test('a promise that a power cut breaks is worth a note', async () => {
     const shell = await setup();
@@ -260,21 +319,26 @@ describe('the environment', () => {
 });
 
 describe('the service', () => {
-  test('a running one is found ready, and asked where the store has a single owner', async () => {
-    const shell = await configured({ store: 'file:./files' });
-    const serving = shell.start(['serve', '--port', '0']);
-    const [url = ''] = await serving.printed(/http:\/\/127\.0\.0\.1:(?!7667|0\b)\d+/);
-    const post = await fetch(`${url}/v1/topics/a/messages`, { method: 'POST', body: 'x' });
-    expect(post.status).toBe(201);
-    const env = { RESPOOL_SERVE_PORT: new URL(url).port };
-    const { code, found } = await examined(shell, [], { env });
-    expect(code).toBe(0);
-    expect(found['service']?.text).toMatch(/^a service answers at http:.* ready$/);
-    expect(found['messages.waiting']?.level).toBe('ok');
-    expect(found['messages.nobody']).toBeUndefined();
-    serving.signal('SIGTERM');
-    await serving.ended;
-  });
+  test.each(['file:./files', 'sqlite:./rows'])(
+    'one that runs on %s is found ready',
+    async (store) => {
+      const shell = await configured({ store });
+      const serving = shell.start(['serve', '--port', '0']);
+      const [url = ''] = await serving.printed(/http:\/\/127\.0\.0\.1:(?!7667|0\b)\d+/);
+      const post = await fetch(`${url}/v1/topics/a/messages`, { method: 'POST', body: 'x' });
+      expect(post.status).toBe(201);
+      const env = { RESPOOL_SERVE_PORT: new URL(url).port };
+      const { code, found } = await examined(shell, [], { env });
+      expect(code).toBe(0);
+      const { version } = JSON.parse(await readFile(MANIFEST, 'utf8')) as { version: string };
+      expect(found['service']?.text).toBe(`respool ${version} answers at ${url}, ready`);
+      expect(found['service.version']).toBeUndefined();
+      expect(found['messages.waiting']?.level).toBe('ok');
+      expect(found['messages.nobody']).toBeUndefined();
+      serving.signal('SIGTERM');
+      await serving.ended;
+    },
+  );
 
   test('something else at its address is unsafe', async () => {
     const server = createServer((_, response) => response.writeHead(404).end('who?'));

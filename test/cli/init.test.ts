@@ -54,6 +54,12 @@ test('without the package it is YAML, and --config-only leaves the receiver out'
   expect(stdout).not.toContain('receiver');
 });
 
+test('a program where respool is not installed says what to install', async () => {
+  const { cli } = await setup();
+  expect((await cli(['init', '--format', 'ts'])).stderr).toContain('npm install respool');
+  expect((await cli(['init', '--format', 'mjs', '--force'])).stderr).toBe('');
+});
+
 test('the next commands are printed, one for each end of a message', async () => {
   const { cli } = await setup();
   const { stdout } = await cli(['init']);

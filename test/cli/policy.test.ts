@@ -105,6 +105,23 @@ test('set gives messages another policy, by id and by filter', async () => {
   ]);
 });
 
+test('with the address of a service its policies are asked for', async () => {
+  const { cli, folder, start } = await setup();
+  const file = path.join(folder, 'respool.config.json');
+  await writeFile(file, '{"policies":{"theirs":{"fixed":"1h"}}}');
+  const serving = start(['serve', '--port', '0']);
+  const [url = ''] = await serving.printed(/http:\/\/127\.0\.0\.1:(?!7667|0\b)\d+/);
+  await writeFile(file, '{"policies":{"ours":{"fixed":"1h"}}}');
+  const names = async (...call: Parameters<typeof cli>): Promise<unknown[]> =>
+    (await cli(...call)).objects().map(({ id }) => id);
+  const list = ['policy', 'list', '--json'];
+  expect(await names([...list, '--url', url])).toEqual(['default', 'theirs']);
+  expect(await names(list, { env: { RESPOOL_URL: url } })).toEqual(['default', 'theirs']);
+  expect(await names(list)).toEqual(['default', 'ours']);
+  serving.signal('SIGTERM');
+  await serving.ended;
+});
+
 test('set refuses a policy that is not configured', async () => {
   const shell = await steering();
   const ran = await shell.cli(['policy', 'set', 'nonsense', 'in-deferred']);

@@ -40,6 +40,7 @@ export const init: CommandSpec = {
     const format = options.text('format') as Format | undefined;
     const port = options.number('receiverPort', { min: 1, max: PORT_MAX }) ?? RECEIVER_PORT;
     const hasReceiver = !options.flag('configOnly');
+    const { canImport } = await import('../init/choose-format.ts');
     const { writeFiles, ignoreStore } = await import('../init/write-files.ts');
     const files = await filesOf(io.cwd, { format, port, hasReceiver });
     const written = await writeFiles(io.cwd, files, { force: options.flag('force') });
@@ -56,6 +57,12 @@ export const init: CommandSpec = {
     }
     if (isIgnored) await out.line('added /respool/ to .gitignore');
     await printNext(context, hasReceiver);
+    const isProgram = files.some(({ name }) => name.endsWith('ts'));
+    if (isProgram && !canImport(io.cwd)) {
+      out.note(
+        '\nThe configuration imports respool, which is not installed here: npm install respool',
+      );
+    }
     return undefined;
   },
 };

@@ -127,7 +127,7 @@ interface Known {
 
 /** The policies of the service that was named, otherwise of the configuration; no store needed. */
 async function known(context: CommandContext): Promise<Known> {
-  if (context.globals.url !== undefined) {
+  if ((context.globals.url ?? context.io.env['RESPOOL_URL'] ?? '') !== '') {
     const { control } = await context.desk();
     return { policies: await control.policies(), backoffs: {} };
   }

@@ -17,24 +17,20 @@ import { examineMessages } from './messages.ts';
 import { examineStores, isThere, nearest } from './places.ts';
 import { examineService } from './service.ts';
 import { examineConfig, examineRoutes, examineServe, examineUrl } from './settings.ts';
+import { examineTls } from './tls.ts';
 
 /** Looks at everything. */
 export async function* examine(context: CommandContext): AsyncGenerator<DoctorFinding> {
   const { globals, io } = context;
   yield* await examineVersions(readVersion());
   yield* examineEnvironment(io.env);
-  let loaded: LoadedConfig;
-  try {
-    const { loadConfig } = await import('../../connect/load-config.ts');
-    const { config: file, store } = globals;
-    loaded = await loadConfig({ cwd: io.cwd, env: io.env, file, flags: { store } });
-  } catch (error) {
-    yield unsafe('config', textOf(error), 'mend it; then: respool config check');
-    return;
-  }
+  const { loaded, problem } = await load(context);
+  if (problem !== undefined) yield problem;
+  if (loaded === undefined) return;
   yield* await attempt('config', () => examineConfig(loaded));
   yield* await attempt('serve', async () => examineServe(loaded));
-  yield* await attempt('routes', async () => examineRoutes(loaded));
+  yield* await attempt('serve', () => examineTls(loaded, io.clock.now()));
+  if (problem === undefined) yield* await attempt('routes', async () => examineRoutes(loaded));
   const named = globals.url ?? (io.env['RESPOOL_URL'] || undefined);
   yield* examineUrl(named);
   const { storesOf } = await import('../../connect/stores.ts');
@@ -44,10 +40,32 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   const { path: at } = stores.place;
   const folder = at === undefined ? io.cwd : await nearest(at);
   yield* await attempt('clock', () => examineClock(io.clock, folder));
-  const service = await examineService(named ?? configuredUrl(loaded), io.clock);
+  const url = named ?? configuredUrl(loaded);
+  const service = await examineService(url, { clock: io.clock, version: readVersion() });
   yield* service.findings;
   const isServed = service.isThere;
   yield* await attempt('messages', () => look(context, stores, { isServed, named }));
+}
+
+/** The configuration; where only its routes are wrong, what is left of it. */
+async function load({
+  globals,
+  io,
+}: CommandContext): Promise<{ loaded?: LoadedConfig; problem?: DoctorFinding }> {
+  const { loadConfig } = await import('../../connect/load-config.ts');
+  const { config: file, store } = globals;
+  const options = { cwd: io.cwd, env: io.env, file, flags: { store } };
+  try {
+    return { loaded: await loadConfig(options) };
+  } catch (error) {
+    const problem = unsafe('config', textOf(error), 'mend it; then: respool config check');
+    try {
+      return { loaded: await loadConfig({ ...options, routes: false }), problem };
+    } catch {
+      // What is wrong is told already.
+      return { problem };
+    }
+  }
 }
 
 async function look(

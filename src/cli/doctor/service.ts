@@ -1,7 +1,9 @@
 /** service — does a service answer at an address, is it ready, and which version is it? */
 
 import { SECOND_MS } from '../../core/duration.ts';
+import { asError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { span } from '../times.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 
 const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
@@ -13,10 +15,14 @@ export interface ServiceFound {
 }
 
 /** Asks what anybody may ask; no token is sent. */
-export async function examineService(url: string, clock: Clock): Promise<ServiceFound> {
+export async function examineService(
+  url: string,
+  { clock, version }: { readonly clock: Clock; readonly version: string },
+): Promise<ServiceFound> {
   const health = await ask(url, '/healthz', clock);
-  if (health === undefined) {
-    return { isThere: false, findings: [note('service', `no service answers at ${url}`)] };
+  if ('failed' in health) {
+    const why = health.failed === 'ECONNREFUSED' ? '' : ` (${health.failed})`;
+    return { isThere: false, findings: [note('service', `no service answers at ${url}${why}`)] };
   }
   if (health.status !== 200 || (health.body as { ok?: unknown } | undefined)?.ok !== true) {
     const text = `something answers at ${url} that is not respool (status ${health.status})`;
@@ -25,28 +31,41 @@ export async function examineService(url: string, clock: Clock): Promise<Service
   }
   const ready = await ask(url, '/readyz', clock);
   const api = await ask(url, '/openapi.json', clock);
-  const { info } = (api?.body ?? {}) as { info?: { version?: unknown } };
-  const version = typeof info?.version === 'string' ? `, API ${info.version}` : '';
-  const text = `a service answers at ${url}${version}`;
-  if (ready?.status === 200) return { isThere: true, findings: [ok('service', `${text}, ready`)] };
+  const { info } = (('body' in api ? api.body : undefined) ?? {}) as {
+    info?: { version?: unknown };
+  };
+  const theirs = typeof info?.version === 'string' ? info.version : 'of an unknown version';
+  const text = `respool ${theirs} answers at ${url}`;
   const todo = 'it is starting or stopping, or has lost its store: look at its log';
-  return { isThere: true, findings: [unsafe('service', `${text}, but is not ready`, todo)] };
+  const findings = [
+    'status' in ready && ready.status === 200
+      ? ok('service', `${text}, ready`)
+      : unsafe('service', `${text}, but is not ready`, todo),
+  ];
+  if (theirs !== version) {
+    const other = `the service is respool ${theirs}, this is ${version}`;
+    findings.push(note('service.version', other, 'start the service again after an update'));
+  }
+  return { isThere: true, findings };
 }
 
 async function ask(
   url: string,
   where: string,
   clock: Clock,
-): Promise<{ status: number; body: unknown } | undefined> {
+): Promise<{ status: number; body: unknown } | { failed: string }> {
   const late = new AbortController();
   const callOff = clock.after(ANSWERS_WITHIN_MS, () => late.abort());
   try {
     const answer = await fetch(new URL(where, url), { signal: late.signal, redirect: 'error' });
     const text = await answer.text();
     return { status: answer.status, body: parsed(text) };
-  } catch {
-    // Whatever the reason, nobody answered.
-    return undefined;
+  } catch (error) {
+    if (late.signal.aborted) return { failed: `not within ${span(ANSWERS_WITHIN_MS)}` };
+    // The error itself says "fetch failed"; why is in its cause.
+    const { cause } = asError(error);
+    const code = cause instanceof Error && 'code' in cause ? cause.code : undefined;
+    return { failed: typeof code === 'string' ? code : textOf(cause ?? error) };
   } finally {
     callOff();
   }

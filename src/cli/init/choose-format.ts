@@ -17,7 +17,7 @@ export async function fileNameOf(format: Format, folder: string): Promise<string
 }
 
 /** Whether the folder's programs can import the package. */
-function canImport(folder: string): boolean {
+export function canImport(folder: string): boolean {
   try {
     createRequire(path.join(folder, 'respool.config.js')).resolve('respool');
     return true;
