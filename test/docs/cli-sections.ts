@@ -7,8 +7,8 @@ import type { EXIT_CODES } from '../../src/cli/exit-codes.ts';
 import type { CommandSpec, OptionSpec } from '../../src/cli/spec.ts';
 
 /** What stands around a part that is made. */
-export const BEGIN = (name: string): string => `<!-- made from the code: ${name} -->`;
-export const END = '<!-- end -->';
+const BEGIN = (name: string): string => `<!-- made from the code: ${name} -->`;
+const END = '<!-- end -->';
 
 /** What the command line is made of. */
 export interface CliTable {

@@ -54,7 +54,7 @@ export function examineStats(stats: Stats, isServed: boolean): DoctorFinding[] {
   const oldestMs = deferred.oldestAt === null ? 0 : at - deferred.oldestAt;
   if (deferred.count > 0 && deferred.oldestAt !== null) {
     const text = `the oldest deferred message came ${span(oldestMs)} ago`;
-    const todo = 'respool shape; see docs/operations/deferred-grows.md';
+    const todo = 'respool shape shows what waits where';
     findings.push(
       oldestMs > DAY_MS ? note('messages.deferred', text, todo) : ok('messages.deferred', text),
     );

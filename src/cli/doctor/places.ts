@@ -138,7 +138,7 @@ export function room(
   const freeBytes = disk.bavail * disk.bsize;
   const share = disk.blocks === 0 ? 1 : disk.bavail / disk.blocks;
   const text = `${size(freeBytes)} free, ${Math.round(share * 100)} % of the disk`;
-  const todo = 'make room: see docs/operations/disk-full.md';
+  const todo = 'make room on this disk';
   const findings = [
     freeBytes < FREE_UNSAFE_BYTES
       ? unsafe(`${id}.free`, text, todo)

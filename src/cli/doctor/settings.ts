@@ -90,7 +90,7 @@ export function examineRoutes({ config }: LoadedConfig): DoctorFinding[] {
   ];
   const findings = routes.flatMap(({ route, key }) => examineRoute(route, key));
   if (config.routes.length === 0) {
-    const todo = 'add a route; see docs/reference/config.md';
+    const todo = 'add a route to the configuration; respool init writes one';
     findings.push(note('routes.none', 'there is no route: nothing is delivered from here', todo));
   }
   const leaseMs = durationMs(config.lease ?? '60s', 'lease');
