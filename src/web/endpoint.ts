@@ -108,11 +108,19 @@ export function describeEndpoint<P, Q, B>(
         ? {}
         : { body: { required: !isBodyOptional, content: { [bodyType]: { schema: body } } } }),
     },
-    responses: responsesOf(answers, role !== undefined),
+    responses: responsesOf(
+      answers,
+      role !== undefined,
+      body !== undefined && bodyType === JSON_TYPE,
+    ),
   });
 }
 
-function responsesOf(answers: Answers, isGuarded: boolean): Record<string, never> {
+function responsesOf(
+  answers: Answers,
+  isGuarded: boolean,
+  takesJson: boolean,
+): Record<string, never> {
   const responses: Record<string, unknown> = {};
   for (const [status, { description, schema, type = JSON_TYPE }] of Object.entries(answers)) {
     responses[status] = {
@@ -124,6 +132,10 @@ function responsesOf(answers: Answers, isGuarded: boolean): Record<string, never
     description,
     content: { [JSON_TYPE]: { schema: errorSchema } },
   });
+  if (takesJson) {
+    responses['413'] ??= refused('The request is too large.');
+    responses['415'] ??= refused('The request is no JSON.');
+  }
   if (isGuarded) {
     responses['400'] ??= refused('Something in the request is not allowed; the text says what.');
     responses['401'] ??= refused('No token, or an unknown one.');

@@ -3,9 +3,9 @@
  *
  * Each request is read in a turn of promises of its own, so a store would see one message at a time
  * and sync the disk for each. Waiting for the end of the turn costs no timer and lets its group
- * commit see them all. 50 connections, 1 KiB, SQLite: 25 messages in a batch instead of 1, and 6,900
- * to 17,600 posts/s instead of 1,600 to 5,000. Up to 8 turns made batches of 38 and no difference
- * that stood out of the noise. (November 2026, 2 busy cores)
+ * commit see them all. 50 connections, 1 KiB, SQLite: 25 messages in a batch instead of 1, and
+ * 6,900 to 17,600 posts/s instead of 1,600 to 5,000. Up to 8 turns made batches of 38, and no
+ * difference that stood out of the noise. (November 2026, 2 busy cores)
  */
 
 import { asError } from '../core/errors.ts';

@@ -61,7 +61,6 @@ export function addMessageRoutes(
       },
       200: { description: 'It was there already.', schema: enqueuedSchema },
       413: { description: 'The body is too large.', schema: errorSchema },
-      415: { description: 'This is no JSON.', schema: errorSchema },
       507: { description: 'The disk is full.', schema: errorSchema },
     },
     answer: ({ body, control, request }) => {
