@@ -8,10 +8,10 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { LineCounter, parseDocument } from 'yaml';
 import { asError, RespoolError, show, textOf } from '../core/errors.ts';
 import { importFile } from '../system/peer.ts';
 import { isPlain, isSecretName, type Secrets } from './secrets.ts';
+import { syntaxError } from './syntax-error.ts';
 
 /** A configuration file is not larger than this. */
 const FILE_MAX_BYTES: number = 2 ** 20;
@@ -49,14 +49,14 @@ function leave(data: Record<string, unknown>, without: readonly string[]): Recor
 }
 
 /** Parses the text of a JSON or YAML file. */
-export function parseConfig(
+export async function parseConfig(
   text: string,
   file: string,
   env: Environment,
   secrets: Secrets,
   without: readonly string[] = [],
-): RawConfig {
-  const data = file.endsWith('.json') ? parseJson(text, file) : parseYaml(text, file);
+): Promise<RawConfig> {
+  const data = file.endsWith('.json') ? parseJson(text, file) : await parseYamlFile(text, file);
   if (!isPlain(data)) {
     const said = Array.isArray(data) ? 'a list' : show(data);
     throw new RespoolError(
@@ -67,6 +67,12 @@ export function parseConfig(
   const filled = new Set<string>();
   const fill = createFill({ file, env, secrets, filled });
   return { value: fill(leave(data, without), '', 0) as Record<string, unknown>, filled };
+}
+
+/** Loaded for files that are YAML: its parser is larger than all the rest of this room. */
+async function parseYamlFile(text: string, file: string): Promise<unknown> {
+  const { parseYaml } = await import('./read-yaml.ts');
+  return parseYaml(text, file);
 }
 
 /** The text of a file. */
@@ -150,33 +156,6 @@ function jsonErrorAt(text: string): number {
   };
   if (value()) space();
   return at;
-}
-
-function parseYaml(text: string, file: string): unknown {
-  const lines = new LineCounter();
-  // Not pretty: a pretty error shows the line, and the line may hold a secret.
-  const document = parseDocument(text, {
-    lineCounter: lines,
-    prettyErrors: false,
-    merge: true,
-  });
-  const [problem] = document.errors;
-  if (problem !== undefined) {
-    const { line, col } = lines.linePos(problem.pos[0]);
-    throw syntaxError(file, line, col, problem.code.toLowerCase().replaceAll('_', ' '));
-  }
-  try {
-    return (document.toJS() as unknown) ?? {};
-  } catch (error) {
-    throw new RespoolError('config.invalid', `cannot use ${file}: ${textOf(error)}`);
-  }
-}
-
-function syntaxError(file: string, line: number, column: number, what: string): RespoolError {
-  return new RespoolError(
-    'config.invalid',
-    `cannot read ${file}: line ${line}, column ${column}: ${what}`,
-  );
 }
 
 interface FillParts {

@@ -43,7 +43,7 @@ export async function setConfig(
   const before = isNew ? '' : await readText(target);
   const others = inTheWay(key);
   const change = target.endsWith('.json') ? changeJson : changeYaml;
-  const { text, removed } = change(before, target, { known, value, others });
+  const { text, removed } = await change(before, target, { known, value, others });
   await checkText(text, target, env);
   await writeWhole(target, text, isNew);
   return { file: target, isNew, removed };
@@ -100,8 +100,12 @@ function aProgram(file: string, key: string, value: string): RespoolError {
   );
 }
 
-function changeJson(text: string, file: string, { known, value, others }: Change): Changed {
-  parseConfig(text, file, EVERYTHING_SET, new Secrets());
+async function changeJson(
+  text: string,
+  file: string,
+  { known, value, others }: Change,
+): Promise<Changed> {
+  await parseConfig(text, file, EVERYTHING_SET, new Secrets());
   const data = JSON.parse(text) as Record<string, unknown>;
   const removed = others.filter((name) => Object.hasOwn(data, name));
   for (const name of removed) delete data[name];
@@ -118,8 +122,12 @@ function changeJson(text: string, file: string, { known, value, others }: Change
   return { text: `${JSON.stringify(data, null, indent)}\n`, removed };
 }
 
-function changeYaml(text: string, file: string, { known, value, others }: Change): Changed {
-  parseConfig(text, file, EVERYTHING_SET, new Secrets());
+async function changeYaml(
+  text: string,
+  file: string,
+  { known, value, others }: Change,
+): Promise<Changed> {
+  await parseConfig(text, file, EVERYTHING_SET, new Secrets());
   const document = parseDocument(text, { merge: true });
   const removed = others.filter((name) => document.has(name));
   for (const name of removed) document.delete(name);
@@ -144,7 +152,7 @@ async function checkText(text: string, file: string, env: Environment): Promise<
   const secrets = new Secrets();
   const folder = path.dirname(file);
   try {
-    const raw = parseConfig(text, file, env, secrets);
+    const raw = await parseConfig(text, file, env, secrets);
     await completeConfig({ env, file, folder, raw, added: new Set(), secrets });
   } catch (error) {
     if (!isRespoolError(error)) throw error;

@@ -93,7 +93,7 @@ export function outcomeOfAnswer(
   const permanence = lookUp(rules, status) ?? lookUp(DEFAULT_RULES, status) ?? 'transient';
   const said = plainText(answer.start, REASON_RESPONSE_MAX_CHARS);
   const redirect = status >= 300 && status <= 399 ? '; redirects are not followed' : '';
-  const reason = `"${host}" answered ${status}${redirect}${said === '' ? '' : `: ${said}`}`;
+  const reason = `${host} answered ${status}${redirect}${said === '' ? '' : `: ${said}`}`;
   const waitMs = permanence === 'transient' ? retryAfterMs(answer.retryAfter, now) : undefined;
   return failed(
     failure(

@@ -244,11 +244,11 @@ function concluded({ delivery, url, settings, clock }: Sending, answer: Answer):
 function unanswered(error: unknown, watch: Stopwatch, { url, settings }: Sending): Outcome {
   if (error instanceof AddressRefused) return held(error.message, 'http.address');
   if (watch.isTimedOut) {
-    const text = `no answer from "${url.host}" within ${formatDuration(settings.timeoutMs)}`;
+    const text = `no answer from ${url.host} within ${formatDuration(settings.timeoutMs)}`;
     return failed(failure('transient', 'http.timeout', text));
   }
   if (watch.signal.aborted) {
-    const text = `the request to "${url.host}" was called off before there was an answer`;
+    const text = `the request to ${url.host} was called off before there was an answer`;
     return failed(failure('transient', 'http.aborted', text));
   }
   return failed(networkFailure(error, url.host));

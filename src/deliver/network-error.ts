@@ -30,7 +30,7 @@ export function networkFailure(thrown: unknown, host: string): Failure {
   const code = CODES.find(([pattern]) => pattern.test(mark))?.[1] ?? 'http.error';
   const said = plainText(textOf(error), REASON_MAX_CHARS);
   const aside = text === '' || said.includes(text) ? '' : ` (${text})`;
-  return failure('transient', code, `no answer from "${host}": ${said}${aside}`);
+  return failure('transient', code, `no answer from ${host}: ${said}${aside}`);
 }
 
 /** Several addresses were tried and each has its error: the first one is told. */

@@ -72,7 +72,7 @@ test('anything is a configuration or refused, never a crash', async () => {
       const folder = import.meta.dirname;
       const file = `${folder}/respool.config.json`;
       try {
-        const raw = parseConfig(JSON.stringify(withSecret), file, {}, secrets);
+        const raw = await parseConfig(JSON.stringify(withSecret), file, {}, secrets);
         const given = { env: {}, file, folder, raw, added: new Set<string>(), secrets };
         const lines = describeConfig(await completeConfig(given));
         expect(JSON.stringify(lines)).not.toContain(CANARY);
@@ -88,11 +88,12 @@ test('anything is a configuration or refused, never a crash', async () => {
   expect(taken).toBeGreaterThan(10);
 });
 
-test('any text is a file or refused, with a place or a reason', () => {
-  fc.assert(
-    fc.property(fc.string({ maxLength: 60 }), fc.constantFrom('json', 'yaml'), (text, kind) => {
+test('any text is a file or refused, with a place or a reason', async () => {
+  const kinds = fc.constantFrom('json', 'yaml');
+  await fc.assert(
+    fc.asyncProperty(fc.string({ maxLength: 60 }), kinds, async (text, kind) => {
       try {
-        parseConfig(text, `respool.config.${kind}`, {}, new Secrets());
+        await parseConfig(text, `respool.config.${kind}`, {}, new Secrets());
       } catch (error) {
         expect(isRespoolError(error, 'config.invalid')).toBe(true);
         expect((error as Error).message).toContain(`respool.config.${kind}`);
@@ -102,13 +103,13 @@ test('any text is a file or refused, with a place or a reason', () => {
   );
 });
 
-test('what JSON refuses is refused at a place inside the text', () => {
-  fc.assert(
-    fc.property(
+test('what JSON refuses is refused at a place inside the text', async () => {
+  await fc.assert(
+    fc.asyncProperty(
       fc.json({ maxDepth: 3 }),
       fc.nat(),
       fc.constantFrom(',', '}', 'x', '"'),
-      (text, at, put) => {
+      async (text, at, put) => {
         const cut = at % (text.length + 1);
         const broken = text.slice(0, cut) + put + text.slice(cut);
         let isJson = true;
@@ -118,7 +119,7 @@ test('what JSON refuses is refused at a place inside the text', () => {
           isJson = false;
         }
         if (isJson) return;
-        const [line = 0, column = 0] = placeOf(broken);
+        const [line = 0, column = 0] = await placeOf(broken);
         const lines = broken.split('\n');
         expect(line).toBeGreaterThan(0);
         expect(line).toBeLessThanOrEqual(lines.length);
@@ -130,9 +131,9 @@ test('what JSON refuses is refused at a place inside the text', () => {
   );
 });
 
-function placeOf(text: string): number[] {
+async function placeOf(text: string): Promise<number[]> {
   try {
-    parseConfig(text, 'respool.config.json', {}, new Secrets());
+    await parseConfig(text, 'respool.config.json', {}, new Secrets());
   } catch (error) {
     const [, line, column] = /line (\d+), column (\d+)/.exec((error as Error).message) ?? [];
     return [Number(line), Number(column)];
