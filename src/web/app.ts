@@ -67,6 +67,7 @@ export function answerTo(thrown: unknown): Response {
 
 function addHealth(app: App, parts: AppParts): void {
   const { control, clock, signal } = parts;
+  const isStoreAnswering = storeCheck(control, clock);
   const ok = { description: 'Yes.', schema: z.object({ ok: z.literal(true) }) };
   addEndpoint(app, {
     method: 'get',
@@ -81,7 +82,7 @@ function addHealth(app: App, parts: AppParts): void {
     summary: 'Does it take and deliver messages? Not while starting or stopping.',
     answers: { 200: ok, 503: { description: 'Not now.', schema: errorSchema } },
     answer: async () => {
-      const isAnswering = !signal.aborted && parts.isReady() && (await answers(control, clock));
+      const isAnswering = !signal.aborted && parts.isReady() && (await isStoreAnswering());
       if (isAnswering) return Response.json({ ok: true });
       throw new Refusal(503, 'not-ready', 'the service is starting, stopping, or has no store', {
         code: 'store.unavailable',
@@ -89,6 +90,17 @@ function addHealth(app: App, parts: AppParts): void {
       });
     },
   });
+}
+
+/** Asks the store, once for all who want to know at the same time. */
+function storeCheck(control: Control, clock: Clock): () => Promise<boolean> {
+  let asking: Promise<boolean> | undefined;
+  return () => {
+    asking ??= answers(control, clock).finally(() => {
+      asking = undefined;
+    });
+    return asking;
+  };
 }
 
 function answers(control: Control, clock: Clock): Promise<boolean> {

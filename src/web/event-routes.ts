@@ -52,8 +52,7 @@ export function addEventRoutes(app: App, parts: EventParts): void {
         listeners -= 1;
         over.abort();
       };
-      signal.addEventListener('abort', leave, { once: true });
-      return new Response(streamOf(events, parts.clock, leave), {
+      return new Response(streamOf(events, { clock: parts.clock, signal, leave }), {
         headers: { 'content-type': 'text/event-stream; charset=utf-8', 'x-accel-buffering': 'no' },
       });
     },
@@ -63,8 +62,11 @@ export function addEventRoutes(app: App, parts: EventParts): void {
 /** Pulled by the listener: one that is slow makes nothing grow here. */
 function streamOf(
   events: AsyncIterable<ToldEvent>,
-  clock: Clock,
-  leave: () => void,
+  {
+    clock,
+    signal,
+    leave,
+  }: { readonly clock: Clock; readonly signal: AbortSignal; readonly leave: () => void },
 ): ReadableStream<Uint8Array> {
   const parts = events[Symbol.asyncIterator]();
   const encoder = new TextEncoder();
@@ -74,6 +76,7 @@ function streamOf(
     leave();
     void parts.return?.();
   };
+  signal.addEventListener('abort', stop, { once: true });
   return new ReadableStream(
     {
       start: (controller) => controller.enqueue(encoder.encode(': listening\n\n')),

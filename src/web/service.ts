@@ -19,7 +19,7 @@ import type { App } from './endpoint.ts';
 import { type Caller, checkRole, Gate } from './gate.ts';
 import { Gathering } from './gathering.ts';
 import { type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
-import { Listener } from './listener.ts';
+import type { Listener } from './listener.ts';
 import { postRaw, rawTopic } from './raw-post.ts';
 import { Refusal, refusedOf, stopping } from './refusal.ts';
 import type { ServeSettings } from './settings.ts';
@@ -76,23 +76,18 @@ class WebService implements Service {
   readonly #gate: Gate;
   readonly #bodyLimit: ByteLimit;
   readonly #stopping = new AbortController();
-  readonly #listener: Listener;
   readonly #gathering: Gathering;
   readonly #desks = new Map<string, Desk>();
   #app: Promise<App> | undefined;
+  #listener: Listener | undefined;
 
   constructor(parts: ServiceParts) {
-    const { settings, bodyMaxBytes, clock = systemClock, logger } = parts;
+    const { settings, bodyMaxBytes, clock = systemClock } = parts;
     this.#parts = parts;
     this.#clock = clock;
     this.#gate = new Gate(settings, clock);
     this.#gathering = new Gathering(clock);
     this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
-    this.#listener = new Listener(settings, {
-      clock,
-      ...(logger === undefined ? {} : { logger }),
-      onRequest: (request, response, goOn) => this.#onRequest(request, response, goOn),
-    });
   }
 
   async fetch(request: Request): Promise<Response> {
@@ -119,8 +114,15 @@ class WebService implements Service {
   }
 
   async listen(): Promise<{ url: string; host: string; port: number }> {
-    // Loaded before the first request, not with it.
-    await this.#loadApp();
+    // Loaded before the first request, not with it. Node's server comes late too: importing it
+    // loads its whole HTTP client along.
+    const [{ Listener }] = await Promise.all([import('./listener.ts'), this.#loadApp()]);
+    const { settings, logger } = this.#parts;
+    this.#listener ??= new Listener(settings, {
+      clock: this.#clock,
+      ...(logger === undefined ? {} : { logger }),
+      onRequest: (request, response, goOn) => this.#onRequest(request, response, goOn),
+    });
     return this.#listener.listen();
   }
 
@@ -130,7 +132,7 @@ class WebService implements Service {
 
   async stop(): Promise<void> {
     this.beginStop();
-    await this.#listener.close(durationMs(this.#parts.settings.stopWithin, 'serve.stopWithin'));
+    await this.#listener?.close(durationMs(this.#parts.settings.stopWithin, 'serve.stopWithin'));
   }
 
   /** The way of every request. A post of a known caller stays on it without a turn of promises. */
@@ -200,14 +202,18 @@ class WebService implements Service {
     const { method } = inlet;
     const bytes = method === 'GET' || method === 'HEAD' ? undefined : await inlet.read(JSON_LIMIT);
     const app = await this.#loadApp();
+    const isHead = method === 'HEAD';
     const bare = new Request(request.url, {
-      method,
+      method: isHead ? 'GET' : method,
       headers: request.headers,
       signal: request.signal,
     });
     const answer = await app.fetch(bare, { caller, control: this.#desk(caller.by), bytes });
     for (const [name, value] of Object.entries(SAFE_HEADERS)) answer.headers.set(name, value);
-    return answer;
+    if (!isHead) return answer;
+    // Whoever began to read for it must hear that nobody will.
+    await answer.body?.cancel();
+    return new Response(null, answer);
   }
 
   #desk(by: string): Desk {

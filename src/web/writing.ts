@@ -94,8 +94,7 @@ export async function writeAnswer(
   for (const [name, value] of answer.headers) headers[name] = value;
   if (isLast) headers['connection'] = 'close';
   response.writeHead(answer.status, headers);
-  if (answer.body === null || response.req.method === 'HEAD') {
-    await answer.body?.cancel();
+  if (answer.body === null) {
     response.end();
     return;
   }

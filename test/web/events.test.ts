@@ -58,6 +58,13 @@ describe('events', () => {
     await answer.body?.cancel();
   });
 
+  test('that are only asked about take nobody’s place', async () => {
+    const { ask } = await setup();
+    for (let at = 0; at < 5; at += 1) {
+      expect((await ask('/v1/events', { method: 'HEAD' })).status).toBe(200);
+    }
+  });
+
   test('leave nothing behind when a listener goes', async () => {
     let isOver = false;
     const { port } = await setup({

@@ -157,6 +157,33 @@ describe('a body', () => {
     expect(await (await ask('/v1/messages/empty/body')).text()).toBe('');
   });
 
+  test('that is only asked about, or let go of half way, is not kept open', async () => {
+    let open = 0;
+    const { ask, spool, port } = await setup({
+      desk: () => ({
+        body: async () =>
+          (async function* () {
+            open += 1;
+            try {
+              for (;;) yield Buffer.alloc(100_000);
+            } finally {
+              open -= 1;
+            }
+          })(),
+      }),
+    });
+    await spool.enqueue({ topic: 'a', id: 'x', body: Buffer.alloc(900_000) });
+    const head = await ask('/v1/messages/x/body', { method: 'HEAD' });
+    expect([head.status, head.headers.get('content-length'), open]).toEqual([200, '900000', 0]);
+    const wire = await openWire(
+      port,
+      'GET /v1/messages/x/body HTTP/1.1\r\nhost: localhost\r\n\r\n',
+    );
+    await wire.until(/\r\n\r\n/);
+    wire.socket.destroy();
+    await expect.poll(() => open).toBe(0);
+  });
+
   test('that is damaged cuts the connection, even when its length is right', async () => {
     const body = async function* (): AsyncGenerator<Uint8Array> {
       yield Buffer.alloc(100, 1);
@@ -289,6 +316,25 @@ describe('the rest', () => {
       bodies: 0,
       findings: [],
     });
+  });
+
+  test('requests that come in one go on one connection are answered in their order', async () => {
+    const { port, spool } = await setup();
+    const post = (body: string): string =>
+      `POST /v1/topics/a/messages HTTP/1.1\r\nhost: localhost\r\nrespool-id: ${body}\r\n` +
+      `content-length: ${body.length}\r\n\r\n${body}`;
+    const get = 'GET /v1/messages/two HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n';
+    const wire = await openWire(port, `${post('one')}${post('two')}${get}`);
+    await wire.closed;
+    expect(wire.received.match(/HTTP\/1\.1 \d+|"id":"\w+","(?:dup|env)/g)).toEqual([
+      'HTTP/1.1 201',
+      '"id":"one","dup',
+      'HTTP/1.1 201',
+      '"id":"two","dup',
+      'HTTP/1.1 200',
+      '"id":"two","env',
+    ]);
+    expect((await spool.count()).incoming).toBe(2);
   });
 
   test('a path that does not exist is 404, one with another method 405', async () => {
