@@ -5,7 +5,7 @@
  */
 
 import type { ToldEvent } from '../control/control.ts';
-import type { EventKind, SpoolEvent } from '../core/event.ts';
+import type { EventKind } from '../core/event.ts';
 import type { Out, Style } from './out.ts';
 import { safe } from './safe.ts';
 import { span } from './times.ts';
@@ -49,11 +49,6 @@ export function levelOf(kind: ToldEvent['kind']): Level {
 /** Whether an event is to be told at this level. */
 export function isTold(kind: ToldEvent['kind'], level: Level): boolean {
   return LEVELS.indexOf(levelOf(kind)) <= LEVELS.indexOf(level);
-}
-
-/** An event as it is told to another process: an error is its text. */
-export function toldOf(event: SpoolEvent): ToldEvent {
-  return event.kind === 'trouble' ? { ...event, error: event.error.message } : event;
 }
 
 /** The event as one line for people. */

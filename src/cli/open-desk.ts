@@ -3,13 +3,19 @@
  *
  *   --url, RESPOOL_URL    the service there
  *   sqlite:               the store itself; processes share it
- *   file:                 the service whose address its owner left in the lock, else the store
+ *   file:                 the store itself; when another process owns it, the service whose
+ *                         address that left in the lock
  *   memory:               the service at the configured address; the store lives in it
  *   a store of the file   itself; when another process owns it, the service at the address
+ *
+ * The store goes first, because an address may outlive its service: what answers there by then may
+ * be the service of another spool.
  */
 
+import { existsSync } from 'node:fs';
 import type { Control } from '../control/control.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
+import type { StorePlace } from '../connect/stores.ts';
 import { SECOND_MS } from '../core/duration.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { Spool } from '../spool/spool.ts';
@@ -31,6 +37,8 @@ export interface DeskParts {
   readonly io: Io;
   readonly out: Out;
   readonly atEnd: (close: () => Promise<void> | void) => void;
+  /** Whether the command makes a store where there is none. */
+  readonly mayCreate?: boolean | undefined;
 }
 
 /** How long a service may take to say that it is there. */
@@ -55,14 +63,26 @@ export async function openDesk(parts: DeskParts): Promise<Desk> {
         `answers at ${url}; start respool serve, or name a store that lasts`,
     );
   }
-  const owner = place.kind === 'file' ? await ownerOf(place.path ?? '') : undefined;
-  if (owner !== undefined && (await answers(parts, owner))) {
-    return serviceDesk(parts, owner, loaded);
-  }
-  if (place.kind !== 'given' || entries.traits.processes === 'many') {
-    return storeDesk(parts, loaded);
-  }
-  return sharedDesk(parts, loaded, url);
+  checkThere(parts, place, loaded);
+  if (entries.traits.processes === 'many') return storeDesk(parts, loaded);
+  const ownersUrl = async (): Promise<string | undefined> =>
+    place.kind === 'file' ? ownerOf(place.path ?? '') : url;
+  return sharedDesk(parts, loaded, ownersUrl);
+}
+
+/** A look must not leave a store behind: it would hide that this is the wrong folder. */
+function checkThere(
+  { mayCreate = false }: DeskParts,
+  place: StorePlace,
+  loaded: LoadedConfig,
+): void {
+  if (mayCreate || place.path === undefined || existsSync(place.path)) return;
+  const by = loaded.file === undefined ? 'no configuration was found' : `says ${loaded.file}`;
+  throw new RespoolError(
+    'store.unavailable',
+    `there is no store in "${place.path}" (${by}); go to its folder, name it with --config or ` +
+      '--store, or make it: respool serve, respool enqueue',
+  );
 }
 
 /** The desk of the running service: the address that was given, was left, or is configured. */
@@ -117,15 +137,20 @@ async function deskOver(spool: Spool, io: Io): Promise<Desk> {
   return { control: createControl(spool, { by: byOf(io) }), url: undefined };
 }
 
-async function sharedDesk(parts: DeskParts, loaded: LoadedConfig, url: string): Promise<Desk> {
+async function sharedDesk(
+  parts: DeskParts,
+  loaded: LoadedConfig,
+  ownersUrl: () => Promise<string | undefined>,
+): Promise<Desk> {
   const spool = await ownSpool(parts, loaded);
   try {
     // Opens the store: only now it can be told whether another process owns it.
     await spool.pauses();
   } catch (error) {
-    const isOwned = isRespoolError(error, 'store.unavailable') && (await answers(parts, url));
-    if (isOwned) return serviceDesk(parts, url, loaded);
-    throw error;
+    if (!isRespoolError(error, 'store.unavailable')) throw error;
+    const url = await ownersUrl();
+    if (url === undefined || !(await answers(parts, url))) throw error;
+    return serviceDesk(parts, url, loaded);
   }
   return deskOver(spool, parts.io);
 }

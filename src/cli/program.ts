@@ -192,6 +192,7 @@ async function perform({ spec, args, values }: Call, io: Io): Promise<number> {
   const out = createOut(io, outOptionsOf(values));
   const closers: (() => Promise<void> | void)[] = [];
   const globals = globalsOf(values);
+  const atEnd = (close: () => Promise<void> | void): void => void closers.push(close);
   let desk: Promise<Desk> | undefined;
   const context: CommandContext = {
     args,
@@ -200,8 +201,8 @@ async function perform({ spec, args, values }: Call, io: Io): Promise<number> {
     io,
     out,
     commands,
-    desk: () => (desk ??= openDesk({ globals, io, out, atEnd: (close) => closers.push(close) })),
-    atEnd: (close) => closers.push(close),
+    desk: () => (desk ??= openDesk({ globals, io, out, atEnd, mayCreate: spec.createsStore })),
+    atEnd,
   };
   let code: number = EXIT.done;
   try {

@@ -10,11 +10,12 @@
 import { type ConfiguredSpool, createConfiguredSpool, type RouteInfo } from '../connect/open.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import { createControl, FlowMeter } from '../control/index.ts';
+import { told } from '../control/told-events.ts';
 import { textOf } from '../core/errors.ts';
 import type { Logger } from '../ports/logger.ts';
 import { createService } from '../web/index.ts';
 import { readConfig } from './config.ts';
-import { type Level, toldOf } from './event-line.ts';
+import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
 import { jsonLine } from './safe.ts';
 import { createServeLog, type ServeLog } from './serve-log.ts';
@@ -49,7 +50,7 @@ export async function serveUntilSignal(
   const { spool } = configured;
   // Whatever ends the start half-way: what is open by then is closed.
   context.atEnd(() => spool.stop({ within: 0 }));
-  spool.on('*', (event) => log.event(toldOf(event)));
+  spool.on('*', (event) => log.event(told(event)));
   // Opens the store; a store that another process owns is refused here.
   await spool.pauses();
   let isReady = false;

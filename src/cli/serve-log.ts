@@ -9,7 +9,7 @@ import { eventLine, isTold, type Level, levelOf } from './event-line.ts';
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
 import { jsonLine, safe } from './safe.ts';
-import { exact } from './times.ts';
+import { timeOfDay } from './times.ts';
 
 /** How the lines look. */
 export interface LogOptions {
@@ -52,7 +52,7 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
     event: (event) => {
       if (!isTold(event.kind, options.level)) return;
       if (isJson) put(jsonLine({ level: levelOf(event.kind), ...event }));
-      else put(`${out.style('dim', exact(event.at))} ${eventLine(out, event)}`);
+      else put(`${out.style('dim', timeOfDay(event.at))} ${eventLine(out, event)}`);
     },
     say: (level, text, fields = {}) => {
       if (level !== 'error' && level !== 'warn' && out.quiet) return;

@@ -47,6 +47,8 @@ export interface CommandSpec {
   readonly examples?: readonly { readonly line: string; readonly does: string }[];
   /** What the token must allow when the command goes through a service; none: it asks nobody. */
   readonly role?: 'post' | 'read' | 'operate' | 'admin';
+  /** It makes a store where there is none; others say that there is none. */
+  readonly createsStore?: true;
   /** Commands below this one; it then does nothing itself. */
   readonly subcommands?: readonly CommandSpec[];
   /** Does it. Nothing returned is 0. */

@@ -34,6 +34,11 @@ export function exact(at: Millis): string {
   return Number.isNaN(date.getTime()) ? String(at) : date.toISOString();
 }
 
+/** The time of day, for lines that come as it happens. */
+export function timeOfDay(at: Millis): string {
+  return exact(at).replace(/^.*T/, '');
+}
+
 /** Both: `in 4h (2026-01-02T03:04:05.678Z)`. */
 export function both(at: Millis, now: Millis): string {
   return `${relative(at, now)} (${exact(at)})`;

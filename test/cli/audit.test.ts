@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { setup } from './setup.ts';
 
 async function withRecords(count: number) {
-  const shell = await setup();
+  const shell = await setup({ hasStore: true });
   const own = shell.spool();
   await own.enqueue({ id: 'one', topic: 'a' });
   for (let at = 0; at < count; at += 1) await own.hold(['one'], `reason ${at}`, 'somebody');
@@ -31,6 +31,6 @@ test('people see a table of who did what, when', async () => {
 });
 
 test('nothing done is said', async () => {
-  const { cli } = await setup();
+  const { cli } = await setup({ hasStore: true });
   expect(await cli(['audit'])).toMatchObject({ code: 0, stdout: '' });
 });

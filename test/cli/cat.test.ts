@@ -5,7 +5,7 @@ import { setup } from './setup.ts';
 const TTY = { tty: ['stdout'] as const };
 
 async function with1(body: string | Uint8Array) {
-  const shell = await setup();
+  const shell = await setup({ hasStore: true });
   const own = shell.spool();
   await own.enqueue({ id: 'one', topic: 'a', body });
   await own.stop();
@@ -63,6 +63,6 @@ test('a body too large for one line of JSON is refused', async () => {
 });
 
 test('an unknown message has no body', async () => {
-  const { cli } = await setup();
+  const { cli } = await setup({ hasStore: true });
   expect(await cli(['cat', 'nobody'])).toMatchObject({ code: 1, stdout: '' });
 });

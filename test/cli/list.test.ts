@@ -4,7 +4,7 @@ import { fill } from './fill.ts';
 import { setup } from './setup.ts';
 
 async function filled() {
-  const shell = await setup();
+  const shell = await setup({ hasStore: true });
   await fill(shell);
   const ids = async (...words: string[]): Promise<unknown[]> => {
     const ran = await shell.cli(['list', ...words, '--json']);
@@ -53,7 +53,7 @@ test('order, its reverse and a limit', async () => {
 });
 
 test('more than a page is listed to its end', async () => {
-  const { cli, spool } = await setup();
+  const { cli, spool } = await setup({ hasStore: true });
   const own = spool();
   await own.enqueueMany(Array.from({ length: 1_100 }, () => ({ topic: 'many' })));
   await own.stop();
@@ -82,7 +82,7 @@ describe('the table', () => {
   });
 
   test('says when there is nothing', async () => {
-    const { cli } = await setup();
+    const { cli } = await setup({ hasStore: true });
     expect(await cli(['list'])).toMatchObject({ code: 0, stdout: '', stderr: 'no message fits\n' });
     expect(await cli(['list', '--json'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
   });
@@ -95,7 +95,7 @@ test.each([
   [['--topic', 'a b'], /cannot use "a b" as topic pattern/],
   [['--order', 'size'], /"size" is invalid/],
 ])('%j is wrong usage', async (words, text) => {
-  const { cli } = await setup();
+  const { cli } = await setup({ hasStore: true });
   const ran = await cli(['list', ...words]);
   expect(ran.code).toBe(2);
   expect(ran.stderr).toMatch(text);

@@ -1,5 +1,5 @@
 /** open-desk — on the store itself, or through the service that owns it. */
-import { writeFile } from 'node:fs/promises';
+import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { setup, type Shell } from './setup.ts';
@@ -104,3 +104,31 @@ async function linkPackage(folder: string): Promise<void> {
   const root = path.join(import.meta.dirname, '../..');
   await symlink(root, path.join(folder, 'node_modules', 'respool'));
 }
+
+test.each(['sqlite:./none', 'file:./none'])(
+  'a look at %s, where there is no store, makes none and says where it looked',
+  async (store) => {
+    const { cli, folder } = await setup();
+    for (const words of [['list'], ['stats'], ['retry', 'ALL', '--yes'], ['check'], ['pause']]) {
+      const ran = await cli([...words, '--store', store]);
+      expect(ran).toMatchObject({ code: 3, stdout: '' });
+      expect(ran.stderr).toMatch(/there is no store in "\S+none.*--config or --store/);
+    }
+    expect(await readdir(folder)).toEqual([]);
+    expect((await cli(['enqueue', 'a', '--body', 'x', '--store', store])).code).toBe(0);
+    expect((await cli(['list', '--json', '--store', store])).objects()).toHaveLength(1);
+  },
+);
+
+test('an address in a lock that nobody holds any more is not believed', async () => {
+  const shell = await setup();
+  const store = ['--store', 'file:./spool'];
+  expect((await shell.cli(['enqueue', 'a', '--body', 'x', ...store])).code).toBe(0);
+  // Another spool answers there by now; what is removed must not be removed from it.
+  const other = await serve(shell, '--port', '0', '--store', 'memory:');
+  const note = path.join(shell.folder, 'spool/entries/lock.owner');
+  await writeFile(note, `process 1, its service is at ${other}\n`);
+  const listed = await shell.cli(['list', '--json', '--verbose', ...store]);
+  expect(listed.objects()).toHaveLength(1);
+  expect(listed.stderr).toContain('on the store itself');
+});

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { setup } from './setup.ts';
 
 test('pause stops a pattern durably, and resume ends that very pattern', async () => {
-  const { cli } = await setup();
+  const { cli } = await setup({ hasStore: true });
   expect(await cli(['pause', 'webhook.*'])).toMatchObject({
     code: 0,
     stdout: 'paused webhook.*\n',
@@ -15,13 +15,13 @@ test('pause stops a pattern durably, and resume ends that very pattern', async (
 });
 
 test('without a topic everything is meant', async () => {
-  const { cli } = await setup();
+  const { cli } = await setup({ hasStore: true });
   expect((await cli(['pause'])).stdout).toBe('paused everything\n');
   expect((await cli(['resume', '--json'])).objects()).toEqual([{ resumed: '#', paused: [] }]);
 });
 
 test('resuming what is not paused says so, and what still is', async () => {
-  const { cli } = await setup();
+  const { cli } = await setup({ hasStore: true });
   await cli(['pause', 'mail.#']);
   const ran = await cli(['resume', 'webhook.*']);
   expect(ran).toMatchObject({ code: 1, stdout: 'webhook.* was not paused\n' });
@@ -29,7 +29,7 @@ test('resuming what is not paused says so, and what still is', async () => {
 });
 
 test('the audit record has who paused, with the pattern', async () => {
-  const { cli, spool } = await setup();
+  const { cli, spool } = await setup({ hasStore: true });
   expect((await cli(['pause', 'mail.#', '--json'])).objects()).toEqual([
     { paused: 'mail.#', by: 'tester@cli' },
   ]);
@@ -40,7 +40,7 @@ test('the audit record has who paused, with the pattern', async () => {
 });
 
 test('a pattern that is none is wrong usage', async () => {
-  const { cli } = await setup();
+  const { cli } = await setup({ hasStore: true });
   const ran = await cli(['pause', 'a b', '--json']);
   expect(ran.code).toBe(2);
   expect(JSON.parse(ran.stderr)).toMatchObject({ error: { code: 'usage.invalid' } });

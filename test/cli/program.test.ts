@@ -19,7 +19,7 @@ const root = path.join(import.meta.dirname, '../..');
 
 describe('help', () => {
   test('names every command, the options of all, and the exit codes', async () => {
-    const { cli } = await setup();
+    const { cli } = await setup({ hasStore: true });
     const { code, stdout } = await cli(['--help']);
     expect(code).toBe(0);
     for (const { name } of commands) expect(stdout).toMatch(new RegExp(`^  ${name}\\b`, 'm'));
@@ -28,7 +28,7 @@ describe('help', () => {
   });
 
   test.each(commands.map(({ name }) => name))('of %s has its examples', async (name) => {
-    const { cli } = await setup();
+    const { cli } = await setup({ hasStore: true });
     const { code, stdout } = await cli([name, '--help']);
     expect(code).toBe(0);
     const spec = commands.find((command) => command.name === name);
@@ -38,7 +38,7 @@ describe('help', () => {
   });
 
   test('is what no words at all lead to, as wrong usage', async () => {
-    const { cli } = await setup();
+    const { cli } = await setup({ hasStore: true });
     const ran = await cli([]);
     expect(ran).toMatchObject({ code: 2, stdout: '' });
     expect(ran.stderr).toMatch(/^Usage: respool/);
@@ -46,7 +46,7 @@ describe('help', () => {
 });
 
 test('--version prints the version of the package', async () => {
-  const { cli } = await setup();
+  const { cli } = await setup({ hasStore: true });
   const manifest = await readFile(path.join(root, 'package.json'), 'utf8');
   const { version } = JSON.parse(manifest) as { version: string };
   expect(await cli(['--version'])).toMatchObject({ code: 0, stdout: `${version}\n` });
@@ -62,7 +62,7 @@ describe('wrong usage ends with 2 and the nearest name', () => {
     [['pause', 'a', 'b'], 'too many arguments for "pause"'],
     [['list', '--state'], 'option "--state <state>" argument missing'],
   ])('%j', async (words, text) => {
-    const { cli } = await setup();
+    const { cli } = await setup({ hasStore: true });
     const ran = await cli(words);
     expect(ran).toMatchObject({ code: 2, stdout: '' });
     expect(ran.stderr).toContain(text);
@@ -75,7 +75,7 @@ describe('wrong usage ends with 2 and the nearest name', () => {
 
 describe('options of every command', () => {
   test('stand before or after its name', async () => {
-    const { cli } = await setup();
+    const { cli } = await setup({ hasStore: true });
     expect((await cli(['--json', 'pause'])).objects()).toHaveLength(1);
     expect((await cli(['pause', '--json'])).objects()).toHaveLength(1);
   });
@@ -89,7 +89,7 @@ describe('options of every command', () => {
   });
 
   test('--config chooses the configuration', async () => {
-    const { cli, folder } = await setup();
+    const { cli, folder } = await setup({ hasStore: true });
     await mkdir(path.join(folder, 'deep'));
     await writeFile(path.join(folder, 'deep', 'respool.config.json'), '{"store":"sqlite:./here"}');
     const words = ['--config', 'deep/respool.config.json', 'enqueue', 'a', '--body', 'x'];
@@ -98,13 +98,13 @@ describe('options of every command', () => {
   });
 
   test('--quiet prints results only, --verbose says more', async () => {
-    const { cli } = await setup();
+    const { cli } = await setup({ hasStore: true });
     expect((await cli(['list', '--quiet'])).stderr).toBe('');
     expect((await cli(['list', '--verbose'])).stderr).toMatch(/^on the store itself: sqlite /);
   });
 
   test('--no-color, NO_COLOR and a pipe have no colours; a terminal has', async () => {
-    const { cli, spool } = await setup();
+    const { cli, spool } = await setup({ hasStore: true });
     const own = spool();
     await own.enqueue({ topic: 'a' });
     await own.stop();
@@ -134,7 +134,7 @@ describe('exit codes', () => {
   });
 
   test('a configuration that is wrong ends with 2', async () => {
-    const { cli, folder } = await setup();
+    const { cli, folder } = await setup({ hasStore: true });
     await writeFile(path.join(folder, 'respool.config.json'), '{"stor":"x"}');
     const ran = await cli(['list', '--json']);
     expect(ran.code).toBe(2);
@@ -155,7 +155,7 @@ describe('bin/respool.js', () => {
   const node = promisify(execFile);
 
   test('runs a command, and its exit code is passed on', async () => {
-    const { folder } = await setup();
+    const { folder } = await setup({ hasStore: true });
     const options = { cwd: folder, timeout: 20_000 };
     const { stdout } = await node(process.execPath, [bin, 'enqueue', 'a', '--body', 'x'], options);
     expect(stdout).toMatch(/^[0-9a-f-]{36}\n$/);
@@ -163,7 +163,7 @@ describe('bin/respool.js', () => {
   });
 
   test('says in a sentence that Node is too old', async () => {
-    const { folder } = await setup();
+    const { folder } = await setup({ hasStore: true });
     const old = path.join(folder, 'old.mjs');
     const versions = "{ ...process.versions, node: '18.20.0' }";
     await writeFile(old, `Object.defineProperty(process, 'versions', { value: ${versions} });`);
@@ -175,7 +175,7 @@ describe('bin/respool.js', () => {
   });
 
   test('a reader that has seen enough is no error', async () => {
-    const { folder, spool } = await setup();
+    const { folder, spool } = await setup({ hasStore: true });
     const own = spool();
     await own.enqueueMany(Array.from({ length: 3_000 }, () => ({ topic: 'a' })));
     await own.stop();

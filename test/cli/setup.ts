@@ -2,7 +2,7 @@
  * setup — a command line in this process: a folder of its own, streams that are read as text, and
  * a terminal where a test wants one.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { Readable, Writable } from 'node:stream';
@@ -11,6 +11,11 @@ import { onTestFinished } from 'vitest';
 import type { Io } from '../../src/cli/io.ts';
 import { run } from '../../src/cli/program.ts';
 import { systemClock } from '../../src/system/clock.ts';
+
+/** How a folder differs from the usual one. */
+export interface SetupOptions {
+  readonly hasStore?: boolean;
+}
 
 /** How one call differs from the usual one. */
 export interface CallOptions {
@@ -56,9 +61,10 @@ export interface Shell {
   readonly spool: (options?: SpoolOptions) => Spool;
 }
 
-/** A fresh folder with the command line in it; gone after the test. */
-export async function setup(): Promise<Shell> {
+/** A fresh folder with the command line in it, and the place of a store; gone after the test. */
+export async function setup({ hasStore = false }: SetupOptions = {}): Promise<Shell> {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'respool-cli-'));
+  if (hasStore) await mkdir(path.join(folder, 'respool'), { mode: 0o700 });
   const spools: Spool[] = [];
   onTestFinished(async () => {
     for (const spool of spools) await spool.stop({ within: 0 });

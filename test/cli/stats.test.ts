@@ -5,7 +5,7 @@ import { fill } from './fill.ts';
 import { setup } from './setup.ts';
 
 test('states, the next due time and pauses are shown', async () => {
-  const shell = await setup();
+  const shell = await setup({ hasStore: true });
   await fill(shell);
   await shell.cli(['pause', 'mail.*']);
   const { code, stdout } = await shell.cli(['stats']);
@@ -18,7 +18,7 @@ test('states, the next due time and pauses are shown', async () => {
 });
 
 test('with --json it is one object', async () => {
-  const shell = await setup();
+  const shell = await setup({ hasStore: true });
   await fill(shell);
   expect((await shell.cli(['stats', '--json'])).objects()).toMatchObject([
     { states: { bounce: { count: 1 }, hold: { count: 1 } }, paused: [] },
@@ -26,7 +26,7 @@ test('with --json it is one object', async () => {
 });
 
 test('--watch draws again every 2 seconds, until Ctrl-C', async () => {
-  const shell = await setup();
+  const shell = await setup({ hasStore: true });
   const clock = new SimClock();
   const running = shell.start(['stats', '--watch', '--json'], { clock });
   await running.printed(/^(?:\{.*\n){1}/);
@@ -40,7 +40,7 @@ test('--watch draws again every 2 seconds, until Ctrl-C', async () => {
 });
 
 test('a terminal is drawn over', async () => {
-  const shell = await setup();
+  const shell = await setup({ hasStore: true });
   const running = shell.start(['stats', '--watch'], { tty: ['stdout'], clock: new SimClock() });
   await running.printed(/next due/);
   running.signal('SIGTERM');

@@ -43,6 +43,7 @@ export const enqueue: CommandSpec = {
     { line: `respool enqueue webhook.new --json-body '{"hello":1}'`, does: 'prints the id' },
     { line: 'respool enqueue report --delay 15m < report.csv', does: 'streams a file' },
   ],
+  createsStore: true,
   role: 'post',
   run: async (context) => {
     const { args, desk, options, out } = context;

@@ -4,7 +4,7 @@ import { type EventKind, LISTENED } from '../../core/event.ts';
 import { eventLine } from '../event-line.ts';
 import { openService } from '../open-desk.ts';
 import type { CommandSpec } from '../spec.ts';
-import { exact } from '../times.ts';
+import { timeOfDay } from '../times.ts';
 
 /** `respool events` */
 export const events: CommandSpec = {
@@ -40,7 +40,7 @@ export const events: CommandSpec = {
         ...(kinds.length === 0 ? {} : { kinds }),
       })) {
         if (out.json) await out.object(event);
-        else await out.line(`${out.style('dim', exact(event.at))} ${eventLine(out, event)}`);
+        else await out.line(`${out.style('dim', timeOfDay(event.at))} ${eventLine(out, event)}`);
       }
     } catch (error) {
       if (!signal.aborted) throw error;
