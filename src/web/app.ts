@@ -57,7 +57,7 @@ export function createApp(parts: AppParts): App {
 }
 
 /** An error as an answer of the fetch API. */
-export function answerTo(thrown: unknown): Response {
+function answerTo(thrown: unknown): Response {
   const { status, headers, text } = refusedOf(thrown);
   return new Response(text, {
     status,

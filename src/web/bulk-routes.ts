@@ -20,7 +20,7 @@ import { filterSchema, IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 const REQUEST_MAX = 5_000;
 
 const reason = z.string().min(1).max(REASON_MAX_CHARS).optional();
-const actionSchema: z.ZodType<BulkAction> = z.union([
+const actionSchema: z.ZodType<BulkAction> = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.enum(['hold', 'bounce']), reason }),
   z.strictObject({ kind: z.enum(['release', 'retry']) }),
   z.strictObject({ kind: z.literal('remove'), hard: z.boolean().optional(), reason }),

@@ -5,7 +5,7 @@
 
 import { type OpenAPIHono, z } from '@hono/zod-openapi';
 import type { Desk } from '../control/control.ts';
-import { RespoolError } from '../core/errors.ts';
+import { type ErrorCode, RespoolError } from '../core/errors.ts';
 import type { Caller } from './gate.ts';
 import { checkRole } from './gate.ts';
 import { jsonOf } from './json.ts';
@@ -53,6 +53,8 @@ export interface Endpoint<P, Q, B> {
   readonly headers?: z.ZodType;
   readonly body?: z.ZodType<B>;
   readonly isBodyOptional?: boolean;
+  /** The code of a refusal of its body; default `config.invalid`. */
+  readonly code?: ErrorCode;
   readonly answers: Answers;
   answer(asked: Asked<P, Q, B>): Promise<Response> | Response;
 }
@@ -166,24 +168,42 @@ function queryOf(given: URLSearchParams, lists: readonly string[] = []): Record<
 }
 
 function bodyOf<P, Q, B>(
-  { body: schema, isBodyOptional = false }: Endpoint<P, Q, B>,
+  { body: schema, isBodyOptional = false, code }: Endpoint<P, Q, B>,
   bytes: Uint8Array | undefined,
   request: Request,
 ): unknown {
   if (schema === undefined) return undefined;
   const isEmpty = bytes === undefined || bytes.byteLength === 0;
-  if (isEmpty && isBodyOptional) return parsed(schema, {}, 'body');
-  return parsed(schema, jsonOf(bytes ?? new Uint8Array(0), request), 'body');
+  if (isEmpty && isBodyOptional) return parsed(schema, {}, 'body', code);
+  return parsed(schema, jsonOf(bytes ?? new Uint8Array(0), request), 'body', code);
 }
 
-function parsed(schema: z.ZodType | undefined, value: unknown, where: string): unknown {
+function parsed(
+  schema: z.ZodType | undefined,
+  value: unknown,
+  where: string,
+  code: ErrorCode = 'config.invalid',
+): unknown {
   if (schema === undefined) return undefined;
   const result = schema.safeParse(value);
   if (result.success) return result.data;
-  const [issue] = result.error.issues;
-  const at = issue === undefined || issue.path.length === 0 ? '' : ` "${issue.path.join('.')}"`;
-  throw new RespoolError(
-    'config.invalid',
-    `cannot use the ${where}${at} of the request: ${issue?.message ?? 'it does not fit'}`,
-  );
+  const { path, message } = plainest(result.error.issues[0]);
+  const at = path.length === 0 ? '' : ` "${path.join('.')}"`;
+  const text = message.charAt(0).toLowerCase() + message.slice(1);
+  throw new RespoolError(code, `cannot use the ${where}${at} of the request: ${text}`);
 }
+
+/** Of several forms, what is wrong with the one that was meant. */
+function plainest(issue: Issue | undefined): { path: readonly PropertyKey[]; message: string } {
+  if (issue === undefined) return { path: [], message: 'it does not fit' };
+  if (issue.code !== 'invalid_union') return issue;
+  for (const [first] of issue.errors) {
+    const isOtherForm = first?.code === 'invalid_type' && first.path.length === 0;
+    if (first === undefined || isOtherForm) continue;
+    const { path, message } = plainest(first);
+    return { path: [...issue.path, ...path], message };
+  }
+  return issue;
+}
+
+type Issue = z.core.$ZodIssue;

@@ -26,7 +26,7 @@ export interface Caller {
 /** Wrong tokens from one address in a minute; past it nobody from there is let in for the rest. */
 const FAILURES_MAX = 10;
 /** What a wrong token costs in time, whatever is wrong with it. */
-export const UNKNOWN_TOKEN_WAIT_MS = 250;
+const UNKNOWN_TOKEN_WAIT_MS = 250;
 const NAME_PATTERN = /^[\x20-\x7e]{1,64}$/;
 const LOCAL: Caller = { by: 'local', role: 'admin' };
 

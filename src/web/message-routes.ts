@@ -54,6 +54,7 @@ export function addMessageRoutes(
     role: 'post',
     headers: keyHeader,
     body: z.union([newMessage, z.array(newMessage).min(1).max(MESSAGES_MAX)]),
+    code: 'message.invalid',
     answers: {
       201: {
         description: 'Durable. A list is answered with a list, in the same order.',

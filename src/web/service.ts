@@ -188,9 +188,8 @@ class WebService implements Service {
       throw new Refusal(400, 'route.unknown', 'cannot read the path or method of the request');
     }
     const isPosting = topic !== undefined || (method === 'POST' && path === '/v1/messages');
-    const caller = this.#gate.enter(inlet, isPosting, FREE_PATHS.has(path));
     if (this.#isStopping && method !== 'GET' && method !== 'HEAD') throw stopping();
-    return caller;
+    return this.#gate.enter(inlet, isPosting, FREE_PATHS.has(path));
   }
 
   #post(inlet: Inlet, topic: string, caller: Caller): ReturnType<typeof postRaw> {

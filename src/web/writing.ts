@@ -50,7 +50,7 @@ export function writeRefusal(
     return;
   }
   const { status, headers, text } = refusedOf(thrown);
-  const isCut = !request.complete;
+  const isCut = !request.complete && hasBody(request);
   response.writeHead(status, {
     ...SAFE_HEADERS,
     'content-type': JSON_TYPE,
@@ -60,6 +60,10 @@ export function writeRefusal(
   });
   if (isCut && request.method !== 'HEAD') lingerOver(request, response, text, clock);
   else response.end(text);
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 /**
@@ -93,11 +97,15 @@ export async function writeAnswer(
   const headers: Record<string, string> = {};
   for (const [name, value] of answer.headers) headers[name] = value;
   if (isLast) headers['connection'] = 'close';
-  response.writeHead(answer.status, headers);
-  if (answer.body === null) {
-    response.end();
+  if (answer.body === null || headers['content-type'] === JSON_TYPE) {
+    // It is in memory anyway, and whole it needs no chunks.
+    const bytes = answer.body === null ? undefined : await answer.bytes();
+    if (bytes !== undefined) headers['content-length'] = String(bytes.byteLength);
+    response.writeHead(answer.status, headers);
+    response.end(bytes);
     return;
   }
+  response.writeHead(answer.status, headers);
   const reader = answer.body.getReader();
   const stop = (): void => void reader.cancel().catch(() => undefined);
   response.on('close', stop);

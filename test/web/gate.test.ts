@@ -255,6 +255,15 @@ describe('limits', () => {
     ]);
   });
 
+  test('leave the connection open for who sent nothing but a head', async () => {
+    const { port } = await setup({ settings: { limits: { ...limits, requestsPerSecond: 0 } } });
+    const get = 'GET /v1/policies HTTP/1.1\r\nhost: localhost\r\n\r\n';
+    const wire = await openWire(port, get);
+    expect(await wire.until(/\}$/)).not.toMatch(/connection: close/i);
+    wire.socket.write(get);
+    await wire.until(/429[^]*429/);
+  });
+
   test('do not believe a client that names itself when no proxy is in front', async () => {
     const { ask } = await setup({ settings: { limits } });
     const statuses: number[] = [];

@@ -92,6 +92,20 @@ describe('a message as JSON', () => {
     expect((await spool.count()).incoming).toBe(0);
   });
 
+  test('is refused with a text that names what is wrong', async () => {
+    const { post } = await setup();
+    const text = async (given: unknown): Promise<string> =>
+      (await json<{ error: { code: string; message: string } }>(post(PATH, given))).error.message;
+    expect(await text({ topic: 'a', colour: 'red' })).toContain('"colour"');
+    expect(await text({ topic: 'a', priority: 'high' })).toContain('"priority"');
+    expect(await text({})).toContain('"topic"');
+    expect(await text([{ topic: 'a' }, { topic: 'a', headers: { b: 1 } }])).toContain('headers.b');
+    expect(await refusal(post(PATH, { colour: 'red' }))).toEqual([400, 'message.invalid']);
+    const wrong = { action: { kind: 'explode' }, ids: ['x'] };
+    const { error } = await json<{ error: { message: string } }>(post('/v1/bulk', wrong));
+    expect(error.message).toContain('action.kind');
+  });
+
   test.each(['__proto__', 'constructor', 'prototype'])(
     'is refused with the name %s anywhere but in its body',
     async (name) => {

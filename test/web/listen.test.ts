@@ -137,6 +137,15 @@ describe('a stop', () => {
     expect((await spool.count()).incoming).toBe(0);
   });
 
+  test('does not mind who asks: strangers are told to come back too', async () => {
+    const { service, ask, clock } = await setup({ settings: { token } });
+    service.beginStop();
+    expect((await ask('/v1/pause', { method: 'POST' })).status).toBe(503);
+    // The wait for unknown tokens must not end in a refusal that nobody hears.
+    await clock.advance('1s');
+    expect((await ask('/healthz')).status).toBe(200);
+  });
+
   test('lets a post finish that was on its way', async () => {
     const { service, port, spool } = await setup();
     const wire = await openWire(

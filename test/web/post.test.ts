@@ -187,6 +187,23 @@ describe('a body over the limit', () => {
   });
 });
 
+test('a client that goes away before the answer has sent its message all the same', async () => {
+  const { port, spool, store, clock, ask } = await setup();
+  store.faults.plan = (operation) => (operation === 'insert' ? { delayMs: 1_000 } : 'ok');
+  const wire = await openWire(
+    port,
+    `POST ${RAW} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx`,
+  );
+  await expect.poll(() => store.faults.count('insert')).toBe(1);
+  wire.socket.destroy();
+  await wire.closed;
+  // By the time of a whole other request the service has heard of it.
+  expect((await ask('/healthz')).status).toBe(200);
+  await clock.advance('1s');
+  expect(await count(spool)).toBe(1);
+  expect((await ask('/healthz')).status).toBe(200);
+});
+
 describe('a client that goes away in the middle of a body', () => {
   test.each([
     ['a chunked one', 'transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n'],
