@@ -20,13 +20,13 @@ if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {
   process.exit(2);
 }
 
-const built = new URL('../dist/cli/main.js', import.meta.url);
-if (existsSync(built)) await import(built.href);
-else await runSource();
+// The package has no source: where there is one, a build beside it may be an old one.
+const source = fileURLToPath(new URL('../src/cli/main.ts', import.meta.url));
+if (existsSync(source)) await runSource();
+else await import(new URL('../dist/cli/main.js', import.meta.url).href);
 
 /** In a checkout: the same node on the source, with our words, streams and signals. */
 async function runSource() {
-  const source = fileURLToPath(new URL('../src/cli/main.ts', import.meta.url));
   const words = ['--conditions=respool-source', source, ...process.argv.slice(2)];
   // In our place rather than beside us: a Ctrl-C then reaches one process, and reaches it once.
   if (process.platform !== 'win32' && typeof process.execve === 'function') {
