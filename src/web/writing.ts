@@ -35,7 +35,7 @@ export function writeEnqueued(response: ServerResponse, enqueued: Enqueued, isLa
   const pairs = [...JSON_PAIRS, 'content-length', String(text.length)];
   if (isLast) pairs.push('connection', 'close');
   response.writeHead(status, pairs);
-  response.end(text);
+  response.end(text, 'latin1');
 }
 
 /** Writes a refusal. Who is still sending gets it before the connection is cut. */

@@ -1,9 +1,11 @@
 /** The OpenAPI document, the routes, real exchanges and the reference page say the same. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { createControl } from 'respool/control';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { createApp } from '../../src/web/app.ts';
-import { readPage } from '../docs/pages.ts';
+import { ROOT, readPage, tableUnder } from '../docs/pages.ts';
 import { json, setup, type World } from './setup.ts';
 
 interface Operation {
@@ -146,6 +148,17 @@ describe('http-api.md', () => {
     ]);
     const order = (rows: (string | undefined)[][]) => rows.map((row) => row.join(' ')).toSorted();
     expect(order(headings)).toEqual(order(documented));
+  });
+
+  test('has every reason of a refusal', () => {
+    const source = readFileSync(path.join(ROOT, 'src/web/refusal.ts'), 'utf8');
+    const union = /type RefusalReason =([^;]+);/.exec(source)?.[1] ?? '';
+    const coded = [...union.matchAll(/'([\w.-]+)'/g)].map(([, reason]) => reason);
+    const written = tableUnder(readPage('docs/reference/http-api.md'), 'Answers')
+      .filter(([first = '']) => first.startsWith('`'))
+      .flatMap(([first = '']) => [...first.matchAll(/`([^`]+)`/g)].map(([, reason]) => reason));
+    expect(coded.length).toBeGreaterThan(10);
+    expect(written.toSorted()).toEqual(coded.toSorted());
   });
 
   test('names every parameter, header, field and status where it belongs', async () => {
