@@ -2,7 +2,8 @@
  * open-desk — which desk a command works at: a service's, or one over the store itself.
  *
  *   --url, RESPOOL_URL    the service there
- *   sqlite:               the store itself; processes share it
+ *   sqlite:               the store itself; processes share it. Who wants to know what only the
+ *                         service knows asks that, where one has the store open
  *   file:                 the store itself; when another process owns it, the service whose
  *                         address that left in the lock
  *   memory:               the service at the configured address; the store lives in it
@@ -17,7 +18,7 @@ import type { Control } from '../control/control.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import type { StorePlace } from '../connect/stores.ts';
 import { SECOND_MS } from '../core/duration.ts';
-import { isRespoolError, RespoolError } from '../core/errors.ts';
+import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { Spool } from '../spool/spool.ts';
 import { readConfig } from './config.ts';
 import type { Io } from './io.ts';
@@ -37,6 +38,8 @@ export interface DeskParts {
   readonly io: Io;
   readonly out: Out;
   readonly atEnd: (close: () => Promise<void> | void) => void;
+  /** Whether a service that has the store open is asked rather than the store: it knows more. */
+  readonly prefersService?: boolean | undefined;
   /** Whether the command makes a store where there is none. */
   readonly mayCreate?: boolean | undefined;
 }
@@ -64,9 +67,11 @@ export async function openDesk(parts: DeskParts): Promise<Desk> {
     );
   }
   checkThere(parts, place, loaded);
-  if (entries.traits.processes === 'many') return storeDesk(parts, loaded);
+  if (entries.traits.processes === 'many') {
+    return (await sharingDesk(parts, place, loaded)) ?? storeDesk(parts, loaded);
+  }
   const ownersUrl = async (): Promise<string | undefined> =>
-    place.kind === 'file' ? ownerOf(place.path ?? '') : url;
+    place.kind === 'given' ? url : ownerOf(place);
   return sharedDesk(parts, loaded, ownersUrl);
 }
 
@@ -92,7 +97,7 @@ export async function openService(parts: DeskParts): Promise<Desk> {
   const loaded = await readConfig(parts, {}, { routes: false });
   const { storesOf } = await import('../connect/stores.ts');
   const { place } = await storesOf(loaded.config, loaded.folder);
-  const owner = place.kind === 'file' ? await ownerOf(place.path ?? '') : undefined;
+  const owner = await ownerOf(place);
   const fromFile = namedUrl(parts);
   if (fromFile !== undefined) return serviceDesk(parts, fromFile);
   return serviceDesk(parts, owner ?? configuredUrl(loaded), loaded);
@@ -163,9 +168,34 @@ async function ownSpool({ out, atEnd }: DeskParts, loaded: LoadedConfig): Promis
   return spool;
 }
 
-async function ownerOf(path: string): Promise<string | undefined> {
-  const { serviceAddress } = await import('../stores/filesystem/index.ts');
+/** The address of the service that has the store open, as it says beside its lock. */
+export async function ownerOf({ kind, path }: StorePlace): Promise<string | undefined> {
+  if (path === undefined) return undefined;
+  if (kind === 'file') {
+    const { serviceAddress } = await import('../stores/filesystem/index.ts');
+    return serviceAddress(path);
+  }
+  const { serviceAddress } = await import('../stores/sqlite/service-address.ts');
   return serviceAddress(path);
+}
+
+/** The desk of a service on a store that is shared, where it is wanted and lets us in. */
+async function sharingDesk(
+  parts: DeskParts,
+  place: StorePlace,
+  loaded: LoadedConfig,
+): Promise<Desk | undefined> {
+  const url = parts.prefersService === true ? await ownerOf(place) : undefined;
+  if (url === undefined || !(await answers(parts, url))) return undefined;
+  const desk = await serviceDesk(parts, url, loaded);
+  try {
+    await desk.control.pauses();
+    return desk;
+  } catch (error) {
+    // Without a token of the service there is still the store.
+    parts.out.detail(`the service did not let us in: ${textOf(error)}`);
+    return undefined;
+  }
 }
 
 /** Whether a service is there; one that is stopping or busy counts. */

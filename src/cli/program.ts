@@ -8,7 +8,7 @@ import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 
 import { commands } from './commands.ts';
 import { CommandError, EXIT, EXIT_CODES, type ExitCode, exitCodeOf } from './exit-codes.ts';
 import type { Io } from './io.ts';
-import { type Desk, openDesk } from './open-desk.ts';
+import { type Desk, type DeskParts, openDesk } from './open-desk.ts';
 import { Options } from './options.ts';
 import { createOut, type Out } from './out.ts';
 import type { CommandContext, CommandSpec, Globals, OptionSpec } from './spec.ts';
@@ -201,7 +201,7 @@ async function perform({ spec, args, values }: Call, io: Io): Promise<number> {
     io,
     out,
     commands,
-    desk: () => (desk ??= openDesk({ globals, io, out, atEnd, mayCreate: spec.createsStore })),
+    desk: () => (desk ??= openDesk({ globals, io, out, atEnd, ...wishesOf(spec) })),
     atEnd,
   };
   let code: number = EXIT.done;
@@ -220,6 +220,10 @@ async function perform({ spec, args, values }: Call, io: Io): Promise<number> {
     }
   }
   return code;
+}
+
+function wishesOf({ createsStore, prefersService }: CommandSpec): Partial<DeskParts> {
+  return { mayCreate: createsStore, prefersService };
 }
 
 function outOptionsOf(values: Readonly<Record<string, unknown>>): Parameters<typeof createOut>[1] {

@@ -47,6 +47,8 @@ export interface CommandSpec {
   readonly examples?: readonly { readonly line: string; readonly does: string }[];
   /** What the token must allow when the command goes through a service; none: it asks nobody. */
   readonly role?: 'post' | 'read' | 'operate' | 'admin';
+  /** A service that has the store open can tell more than the store. */
+  readonly prefersService?: true;
   /** It makes a store where there is none; others say that there is none. */
   readonly createsStore?: true;
   /** Commands below this one; it then does nothing itself. */

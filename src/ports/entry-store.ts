@@ -175,9 +175,7 @@ export interface EntryStore {
   expireLost?(now: Millis): Promise<number>;
   /** Calls back when another process may have made something due; returns the way to stop. */
   watch?(onDue: () => void): () => void;
-  /**
-   * Leaves an address for processes that find this store taken; only where it has a single owner.
-   */
+  /** Leaves the address of a service for other processes, for as long as this one has it open. */
   announce?(address: string): Promise<void>;
   readonly records: RecordStore;
 }

@@ -289,7 +289,7 @@ export class Spool {
     await actions.audit(this.#runtime, record);
   }
 
-  /** Leaves the address of a service for other processes, where the store has a single owner. */
+  /** Leaves the address of a service for other processes on this store. */
   async announce(address: string): Promise<void> {
     await this.#runtime.ready();
     await this.#runtime.entries.announce?.(address);

@@ -53,3 +53,30 @@ test('a memory store without its service says where it lives', async () => {
   expect(listed.code).toBe(3);
   expect(listed.stderr).toMatch(/memory/);
 });
+
+test('sqlite: a service on a port of its own is found by who asks what only it knows', async () => {
+  const cwd = await folder({ routes: [{ topic: 'a', deliver: { exec: ['true'] } }] });
+  const service = await serve(cwd);
+  await fetch(`${service.url}/v1/topics/a/messages`, { method: 'POST', body: 'x' });
+  await service.prints(/"kind":"delivered"/);
+  const stats = await respool(cwd, ['stats', '--json']);
+  expect(JSON.parse(stats.stdout)).toMatchObject({ flow: { delivered: 1 }, load: { settled: 1 } });
+  expect((await respool(cwd, ['doctor'])).stdout).toContain(`answers at ${service.url}`);
+  // Killed, it can be asked no more, and its address is not believed.
+  service.kill('SIGKILL');
+  await service.ended;
+  const left = await respool(cwd, ['stats', '--json']);
+  expect(JSON.parse(left.stdout)).not.toHaveProperty('flow');
+});
+
+test('sqlite: without a token of the service there is still the store', async () => {
+  const cwd = await folder({ serve: { token: '${SERVE_TOKEN}' } });
+  const env = { SERVE_TOKEN: 'a-token-that-is-long-enough' };
+  await serve(cwd, [], env);
+  const strange = { ...env, RESPOOL_TOKEN: 'another-token-which-is-not-known' };
+  const stats = await respool(cwd, ['stats', '--json', '--verbose'], { env: strange });
+  expect(stats.stderr).toMatch(/the service did not let us in/);
+  expect(JSON.parse(stats.stdout)).toMatchObject({ states: { incoming: { count: 0 } } });
+  const known = await respool(cwd, ['stats', '--json'], { env });
+  expect(JSON.parse(known.stdout)).toHaveProperty('load');
+});

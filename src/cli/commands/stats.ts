@@ -31,6 +31,7 @@ export const stats: CommandSpec = {
     { line: 'respool stats', does: 'how many, since when, what is paused' },
     { line: 'respool stats --watch --json', does: 'one object every 2 seconds' },
   ],
+  prefersService: true,
   role: 'read',
   run: async ({ desk, io, options, out }) => {
     const { control } = await desk();

@@ -8,7 +8,7 @@
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { ConfiguredStores } from '../../connect/stores.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
-import { configuredUrl, openDesk } from '../open-desk.ts';
+import { configuredUrl, openDesk, ownerOf } from '../open-desk.ts';
 import type { CommandContext } from '../spec.ts';
 import { readVersion } from '../version.ts';
 import { type DoctorFinding, note, unsafe } from './finding.ts';
@@ -40,7 +40,7 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   const { path: at } = stores.place;
   const folder = at === undefined ? io.cwd : await nearest(at);
   yield* await attempt('clock', () => examineClock(io.clock, folder));
-  const url = named ?? configuredUrl(loaded);
+  const url = named ?? (await ownerOf(stores.place)) ?? configuredUrl(loaded);
   const service = await examineService(url, { clock: io.clock, version: readVersion() });
   yield* service.findings;
   const isServed = service.isThere;

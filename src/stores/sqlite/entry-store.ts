@@ -93,6 +93,10 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
       const line = use();
       return (await opened?.instances.expire((gone) => expire(line, gone, now))) ?? 0;
     },
+    async announce(address) {
+      use();
+      await opened?.instances.announce(address);
+    },
     watch(onDue) {
       const line = use();
       const stop = watch(all.clock, onDue, () => line.ask({ kind: 'dataVersion' }));

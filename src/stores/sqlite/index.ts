@@ -6,3 +6,4 @@ export { sqliteBodies } from './body-store.ts';
 export { sqlite } from './entry-store.ts';
 export { type OnceOptions, once } from './once.ts';
 export type { SqliteOptions } from './options.ts';
+export { serviceAddress } from './service-address.ts';

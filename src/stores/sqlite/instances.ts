@@ -8,13 +8,15 @@
 import { mkdir, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
-import { clearLockLeftovers, takeLifetimeLock } from '../shared/lifetime-lock.ts';
+import { clearLockLeftovers, readLockNote, takeLifetimeLock } from '../shared/lifetime-lock.ts';
 import { storeError } from './failures.ts';
 
 /** The instances on one file, seen from one of them. */
 export interface Instances {
   /** Calls `end` for each instance that is gone and forgets it; the sum of what it returns. */
   expire(end: (instance: string) => Promise<number>): Promise<number>;
+  /** Leaves the address of our service for other processes. */
+  announce(address: string): Promise<void>;
   /** Lets go of our own lock; with `keepFile` others see that we are gone. Idempotent. */
   leave(options: { readonly keepFile: boolean }): Promise<void>;
 }
@@ -50,8 +52,24 @@ export async function openInstances(filePath: string, instance: string): Promise
       await inFolder(folder, 'read', () => clearLockLeftovers(folder));
       return count;
     },
+    announce: (address) => own.note(`${address}\n`),
     leave: (options) => own.release(options),
   };
+}
+
+/** Where a service of a living process on this file answers; undefined when there is none. */
+export async function serviceOfFile(filePath: string): Promise<string | undefined> {
+  const folder = `${filePath}.locks`;
+  for (const name of await readdir(folder).catch(() => [])) {
+    if (!INSTANCE_PATTERN.test(name)) continue;
+    const address = (await readLockNote(path.join(folder, name)))?.trim();
+    if (address === undefined) continue;
+    const lock = await takeLifetimeLock(path.join(folder, name));
+    if (lock === undefined) return address;
+    // Gone, and its address with it; its messages are ended by whoever delivers.
+    await lock.release({ keepFile: true });
+  }
+  return undefined;
 }
 
 async function inFolder<T>(folder: string, what: string, work: () => Promise<T>): Promise<T> {

@@ -108,7 +108,7 @@ export async function prepareFile(given: string, defaultName: string): Promise<s
     // The mask of the process may have taken more than we did.
     if (made !== undefined) await chmod(folder, 0o700);
     await checkLocalDisk(folder);
-    const file = isFolder ? path.join(given, defaultName) : given;
+    const file = await filePathOf(given, defaultName);
     await createPrivate(file);
     await syncFolders(folder, made);
     return file;
@@ -116,6 +116,11 @@ export async function prepareFile(given: string, defaultName: string): Promise<s
     const doing = `open the store in "${given}"`;
     throw storeError(error, { doing, path: given, whenFree: 'and open it again' });
   }
+}
+
+/** Where the file of a store is, without making anything. */
+export async function filePathOf(given: string, defaultName: string): Promise<string> {
+  return (await isFolderPath(given)) ? path.join(given, defaultName) : given;
 }
 
 /** SQLite would let everybody read what it makes; its log and index take over these rights. */

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
 import { systemClock } from '../../../src/system/clock.ts';
+import { serviceAddress } from '../../../src/stores/sqlite/index.ts';
 import { sampleEntries, sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
@@ -166,4 +167,21 @@ describe('two processes on one file', () => {
     expect(results).toEqual([['stored'], ['stored'], ['stored'], ['stored']]);
     expect(new Set(neighbours.map(({ instance }) => instance)).size).toBe(4);
   });
+});
+
+test('the address of a service is told while its process has the store open', async () => {
+  const folder = await makeFolder();
+  expect(await serviceAddress(folder)).toBeUndefined();
+  const other = await openStore({ path: folder });
+  const store = await openStore({ path: folder });
+  expect(await serviceAddress(folder)).toBeUndefined();
+  await store.announce?.('http://127.0.0.1:7667');
+  expect(await serviceAddress(folder)).toBe('http://127.0.0.1:7667');
+  expect(await serviceAddress(path.join(folder, 'respool.db'))).toBe('http://127.0.0.1:7667');
+  await store.close();
+  expect(await serviceAddress(folder)).toBeUndefined();
+  await expect(store.announce?.('http://127.0.0.1:7667')).rejects.toMatchObject({
+    code: 'store.unavailable',
+  });
+  await other.close();
 });
