@@ -34,8 +34,8 @@ export class ServiceClient {
   constructor({ url, token, by }: ClientOptions) {
     this.#url = baseOf(url);
     this.#headers = {
-      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
-      ...(by === undefined ? {} : { 'respool-by': by }),
+      ...(token === undefined ? {} : { authorization: `Bearer ${checkToken(token)}` }),
+      ...(by === undefined ? {} : { 'respool-by': plainName(by) }),
     };
   }
 
@@ -108,6 +108,23 @@ export class ServiceClient {
     return new RespoolError(code, `the service at ${this.#url} refused: ${text}`);
   }
 }
+
+/** Checked here: the error of whoever sends it would show it. */
+function checkToken(token: string): string {
+  if (/^[\x21-\x7e]{1,1024}$/.test(token)) return token;
+  throw new RespoolError(
+    'config.invalid',
+    'cannot use the token of the service: allowed is 1 to 1,024 printable ASCII characters ' +
+      'without spaces',
+  );
+}
+
+/** A name as a header can carry it. */
+function plainName(by: string): string {
+  return by.replaceAll(/[^\x20-\x7e]/gu, '?').slice(0, NAME_MAX_CHARS);
+}
+
+const NAME_MAX_CHARS = 64;
 
 function codeOf(status: number): ErrorCode {
   return status >= 500 ? 'store.unavailable' : 'config.invalid';

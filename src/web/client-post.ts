@@ -4,6 +4,7 @@
  */
 
 import { RespoolError } from '../core/errors.ts';
+import { checkHeaders, checkKey } from '../core/limits.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import { ownBody } from '../spool/body.ts';
 import type { Message } from '../spool/message.ts';
@@ -79,9 +80,12 @@ function headersOf(message: Message): Record<string, string> {
   };
   const headers: Record<string, string> = {};
   for (const [name, value] of Object.entries(options)) {
-    if (value !== undefined) headers[`respool-${name}`] = headerOfText(String(value));
+    if (value === undefined) continue;
+    headers[`respool-${name}`] = headerOfText(checkKey(name, String(value)));
   }
-  for (const [name, value] of Object.entries(message.headers ?? {})) {
+  // Checked before they are sent: HTTP would refuse them with words of its own.
+  const own = checkHeaders(message.headers, Number.POSITIVE_INFINITY);
+  for (const [name, value] of Object.entries(own)) {
     headers[`respool-header-${name}`] = headerOfText(value);
   }
   return headers;

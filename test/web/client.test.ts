@@ -226,6 +226,26 @@ describe('trouble', () => {
     expect(await codeOf(far.page({ limit: 501 }))).toBe('limit.exceeded');
   });
 
+  test('is a header or option that no request can carry', async () => {
+    const { far } = await connected();
+    const body = new Blob(['x']);
+    for (const wrong of [{ headers: { a: 'b\r\nc' } }, { destination: 'a\nb' }, { id: 'a\0' }]) {
+      expect(await codeOf(far.enqueue({ topic: 'a', body, ...wrong }))).toBe('message.invalid');
+    }
+  });
+
+  test('is a token that cannot be one, and the error does not show it', async () => {
+    const { url } = await setup();
+    expect(() => connectControl({ url, token: 'two\nlines' })).toThrow(/token of the service/);
+    expect(() => connectControl({ url, token: 'two\nlines' })).not.toThrow(/two/);
+  });
+
+  test('is not a name that HTTP cannot carry: it goes on record as far as it can', async () => {
+    const { url, spool } = await setup();
+    await connectControl({ url, by: 'Jürgen 漢' }).pause();
+    expect(await spool.audit()).toMatchObject([{ by: 'J?rgen ?' }]);
+  });
+
   test('is told when nobody answers', async () => {
     const { service, far, clock } = await connected();
     await Promise.all([service.stop(), clock.advance('3s')]);

@@ -153,10 +153,12 @@ describe('http-api.md', () => {
   test('has every reason of a refusal', () => {
     const source = readFileSync(path.join(ROOT, 'src/web/refusal.ts'), 'utf8');
     const union = /type RefusalReason =([^;]+);/.exec(source)?.[1] ?? '';
-    const coded = [...union.matchAll(/'([\w.-]+)'/g)].map(([, reason]) => reason);
+    const coded = [...union.matchAll(/'([\w.-]+)'/g)].map(([, reason = '']) => reason);
     const written = tableUnder(readPage('docs/reference/http-api.md'), 'Answers')
       .filter(([first = '']) => first.startsWith('`'))
-      .flatMap(([first = '']) => [...first.matchAll(/`([^`]+)`/g)].map(([, reason]) => reason));
+      .flatMap(([first = '']) =>
+        [...first.matchAll(/`([^`]+)`/g)].map(([, reason = '']) => reason),
+      );
     expect(coded.length).toBeGreaterThan(10);
     expect(written.toSorted()).toEqual(coded.toSorted());
   });
