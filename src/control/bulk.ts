@@ -20,7 +20,7 @@ const STEP_MAX = 500;
 const REFUSALS_MAX = 10;
 
 /** Nothing done yet. */
-const NO_PROGRESS: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
+export const NO_PROGRESS: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
 
 /** Counts what fits and gives the way to do it. */
 export async function prepareBulk(
@@ -139,7 +139,7 @@ const NAMES: Readonly<Record<BulkAction['kind'], readonly string[]>> = {
 };
 
 /** The two progresses together. */
-function added(one: BulkProgress, other: BulkProgress): BulkProgress {
+export function added(one: BulkProgress, other: BulkProgress): BulkProgress {
   return {
     seen: one.seen + other.seen,
     done: one.done + other.done,

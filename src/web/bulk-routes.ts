@@ -4,7 +4,8 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { BulkAction, BulkProgress, Control, Desk } from '../control/control.ts';
+import type { BulkAction, Control, Desk } from '../control/control.ts';
+import { added, NO_PROGRESS } from '../control/bulk.ts';
 import { RespoolError, unreachable } from '../core/errors.ts';
 import { REASON_MAX_CHARS } from '../core/failure.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -122,20 +123,6 @@ async function confirmed(
 interface Confirmed {
   readonly confirm: string;
   readonly filter: ListFilter;
-}
-
-const NO_PROGRESS: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
-/** Refusals that are shown, at the most. */
-const REFUSALS_MAX = 10;
-
-function added(one: BulkProgress, other: BulkProgress): BulkProgress {
-  return {
-    seen: one.seen + other.seen,
-    done: one.done + other.done,
-    refused: one.refused + other.refused,
-    unknown: one.unknown + other.unknown,
-    refusals: [...one.refusals, ...other.refusals].slice(0, REFUSALS_MAX),
-  };
 }
 
 async function byIds(

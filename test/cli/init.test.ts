@@ -2,12 +2,12 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { expect, onTestFinished, test } from 'vitest';
 import { loadConfig } from '../../src/connect/load-config.ts';
+import { freePort } from '../service/binary.ts';
 import { setup, type Shell } from './setup.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
@@ -150,15 +150,6 @@ async function installed(folder: string): Promise<void> {
   const target = path.join(folder, 'node_modules', 'respool');
   await mkdir(path.dirname(target), { recursive: true });
   await symlink(ROOT, target);
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  return typeof address === 'object' && address !== null ? address.port : 0;
 }
 
 /** The receiver as a process; its lines after the first, which says that it listens. */

@@ -2,10 +2,9 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cp, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { folder, respool, serve, until } from './binary.ts';
+import { folder, freePort, respool, serve, until } from './binary.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 
@@ -75,14 +74,4 @@ test('messages without code: the configuration and the commands run as written',
 
 interface Listed {
   readonly id: string;
-}
-
-/** A port that was free a moment ago. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  return typeof address === 'object' && address !== null ? address.port : 0;
 }
