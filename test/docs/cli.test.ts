@@ -6,7 +6,7 @@ import { GLOBAL_OPTIONS } from '../../src/cli/program.ts';
 import { setup } from '../cli/setup.ts';
 import { cliSections, withSections } from './cli-sections.ts';
 import { type Block, readPage } from './pages.ts';
-import { alike } from './programs.ts';
+import { alike, withoutAges } from './programs.ts';
 
 const page = readPage('docs/reference/cli.md');
 
@@ -39,13 +39,6 @@ describe('samples', () => {
     }
   });
 });
-
-/** Without spans of time either, and without the room that columns give them. */
-function withoutAges(text: string): string {
-  return alike(text)
-    .replaceAll(/\bnow\b|\b(?:\d+(?:\.\d+)?(?:ms|[smhd]))+\b(?: ago)?/g, '<span>')
-    .replaceAll(/ {2,}/g, '  ');
-}
 
 /** The words of a line as a shell reads them, as far as the page needs it. */
 function wordsOf(line: string): string[] {

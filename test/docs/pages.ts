@@ -7,6 +7,7 @@
  *   ts run [name.ts]   a whole program; type-checked and run in an empty folder
  *   ts run fails       the same, and it ends with a failure on purpose
  *   sh run             run by sh in the folder that the programs above it left behind
+ *   … ages            its output tells ages, which are not compared
  *   … needs:command   not run where this command is not installed
  *   text output        what the run block before it prints
  */

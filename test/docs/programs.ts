@@ -6,7 +6,7 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { tmpdir, userInfo } from 'node:os';
 import path from 'node:path';
 import { type Block, type Page, ROOT } from './pages.ts';
 
@@ -20,6 +20,10 @@ export interface Ran {
 
 /** How folders are called in pasted output. */
 const SHOWN_FOLDER = '/srv/app';
+/** Who acts in pasted output, whoever it was. */
+const SHOWN_OPERATOR = 'ann@cli';
+/** Where a folder has its commands, as npm puts them. */
+const COMMANDS = 'node_modules/.bin';
 /** What a program of the docs may import. */
 const PACKAGES = ['zod', 'better-sqlite3', '@types'];
 
@@ -51,7 +55,7 @@ export async function runPage(page: Page): Promise<readonly Ran[]> {
   }
 }
 
-/** An empty folder in which `import 'respool'` means the source of this project. */
+/** An empty folder in which `import 'respool'` and `respool` mean the source of this project. */
 export async function makeFolder(): Promise<string> {
   const folder = await realpath(await mkdtemp(path.join(tmpdir(), 'respool-docs-')));
   const modules = path.join(folder, 'node_modules');
@@ -61,6 +65,11 @@ export async function makeFolder(): Promise<string> {
     await symlink(path.join(ROOT, 'node_modules', name), path.join(modules, name));
   }
   await writeFile(path.join(folder, 'package.json'), '{ "type": "module" }\n');
+  await mkdir(path.join(folder, COMMANDS));
+  const main = path.join(ROOT, 'src/cli/main.ts');
+  await writeFile(path.join(folder, COMMANDS, 'respool'), `#!/bin/sh\nexec node '${main}' "$@"\n`, {
+    mode: 0o755,
+  });
   return folder;
 }
 
@@ -83,6 +92,17 @@ export function alike(text: string): string {
     .trim();
 }
 
+/** The same without ages and the room that columns give them, holders, ports, counts of writes. */
+export function withoutAges(text: string): string {
+  return alike(text)
+    .replaceAll(/\bnow\b|\b(?:\d+(?:\.\d+)?(?:ms|[smhd]))+\b(?: ago)?/g, '<span>')
+    .replaceAll(/(?<=<span> {2})[0-9a-z]{12}\b/g, '<holder>')
+    .replaceAll(/\b\d\d:\d\d:\d\d\.\d{3}Z/g, '<time>')
+    .replaceAll(/127\.0\.0\.1:\d+/g, '127.0.0.1:<port>')
+    .replaceAll(/^revision {2}.*$/gm, 'revision  <n>')
+    .replaceAll(/ {2,}/g, '  ');
+}
+
 function isInstalled(command: string): boolean {
   return (process.env['PATH'] ?? '')
     .split(path.delimiter)
@@ -99,7 +119,15 @@ async function runBlock(page: Page, block: Block, folder: string): Promise<strin
   if ((code !== 0) !== mayFail) {
     throw new Error(`${page.file}:${block.line} ended with ${code}:\n${printed}`);
   }
-  return printed.replaceAll(folder, SHOWN_FOLDER).trimEnd();
+  const operator = `${userInfo().username}@cli`;
+  return (
+    printed
+      .replaceAll(folder, SHOWN_FOLDER)
+      // In a column as wide as it was.
+      .replaceAll(`${operator}  `, `${SHOWN_OPERATOR.padEnd(operator.length)}  `)
+      .replaceAll(operator, SHOWN_OPERATOR)
+      .trimEnd()
+  );
 }
 
 function execute(
@@ -110,7 +138,9 @@ function execute(
   const env = {
     ...process.env,
     // As on a user's machine, where `node` is new enough and `respool` is installed.
-    PATH: [path.dirname(process.execPath), process.env['PATH']].join(path.delimiter),
+    PATH: [path.join(cwd, COMMANDS), path.dirname(process.execPath), process.env['PATH']].join(
+      path.delimiter,
+    ),
     NODE_OPTIONS: '--conditions=respool-source',
     // Halves the time a program takes to start; keyed by content, so never out of date.
     NODE_COMPILE_CACHE: path.join(ROOT, 'node_modules/.cache/respool-docs'),
