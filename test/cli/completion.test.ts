@@ -76,16 +76,9 @@ describe('bash', () => {
   });
 });
 
-test.skipIf(ZSH === undefined)('zsh reads its script', async () => {
-  const { cli, folder } = await setup();
-  const script = path.join(folder, '_respool');
-  await writeFile(script, (await cli(['completion', 'zsh'])).bytes);
-  await expect(run(ZSH ?? '', ['-n', script])).resolves.toMatchObject({ stderr: '' });
-});
-
 test('the zsh script has a function for every command and quotes its texts', async () => {
-  const { cli } = await setup();
-  const { stdout, code } = await cli(['completion', 'zsh']);
+  const { cli, folder } = await setup();
+  const { stdout, code, bytes } = await cli(['completion', 'zsh']);
   expect(code).toBe(0);
   expect(stdout.startsWith('#compdef respool\n')).toBe(true);
   for (const { path: words } of placesOf(commands)) {
@@ -94,6 +87,11 @@ test('the zsh script has a function for every command and quotes its texts', asy
   // Outside of quotes an apostrophe would swallow the rest of the script.
   const unquoted = stdout.replaceAll(/'(?:[^']|'\\'')*'/g, '');
   expect(unquoted).not.toContain("'");
+  // Where there is a zsh, it reads the whole of it.
+  if (ZSH === undefined) return;
+  const script = path.join(folder, '_respool');
+  await writeFile(script, bytes);
+  await expect(run(ZSH, ['-n', script])).resolves.toMatchObject({ stderr: '' });
 });
 
 test('another shell is wrong usage', async () => {

@@ -87,7 +87,7 @@ export function alike(text: string): string {
     .replaceAll(/\binstance [0-9a-z]{12}\b/g, 'instance <instance>')
     .replaceAll(/crc32=[0-9a-f]{8}/g, 'crc32=<sum>')
     .replaceAll(/process \d+/g, 'process <pid>')
-    .replaceAll(/tookMs("?:) ?[\d.]+/g, 'tookMs$1 <n>')
+    .replaceAll(/(tookMs|ageMs)("?:) ?[\d.]+/g, '$1$2 <n>')
     .replaceAll(/[ \t]+$/gm, '')
     .trim();
 }
@@ -109,11 +109,15 @@ function isInstalled(command: string): boolean {
     .some((folder) => existsSync(path.join(folder, command)));
 }
 
+/** What a block started in the background ends with it, also when it is called off. */
+const END_WITH_ME = "trap 'kill -9 $(jobs -p) 2> /dev/null || :' EXIT; trap 'exit 143' TERM";
+
 async function runBlock(page: Page, block: Block, folder: string): Promise<string> {
   const isShell = block.language === 'sh';
   const file = path.join(folder, fileNameOf(block));
   if (!isShell) await writeFile(file, block.text);
-  const [command, args] = isShell ? ['sh', ['-euc', block.text]] : [process.execPath, [file]];
+  const script = `${END_WITH_ME}\n${block.text}`;
+  const [command, args] = isShell ? ['sh', ['-euc', script]] : [process.execPath, [file]];
   const { code, printed } = await execute(command, args, folder);
   const mayFail = block.marks.includes('fails');
   if ((code !== 0) !== mayFail) {
