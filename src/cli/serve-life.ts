@@ -7,6 +7,7 @@
  * Listening comes before delivering: when the port is taken, nothing has been delivered yet.
  */
 
+import path from 'node:path';
 import { type ConfiguredSpool, createConfiguredSpool, type RouteInfo } from '../connect/open.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import { createControl, FlowMeter } from '../control/index.ts';
@@ -70,7 +71,7 @@ export async function serveUntilSignal(
   await spool.announce(url);
   isReady = true;
   const running = { configured, service, log, loaded };
-  welcome(running, url);
+  welcome(running, url, context.io.cwd);
   const end = await ending;
   isReady = false;
   await wind(running, end);
@@ -135,9 +136,9 @@ function loggerOf(log: ServeLog): Logger {
   };
 }
 
-function welcome({ configured, log, loaded }: Running, url: string): void {
+function welcome({ configured, log, loaded }: Running, url: string, cwd: string): void {
   const { place, routes } = configured;
-  const where = place.path === undefined ? place.kind : `${place.kind}:${place.path}`;
+  const where = place.path === undefined ? place.kind : `${place.kind}:${near(place.path, cwd)}`;
   log.say('info', `listening on ${url}, store ${where}`, { url, store: where });
   if (routes.length === 0) {
     log.say('warn', 'nothing is delivered: there are no routes; respool init makes an example');
@@ -150,12 +151,20 @@ function welcome({ configured, log, loaded }: Running, url: string): void {
 }
 
 function routeText({ lane, topic, deliver, policy, concurrency }: RouteInfo): string {
-  const what = Object.entries(deliver)
-    .slice(0, 2)
-    .map(([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`)
-    .join(', ');
+  const { kind = 'handler', url, urls, command, handler } = deliver;
+  const to = [url ?? urls ?? command ?? handler].flat().map(shown).join(' ');
   const verb = lane === 'notice' ? 'announces bounces of' : 'delivers';
-  return `${verb} ${topic}: ${what} (policy ${policy}, ${concurrency} at once)`;
+  return `${verb} ${topic} by ${shown(kind)} ${to} (policy ${policy}, ${concurrency} at once)`;
+}
+
+function shown(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+/** From here, where it lies below; a path that leads far away is clearer in full. */
+function near(file: string, cwd: string): string {
+  const way = path.relative(cwd, file);
+  return way.startsWith('..') || path.isAbsolute(way) ? file : `./${way}`;
 }
 
 function needsToken({ config }: LoadedConfig): boolean {

@@ -56,8 +56,8 @@ describe('while it runs', () => {
     await stopped(running);
     const { stdout } = await running.ended;
     expect(stdout).toContain(`listening on ${url}, store sqlite:`);
-    expect(stdout).toMatch(/delivers good\.\*: handler .*\(policy default, 10 at once\)/);
-    expect(stdout).toMatch(/announces bounces of bad: /);
+    expect(stdout).toMatch(/delivers good\.\* by handler .*\(policy default, 10 at once\)/);
+    expect(stdout).toMatch(/announces bounces of bad by /);
     expect(stdout).toContain(`curl -d '{"hello":1}' ${url}/v1/topics/good.new/messages`);
   });
 
