@@ -7,12 +7,13 @@ import type { CommandContext } from './spec.ts';
 export async function ask(
   { io, options }: Pick<CommandContext, 'io' | 'options'>,
   question: string,
+  instead = 'add --yes to do it, --dry-run to look',
 ): Promise<void> {
   if (options.flag('yes')) return;
   if (!io.isTTY('stdin') || !io.isTTY('stderr')) {
     throw new CommandError(
       'not.confirmed',
-      `cannot ask "${question}": this is no terminal; add --yes to do it, --dry-run to look`,
+      `cannot ask "${question}": this is no terminal; ${instead}`,
     );
   }
   const isYes = await (io.confirm?.(question) ?? confirmAtTerminal(io, question));

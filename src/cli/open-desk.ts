@@ -82,7 +82,8 @@ function checkThere(
   loaded: LoadedConfig,
 ): void {
   if (mayCreate || place.path === undefined || existsSync(place.path)) return;
-  const by = loaded.file === undefined ? 'no configuration was found' : `says ${loaded.file}`;
+  const said = loaded.origins.get('store') ?? loaded.origins.get('entries');
+  const by = said?.from === 'default' ? 'the default' : `by ${said?.name ?? 'the configuration'}`;
   throw new RespoolError(
     'store.unavailable',
     `there is no store in "${place.path}" (${by}); go to its folder, name it with --config or ` +

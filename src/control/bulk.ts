@@ -9,6 +9,7 @@ import type { Millis } from '../core/duration.ts';
 import { durationMs } from '../core/duration.ts';
 import { RespoolError, show, unreachable } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
+import { STATES, type State } from '../core/state.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ListFilter } from '../spool/list.ts';
 import type { Spool } from '../spool/spool.ts';
@@ -30,7 +31,7 @@ export async function prepareBulk(
   by: string,
 ): Promise<Bulk> {
   checkBulkAction(spool, action);
-  const { count, isApproximate, filter } = await countBulk(spool, given);
+  const { count, isApproximate, filter } = await countBulk(spool, withStates(action, given));
   return {
     count,
     isApproximate,
@@ -148,6 +149,27 @@ export function added(one: BulkProgress, other: BulkProgress): BulkProgress {
     refusals: [...one.refusals, ...other.refusals].slice(0, REFUSALS_MAX),
   };
 }
+
+/**
+ * The states an action is for, where the filter names none: who holds or retries a topic means what
+ * waits or failed there, not what was delivered and archived last week. Ids and states are taken as
+ * they are.
+ */
+function withStates(action: BulkAction, filter: ListFilter): ListFilter {
+  if (filter.state !== undefined || filter.ids !== undefined) return filter;
+  const isHard = action.kind === 'remove' && action.hard === true;
+  return { ...filter, state: isHard ? ALL_BUT_ACTIVE : STATES_OF[action.kind] };
+}
+
+const STATES_OF: Readonly<Record<BulkAction['kind'], readonly State[]>> = {
+  hold: ['incoming', 'deferred'],
+  release: ['hold'],
+  retry: ['deferred', 'hold', 'bounce'],
+  bounce: ['incoming', 'deferred', 'hold'],
+  remove: ['incoming', 'deferred', 'hold', 'bounce'],
+  policy: ['incoming', 'deferred', 'hold'],
+};
+const ALL_BUT_ACTIVE: readonly State[] = STATES.filter((state) => state !== 'active');
 
 /** The same filter an hour later: ages become times, and what comes after now does not fit. */
 function fixedFilter(filter: ListFilter, now: Millis): ListFilter {

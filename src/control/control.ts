@@ -45,7 +45,10 @@ export interface Control {
   setPolicy(ids: readonly string[], policy: string): Promise<ActionResult[]>;
   /** The policies messages can name. */
   policies(): Promise<readonly NamedPolicy[]>;
-  /** Counts what an action would touch. Nothing is done before `run`. */
+  /**
+   * Counts what an action would touch; nothing is done before `run`. A filter without states or ids
+   * means those the action is for: archived messages only when it names them.
+   */
   prepare(action: BulkAction, filter: ListFilter): Promise<Bulk>;
   pause(topic?: string): Promise<void>;
   resume(topic?: string): Promise<void>;

@@ -169,7 +169,8 @@ function changed(entry: Entry, status: Status): OperatorAnswer {
 function moved(entry: Entry, to: State, status: Status): OperatorAnswer {
   const { state } = entry.status;
   if (!mayMove(state, to, 'operator')) {
-    return refused(entry, `move to ${to}`, `no operator's action leads from ${state} to ${to}`);
+    const why = state === to ? `it is in ${state} already` : `nothing leads there from ${state}`;
+    return refused(entry, `move to ${to}`, why);
   }
   return { kind: 'do', to: status };
 }

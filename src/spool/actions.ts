@@ -150,7 +150,7 @@ export async function known({ entries }: Pick<ActionParts, 'entries'>, id: strin
 function unknown(id: string): RespoolError {
   return new RespoolError(
     'message.unknown',
-    `there is no message "${id}"; list() shows what there is`,
+    `there is no message "${id}"; a list shows what there is`,
   );
 }
 

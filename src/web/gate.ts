@@ -23,8 +23,14 @@ export interface Caller {
   readonly role: Role;
 }
 
-/** Wrong tokens from one address in a minute; past it nobody from there is let in for the rest. */
+/** Wrong tokens from one address in a minute; past it unknown ones are told to wait. */
 const FAILURES_MAX = 10;
+/**
+ * Past this somebody guesses in earnest, and nobody from there is let in for the rest of the
+ * minute. Not sooner: one client with an old token must not keep all others behind the same proxy
+ * from posting.
+ */
+const GUESSES_MAX = 1_000;
 /** What a wrong token costs in time, whatever is wrong with it. */
 const UNKNOWN_TOKEN_WAIT_MS = 250;
 const NAME_PATTERN = /^[\x20-\x7e]{1,64}$/;
@@ -109,8 +115,7 @@ export class Gate {
 
   #byToken(inlet: Inlet): Caller | undefined {
     const address = this.#addressOf(inlet);
-    // Also for a right token: otherwise the answer would tell which guess was right.
-    if (this.#failures.of(address) >= FAILURES_MAX) throw this.#locked(address);
+    if (this.#failures.of(address) >= GUESSES_MAX) throw this.#locked(address);
     const given = /^bearer +(\S{1,1024}) *$/i.exec(inlet.header('authorization') ?? '')?.[1];
     const digest = hash('sha256', given ?? '', 'buffer');
     let found: Caller | undefined;
@@ -124,7 +129,10 @@ export class Gate {
   }
 
   #refuseLater(inlet: Inlet): Promise<Caller> {
-    this.#failures.add(this.#addressOf(inlet));
+    const address = this.#addressOf(inlet);
+    // Who shows nothing guesses nothing.
+    const isGuess = inlet.header('authorization') !== undefined;
+    if (isGuess && this.#failures.add(address) > FAILURES_MAX) throw this.#locked(address);
     const refusal = new Refusal(
       401,
       'token.unknown',

@@ -361,7 +361,7 @@ describe('the service', () => {
     await entries.close();
     expect(code).toBe(0);
     expect(found['messages']?.level).toBe('note');
-    expect(found['messages']?.text).toContain('has it open');
+    expect(found['messages']?.text).toContain('it is open in process');
   });
 
   test('an address in plain text elsewhere is unsafe', async () => {

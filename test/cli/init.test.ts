@@ -80,7 +80,7 @@ test('what is there is never overwritten, also under another ending', async () =
   await writeFile(path.join(folder, 'respool.config.json'), '{}');
   const ran = await cli(['init', '--format', 'yaml']);
   expect(ran).toMatchObject({ code: 2, stdout: '' });
-  expect(ran.stderr).toContain('respool.config.json is there already');
+  expect(ran.stderr).toContain('already there: respool.config.json');
   expect(await readdir(folder)).toEqual(['respool.config.json']);
 });
 

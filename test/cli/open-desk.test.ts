@@ -127,7 +127,7 @@ test('an address in a lock that nobody holds any more is not believed', async ()
   // Another spool answers there by now; what is removed must not be removed from it.
   const other = await serve(shell, '--port', '0', '--store', 'memory:');
   const note = path.join(shell.folder, 'spool/entries/lock.owner');
-  await writeFile(note, `process 1, its service is at ${other}\n`);
+  await writeFile(note, `process 1, whose service is at ${other}\n`);
   const listed = await shell.cli(['list', '--json', '--verbose', ...store]);
   expect(listed.objects()).toHaveLength(1);
   expect(listed.stderr).toContain('on the store itself');

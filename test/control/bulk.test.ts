@@ -87,7 +87,7 @@ describe('a bulk action', () => {
   test('says what was refused, and why', async () => {
     const { spool, desk: ann } = await desk();
     await spool.enqueueMany(Array.from({ length: 12 }, () => ({ topic: 'a' })));
-    const bulk = await ann.prepare({ kind: 'release' }, {});
+    const bulk = await ann.prepare({ kind: 'release' }, { state: 'incoming' });
     const progress = await last(bulk.run());
     expect(progress).toMatchObject({ seen: 12, done: 0, refused: 12, unknown: 0 });
     expect(progress?.refusals).toHaveLength(10);
@@ -152,5 +152,35 @@ describe('a bulk action', () => {
     expect(await ann.stepBulk({ kind: 'hold' }, { filter, max: 0 })).toMatchObject({
       progress: { seen: 0 },
     });
+  });
+
+  test.each([
+    [{ kind: 'hold' }, ['incoming', 'deferred']],
+    [{ kind: 'release' }, ['hold']],
+    [{ kind: 'retry' }, ['deferred', 'hold', 'bounce']],
+    [{ kind: 'bounce' }, ['incoming', 'deferred', 'hold']],
+    [{ kind: 'remove' }, ['incoming', 'deferred', 'hold', 'bounce']],
+    [{ kind: 'remove', hard: true }, ['incoming', 'deferred', 'hold', 'bounce', 'archived']],
+    [{ kind: 'policy', policy: 'slow' }, ['incoming', 'deferred', 'hold']],
+  ] as const)('%j without states is for %j: archived ones are named or left', async (...given) => {
+    const [action, states] = given;
+    const { spool, desk: ann } = await desk();
+    await spool.enqueueMany([
+      { topic: 'a', id: 'incoming' },
+      { topic: 'a', id: 'deferred', delay: '1h' },
+      { topic: 'a', id: 'hold' },
+      { topic: 'a', id: 'bounce' },
+      { topic: 'a', id: 'archived' },
+    ]);
+    await spool.hold(['hold']);
+    await spool.bounce(['bounce']);
+    await spool.remove(['archived']);
+    const fitting = async (filter: object) =>
+      (await spool.page((await ann.prepare(action, filter)).filter)).entries
+        .map(({ status }) => status.state)
+        .toSorted();
+    expect(await fitting({ topic: 'a' })).toEqual(states.toSorted());
+    expect(await fitting({ state: 'archived' })).toEqual(['archived']);
+    expect(await fitting({ ids: ['archived', 'hold'] })).toEqual(['archived', 'hold']);
   });
 });

@@ -44,7 +44,7 @@ test('a second service on the same folder is refused, and told who has it', asyn
   const service = await serve(cwd);
   const second = await respool(cwd, ['serve', '--port', '0']);
   expect(second.code).toBe(3);
-  expect(second.stderr).toContain(`its service is at ${service.url}`);
+  expect(second.stderr).toContain(`whose service is at ${service.url}`);
 });
 
 test('a memory store without its service says where it lives', async () => {

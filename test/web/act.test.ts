@@ -247,7 +247,7 @@ describe('a filter', () => {
     const world = await setup();
     const { post } = world;
     await fill(world, 12);
-    const asked = { action: { kind: 'release' }, filter: { topic: 'a' } };
+    const asked = { action: { kind: 'release' }, filter: { state: ['incoming'] } };
     const { confirm } = await json<DryRun>(post('/v1/bulk', asked));
     const answer = await json<{ refusals: object[] }>(post('/v1/bulk', { ...asked, confirm }));
     expect(answer).toMatchObject({ seen: 12, done: 0, refused: 12 });

@@ -99,18 +99,32 @@ describe('a token', () => {
     expect((await spool.audit()).map(({ by }) => by)).toEqual(['the-operate', 'token']);
   });
 
-  test('that is guessed ten times locks its address out for the rest of the minute', async () => {
+  test('that is guessed again and again is told to wait, and in the end its whole address', async () => {
     const world = await setup({ settings: TOKENS });
     const { ask, clock } = world;
     for (let at = 0; at < 10; at += 1) {
       expect((await waiting(world, ask('/v1/stats', bearer(`guess-${at}`)))).status).toBe(401);
     }
-    const locked = await ask('/v1/stats', bearer(CANARY));
+    const locked = await ask('/v1/stats', bearer('guess-10'));
     expect(await refusal(locked)).toEqual([429, 'limit.exceeded', 'token.locked']);
     expect(Number(locked.headers.get('retry-after'))).toBeGreaterThan(0);
+    // One client with an old token keeps nobody else from posting.
+    expect((await ask('/v1/stats', bearer(CANARY))).status).toBe(200);
+    for (let at = 11; at < 1_000; at += 1) await ask('/v1/stats', bearer(`guess-${at}`));
+    // Somebody guesses in earnest: no answer may tell which guess was right.
+    const all = await ask('/v1/stats', bearer(CANARY));
+    expect(await refusal(all)).toEqual([429, 'limit.exceeded', 'token.locked']);
     expect((await ask('/healthz')).status).toBe(200);
     await clock.advance('1m');
     expect((await ask('/v1/stats', bearer(CANARY))).status).toBe(200);
+  });
+
+  test('that is missing is asked for, however often, and locks nobody out', async () => {
+    const world = await setup({ settings: TOKENS });
+    for (let at = 0; at < 15; at += 1) {
+      expect((await waiting(world, world.ask('/v1/stats'))).status).toBe(401);
+    }
+    expect((await world.ask('/v1/stats', bearer(CANARY))).status).toBe(200);
   });
 
   test('is never written to a log, nor are bodies and header values', async () => {

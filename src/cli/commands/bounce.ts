@@ -8,6 +8,9 @@ export const bounce: CommandSpec = {
   name: 'bounce',
   summary: 'give messages up, and have that announced',
   group: 'Steering',
+  description:
+    'Gives messages up: they bounce, and bounce routes are told. ' +
+    'Filters without --state mean incoming, deferred and held ones.',
   arguments: ACTION_ARGUMENTS,
   options: [
     ...ACTION_OPTIONS,

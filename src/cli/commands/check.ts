@@ -30,7 +30,10 @@ export const check: CommandSpec = {
   run: async (context) => {
     const { options, out } = context;
     const repair = options.flag('repair');
-    if (repair) await ask(context, 'repair what is found: hold messages, remove loose bodies?');
+    if (repair) {
+      const question = 'repair what is found: hold messages, remove loose bodies?';
+      await ask(context, question, 'add --yes to do it, or leave --repair out to look');
+    }
     const { control } = await context.desk();
     const report = await control.check({ repair });
     await (out.json ? tellLines(out, report) : tellTable(out, report));

@@ -8,6 +8,9 @@ export const hold: CommandSpec = {
   name: 'hold',
   summary: 'keep messages back until they are released',
   group: 'Steering',
+  description:
+    'Keeps messages back until they are released. ' +
+    'Filters without --state mean incoming and deferred ones.',
   arguments: ACTION_ARGUMENTS,
   options: [
     ...ACTION_OPTIONS,

@@ -85,7 +85,8 @@ const set: CommandSpec = {
   group: 'Steering',
   description:
     'Gives messages a policy by a name of the configuration. Attempts that were made count; the ' +
-    'next wait is planned after the next failure.',
+    'next wait is planned after the next failure. Filters without --state mean incoming, ' +
+    'deferred and held ones.',
   arguments: [
     { name: '<policy>', description: 'a name; see respool policy list' },
     ...ACTION_ARGUMENTS,

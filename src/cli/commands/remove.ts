@@ -10,11 +10,15 @@ export const remove: CommandSpec = {
   group: 'Steering',
   description:
     'Moves messages to the archive, from where retry brings them back for a while (retention.' +
-    'removed, default 7d). With --hard they and their bodies are gone for good.',
+    'removed, default 7d). With --hard they and their bodies are gone for good. Filters ' +
+    'without --state leave archived messages alone, unless --hard is given.',
   arguments: ACTION_ARGUMENTS,
   options: [
     ...ACTION_OPTIONS,
-    { flags: '--hard', description: 'for good: nothing brings them back' },
+    {
+      flags: '--hard',
+      description: 'for good: nothing brings them back (through a service: role admin)',
+    },
     { flags: '--reason <text>', description: 'why, for the audit record' },
   ],
   examples: [

@@ -10,7 +10,7 @@ export const retry: CommandSpec = {
   group: 'Steering',
   description:
     'Makes messages due at once. Bounced and archived ones start a new round of attempts, ' +
-    'without an expiry that is over.',
+    'without an expiry that is over. Filters without --state mean deferred, held and bounced ones.',
   arguments: ACTION_ARGUMENTS,
   options: ACTION_OPTIONS,
   examples: [

@@ -41,7 +41,7 @@ export async function writeFiles(
   if (present.length > 0 && !force) {
     throw new CommandError(
       'usage.invalid',
-      `cannot begin in "${folder}": ${present.join(' and ')} is there already, nothing was ` +
+      `cannot begin in "${folder}": already there: ${present.join(', ')}; nothing was ` +
         'changed; take another folder, or --force to replace it and keep a .bak',
     );
   }

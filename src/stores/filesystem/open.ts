@@ -102,8 +102,9 @@ async function takeLock(
     const owner = (await readLockNote(lockPath)) ?? 'a process that left no name';
     throw new RespoolError(
       'store.unavailable',
-      `cannot open the store "${path}": ${owner.trim()} has it open, and files have one owner at ` +
-        'a time; stop it, or share a store that allows several processes, such as SQLite',
+      `cannot open the store "${path}": it is open in ${owner.trim()}, and files have one ` +
+        'owner at a time; use its service, stop it, or share a store that allows several ' +
+        'processes, such as SQLite',
     );
   }
   try {
@@ -127,13 +128,13 @@ export async function announceService(
   address: string,
   { instance, clock }: { readonly instance: string; readonly clock: Clock },
 ): Promise<void> {
-  await lock.note(`${ownerLine(instance, clock)}, its service is at ${address}\n`);
+  await lock.note(`${ownerLine(instance, clock)}, whose service is at ${address}\n`);
 }
 
 /** Where the service of a folder's owner answers, as its owner says; the owner may be gone. */
 export async function serviceAddress(path: string): Promise<string | undefined> {
   const note = await readLockNote(join(path, LOCK_FILE));
-  return /its service is at (?<address>\S+)/.exec(note ?? '')?.groups?.['address'];
+  return /whose service is at (?<address>\S+)/.exec(note ?? '')?.groups?.['address'];
 }
 
 async function checkLayout(path: string): Promise<void> {

@@ -31,7 +31,9 @@ describe('the owner', () => {
     const second = filesystem({ path });
     await expect(second.open()).rejects.toMatchObject({
       code: 'store.unavailable',
-      message: expect.stringMatching(new RegExp(`process ${child.pid} .*has it open.*stop it`)),
+      message: expect.stringMatching(
+        new RegExp(`process ${child.pid} .*.*and files have one owner.*stop it`),
+      ),
     });
     const exit = once(child, 'exit');
     child.kill('SIGKILL');
@@ -48,7 +50,7 @@ describe('the owner', () => {
     await store.announce?.('http://127.0.0.1:7667');
     expect(await serviceAddress(path)).toBe('http://127.0.0.1:7667');
     await expect(filesystem({ path }).open()).rejects.toMatchObject({
-      message: expect.stringContaining('its service is at http://127.0.0.1:7667'),
+      message: expect.stringContaining('whose service is at http://127.0.0.1:7667'),
     });
     await store.close();
     expect(await serviceAddress(path)).toBeUndefined();
