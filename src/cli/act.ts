@@ -123,7 +123,7 @@ async function actOnMany(
   const { out, options } = context;
   const { control } = await context.desk();
   const bulk = await control.prepare(action.bulk, filter);
-  const count = `${bulk.isApproximate ? 'about ' : ''}${messages(bulk.count)}`;
+  const count = messages(bulk.count);
   if (options.flag('dryRun')) {
     if (out.json) await out.object({ action: action.verb, count: bulk.count, dryRun: true });
     else await out.line(`would ${action.verb} ${count}`);

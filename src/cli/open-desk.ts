@@ -21,6 +21,7 @@ import { SECOND_MS } from '../core/duration.ts';
 import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { Spool } from '../spool/spool.ts';
 import { readConfig } from './config.ts';
+import { CommandError } from './exit-codes.ts';
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
 import { safe } from './safe.ts';
@@ -101,7 +102,17 @@ export async function openService(parts: DeskParts): Promise<Desk> {
   const owner = await ownerOf(place);
   const fromFile = namedUrl(parts);
   if (fromFile !== undefined) return serviceDesk(parts, fromFile);
+  // A store that has a lock would name its service: whatever answers at the configured address may
+  // be the service of another spool.
+  if (owner === undefined && place.path !== undefined) throw noService(place.path);
   return serviceDesk(parts, owner ?? configuredUrl(loaded), loaded);
+}
+
+function noService(path: string): RespoolError {
+  return new RespoolError(
+    'store.unavailable',
+    `no service has the store "${path}" open; start it: respool serve, or name one with --url`,
+  );
 }
 
 /** The address a service with this configuration listens on. */
@@ -113,7 +124,15 @@ export function configuredUrl({ config }: LoadedConfig): string {
   return `${tls === undefined ? 'http' : 'https'}://${shown}:${port}`;
 }
 
-function namedUrl({ globals, io }: DeskParts): string | undefined {
+/** What was typed goes before what the environment says: a store that is named is meant. */
+export function namedUrl({ globals, io }: Pick<DeskParts, 'globals' | 'io'>): string | undefined {
+  if (globals.url !== undefined && globals.store !== undefined) {
+    throw new CommandError(
+      'usage.invalid',
+      'cannot use --store together with --url: a service has its own store; give one of them',
+    );
+  }
+  if (globals.store !== undefined) return undefined;
   return globals.url ?? (io.env['RESPOOL_URL'] || undefined);
 }
 

@@ -13,6 +13,7 @@ import { STATES, type State } from '../core/state.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ListFilter } from '../spool/list.ts';
 import type { Spool } from '../spool/spool.ts';
+import { needsReading } from './reading.ts';
 import type { Bulk, BulkAction, BulkProgress, BulkStep } from './control.ts';
 
 /** Messages in one step, at the most. */
@@ -31,10 +32,9 @@ export async function prepareBulk(
   by: string,
 ): Promise<Bulk> {
   checkBulkAction(spool, action);
-  const { count, isApproximate, filter } = await countBulk(spool, withStates(action, given));
+  const { count, filter } = await countBulk(spool, withStates(action, given));
   return {
     count,
-    isApproximate,
     filter,
     async *run({ signal } = {}) {
       await auditBulk(spool, { action, filter, count, by });
@@ -56,14 +56,20 @@ export async function prepareBulk(
 async function countBulk(
   spool: Spool,
   given: ListFilter,
-): Promise<{ count: number; isApproximate: boolean; filter: ListFilter }> {
+): Promise<{ count: number; filter: ListFilter }> {
   const filter = fixedFilter(given, spool.now());
   const rows = await spool.tally('state', filter);
-  return {
-    count: rows.reduce((sum, row) => sum + row.count, 0),
-    isApproximate: rows.some((row) => row.approximate === true),
-    filter,
-  };
+  // Stores look at a bounded number of messages for what they have no index for. What is done to
+  // messages must not end there, so these are gone through.
+  const isBounded = needsReading(filter) || rows.some((row) => row.approximate === true);
+  const counted = rows.reduce((sum, row) => sum + row.count, 0);
+  return { count: isBounded ? await countOneByOne(spool, filter) : counted, filter };
+}
+
+async function countOneByOne(spool: Spool, filter: ListFilter): Promise<number> {
+  let count = 0;
+  for await (const _ of spool.list(filter)) count += 1;
+  return count;
 }
 
 /** Puts the whole action on record, before its first step. */

@@ -79,7 +79,6 @@ export type BulkAction =
 export interface Bulk {
   /** How many messages fit the filter now; at most as many are touched. */
   readonly count: number;
-  readonly isApproximate: boolean;
   /** The filter as it stood at the count: ages are times, and what came later does not fit. */
   readonly filter: ListFilter;
   /** Does it, with the progress after each step. What came after `prepare` is not touched. */

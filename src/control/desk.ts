@@ -4,6 +4,7 @@
  */
 
 import { STATES } from '../core/state.ts';
+import type { TallyRow } from '../ports/entry-store.ts';
 import type { Spool } from '../spool/spool.ts';
 import { auditBulk, prepareBulk, stepBulk } from './bulk.ts';
 import type { Desk, StateStats, Stats } from './control.ts';
@@ -51,8 +52,15 @@ export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk
   };
 }
 
+/** Where a store does not know the oldest without a look at all, it is asked for that look. */
+async function tallied(spool: Spool): Promise<readonly TallyRow[]> {
+  const rows = await spool.tally('state');
+  const isOpen = rows.some(({ count, oldestAt }) => count > 0 && oldestAt === null);
+  return isOpen ? spool.tally('state', { enqueuedAfter: 0 }) : rows;
+}
+
 async function statsOf(spool: Spool, meter: FlowMeter | undefined): Promise<Stats> {
-  const rows = new Map((await spool.tally('state')).map((row) => [row.key, row]));
+  const rows = new Map((await tallied(spool)).map((row) => [row.key, row]));
   const states = Object.fromEntries(
     STATES.map((state): [string, StateStats] => {
       const { count = 0, oldestAt = null, approximate } = rows.get(state) ?? {};

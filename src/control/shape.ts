@@ -9,6 +9,7 @@ import type { TallyRow } from '../ports/entry-store.ts';
 import type { ListFilter } from '../spool/list.ts';
 import type { Spool } from '../spool/spool.ts';
 import type { Shape, ShapeOptions, ShapeRow } from './control.ts';
+import { needsReading } from './reading.ts';
 
 /** Each age is twice the one before. */
 const BOUNDS_MS: readonly number[] = [5, 10, 20, 40, 80, 160, 320, 640, 1_280].map(
@@ -23,8 +24,23 @@ const ROWS_MAX = 500;
 export async function shapeOf(spool: Spool, options: ShapeOptions = {}): Promise<Shape> {
   const by = checkOneOf('by', options.by ?? 'topic', ['topic', 'destination']);
   const filter: ListFilter = { state: STATES, ...options.filter };
-  const all = await spool.tally(by, filter);
   const at = spool.now();
+  const rows = needsReading(filter)
+    ? await rowsByReading(spool, by, filter, at)
+    : await rowsByTallies(spool, by, filter, at);
+  rows.sort((a, b) => b.total - a.total || (a.key < b.key ? -1 : 1));
+  return { at, by, boundsMs: BOUNDS_MS, rows: rows.slice(0, ROWS_MAX), total: totalOf(rows) };
+}
+
+type By = Shape['by'];
+
+async function rowsByTallies(
+  spool: Spool,
+  by: By,
+  filter: ListFilter,
+  at: number,
+): Promise<ShapeRow[]> {
+  const all = await spool.tally(by, filter);
   const counts = new Map(all.map(({ key, count }) => [key, [count]]));
   // From the young to the old, as long as there is anything older: mostly one look or two.
   let older: readonly TallyRow[] = all;
@@ -33,9 +49,27 @@ export async function shapeOf(spool: Spool, options: ShapeOptions = {}): Promise
     const byKey = new Map(older.map(({ key, count }) => [key, count]));
     for (const [key, row] of counts) row.push(byKey.get(key) ?? 0);
   }
-  const rows = [...counts].map(([key, row]) => rowOf(key, row));
-  rows.sort((a, b) => b.total - a.total || (a.key < b.key ? -1 : 1));
-  return { at, by, boundsMs: BOUNDS_MS, rows: rows.slice(0, ROWS_MAX), total: totalOf(rows) };
+  return [...counts].map(([key, row]) => rowOf(key, row));
+}
+
+/** Message by message: a store's counts of such a filter stop before the end. */
+async function rowsByReading(
+  spool: Spool,
+  by: By,
+  filter: ListFilter,
+  at: number,
+): Promise<ShapeRow[]> {
+  const counts = new Map<string, number[]>();
+  for await (const { envelope } of spool.list(filter)) {
+    const key = envelope[by];
+    if (key === undefined) continue;
+    const row = counts.get(key) ?? [0, ...BOUNDS_MS].map(() => 0);
+    const age = BOUNDS_MS.findIndex((boundMs) => at - envelope.enqueuedAt <= boundMs);
+    const column = age < 0 ? BOUNDS_MS.length : age;
+    row[column] = (row[column] ?? 0) + 1;
+    counts.set(key, row);
+  }
+  return [...counts].map(([key, row]) => ({ key, total: sumOf(row), counts: row }));
 }
 
 function olderOnly(filter: ListFilter, before: number): ListFilter {
@@ -47,12 +81,16 @@ function olderOnly(filter: ListFilter, before: number): ListFilter {
 function rowOf(key: string, older: readonly number[]): ShapeRow {
   // Messages move between two looks: a difference below zero is one that was delivered meanwhile.
   const counts = older.map((count, at) => Math.max(0, count - (older[at + 1] ?? 0)));
-  return { key, total: counts.reduce((sum, count) => sum + count, 0), counts };
+  return { key, total: sumOf(counts), counts };
 }
 
 function totalOf(rows: readonly ShapeRow[]): ShapeRow {
   const counts = [0, ...BOUNDS_MS].map((_, at) =>
     rows.reduce((sum, row) => sum + (row.counts[at] ?? 0), 0),
   );
-  return { key: 'TOTAL', total: counts.reduce((sum, count) => sum + count, 0), counts };
+  return { key: 'TOTAL', total: sumOf(counts), counts };
+}
+
+function sumOf(counts: readonly number[]): number {
+  return counts.reduce((sum, count) => sum + count, 0);
 }

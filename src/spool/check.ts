@@ -165,7 +165,9 @@ async function holdIfIdle(
   text: string,
 ): Promise<{ repaired?: string }> {
   const { status } = entry;
-  if (!parts.repair || status.state === 'active' || status.state === 'hold') return {};
+  // Nothing more can be done about it, whoever held it: a check tomorrow need not cry again.
+  if (status.state === 'hold') return { repaired: 'it is held' };
+  if (!parts.repair || status.state === 'active') return {};
   const now = parts.now();
   const [answer] = await parts.entries.commit([
     guarded(entry, {

@@ -42,7 +42,6 @@ type BulkBody = z.infer<typeof bulkBody>;
 const answerSchema = z.union([
   z.object({
     count: z.number(),
-    approximate: z.boolean(),
     filter: filterSchema.describe('As it stood: ages are times, what comes later does not fit.'),
     confirm: z.string(),
     expiresAt: z.number(),
@@ -78,9 +77,9 @@ export function addBulkRoutes(app: App, { clock }: { readonly clock: Clock }): v
       if (ids !== undefined) return byIds(control, body, ids);
       const filter = filterOf(body);
       if (confirm === undefined || body.dryRun === true) {
-        const { count, isApproximate, filter: fixed } = await control.prepare(action, filter);
+        const { count, filter: fixed } = await control.prepare(action, filter);
         const signed = confirms.sign(action, filter, { count, filter: fixed });
-        return Response.json({ count, approximate: isApproximate, filter: fixed, ...signed });
+        return Response.json({ count, filter: fixed, ...signed });
       }
       return confirmed(control, confirms, { ...body, confirm, filter });
     },

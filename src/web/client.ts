@@ -3,21 +3,15 @@
  * and programs that talk to a running service.
  */
 
-import type {
-  Bulk,
-  BulkAction,
-  BulkProgress,
-  Control,
-  Stats,
-  ToldEvent,
-} from '../control/control.ts';
-import type { Entry } from '../core/entry.ts';
+import type { Bulk, BulkAction, BulkProgress, Control } from '../control/control.ts';
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import { ID_PATTERN } from '../core/limits.ts';
 import { STATES } from '../core/state.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ListFilter } from '../spool/list.ts';
+import { eventsOf } from './client-events.ts';
+import * as forms from './client-forms.ts';
 import { type ClientOptions, ServiceClient } from './client-http.ts';
 import { sendMany, sendMessage } from './client-post.ts';
 import { queryOfFilter } from './filter-query.ts';
@@ -26,8 +20,6 @@ export type { ClientOptions } from './client-http.ts';
 
 /** Ids in one request, at the most. */
 const IDS_MAX = 5_000;
-
-type View = Pick<Entry, 'envelope' | 'status'>;
 
 /** The desk of a running service. Nothing is sent before something is asked. */
 export function connectControl(options: ClientOptions): Control {
@@ -55,22 +47,27 @@ function looks(client: ServiceClient): Looks {
   return {
     get: async (id) => {
       try {
-        const { envelope, status } = await client.ask<View>(`/v1/messages/${part(id)}`);
+        const { envelope, status } = await client.ask(`/v1/messages/${part(id)}`, forms.view);
         return { envelope, status };
       } catch (error) {
         if (isRespoolError(error, 'message.unknown')) return undefined;
         throw error;
       }
     },
-    body: async (id) => client.parts(await client.send(`/v1/messages/${part(id)}/body`)),
+    body: async (id) => {
+      const accept = 'application/octet-stream';
+      return client.parts(await client.send(`/v1/messages/${part(id)}/body`, { accept }));
+    },
     page: async (options = {}) => {
       const query = queryOfFilter(options);
       if (query === undefined) return { entries: [], corrupt: [] };
-      const { messages, ...rest } = await client.ask<PageAnswer>('/v1/messages', { query });
-      return { ...rest, entries: messages.map(({ envelope, status }) => ({ envelope, status })) };
+      const answer = await client.ask('/v1/messages', forms.page, { query });
+      const { messages, corrupt, next } = answer;
+      const entries = messages.map(({ envelope, status }) => ({ envelope, status }));
+      return { entries, corrupt, ...(next === undefined ? {} : { next }) };
     },
     count: async () => {
-      const { states } = await client.ask<Stats>('/v1/stats');
+      const { states } = await client.ask('/v1/stats', forms.stats);
       return Object.fromEntries(STATES.map((state) => [state, states[state].count])) as Awaited<
         ReturnType<Control['count']>
       >;
@@ -79,35 +76,22 @@ function looks(client: ServiceClient): Looks {
       const query = queryOfFilter(filter);
       if (query === undefined) return [];
       query.set('by', what);
-      return (
-        await client.ask<{ rows: Awaited<ReturnType<Control['tally']>> }>('/v1/tally', { query })
-      ).rows;
+      return (await client.ask('/v1/tally', forms.tally, { query })).rows;
     },
-    policies: async () =>
-      (await client.ask<{ policies: Awaited<ReturnType<Control['policies']>> }>('/v1/policies'))
-        .policies,
-    pauses: async () =>
-      (await client.ask<{ pauses: Awaited<ReturnType<Control['pauses']>> }>('/v1/pauses')).pauses,
+    policies: async () => (await client.ask('/v1/policies', forms.policies)).policies,
+    pauses: async () => (await client.ask('/v1/pauses', forms.pauses)).pauses,
     audit: async (after = 0, max = 100) => {
       const query = new URLSearchParams({ after: String(after), max: String(max) });
-      const answer = await client.ask<{ records: Awaited<ReturnType<Control['audit']>> }>(
-        '/v1/audit',
-        { query },
-      );
-      return answer.records;
+      return (await client.ask('/v1/audit', forms.audit, { query })).records;
     },
-    stats: () => client.ask('/v1/stats'),
+    stats: () => client.ask('/v1/stats', forms.stats),
     shape: ({ by: what = 'topic', filter = {} } = {}) => {
       const query = queryOfFilter(filter) ?? new URLSearchParams();
       query.set('by', what);
-      return client.ask('/v1/shape', { query });
+      return client.ask('/v1/shape', forms.shape, { query });
     },
     events: (options) => eventsOf(client, options),
   };
-}
-
-interface PageAnswer extends Omit<Awaited<ReturnType<Control['page']>>, 'entries'> {
-  readonly messages: readonly View[];
 }
 
 function steers(client: ServiceClient): Omit<Control, 'by' | keyof Looks> {
@@ -125,13 +109,13 @@ function steers(client: ServiceClient): Omit<Control, 'by' | keyof Looks> {
     setPolicy: (ids, policy) => act(ids, { kind: 'policy', policy }),
     prepare: (action, filter) => prepare(client, action, filter),
     pause: async (topic) => {
-      await client.ask('/v1/pause', { method: 'POST', json: { topic } });
+      await client.ask('/v1/pause', forms.ok, { method: 'POST', json: { topic } });
     },
     resume: async (topic) => {
-      await client.ask('/v1/resume', { method: 'POST', json: { topic } });
+      await client.ask('/v1/resume', forms.ok, { method: 'POST', json: { topic } });
     },
     check: ({ repair = false } = {}) =>
-      client.ask('/v1/check', { method: 'POST', json: { repair } }),
+      client.ask('/v1/check', forms.report, { method: 'POST', json: { repair } }),
   };
 }
 
@@ -143,15 +127,24 @@ async function byIds(
   const results = new Map<string, ActionResult>();
   const possible = ids.filter((id) => ID_PATTERN.test(id));
   for (let from = 0; from < possible.length; from += IDS_MAX) {
-    const json = { action, ids: possible.slice(from, from + IDS_MAX) };
-    const answer = await client.ask<{ results: ActionResult[] }>('/v1/bulk', {
-      method: 'POST',
-      json,
+    const some = possible.slice(from, from + IDS_MAX);
+    const json = { action, ids: some };
+    const asking = client.ask('/v1/bulk', forms.results, { method: 'POST', json });
+    const answer = await asking.catch((error: unknown) => {
+      throw partly(error, from, `of ${possible.length} messages were done before`);
     });
     for (const result of answer.results) results.set(result.id, result);
+    const missing = some.find((id) => !results.has(id));
+    if (missing !== undefined) throw client.strange(`no result for the message "${missing}"`);
   }
   // What cannot be an id is no reason to refuse the others.
   return ids.map((id) => results.get(id) ?? { id, result: 'unknown' });
+}
+
+/** The same error; what was done before it happened must not be lost with it. */
+function partly(error: unknown, done: number, what: string): unknown {
+  if (done === 0 || !isRespoolError(error)) return error;
+  return new RespoolError(error.code, `${error.message}; ${done} ${what}`, { cause: error });
 }
 
 async function prepare(
@@ -161,11 +154,10 @@ async function prepare(
 ): Promise<Bulk> {
   // Whoever holds a desk has asked for everything by giving no filter; HTTP wants it said.
   const json = { action, filter, all: true };
-  const dry = await client.ask<DryRun>('/v1/bulk', { method: 'POST', json });
-  const { count, approximate, confirm, filter: fixed } = dry;
+  const dry = await client.ask('/v1/bulk', forms.dryRun, { method: 'POST', json });
+  const { count, confirm, filter: fixed } = dry;
   return {
     count,
-    isApproximate: approximate,
     filter: fixed,
     async *run({ signal } = {}) {
       let progress: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
@@ -173,10 +165,11 @@ async function prepare(
       do {
         signal?.throwIfAborted();
         const step = { method: 'POST', json: { ...json, confirm, after } } as const;
-        const { next, ...more }: BulkProgress & { next?: string } = await client.ask(
-          '/v1/bulk',
-          step,
-        );
+        const { seen } = progress;
+        const asking = client.ask('/v1/bulk', forms.progress, step);
+        const { next, ...more } = await asking.catch((error: unknown) => {
+          throw partly(error, seen, `of ${count} messages were gone through before`);
+        });
         progress = {
           seen: progress.seen + more.seen,
           done: progress.done + more.done,
@@ -192,37 +185,6 @@ async function prepare(
 }
 
 const REFUSALS_MAX = 10;
-
-interface DryRun {
-  readonly count: number;
-  readonly approximate: boolean;
-  readonly confirm: string;
-  readonly filter: ListFilter;
-}
-
-async function* eventsOf(
-  client: ServiceClient,
-  { signal, kinds }: Parameters<Control['events']>[0],
-): AsyncGenerator<ToldEvent> {
-  const query = new URLSearchParams(kinds === undefined ? {} : { kinds: kinds.join(',') });
-  try {
-    const answer = await client.send('/v1/events', { query, signal });
-    const decoder = new TextDecoder();
-    let rest = '';
-    for await (const bytes of client.parts(answer)) {
-      const lines = (rest + decoder.decode(bytes, { stream: true })).split('\n');
-      rest = lines.pop() ?? '';
-      for (const line of lines) {
-        if (line.startsWith(DATA)) yield JSON.parse(line.slice(DATA.length)) as ToldEvent;
-      }
-    }
-  } catch (error) {
-    // Whoever fired the signal knows that it is over.
-    if (!signal.aborted) throw error;
-  }
-}
-
-const DATA = 'data: ';
 
 function reasonOf(reason: string | undefined): { reason?: string } {
   return reason === undefined ? {} : { reason };

@@ -132,3 +132,30 @@ test('an address in a lock that nobody holds any more is not believed', async ()
   expect(listed.objects()).toHaveLength(1);
   expect(listed.stderr).toContain('on the store itself');
 });
+
+test('a store that is named goes before a service that the environment names', async () => {
+  const shell = await setup();
+  const url = await serve(shell, '--port', '0', '--store', 'memory:');
+  const env = { RESPOOL_URL: url };
+  const own = ['--store', 'sqlite:./own'];
+  expect((await shell.cli(['enqueue', 'a', '--body', 'x', '--url', url])).code).toBe(0);
+  expect((await shell.cli(['enqueue', 'b', '--body', 'x', ...own], { env })).code).toBe(0);
+  expect((await shell.cli(['remove', 'ALL', '--yes', ...own], { env })).stdout).toContain('1');
+  expect((await shell.cli(['list', '--json'], { env })).objects()).toMatchObject([
+    { envelope: { topic: 'a' }, status: { state: 'incoming' } },
+  ]);
+  const both = await shell.cli(['list', '--url', url, ...own]);
+  expect(both).toMatchObject({ code: 2, stdout: '' });
+  expect(both.stderr).toMatch(/cannot use --store together with --url/);
+});
+
+test('events ask the service of their own store, and no other', async () => {
+  const shell = await setup();
+  const { port } = new URL(await serve(shell, '--port', '0', '--store', 'memory:'));
+  const config = { store: 'sqlite:./own', serve: { port: Number(port) } };
+  await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
+  expect((await shell.cli(['enqueue', 'a', '--body', 'x'])).code).toBe(0);
+  const ran = await shell.cli(['events']);
+  expect(ran).toMatchObject({ code: 3, stdout: '' });
+  expect(ran.stderr).toMatch(/no service has the store "\S+own" open/);
+});

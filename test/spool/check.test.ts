@@ -47,6 +47,8 @@ describe('check', () => {
       state: 'hold',
       because: { code: 'body.missing', by: 'check' },
     });
+    // Tomorrow it is still known, and nothing is left to do.
+    expect((await world.spool.check()).findings).toMatchObject([{ id, repaired: 'it is held' }]);
   });
 
   test('finds a damaged body, stored or inline, and holds its message', async () => {

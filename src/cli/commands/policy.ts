@@ -6,6 +6,7 @@ import { RespoolError } from '../../core/errors.ts';
 import type { BackoffFunction, RetryPolicy } from '../../core/policy.ts';
 import { act, ACTION_ARGUMENTS, ACTION_OPTIONS } from '../act.ts';
 import { readConfig } from '../config.ts';
+import { namedUrl } from '../open-desk.ts';
 import type { Explained } from '../policy/explain.ts';
 import { isPolicySpec, readPolicySpec } from '../policy/policy-spec.ts';
 import { safe } from '../safe.ts';
@@ -128,7 +129,7 @@ interface Known {
 
 /** The policies of the service that was named, otherwise of the configuration; no store needed. */
 async function known(context: CommandContext): Promise<Known> {
-  if ((context.globals.url ?? context.io.env['RESPOOL_URL'] ?? '') !== '') {
+  if (namedUrl(context) !== undefined) {
     const { control } = await context.desk();
     return { policies: await control.policies(), backoffs: {} };
   }

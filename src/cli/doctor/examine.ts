@@ -8,7 +8,7 @@
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { ConfiguredStores } from '../../connect/stores.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
-import { configuredUrl, openDesk, ownerOf } from '../open-desk.ts';
+import { configuredUrl, namedUrl, openDesk, ownerOf } from '../open-desk.ts';
 import type { CommandContext } from '../spec.ts';
 import { readVersion } from '../version.ts';
 import { type DoctorFinding, note, unsafe } from './finding.ts';
@@ -31,7 +31,7 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   yield* await attempt('serve', async () => examineServe(loaded));
   yield* await attempt('serve', () => examineTls(loaded, io.clock.now()));
   if (problem === undefined) yield* await attempt('routes', async () => examineRoutes(loaded));
-  const named = globals.url ?? (io.env['RESPOOL_URL'] || undefined);
+  const named = namedUrl({ globals, io });
   yield* examineUrl(named);
   const { storesOf } = await import('../../connect/stores.ts');
   const stores = await storesOf(loaded.config, loaded.folder);

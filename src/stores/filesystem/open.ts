@@ -131,10 +131,17 @@ export async function announceService(
   await lock.note(`${ownerLine(instance, clock)}, whose service is at ${address}\n`);
 }
 
-/** Where the service of a folder's owner answers, as its owner says; the owner may be gone. */
+/** Where the service of a folder's owner answers; undefined without one, or when it is gone. */
 export async function serviceAddress(path: string): Promise<string | undefined> {
-  const note = await readLockNote(join(path, LOCK_FILE));
-  return /whose service is at (?<address>\S+)/.exec(note ?? '')?.groups?.['address'];
+  const lockPath = join(path, LOCK_FILE);
+  const note = await readLockNote(lockPath);
+  const address = /whose service is at (?<address>\S+)/.exec(note ?? '')?.groups?.['address'];
+  if (address === undefined) return undefined;
+  // Who is gone left its word behind, and by now another service may answer there.
+  const lock = await takeLifetimeLock(lockPath);
+  if (lock === undefined) return address;
+  await lock.release();
+  return undefined;
 }
 
 async function checkLayout(path: string): Promise<void> {
