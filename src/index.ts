@@ -95,5 +95,10 @@ export type { BounceOptions, HandleOptions } from './spool/handle.ts';
 export type { ListFilter, ListOptions, PageOptions } from './spool/list.ts';
 export type { Message, MessageOptions } from './spool/message.ts';
 export type { Keep, SpoolOptions } from './spool/options.ts';
-export type { MoveOptions, PauseOptions, RemoveOptions } from './spool/operator-options.ts';
+export type {
+  CheckOptions,
+  MoveOptions,
+  PauseOptions,
+  RemoveOptions,
+} from './spool/operator-options.ts';
 export { createSpool, type Spool } from './spool/spool.ts';

@@ -47,7 +47,7 @@ export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk
     audit: (after, max) => spool.audit(after, max),
     stats: () => statsOf(spool, meter),
     shape: (options) => shapeOf(spool, options),
-    check: (options) => spool.check(options),
+    check: (options) => spool.check({ ...options, by }),
     events: (options) => toldEvents(spool, options),
   };
 }

@@ -38,6 +38,11 @@ export interface CheckParts {
   readonly leaseMs: number;
   readonly orphanGraceMs: number;
   readonly repair: boolean;
+  /** Puts a repair on record; resolves when it may be done. */
+  readonly record: (repair: {
+    readonly ids: readonly string[];
+    readonly details: object;
+  }) => Promise<void>;
 }
 
 const PAGE_MAX = 500;
@@ -139,6 +144,7 @@ async function repairedBy(
   repaired: string,
 ): Promise<Finding> {
   if (!parts.repair) return finding;
+  await parts.record({ ids: [entry.envelope.id], details: { kind: finding.kind, repaired } });
   const [answer] = await parts.entries.commit([guarded(entry, to)]);
   return answer === 'done' ? { ...finding, repaired } : finding;
 }
@@ -154,8 +160,10 @@ async function orphanFinding(
   // A young one may belong to an enqueue that is still going on.
   if (!parts.repair || parts.now() - writtenAt < parts.orphanGraceMs) return finding;
   if (!(await isOrphan(parts.entries, ref))) return undefined;
+  const repaired = 'it was removed';
+  await parts.record({ ids: [], details: { kind: finding.kind, where: ref, repaired } });
   await parts.bodies.remove([ref]);
-  return { ...finding, repaired: 'it was removed' };
+  return { ...finding, repaired };
 }
 
 async function holdIfIdle(
@@ -169,6 +177,8 @@ async function holdIfIdle(
   if (status.state === 'hold') return { repaired: 'it is held' };
   if (!parts.repair || status.state === 'active') return {};
   const now = parts.now();
+  const repaired = 'it was held';
+  await parts.record({ ids: [entry.envelope.id], details: { kind: code, repaired } });
   const [answer] = await parts.entries.commit([
     guarded(entry, {
       ...status,
@@ -179,7 +189,7 @@ async function holdIfIdle(
       updatedAt: now,
     }),
   ]);
-  return answer === 'done' ? { repaired: 'it was held' } : {};
+  return answer === 'done' ? { repaired } : {};
 }
 
 function guarded(entry: Entry, to: Entry['status']): Parameters<EntryStore['commit']>[0][number] {

@@ -1,4 +1,4 @@
-/** operator-options — how to remove, move and pause. */
+/** operator-options — how to remove, move, pause and check. */
 
 import type { State } from '../core/state.ts';
 
@@ -23,5 +23,12 @@ export interface MoveOptions {
 export interface PauseOptions {
   /** A topic or pattern; default everything. */
   readonly topic?: string;
+  readonly by?: string;
+}
+
+/** How a store is looked through. */
+export interface CheckOptions {
+  /** Also mends what can be mended; default false. */
+  readonly repair?: boolean;
   readonly by?: string;
 }

@@ -21,7 +21,7 @@ import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
 import { readBody } from './body.ts';
 import type { Swept } from './caretaker.ts';
-import { check, type CheckReport } from './check.ts';
+import { check, type CheckParts, type CheckReport } from './check.ts';
 import type { EnqueueTx } from './enqueue-tx.ts';
 import { Entrance } from './entrance.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
@@ -35,7 +35,7 @@ import {
 import type { Message, MessageOptions } from './message.ts';
 import type { SpoolOptions } from './options.ts';
 import { EVERYTHING, type Pause } from './pauses.ts';
-import type { MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
+import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
 import { Runtime } from './runtime.ts';
 
@@ -303,10 +303,13 @@ export class Spool {
   }
 
   /** Looks through every entry and body for what is not as it should be; repairs when asked. */
-  async check({ repair = false }: { readonly repair?: boolean } = {}): Promise<CheckReport> {
-    await this.#runtime.ready();
-    const { entries, bodies, source, settings } = this.#runtime;
-    return check({ ...settings, entries, bodies, repair, now: () => source.now() });
+  async check({ repair = false, by = BY_DEFAULT }: CheckOptions = {}): Promise<CheckReport> {
+    const runtime = this.#runtime;
+    await runtime.ready();
+    const { entries, bodies, source, settings } = runtime;
+    const record: CheckParts['record'] = ({ ids, details }) =>
+      actions.audit(runtime, { by, action: 'check', ids, details: { ...details } });
+    return check({ ...settings, entries, bodies, repair, record, now: () => source.now() });
   }
 
   /** One round of the caretaker now, instead of waiting for its hour. */

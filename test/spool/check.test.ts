@@ -47,6 +47,9 @@ describe('check', () => {
       state: 'hold',
       because: { code: 'body.missing', by: 'check' },
     });
+    expect(await world.spool.audit()).toMatchObject([
+      { action: 'check', ids: [id], details: { kind: 'body.missing', repaired: 'it was held' } },
+    ]);
     // Tomorrow it is still known, and nothing is left to do.
     expect((await world.spool.check()).findings).toMatchObject([{ id, repaired: 'it is held' }]);
   });
