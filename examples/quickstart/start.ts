@@ -9,6 +9,10 @@ import { startReceiver } from './receiver.ts';
 const SERVICE = `http://127.0.0.1:${process.env['RESPOOL_SERVE_PORT'] ?? 7667}`;
 const CUSTOMERS = ['ann', 'busy-bob', 'carl', 'gone-gus', 'dora', 'down-dan', 'eve', 'busy-flo'];
 
+if ((await fetch(`${SERVICE}/healthz`).catch(() => undefined)) !== undefined) {
+  console.error(`something answers at ${SERVICE} already; end it, or set RESPOOL_SERVE_PORT`);
+  process.exit(2);
+}
 const { server, port } = await startReceiver();
 const respool = spawn(
   process.execPath,
