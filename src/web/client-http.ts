@@ -3,7 +3,12 @@
  * RespoolError the service had.
  */
 
+import { SECOND_MS } from '../core/duration.ts';
 import { ERROR_CODES, type ErrorCode, RespoolError, textOf } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import { systemClock } from '../system/clock.ts';
+import { type Form, Misfit } from './client-forms.ts';
+import { API_HEADER } from './texts.ts';
 
 /** Which service, and who asks. */
 export interface ClientOptions {
@@ -12,66 +17,128 @@ export interface ClientOptions {
   readonly token?: string;
   /** The name for the audit record where the service has no tokens; default `local`. */
   readonly by?: string;
+  readonly clock?: Clock;
 }
 
-/** What to send. */
+/** What to send, and what must come back. */
 export interface Sending {
   readonly method?: 'GET' | 'POST' | 'DELETE';
   readonly query?: URLSearchParams;
   /** Sent as JSON. */
   readonly json?: unknown;
-  /** Sent as it is. */
+  /** Sent as they are. */
+  readonly bytes?: Uint8Array<ArrayBuffer>;
+  /** The same, and only once. */
   readonly stream?: AsyncIterable<Uint8Array>;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
+  /** The content-type of the answer; default JSON. */
+  readonly accept?: string;
 }
+
+/** How long a request that came too often is tried again, in all. */
+const RETRY_WITHIN_MS = 10_000;
+/** How long to wait where the service does not say, and at the least. */
+const RETRY_AFTER_MS = 1_000;
+const RETRY_MIN_MS = 100;
 
 /** Talks to one service. */
 export class ServiceClient {
   readonly #url: string;
   readonly #headers: Readonly<Record<string, string>>;
+  readonly #clock: Clock;
 
-  constructor({ url, token, by }: ClientOptions) {
+  constructor({ url, token, by, clock = systemClock }: ClientOptions) {
     this.#url = baseOf(url);
+    this.#clock = clock;
     this.#headers = {
       ...(token === undefined ? {} : { authorization: `Bearer ${checkToken(token)}` }),
       ...(by === undefined ? {} : { 'respool-by': plainName(by) }),
     };
   }
 
-  /** The answer as JSON. */
-  async ask<T>(path: string, sending: Sending = {}): Promise<T> {
+  /** The answer as JSON of this form. */
+  async ask<T>(path: string, form: Form<T>, sending: Sending = {}): Promise<T> {
+    return (await this.askWhole(path, form, sending)).value;
+  }
+
+  /** The same with its status, where that says something. */
+  async askWhole<T>(
+    path: string,
+    form: Form<T>,
+    sending: Sending = {},
+  ): Promise<{ readonly status: number; readonly value: T }> {
     const answer = await this.send(path, sending);
     try {
-      return (await answer.json()) as T;
+      return { status: answer.status, value: form(await answer.json(), '') };
     } catch (error) {
-      throw this.#lost(error);
+      if (error instanceof SyntaxError) throw this.strange('the answer is no JSON');
+      throw error instanceof Misfit ? this.strange(error.message) : this.#lost(error, sending);
     }
   }
 
-  /** The answer, if it is a good one. */
+  /** The answer, if it is a good one; one that came too often is sent again when it may be. */
   async send(path: string, sending: Sending = {}): Promise<Response> {
-    const { method = 'GET', query, json, stream, headers, signal } = sending;
+    let leftMs = RETRY_WITHIN_MS;
+    for (;;) {
+      const answer = await this.#fetch(path, sending);
+      const { status, headers } = answer;
+      if (!headers.has(API_HEADER)) {
+        await answer.body?.cancel().catch(() => undefined);
+        throw this.strange(`status ${status} without the header "${API_HEADER}"`);
+      }
+      if (answer.ok) return this.#typed(answer, sending);
+      // It was refused before anything was done. A stream is used up by then.
+      const waitMs = status === 429 && sending.stream === undefined ? waitOf(headers) : leftMs + 1;
+      if (waitMs > leftMs) throw await this.#refused(answer);
+      leftMs -= waitMs;
+      await answer.body?.cancel();
+      await this.#wait(waitMs, sending.signal);
+    }
+  }
+
+  async #fetch(path: string, sending: Sending): Promise<Response> {
+    const { method = 'GET', query, json, bytes, stream, headers, signal } = sending;
     const search = query === undefined || query.size === 0 ? '' : `?${query.toString()}`;
-    let answer: Response;
+    const body = json === undefined ? (bytes ?? stream) : JSON.stringify(json);
     try {
-      answer = await fetch(`${this.#url}${path}${search}`, {
+      return await fetch(`${this.#url}${path}${search}`, {
         method,
         redirect: 'error',
         headers: {
           ...this.#headers,
           ...headers,
-          ...(json === undefined ? {} : { 'content-type': 'application/json' }),
+          ...(json === undefined ? {} : { 'content-type': JSON_TYPE }),
         },
-        ...(json === undefined ? {} : { body: JSON.stringify(json) }),
-        ...(stream === undefined ? {} : { body: stream, duplex: 'half' }),
+        ...(body === undefined ? {} : { body }),
+        ...(stream === undefined ? {} : { duplex: 'half' }),
         ...(signal === undefined ? {} : { signal }),
       });
     } catch (error) {
-      throw this.#lost(error);
+      throw this.#lost(error, sending);
     }
-    if (answer.ok) return answer;
-    throw await this.#refused(answer);
+  }
+
+  async #typed(answer: Response, { accept = JSON_TYPE }: Sending): Promise<Response> {
+    const [type = ''] = (answer.headers.get('content-type') ?? '').split(';');
+    if (type.trim().toLowerCase() === accept) return answer;
+    await answer.body?.cancel().catch(() => undefined);
+    throw this.strange(`the answer is ${type === '' ? 'of no type' : type}, not ${accept}`);
+  }
+
+  #wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const stop = (): void => {
+        callOff();
+        reject(this.gone('was not asked again'));
+      };
+      const callOff = this.#clock.after(ms, () => {
+        signal?.removeEventListener('abort', stop);
+        resolve();
+      });
+      signal?.addEventListener('abort', stop, { once: true });
+      if (signal?.aborted === true) stop();
+    });
   }
 
   /** The parts of an answer; a connection that ends too early is an error. */
@@ -79,11 +146,24 @@ export class ServiceClient {
     try {
       if (answer.body !== null) yield* answer.body;
     } catch (error) {
-      throw this.#lost(error);
+      throw this.#lost(error, {});
     }
   }
 
-  #lost(error: unknown): RespoolError {
+  /** The error of an answer that no service of ours gives. */
+  strange(what: string): RespoolError {
+    return new RespoolError(
+      'store.unavailable',
+      `what answers at ${this.#url} is no respool service (${what}); check --url`,
+    );
+  }
+
+  /** The error of a service that is not there any more. */
+  gone(what: string): RespoolError {
+    return new RespoolError('store.unavailable', `the service at ${this.#url} ${what}`);
+  }
+
+  #lost(error: unknown, { method = 'GET' }: Sending): RespoolError {
     const cause = error instanceof Error ? error.cause : undefined;
     const code = (cause as NodeJS.ErrnoException | undefined)?.code;
     if (code === 'ECONNREFUSED' || code === 'ENOENT') {
@@ -93,9 +173,11 @@ export class ServiceClient {
         { cause: error },
       );
     }
+    const isOpen =
+      method === 'GET' ? '' : '; whether it was done is not known, look before you repeat it';
     return new RespoolError(
       'store.unavailable',
-      `the service at ${this.#url} did not answer: ${textOf(cause ?? error)}`,
+      `the service at ${this.#url} did not answer to the end: ${textOf(cause ?? error)}${isOpen}`,
       { cause: error },
     );
   }
@@ -125,6 +207,14 @@ function plainName(by: string): string {
 }
 
 const NAME_MAX_CHARS = 64;
+const JSON_TYPE = 'application/json';
+
+/** How long the service asks to wait. */
+function waitOf(headers: Headers): number {
+  const seconds = headers.get('retry-after') ?? '';
+  const ms = /^\d{1,9}$/.test(seconds) ? Number(seconds) * SECOND_MS : RETRY_AFTER_MS;
+  return Math.max(ms, RETRY_MIN_MS);
+}
 
 function codeOf(status: number): ErrorCode {
   return status >= 500 ? 'store.unavailable' : 'config.invalid';

@@ -8,7 +8,8 @@ import { checkHeaders, checkKey } from '../core/limits.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import { ownBody } from '../spool/body.ts';
 import type { Message } from '../spool/message.ts';
-import type { ServiceClient } from './client-http.ts';
+import { enqueued, list } from './client-forms.ts';
+import type { Sending, ServiceClient } from './client-http.ts';
 import { headerOfText } from './texts.ts';
 
 /** What is longer goes as bytes of its own. */
@@ -22,13 +23,19 @@ export async function sendMessage(client: ServiceClient, message: Message): Prom
   const body = ownBody(message.body);
   if ('bytes' in body && body.bytes.byteLength <= JSON_BODY_MAX_BYTES) {
     const json = jsonOf(message, body.bytes);
-    return client.ask('/v1/messages', { method: 'POST', json });
+    return postOne(client, '/v1/messages', { json });
   }
-  return client.ask(`/v1/topics/${encodeURIComponent(message.topic)}/messages`, {
-    method: 'POST',
+  return postOne(client, `/v1/topics/${encodeURIComponent(message.topic)}/messages`, {
     headers: headersOf(message),
-    stream: 'bytes' in body ? once(body.bytes) : bytesOf(body.stream),
+    ...('bytes' in body ? { bytes: ownBytes(body.bytes) } : { stream: bytesOf(body.stream) }),
   });
+}
+
+/** Only the status of a message that was put down is taken for one. */
+async function postOne(client: ServiceClient, path: string, sending: Sending): Promise<Enqueued> {
+  const { status, value } = await client.askWhole(path, enqueued, { ...sending, method: 'POST' });
+  if (status === (value.duplicate ? 200 : 201)) return value;
+  throw client.strange(`status ${status} for a message that was put down`);
 }
 
 /** Sends many in one write; what does not fit into one request is refused. */
@@ -46,7 +53,12 @@ export async function sendMany(
   });
   if (messages.length > BATCH_MAX) throw tooMany(`more than ${BATCH_MAX} messages`);
   if (totalBytes > BATCH_MAX_BYTES) throw tooMany(`bodies of more than ${BATCH_MAX_BYTES} bytes`);
-  return client.ask('/v1/messages', { method: 'POST', json });
+  const { status, value } = await client.askWhole('/v1/messages', list(enqueued), {
+    method: 'POST',
+    json,
+  });
+  if (status === 201 && value.length === messages.length) return value;
+  throw client.strange(`status ${status} and ${value.length} ids for ${messages.length} messages`);
 }
 
 function tooMany(what: string): RespoolError {
@@ -91,8 +103,12 @@ function headersOf(message: Message): Record<string, string> {
   return headers;
 }
 
-async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  yield bytes;
+/** The same bytes, as fetch takes them. */
+function ownBytes(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
+  const { buffer, byteOffset, byteLength } = bytes;
+  return buffer instanceof ArrayBuffer
+    ? new Uint8Array(buffer, byteOffset, byteLength)
+    : new Uint8Array(bytes);
 }
 
 async function* bytesOf(stream: AsyncIterable<Uint8Array | string>): AsyncGenerator<Uint8Array> {

@@ -5,6 +5,10 @@
 import type { Duration, Millis } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 
+/** The header that every answer of a service carries, and the version of the API in it. */
+export const API_HEADER = 'respool';
+export const API_VERSION = 'v1';
+
 /** A span: digits alone are milliseconds, everything else is read by the spool. */
 export function spanOf(text: string): Duration {
   return DIGITS.test(text) ? Number(text) : text;

@@ -7,12 +7,15 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Enqueued } from '../spool/accept.ts';
 import type { Clock } from '../ports/clock.ts';
 import { refusedOf } from './refusal.ts';
+import { API_HEADER, API_VERSION } from './texts.ts';
 
 /** What every answer carries. Nothing we say is a page, and nothing of it is kept. */
 export const SAFE_HEADERS: Readonly<Record<string, string>> = {
   'cache-control': 'no-store',
   'content-security-policy': "default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
   'cross-origin-resource-policy': 'same-origin',
+  // By this a client knows that it is us; the version is the API's.
+  [API_HEADER]: API_VERSION,
   'referrer-policy': 'no-referrer',
   'x-content-type-options': 'nosniff',
 };

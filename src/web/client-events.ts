@@ -1,0 +1,103 @@
+/**
+ * client-events — the events of a service, as long as somebody listens. A stream that ends by
+ * itself is an error: who watches must know that nobody tells them anything any more.
+ */
+
+import type { Control, ToldEvent } from '../control/control.ts';
+import type { EventKind } from '../core/event.ts';
+import { because, failure, type Form, fields, lane, list } from './client-forms.ts';
+import { Misfit, number, oneOf, optional, text } from './client-forms.ts';
+import type { ServiceClient } from './client-http.ts';
+
+const DATA = 'data: ';
+/** One event is no longer than this; the longest name the ids of one action. */
+const LINE_MAX_CHARS = 16_777_216;
+
+/** What happens, until the signal fires. */
+export async function* eventsOf(
+  client: ServiceClient,
+  { signal, kinds }: Parameters<Control['events']>[0],
+): AsyncGenerator<ToldEvent> {
+  const query = new URLSearchParams(kinds === undefined ? {} : { kinds: kinds.join(',') });
+  try {
+    const answer = await client.send('/v1/events', {
+      query,
+      signal,
+      accept: 'text/event-stream',
+    });
+    for await (const line of linesOf(client.parts(answer))) {
+      if (line.startsWith(DATA)) yield eventOf(line.slice(DATA.length));
+    }
+  } catch (error) {
+    // Whoever fired the signal knows that it is over.
+    if (signal.aborted) return;
+    throw error instanceof Misfit ? client.strange(error.message) : error;
+  }
+  if (!signal.aborted) {
+    throw client.gone('ended the events: it stopped, or the connection broke');
+  }
+}
+
+async function* linesOf(parts: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let rest = '';
+  for await (const bytes of parts) {
+    const lines = (rest + decoder.decode(bytes, { stream: true })).split('\n');
+    rest = lines.pop() ?? '';
+    if (rest.length > LINE_MAX_CHARS) throw new Misfit('event', 'endless', 'a line');
+    yield* lines;
+  }
+}
+
+function eventOf(data: string): ToldEvent {
+  let told: unknown;
+  try {
+    told = JSON.parse(data);
+  } catch {
+    throw new Misfit('event', data, 'JSON');
+  }
+  const { kind } = base(told, 'event');
+  FORMS[kind](told, 'event');
+  return told as ToldEvent;
+}
+
+type Kind = EventKind | 'missed';
+
+const nothing: Form<object> = fields({});
+const message = { id: text, topic: text };
+const ofMessage = fields<{ id: string; topic: string }>(message);
+const tried = { ...message, lane, attempt: number };
+const ofAttempt = fields<{ id: string; topic: string; lane: string; attempt: number }>(tried);
+const ofTopic = fields<{ topic: string }>({ topic: text });
+
+/** What each kind says besides its time; as a record, so that none is forgotten. */
+const FORMS: Readonly<Record<Kind, Form<object>>> = {
+  accepted: fields<object>({ ...message, state: text, dueAt: number }),
+  duplicate: fields<object>({ ...message, duplicateOf: text }),
+  claimed: ofAttempt,
+  started: ofAttempt,
+  delivered: fields<object>({ ...tried, tookMs: number, ageMs: number }),
+  deferred: fields<object>({ ...tried, dueAt: number, because, failure: optional(failure) }),
+  bounced: fields<object>({ ...tried, because, failure: optional(failure) }),
+  held: fields<object>({ ...tried, because }),
+  announced: ofAttempt,
+  released: ofAttempt,
+  'lease-lost': ofAttempt,
+  stale: ofAttempt,
+  'policy-unknown': fields<object>({ ...message, policy: text }),
+  'handler-missing': ofMessage,
+  operator: fields<object>({ action: text, by: text, ids: list(text) }),
+  paused: ofTopic,
+  resumed: ofTopic,
+  'engine-started': nothing,
+  'engine-stopped': nothing,
+  'clock-jumped': fields<object>({ byMs: number }),
+  swept: fields<object>({ forgotten: number, orphans: number }),
+  trouble: fields<object>({ doing: text, error: text }),
+  missed: fields<object>({ count: number }),
+};
+
+const base: Form<{ at: number; kind: Kind }> = fields<{ at: number; kind: Kind }>({
+  at: number,
+  kind: oneOf(Object.keys(FORMS) as Kind[]),
+});
