@@ -11,6 +11,7 @@ import { type SpoolOptions, settingsOf } from '../spool/options.ts';
 import type { Config, LogConfig, ServeConfig } from './define-config.ts';
 import type { Named } from './environment.ts';
 import { isScalar, KEYS, keyOf, valueOfText } from './keys.ts';
+import { fromHere } from './places.ts';
 import { policiesOf } from './policies.ts';
 import { checkKeys, type Origin, refused, withOrigin } from './problems.ts';
 import type { RawConfig } from './read-file.ts';
@@ -45,6 +46,7 @@ export interface Said {
   readonly environment: ReadonlyMap<string, Named>;
   readonly file: string | undefined;
   readonly folder: string;
+  readonly cwd: string;
 }
 
 /** The outcome: what holds, who said it, and what is strange about it. */
@@ -79,7 +81,7 @@ export function effectiveConfig(said: Said): Effective {
 
 function mergeSources(said: Said): Values {
   const merged: Values = new Map();
-  for (const source of [ofFlags(said.flags), ofFile(said), ofEnvironment(said.environment)]) {
+  for (const source of [ofFlags(said), ofFile(said), ofEnvironment(said)]) {
     const taken = withoutOvertakenPlaces(source, merged);
     for (const [key, found] of taken) if (!merged.has(key)) merged.set(key, found);
   }
@@ -112,9 +114,9 @@ function withoutOvertakenPlaces(source: Values, above: Values): Values {
   return left;
 }
 
-function ofFlags(flags: Flags): Values {
+function ofFlags(said: Said): Values {
   const values: Values = new Map();
-  for (const [name, value] of Object.entries(flags)) {
+  for (const [name, value] of Object.entries(said.flags)) {
     const key = keyOf(name);
     if (value === undefined) continue;
     if (key === undefined || !isScalar(key)) {
@@ -133,18 +135,22 @@ function ofFlags(flags: Flags): Values {
       );
     }
     values.set(name, {
-      value: typeof value === 'string' ? valueOfText(key, value) : value,
+      value: typeof value === 'string' ? fromHere(key, valueOfText(key, value), said) : value,
       origin: { from: 'flag', name: key.flag ?? `--${name}` },
     });
   }
   return values;
 }
 
-function ofEnvironment(environment: Said['environment']): Values {
-  const pairs = [...environment].map(
-    ([key, { value, name }]) => [key, { value, origin: { from: 'environment', name } }] as const,
-  );
-  return new Map(pairs);
+function ofEnvironment(said: Said): Values {
+  const values: Values = new Map();
+  for (const [name, given] of said.environment) {
+    const key = keyOf(name);
+    const isHere = key !== undefined && !given.isOfFile;
+    const value = isHere ? fromHere(key, given.value, said) : given.value;
+    values.set(name, { value, origin: { from: 'environment', name: given.name } });
+  }
+  return values;
 }
 
 /** The keys that hold other keys: `serve`, `serve.tls`. */

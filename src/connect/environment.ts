@@ -36,7 +36,15 @@ const TOKEN_NAME = 'RESPOOL_TOKEN';
 export interface Named {
   readonly value: unknown;
   readonly name: string;
+  /** True when it stood in `.env`, not in the environment itself. */
+  readonly isOfFile: boolean;
 }
+
+/**
+ * What `.env` added to an environment. Remembered: to whoever reads the configuration again in the
+ * same process it would look like the environment's own.
+ */
+const ADDED = new WeakMap<Environment, Map<string, string>>();
 
 /**
  * Adds what `.env` in this folder says to the environment; what is set already stays. Returns the
@@ -44,17 +52,22 @@ export interface Named {
  */
 export async function addDotEnv(folder: string, env: Environment): Promise<ReadonlySet<string>> {
   const added = new Set<string>();
+  const file = path.resolve(folder, DOT_ENV);
   let text: string;
   try {
-    text = await readFile(path.join(folder, DOT_ENV), 'utf8');
+    text = await readFile(file, 'utf8');
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT' || code === 'EISDIR') return added;
     throw new RespoolError('config.invalid', `cannot read ${DOT_ENV}: ${textOf(error)}`);
   }
+  const before = ADDED.get(env) ?? new Map<string, string>();
+  ADDED.set(env, before);
   for (const [name, value] of Object.entries(parseEnv(text))) {
-    if (env[name] !== undefined) continue;
+    const isOurs = before.get(name) === file && env[name] === value;
+    if (env[name] !== undefined && !isOurs) continue;
     env[name] = value;
+    before.set(name, file);
     added.add(name);
   }
   return added;
@@ -70,9 +83,11 @@ export function valuesOfEnvironment(
     const names = [environmentName(key.key), ...(key.key === 'serve.token' ? [TOKEN_NAME] : [])];
     const name = names.find((one) => (env[one] ?? '') !== '');
     if (name === undefined) continue;
+    const isOfFile = fromDotEnv.has(name);
     values.set(key.key, {
       value: valueOfText(key, env[name] ?? ''),
-      name: fromDotEnv.has(name) ? `${name} in ${DOT_ENV}` : name,
+      name: isOfFile ? `${name} in ${DOT_ENV}` : name,
+      isOfFile,
     });
   }
   return values;

@@ -2,7 +2,7 @@
  * find-file — the configuration file: the one that is named, or the nearest upwards.
  */
 
-import { stat } from 'node:fs/promises';
+import { lstat, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { lilconfig } from 'lilconfig';
 import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
@@ -22,6 +22,7 @@ export async function findConfigFile(
   const target = path.resolve(cwd, named);
   const found = await stat(target).catch(() => undefined);
   if (found === undefined) {
+    if (await isLink(target)) throw deadLink(target);
     throw new RespoolError(
       'config.invalid',
       `cannot read the configuration ${show(named)}: there is no such file or folder`,
@@ -46,6 +47,7 @@ async function searchUpwards(from: string): Promise<string | undefined> {
     ignoreEmptySearchPlaces: false,
     cache: false,
   });
+  await refuseStrange(from);
   try {
     const found = await search.search(from);
     return found === null ? undefined : await onlyOneIn(path.dirname(found.filepath));
@@ -55,14 +57,46 @@ async function searchUpwards(from: string): Promise<string | undefined> {
   }
 }
 
+/** Refuses what goes by a configuration's name and cannot be read, on the way to the nearest. */
+async function refuseStrange(from: string): Promise<void> {
+  for (let folder = from; ; folder = path.dirname(folder)) {
+    const isFound = (await configFilesIn(folder)).length > 0;
+    if (isFound || folder === path.dirname(folder)) return;
+  }
+}
+
 /** The names of the configuration files in a folder. */
 export async function configFilesIn(folder: string): Promise<readonly string[]> {
   const present: string[] = [];
   for (const name of NAMES) {
-    const found = await stat(path.join(folder, name)).catch(() => undefined);
-    if (found?.isFile() === true) present.push(name);
+    const file = path.join(folder, name);
+    const found = await stat(file).catch(() => undefined);
+    if (found === undefined) {
+      // Passed over, another configuration further up would hold in its place.
+      if (await isLink(file)) throw deadLink(file);
+      continue;
+    }
+    if (found.isDirectory()) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot read the configuration ${show(file)}: it is a folder; give it another name`,
+      );
+    }
+    present.push(name);
   }
   return present;
+}
+
+async function isLink(file: string): Promise<boolean> {
+  return (await lstat(file).catch(() => undefined))?.isSymbolicLink() === true;
+}
+
+function deadLink(file: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot read the configuration ${show(file)}: it is a link to a file that is not there; ` +
+      'mend the link or take it away',
+  );
 }
 
 async function onlyOneIn(folder: string): Promise<string | undefined> {

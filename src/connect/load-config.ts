@@ -4,8 +4,9 @@
  *   flags > respool.config.* > environment and .env > defaults, for each key by itself
  */
 
+import { access, constants, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { isRespoolError, RespoolError } from '../core/errors.ts';
+import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { type EffectiveConfig, effectiveConfig, type Flags } from './effective-config.ts';
 import { addDotEnv, strangeNames, valuesOfEnvironment } from './environment.ts';
 import { findConfigFile } from './find-file.ts';
@@ -35,7 +36,10 @@ export interface LoadOptions {
 export interface LoadedConfig {
   /** The configuration file; undefined when there is none. */
   readonly file: string | undefined;
-  /** What relative paths start from: the file's folder, or the working directory. */
+  /**
+   * What relative paths of the configuration start from: the file's folder, or the working
+   * directory. Those of flags and of the environment are absolute where that differs.
+   */
   readonly folder: string;
   readonly config: EffectiveConfig;
   /** Who said each value, by its key. */
@@ -53,13 +57,21 @@ const ENV_SECRET_MIN_CHARS = 8;
 
 const NOTHING: RawConfig = { value: {}, filled: new Set() };
 
+/** The configuration file that is named or nearest; undefined when there is none. */
+export async function configFileOf({
+  cwd,
+  env,
+  file,
+}: Pick<LoadOptions, 'cwd' | 'env' | 'file'>): Promise<string | undefined> {
+  return findConfigFile(cwd, file ?? (env['RESPOOL_CONFIG'] || undefined));
+}
+
 /** Finds, reads and checks the configuration; `config.invalid` says what is wrong and where. */
 export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
   const secrets = new Secrets();
   try {
     const { cwd, env } = options;
-    const named = options.file ?? (env['RESPOOL_CONFIG'] || undefined);
-    const file = await findConfigFile(cwd, named);
+    const file = await configFileOf(options);
     const folder = file === undefined ? path.resolve(cwd) : path.dirname(file);
     const added = await addDotEnv(folder, env);
     collectFrom(env, secrets);
@@ -77,10 +89,13 @@ export async function completeConfig({
   flags = {},
   file,
   folder,
+  cwd = folder,
   raw,
   added,
   secrets,
+  routes = true,
 }: {
+  readonly cwd?: string;
   readonly env: Environment;
   readonly flags?: Flags | undefined;
   readonly file: string | undefined;
@@ -88,6 +103,7 @@ export async function completeConfig({
   readonly raw: RawConfig;
   readonly added: ReadonlySet<string>;
   readonly secrets: Secrets;
+  readonly routes?: boolean | undefined;
 }): Promise<LoadedConfig> {
   collectFrom(env, secrets);
   for (const [name, value] of Object.entries(raw.value)) secrets.collect(value, name);
@@ -100,6 +116,7 @@ export async function completeConfig({
       environment,
       file,
       folder,
+      cwd,
     });
     await checkStores(config, origins, { file, folder });
     return {
@@ -107,13 +124,38 @@ export async function completeConfig({
       folder,
       config,
       origins,
-      warnings: [...strangeNames(env), ...warnings].map((text) => secrets.hide(text)),
+      warnings: [
+        ...strangeNames(env),
+        ...warnings,
+        ...(routes ? await unreadable(config.serve) : []),
+      ].map((text) => secrets.hide(text)),
       hide: (text) => secrets.hide(text),
       redact: (value, name) => secrets.redact(value, name),
     };
   } catch (error) {
     throw hidden(error, secrets);
   }
+}
+
+/** A sentence for each file of TLS that the service could not use. */
+async function unreadable({ tls }: EffectiveConfig['serve']): Promise<string[]> {
+  const problems: string[] = [];
+  for (const [name, file] of Object.entries(tls ?? {})) {
+    try {
+      await access(file, constants.R_OK);
+      if ((await stat(file)).isFile()) continue;
+      problems.push(`serve.tls.${name}: ${show(file)} is no file`);
+    } catch (error) {
+      problems.push(`serve.tls.${name}: cannot read ${show(file)}: ${reasonOf(error)}`);
+    }
+  }
+  return problems;
+}
+
+function reasonOf(error: unknown): string {
+  const { code } = error as NodeJS.ErrnoException;
+  if (code === 'ENOENT' || code === 'ENOTDIR') return 'there is no such file';
+  return code === 'EACCES' ? 'this user may not' : textOf(error);
 }
 
 /** Making a store opens nothing, and says what is wrong with its options. */

@@ -10,8 +10,8 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { asError, RespoolError, show, textOf } from '../core/errors.ts';
 import { importFile } from '../system/peer.ts';
+import { parseJson } from './read-json.ts';
 import { isPlain, isSecretName, type Secrets } from './secrets.ts';
-import { syntaxError } from './syntax-error.ts';
 
 /** A configuration file is not larger than this. */
 const FILE_MAX_BYTES: number = 2 ** 20;
@@ -114,48 +114,6 @@ async function runProgram(file: string): Promise<Readonly<Record<string, unknown
     `cannot use ${file}: its default export is ${said}; write ` +
       '`export default defineConfig({ … })`',
   );
-}
-
-function parseJson(text: string, file: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    // n.b. The engine's own text may quote what stands around the error, secrets included.
-    const at = jsonErrorAt(text);
-    const before = text.slice(0, at).split('\n');
-    const what = at >= text.length ? 'the file ends too early' : 'this is no JSON';
-    throw syntaxError(file, before.length, (before.at(-1)?.length ?? 0) + 1, what);
-  }
-}
-
-/** Where a text stops to be JSON. */
-function jsonErrorAt(text: string): number {
-  let at = 0;
-  const eat = (token: RegExp): boolean => {
-    token.lastIndex = at;
-    const isThere = token.test(text);
-    if (isThere) at = token.lastIndex;
-    return isThere;
-  };
-  const space = (): boolean => eat(/[ \t\r\n]*/y);
-  const string = (): boolean => eat(/"(?:[^"\\\r\n\t]|\\(?:["\\/bfnrt]|u[\da-f]{4}))*"/iy);
-  const list = (end: RegExp, item: () => boolean): boolean => {
-    if (space() && eat(end)) return true;
-    while (item() && space()) {
-      if (eat(end)) return true;
-      if (!eat(/,/y)) return false;
-    }
-    return false;
-  };
-  const pair = (): boolean => space() && string() && space() && eat(/:/y) && value();
-  const value = (): boolean => {
-    space();
-    if (eat(/\{/y)) return list(/\}/y, pair);
-    if (eat(/\[/y)) return list(/\]/y, value);
-    return string() || eat(/-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]?\d+)?/iy) || eat(/true|false|null/y);
-  };
-  if (value()) space();
-  return at;
 }
 
 interface FillParts {

@@ -172,5 +172,13 @@ function execOf(given: unknown, key: string, folder: string): Handler | ReadyHan
   if (!Array.isArray(command)) {
     throw refused(isPlain(given) ? `${key}.command` : key, command, 'a list: command, arguments');
   }
+  const wrong = command.findIndex((word: unknown) => typeof word !== 'string');
+  if (wrong !== -1) {
+    const word: unknown = command[wrong];
+    const isPlainWord = typeof word === 'number' || typeof word === 'boolean';
+    const hint = isPlainWord ? `; write "${String(word)}" in quotes` : '';
+    const list = isPlain(given) ? `${key}.command` : key;
+    throw refused(`${list}[${wrong}]`, word, `text${hint}`);
+  }
   return within(key, () => fromFolder(exec(command as readonly string[], options), folder));
 }

@@ -1,7 +1,8 @@
 /** loadConfig: which file, what it says, and what is wrong with it (R202, R216, R217). */
-import { mkdir } from 'node:fs/promises';
+import { mkdir, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { describeConfig } from '../../src/connect/describe-config.ts';
 import { loadConfig } from '../../src/connect/load-config.ts';
 import { at, folderWith, load, refusal, textOf } from './setup.ts';
 
@@ -101,7 +102,19 @@ describe('the file', () => {
   test('that cannot be read is refused', async () => {
     const folder = await folderWith({ 'respool.config.json/x': '' });
     const said = await textOf(loadConfig({ cwd: folder, env: {} }));
-    expect(said).toContain('cannot read the configuration: EISDIR');
+    expect(said).toContain('respool.config.json": it is a folder');
+    expect(said).not.toContain('EISDIR');
+  });
+
+  test('that is a link to nothing is refused, and none further up is taken for it', async () => {
+    const folder = await folderWith({ 'respool.config.json': '{}', 'inner/x': '' });
+    const inner = path.join(folder, 'inner');
+    await symlink('nowhere.yaml', path.join(inner, 'respool.config.yaml'));
+    for (const file of [undefined, 'respool.config.yaml', '.']) {
+      const said = await textOf(loadConfig({ cwd: inner, env: {}, file }));
+      expect(said).toContain('it is a link to a file that is not there');
+    }
+    expect((await loadConfig({ cwd: folder, env: {} })).file).toContain('respool.config.json');
   });
 
   test('is one: two in a folder are refused by their names, and none of them runs', async () => {
@@ -143,17 +156,47 @@ describe('a broken file is refused with its name and the place', () => {
       text: '{"lease": [1, 2',
       words: ['line 1, column 16', 'ends too early'],
     },
+    'JSON, a key twice': {
+      file: 'respool.config.json',
+      text: '{\n  "serve": { "port": 1 },\n  "lease": "1s", "l\\u0065ase": "2s"\n}',
+      words: ['line 3, column 18', 'duplicate key'],
+    },
+    'JSON, a key twice further in': {
+      file: 'respool.config.json',
+      text: '{"serve": {"port": 1, "host": "a", "port": 2}}',
+      words: ['line 1, column 36', 'duplicate key'],
+    },
+    'JSON, deeper than can be': {
+      file: 'respool.config.json',
+      text: '['.repeat(200_000),
+      words: ['line 1, column'],
+    },
     'JSON, empty': { file: 'respool.config.json', text: '', words: ['line 1, column 1'] },
     'JSON, a list': { file: 'respool.config.json', text: '[1]', words: ['it holds a list'] },
     'YAML, a bad indent': {
       file: 'respool.config.yaml',
       text: 'serve:\n  port: 1\n   host: x\n',
-      words: ['line 2, column'],
+      words: ['line 2, column', 'one line holds one key'],
+    },
+    'YAML, less indented than before': {
+      file: 'respool.config.yaml',
+      text: 'serve:\n    port: 1\n  host: x\n',
+      words: ['line 3, column', 'keys of one group stand in the same column'],
+    },
+    'YAML, a tab': {
+      file: 'respool.config.yaml',
+      text: 'serve:\n\tport: 1\n',
+      words: ['line 2, column', 'indent with spaces'],
+    },
+    'YAML, an open bracket': {
+      file: 'respool.config.yaml',
+      text: 'serve: { port: 1\nlease: 5s\n',
+      words: ['line 2, column 1', 'is a bracket open?'],
     },
     'YAML, a key twice': {
       file: 'respool.config.yaml',
       text: 'lease: 1s\nlease: 2s\n',
-      words: ['line 2, column 1', 'duplicate key'],
+      words: ['line 2, column 1', 'duplicate key: it stands above already'],
     },
     'YAML, a text': { file: 'respool.config.yaml', text: 'hello', words: ['it holds "hello"'] },
     'a program that throws': {
@@ -374,5 +417,94 @@ test('relative paths start from the folder of the file', async () => {
   expect(at(loaded, 'serve.tls')).toEqual({
     key: path.join(folder, 'k.pem'),
     cert: path.join(folder, '../c.pem'),
+  });
+});
+
+describe('a relative path that was typed', () => {
+  const files = { 'respool.config.yaml': 'store: file:./a\n', 'inner/x': '' };
+
+  test.each([
+    ['store', 'sqlite:./x?thread=true', 'sqlite:', '/inner/x?thread=true'],
+    ['store', 'file:../x', 'file:', '/x'],
+    ['entries', 'file:x', 'file:', '/inner/x'],
+    ['bodies', 'file:x', 'file:', '/inner/x'],
+    ['store', 'sqlite:/x', '', 'sqlite:/x'],
+    ['store', 'memory:', '', 'memory:'],
+  ])('starts from the working directory: %s %s', async (key, text, scheme, rest) => {
+    const folder = await folderWith({ ...files, 'respool.config.yaml': 'lease: 5s\n' });
+    const cwd = path.join(folder, 'inner');
+    const whole = scheme === '' ? rest : `${scheme}${folder}${rest}`;
+    const flagged = await loadConfig({ cwd, env: {}, flags: { [key]: text } });
+    expect(at(flagged, key)).toBe(whole);
+    expect(describeConfig(flagged)).toContainEqual({ key, value: whole, from: `flag --${key}` });
+    const env = { [`RESPOOL_${key.toUpperCase()}`]: text };
+    expect(at(await loadConfig({ cwd, env }), key)).toBe(whole);
+  });
+
+  test('stays as it is where the file lies in the working directory', async () => {
+    const folder = await folderWith(files);
+    const loaded = await loadConfig({ cwd: folder, env: {}, flags: { store: 'sqlite:./x' } });
+    expect(loaded.config.store).toBe('sqlite:./x');
+  });
+
+  test('goes for the files of TLS too', async () => {
+    const folder = await folderWith(files);
+    const cwd = path.join(folder, 'inner');
+    const flags = { 'serve.tls.key': 'k.pem', 'serve.tls.cert': '/c.pem' };
+    const loaded = await loadConfig({ cwd, env: {}, flags });
+    expect(at(loaded, 'serve.tls')).toEqual({ key: path.join(cwd, 'k.pem'), cert: '/c.pem' });
+  });
+
+  test('is not meant by .env, however often it is read, nor by the file', async () => {
+    const folder = await folderWith({ ...files, '.env': 'RESPOOL_ENTRIES=file:./e\nWHERE=./w\n' });
+    const cwd = path.join(folder, 'inner');
+    expect((await loadConfig({ cwd, env: {} })).config.store).toBe('file:./a');
+    await writeFile(path.join(folder, 'respool.config.yaml'), 'bodies: file:${WHERE}\n');
+    const env = {};
+    for (const _ of ['first', 'second']) {
+      const { config, origins } = await loadConfig({ cwd, env });
+      expect(config).toMatchObject({ entries: 'file:./e', bodies: 'file:./w' });
+      expect(origins.get('entries')?.name).toBe('RESPOOL_ENTRIES in .env');
+    }
+  });
+
+  test('is refused where the address could not say it', async () => {
+    const folder = await folderWith({ 'respool.config.yaml': '', 'in?ner/x': '' });
+    const cwd = path.join(folder, 'in?ner');
+    const said = await textOf(loadConfig({ cwd, env: {}, flags: { store: 'file:x' } }));
+    expect(said).toContain('a place without "?" in its whole path');
+  });
+});
+
+test('files of TLS that cannot be read are a warning, for whoever delivers', async () => {
+  const tls = { key: 'k.pem', cert: 'folder' };
+  const folder = await folderWith({
+    'respool.config.json': JSON.stringify({ serve: { tls } }),
+    'folder/x': '',
+  });
+  const { warnings } = await loadConfig({ cwd: folder, env: {} });
+  expect(warnings).toEqual([
+    `serve.tls.key: cannot read "${path.join(folder, 'k.pem')}": there is no such file`,
+    `serve.tls.cert: "${path.join(folder, 'folder')}" is no file`,
+  ]);
+  await writeFile(path.join(folder, 'k.pem'), '');
+  expect((await loadConfig({ cwd: folder, env: {} })).warnings).toHaveLength(1);
+  expect((await loadConfig({ cwd: folder, env: {}, routes: false })).warnings).toEqual([]);
+});
+
+describe('a command of which a word is no text', () => {
+  test.each([
+    [
+      '[sleep, 6]',
+      'cannot use 6 as "routes[0].deliver.exec[1]": allowed is text; write "6" in quotes',
+    ],
+    [
+      '{ command: [test, true] }',
+      'deliver.exec.command[1]": allowed is text; write "true" in quotes',
+    ],
+    ['[sleep, {}]', 'deliver.exec[1]": allowed is text'],
+  ])('is refused with what to write: %s', async (command, words) => {
+    const yaml = `routes:\n  - topic: a\n    deliver: { exec: ${command} }\n`;
+    expect(await refusal({ yaml })).toContain(words);
   });
 });
