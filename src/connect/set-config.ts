@@ -3,19 +3,22 @@
  * it is written, written whole or not at all. A file that is a program stays its author's.
  */
 
-import { chmod, open, realpath, rename, rm, stat } from 'node:fs/promises';
+import { chmod, chown, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { isMap, parseDocument } from 'yaml';
+import { isDeepStrictEqual } from 'node:util';
+import { type Document, isMap, parseDocument } from 'yaml';
 import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { systemDice } from '../system/clock.ts';
 import { randomName } from '../system/ids.ts';
+import { newlineOf, type Source, withKey, withoutKey } from './edit-text.ts';
+import { addDotEnv } from './environment.ts';
 import { configFilesIn } from './find-file.ts';
 import { isScalar, type Key, keyOf, KEYS, valueOfText } from './keys.ts';
 import { completeConfig } from './load-config.ts';
 import { didYouMean } from './nearest.ts';
 import { refused } from './problems.ts';
 import { type Environment, isProgram, parseConfig, readText } from './read-file.ts';
-import { isPlain, Secrets } from './secrets.ts';
+import { Secrets } from './secrets.ts';
 
 /** The file's name when there was none. */
 const NEW_NAME = 'respool.config.yaml';
@@ -42,8 +45,7 @@ export async function setConfig(
   if (isProgram(target)) throw aProgram(target, key, value);
   const before = isNew ? '' : await readText(target);
   const others = inTheWay(key);
-  const change = target.endsWith('.json') ? changeJson : changeYaml;
-  const { text, removed } = await change(before, target, { known, value, others });
+  const { text, removed } = await changeText(before, target, { known, value, others });
   await checkText(text, target, env);
   await writeWhole(target, text, isNew);
   return { file: target, isNew, removed };
@@ -100,38 +102,35 @@ function aProgram(file: string, key: string, value: string): RespoolError {
   );
 }
 
-async function changeJson(
+/** Step by step in the text as it stands; anew where that does not come out as it should. */
+async function changeText(
   text: string,
   file: string,
   { known, value, others }: Change,
 ): Promise<Changed> {
   await parseConfig(text, file, EVERYTHING_SET, new Secrets());
-  const data = JSON.parse(text) as Record<string, unknown>;
-  const removed = others.filter((name) => Object.hasOwn(data, name));
-  for (const name of removed) delete data[name];
+  const isJson = file.endsWith('.json');
+  const sourceOf = (given: string): Source => {
+    return { text: given, document: parseDocument(given, { merge: true }), isJson };
+  };
   const words = known.key.split('.');
-  const last = words.pop() ?? '';
-  let node = data;
-  for (const word of words) {
-    const inner = (node[word] ??= {});
-    if (!isPlain(inner)) throw refused(words.join('.'), inner, 'an object');
-    node = inner;
+  const typed = valueOfText(known, value);
+  const source = sourceOf(text);
+  const removed = others.filter((name) => source.document.has(name));
+  const edited = withKey(source, words, typed);
+  setIn(source.document, words, typed);
+  let changed = fits(edited, source) ? edited : anew(source);
+  // Taken out last: what is put into an object takes after what is there.
+  for (const name of removed) {
+    const before = sourceOf(changed);
+    const without = withoutKey(before, name);
+    before.document.delete(name);
+    changed = fits(without, before) ? without : anew(before);
   }
-  node[last] = valueOfText(known, value);
-  const indent = /^[ \t]+(?=")/m.exec(text)?.[0] ?? '  ';
-  return { text: `${JSON.stringify(data, null, indent)}\n`, removed };
+  return { text: changed, removed };
 }
 
-async function changeYaml(
-  text: string,
-  file: string,
-  { known, value, others }: Change,
-): Promise<Changed> {
-  await parseConfig(text, file, EVERYTHING_SET, new Secrets());
-  const document = parseDocument(text, { merge: true });
-  const removed = others.filter((name) => document.has(name));
-  for (const name of removed) document.delete(name);
-  const words = known.key.split('.');
+function setIn(document: Document, words: readonly string[], value: unknown): void {
   for (const at of words.slice(0, -1).keys()) {
     const group = words.slice(0, at + 1);
     if (!document.hasIn(group)) break;
@@ -140,20 +139,50 @@ async function changeYaml(
     if (inner === null) document.deleteIn(group);
     else if (!isMap(inner)) throw refused(group.join('.'), inner, 'an object');
   }
-  document.setIn(words, valueOfText(known, value));
-  return { text: document.toString({ lineWidth: 0 }), removed };
+  document.setIn(words, value);
+}
+
+/** Whether an edited text says what the changed document says. */
+function fits(edited: string | undefined, { document, isJson }: Source): edited is string {
+  if (edited === undefined) return false;
+  try {
+    if (isJson) return isDeepStrictEqual(JSON.parse(edited), document.toJS());
+    const parsed = parseDocument(edited, { merge: true });
+    const isSame = isDeepStrictEqual(parsed.toJS() ?? {}, document.toJS() ?? {});
+    return isSame && parsed.errors.length === 0;
+  } catch {
+    return false;
+  }
+}
+
+/** The whole document written out, as near to the text it was as can be. */
+function anew({ text, document, isJson }: Source): string {
+  const newline = newlineOf(text);
+  if (isJson) {
+    const indent = /^[ \t]+(?=")/m.exec(text)?.[0] ?? '  ';
+    const written = JSON.stringify(document.toJS(), null, indent);
+    return `${written}\n`.replaceAll('\n', newline);
+  }
+  const written = document.toString({
+    lineWidth: 0,
+    flowCollectionPadding: !/[[{][^\s\]}]/.test(text),
+  });
+  return written.replaceAll(/\r?\n/g, newline);
 }
 
 /** For reading a file's form alone: whatever ${NAME} asks for is there. */
 const EVERYTHING_SET: Environment = new Proxy<Environment>({}, { get: () => '' });
 
 /** Refuses a text that would be no configuration, before it is one. */
-async function checkText(text: string, file: string, env: Environment): Promise<void> {
+async function checkText(text: string, file: string, given: Environment): Promise<void> {
   const secrets = new Secrets();
   const folder = path.dirname(file);
+  // What `.env` says is for this check alone.
+  const env = { ...given };
   try {
+    const added = await addDotEnv(folder, env);
     const raw = await parseConfig(text, file, env, secrets);
-    await completeConfig({ env, file, folder, raw, added: new Set(), secrets });
+    await completeConfig({ env, file, folder, raw, added, secrets });
   } catch (error) {
     if (!isRespoolError(error)) throw error;
     throw new RespoolError(error.code, `${secrets.hide(error.message)}; nothing was changed`);
@@ -171,12 +200,30 @@ async function writeWhole(file: string, text: string, isNew: boolean): Promise<v
       await handle.close();
     }
     if (isNew) await refuseASecond(file);
-    else await chmod(draft, (await stat(file)).mode & 0o777);
+    else await takeOver(file, draft);
     await rename(draft, file);
   } catch (error) {
     await rm(draft, { force: true });
     if (isRespoolError(error)) throw error;
     throw new RespoolError('config.invalid', `cannot write ${file}: ${textOf(error)}`);
+  }
+}
+
+/** The draft belongs to whom the file belongs to, or the service could not read it any more. */
+async function takeOver(file: string, draft: string): Promise<void> {
+  const { mode, uid, gid } = await stat(file);
+  const own = await stat(draft);
+  // Only root may give a file away; others can write a file of another owner only by replacing it.
+  if (own.uid !== uid || own.gid !== gid) await giveTo(draft, uid, gid);
+  // After the owner: a change of owner takes away some of the rights.
+  await chmod(draft, mode & 0o7777);
+}
+
+async function giveTo(draft: string, uid: number, gid: number): Promise<void> {
+  try {
+    await chown(draft, uid, gid);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
   }
 }
 

@@ -1,7 +1,8 @@
 /** setConfig: one key, the rest as it was, checked first, whole or not at all (R202). */
-import { chmod, readdir, readFile, stat, symlink } from 'node:fs/promises';
+import { chmod, chown, readdir, readFile, stat, symlink } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { configFileOf } from '../../src/connect/load-config.ts';
 import { setConfig } from '../../src/connect/set-config.ts';
 import { folderWith, textOf } from './setup.ts';
 
@@ -60,12 +61,12 @@ describe('in a YAML file', () => {
     const { set, read } = await setup('respool.config.yaml', 'serve:\nlease: 5s\n');
     await set('serve.port', '80');
     await set('serve.limits.events', '3');
-    expect(await read()).toBe('lease: 5s\nserve:\n  port: 80\n  limits:\n    events: 3\n');
+    expect(await read()).toBe('serve:\n  port: 80\n  limits:\n    events: 3\nlease: 5s\n');
     const empty = await setup('respool.config.yaml', '# later\n');
     await empty.set('log.level', 'warn');
     const deep = await setup('respool.config.yaml', 'serve: # all of it\n');
     await deep.set('serve.limits.events', '3');
-    expect(await deep.read()).toContain('serve:\n  limits:\n    events: 3\n');
+    expect(await deep.read()).toBe('serve: # all of it\n  limits:\n    events: 3\n');
     expect(await empty.read()).toContain('log:\n  level: warn\n');
   });
 
@@ -75,6 +76,145 @@ describe('in a YAML file', () => {
     await setConfig(file, 'poll', '5s', { cwd: folder, env: { SPAN: '9s' } });
     expect(await readFile(file, 'utf8')).toBe('lease: ${SPAN}\npoll: 5s\n');
   });
+});
+
+describe('everything else stays as it is written', () => {
+  const cases: [why: string, before: string, set: [string, string], after: string][] = [
+    [
+      'a comment above a key that has to go',
+      '# top comment\nstore: file:./x # gone\n# of the lease\nlease: 5s\n',
+      ['bodies', 'memory:'],
+      '# top comment\n# of the lease\nlease: 5s\nbodies: "memory:"\n',
+    ],
+    [
+      'a comment above the only key',
+      '# top comment\n\nstore: file:./x\n',
+      ['entries', 'file:./e'],
+      '# top comment\n\nentries: file:./e\n',
+    ],
+    [
+      'line ends of another system',
+      '# one\r\nlease: 5s\r\n\r\nserve:\r\n  port: 1 # odd\r\n',
+      ['serve.limits.events', '3'],
+      '# one\r\nlease: 5s\r\n\r\nserve:\r\n  port: 1 # odd\r\n  limits:\r\n    events: 3\r\n',
+    ],
+    [
+      'lists and objects in brackets, and the number of spaces',
+      'serve:   {port: 1,   hosts: [a,b]}\nlease:    5s   # so\n',
+      ['lease', '6s'],
+      'serve:   {port: 1,   hosts: [a,b]}\nlease:    6s   # so\n',
+    ],
+    [
+      'an object in brackets that gets a key',
+      'serve: {port: 1, hosts: [a,b]}\n',
+      ['serve.stopWithin', '3s'],
+      'serve: {port: 1, hosts: [a,b], stopWithin: 3s}\n',
+    ],
+    [
+      'what stands between groups',
+      'serve:\n    port: 1\n    # last\n\n# Log.\nlog:\n    level: info\n',
+      ['serve.host', 'localhost'],
+      'serve:\n    port: 1\n    host: localhost\n    # last\n\n# Log.\nlog:\n    level: info\n',
+    ],
+    ['a last line without an end', 'lease: 5s', ['poll', '6s'], 'lease: 5s\npoll: 6s\n'],
+    [
+      'comments of a group with nothing in it',
+      '# c\nserve: # all of it\n  # inner\nlease: # later\n',
+      ['serve.port', '80'],
+      '# c\nserve: # all of it\n  port: 80\n  # inner\nlease: # later\n',
+    ],
+    [
+      'the comment of a key with nothing behind it',
+      'lease: # later\npoll: 5s\n',
+      ['lease', '6s'],
+      'lease: 6s # later\npoll: 5s\n',
+    ],
+    ['quotes', 'store: "file:./a b"\n', ['lease', '6s'], 'store: "file:./a b"\nlease: 6s\n'],
+    [
+      'an object in a place of a word',
+      'retention: {delivered: remove, removed: 1d}\n',
+      ['retention.delivered', 'archive:2d'],
+      'retention: {delivered: { archive: 2d }, removed: 1d}\n',
+    ],
+    [
+      'line ends, also where the text is written anew',
+      'retention:\r\n  delivered:\r\n    archive: 1d\r\nlease: 5s\r\n',
+      ['retention.delivered', 'remove'],
+      'retention:\r\n  delivered: remove\r\nlease: 5s\r\n',
+    ],
+    [
+      'brackets without spaces, also where the text is written anew',
+      'retention:\n  delivered:\n    archive: 1d\ncaretaker: {every: 1m}\n',
+      ['retention.delivered', 'remove'],
+      'retention:\n  delivered: remove\ncaretaker: {every: 1m}\n',
+    ],
+    [
+      'several lines of one value',
+      'store: >-\n  file:./x\n# so\nlease: 5s\n',
+      ['store', 'memory:'],
+      'store: >-\n  memory:\n# so\nlease: 5s\n',
+    ],
+  ];
+  test.each(cases)('%s', async (_, before, [key, value], after) => {
+    const { set, read } = await setup('respool.config.yaml', before);
+    await set(key, value);
+    expect(await read()).toBe(after);
+  });
+
+  test.each([
+    [
+      '{ "store": "memory:",\r\n  "serve": {"hosts": [ "a","b" ]} }',
+      ['serve.port', '80'],
+      '{ "store": "memory:",\r\n  "serve": {"hosts": [ "a","b" ], "port": 80} }',
+    ],
+    [
+      '{\n  "lease": "5s",\n  "store": "memory:"\n}\n',
+      ['bodies', 'memory:'],
+      '{\n  "lease": "5s",\n  "bodies": "memory:"\n}\n',
+    ],
+    [
+      '{\r\n\t"store": "memory:"\r\n}\r\n',
+      ['bodies', 'memory:'],
+      '{\r\n\t"bodies": "memory:"\r\n}\r\n',
+    ],
+    ['{"lease":"5s"}', ['log.level', 'warn'], '{"lease":"5s", "log": {"level":"warn"}}'],
+  ] as const)('in JSON %j', async (before, [key, value], after) => {
+    const { set, read } = await setup('respool.config.json', before);
+    await set(key, value);
+    expect(await read()).toBe(after);
+  });
+});
+
+test('a value that is wrong can be mended: only what comes out is checked', async () => {
+  const { set, read, folder } = await setup('respool.config.yaml', '# x\nstore: mysql:y # z\n');
+  // The file is found without being read.
+  const file = path.join(folder, 'respool.config.yaml');
+  expect(await configFileOf({ cwd: folder, env: {} })).toBe(file);
+  expect(await configFileOf({ cwd: '/', env: { RESPOOL_CONFIG: folder } })).toBe(file);
+  await set('store', 'file:./y');
+  expect(await read()).toBe('# x\nstore: file:./y # z\n');
+});
+
+test('${NAME} of .env beside the file is known, and the environment stays as it was', async () => {
+  const folder = await folderWith({
+    'respool.config.yaml': 'lease: ${SPAN}\n',
+    '.env': 'SPAN=9s\n',
+  });
+  const env = {};
+  const file = path.join(folder, 'respool.config.yaml');
+  await setConfig(file, 'poll', '5s', { cwd: folder, env });
+  expect(await readFile(file, 'utf8')).toBe('lease: ${SPAN}\npoll: 5s\n');
+  expect(env).toEqual({});
+});
+
+test.skipIf(process.getuid?.() !== 0)('a file keeps its owner when root changes it', async () => {
+  const { set, folder } = await setup('respool.config.yaml', 'lease: 5s\n');
+  const file = path.join(folder, 'respool.config.yaml');
+  await chmod(file, 0o640);
+  await chown(file, 1_234, 2_345);
+  await set('lease', '6s');
+  const { uid, gid, mode } = await stat(file);
+  expect({ uid, gid, mode: mode & 0o777 }).toEqual({ uid: 1_234, gid: 2_345, mode: 0o640 });
 });
 
 test('in a JSON file a key is replaced, order and indentation stay', async () => {
