@@ -53,8 +53,8 @@ export function isTold(kind: ToldEvent['kind'], level: Level): boolean {
 
 /** The event as one line for people. */
 export function eventLine(out: Out, event: ToldEvent): string {
-  const style = STYLES[event.kind];
-  const kind = style === undefined ? event.kind : out.style(style, event.kind);
+  const style = Object.hasOwn(STYLES, event.kind) ? STYLES[event.kind] : undefined;
+  const kind = style === undefined ? safe(event.kind) : out.style(style, event.kind);
   const id = 'id' in event ? `${safe(event.id)} ` : '';
   return `${id}${kind}${fieldsOf(event).map(fieldText).join('')}`;
 }
@@ -118,7 +118,7 @@ function becauseOf({ code, text }: { readonly code: string; readonly text: strin
 
 function fieldText([name, value]: Field): string {
   if (value === undefined) return '';
-  const text = safe(String(value));
+  const text = typeof value === 'number' ? String(value) : safe(value);
   // A reason is always in quotes, so that its end is plain to see.
   const isBare = name !== 'reason' && text !== '' && !/[\s"=]/.test(text);
   return ` ${name}=${isBare ? text : JSON.stringify(text)}`;

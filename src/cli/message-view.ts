@@ -3,7 +3,7 @@
 import type { Entry } from '../core/entry.ts';
 import type { Millis } from '../core/duration.ts';
 import type { Out, Style } from './out.ts';
-import { safe } from './safe.ts';
+import { numberText, safe } from './safe.ts';
 import type { Column } from './table.ts';
 import { tableOf } from './table.ts';
 import { both, relative, span } from './times.ts';
@@ -28,7 +28,7 @@ const STATE_STYLES: Readonly<Record<string, Style>> = {
 export const STATE_COLUMN: Column = {
   head: 'state',
   paint: (out, state) => {
-    const style = STATE_STYLES[state];
+    const style = Object.hasOwn(STATE_STYLES, state) ? STATE_STYLES[state] : undefined;
     return style === undefined ? state : out.style(style, state);
   },
 };
@@ -51,7 +51,7 @@ export function listRow({ envelope, status }: SeenEntry, now: Millis): string[] 
     safe(status.state),
     safe(envelope.topic),
     span(now - envelope.enqueuedAt),
-    String(status.attempts),
+    numberText(status.attempts),
     nextOf(status, now),
     whyOf(status),
   ];
@@ -59,6 +59,8 @@ export function listRow({ envelope, status }: SeenEntry, now: Millis): string[] 
 
 function nextOf({ state, dueAt }: Entry['status'], now: Millis): string {
   if (dueAt === null) return '';
+  // Not the message is due, but the word that it bounced.
+  if (state === 'bounce') return dueAt <= now ? 'notice due' : `notice ${relative(dueAt, now)}`;
   if (state === 'active') return dueAt < now ? 'lease over' : `lease ${span(dueAt - now)}`;
   // An archived message is due when it is forgotten.
   return dueAt <= now ? 'due' : relative(dueAt, now);
@@ -86,7 +88,7 @@ export async function fullView(out: Out, entry: SeenEntry, now: Millis): Promise
   if (history.length > 0) {
     const rows = history.map(({ at, tookMs, by, lane, attempt, code, reason }) => [
       both(at, now),
-      `${lane === 'notice' ? 'notice ' : ''}${attempt}`,
+      `${lane === 'notice' ? 'notice ' : ''}${numberText(attempt)}`,
       span(tookMs),
       safe(by),
       safe(code),
@@ -122,7 +124,7 @@ function factsOf({ envelope, status }: SeenEntry, now: Millis): [string, string]
     ['state', status.lane === 'notice' ? `${status.state} (lane notice)` : status.state],
     ['enqueued', both(envelope.enqueuedAt, now)],
     ['updated', both(status.updatedAt, now)],
-    [status.state === 'active' ? 'lease until' : 'due', when(status.dueAt, now)],
+    [dueWord(status), when(status.dueAt, now)],
     ['expires', when(envelope.expiresAt ?? null, now)],
     ['ending', status.ending],
     ['why', because && `${because.code}: ${because.text} (by ${because.by})`],
@@ -131,14 +133,23 @@ function factsOf({ envelope, status }: SeenEntry, now: Millis): [string, string]
     ['attempts', countsOf(status)],
     ['holder', status.holder],
     ['policy', status.policy ?? "its handler's, or the default"],
-    ['priority', String(envelope.priority)],
+    ['priority', numberText(envelope.priority)],
     ['destination', envelope.destination],
     ['dedupe key', envelope.dedupeKey],
-    ['body', body.place === 'none' ? 'let go after the delivery' : `${body.size} bytes`],
+    ['body', body.place === 'none' ? 'let go after the delivery' : bytesText(body.size)],
     ['digest', body.digest],
-    ['revision', String(status.revision)],
+    ['revision', numberText(status.revision)],
   ];
   return facts.filter((fact): fact is [string, string] => fact[1] !== undefined);
+}
+
+function dueWord({ state }: Entry['status']): string {
+  if (state === 'active') return 'lease until';
+  return state === 'bounce' ? 'notice due' : 'due';
+}
+
+function bytesText(size: number): string {
+  return size === 1 ? '1 byte' : `${numberText(size)} bytes`;
 }
 
 function when(at: Millis | null, now: Millis): string | undefined {
@@ -152,6 +163,8 @@ function countsOf({ attempts, postponed, lost, replays, notices }: Entry['status
     ['replays', replays],
     ['notices', notices],
   ];
-  const more = counts.filter(([, count]) => count > 0).map(([name, count]) => `${name} ${count}`);
-  return [String(attempts), ...more].join(', ');
+  const more = counts
+    .filter(([, count]) => count > 0)
+    .map(([name, count]) => `${name} ${numberText(count)}`);
+  return [numberText(attempts), ...more].join(', ');
 }

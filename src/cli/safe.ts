@@ -3,7 +3,8 @@
  * an error passes through here before it is printed.
  *
  * Promise: the result holds no control character (but tab and line feed, where asked for), no
- * escape sequence, nothing that turns the direction of writing, and no half of a surrogate pair.
+ * escape sequence, nothing that turns the direction of writing or cannot be seen, and no half of a
+ * surrogate pair.
  */
 
 /** How `safe` treats lines. */
@@ -30,30 +31,50 @@ const SEQUENCES = new RegExp(
 );
 const LINE_ENDS = /\r\n|[\u0085\u2028\u2029]/g;
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
-const BIDI = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+// What turns the direction of writing, and what nobody sees: two texts that look alike are alike.
+const UNSEEN_CHARS =
+  '\\u00ad\\u061c\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb';
+const UNSEEN = new RegExp(`[${UNSEEN_CHARS}\\u{e0000}-\\u{e0fff}]`, 'gu');
 const BLANKS = /[\t\n]+/g;
-const SUSPECT =
-  /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/;
-const JSON_SUSPECT = /[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+const SUSPECT = new RegExp(
+  `[\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029\\ud800-\\udfff${UNSEEN_CHARS}]`,
+);
+const JSON_CONTROLS = /[\u007f-\u009f\u2028\u2029]/g;
 
 /* oxlint-enable no-control-regex */
 
-/** The text without anything a terminal would obey. */
+/**
+ * The text without anything a terminal would obey. Types are only promised: what a service sent
+ * instead of a text is shown as a number, or as `?`.
+ */
 export function safe(text: string, { multiline = false }: SafeOptions = {}): string {
+  if (typeof text !== 'string') return numberText(text);
   if (!SUSPECT.test(text)) return text;
   const plain = text
     .toWellFormed()
     .replaceAll(SEQUENCES, '')
     .replaceAll(LINE_ENDS, '\n')
     .replaceAll(CONTROLS, '')
-    .replaceAll(BIDI, '');
+    .replaceAll(UNSEEN, '');
   return multiline ? plain : plain.replaceAll(BLANKS, ' ');
 }
 
-/** A value as one line of JSON in which every control character is written as `\u…`. */
+/** A number as text; `?` for what is none, as a service may say anything. */
+export function numberText(value: unknown): string {
+  return typeof value === 'number' ? String(value) : '?';
+}
+
+/** A value as one line of JSON in which what a terminal obeys or hides is written as `\u…`. */
 export function jsonLine(value: unknown): string {
-  return (JSON.stringify(value) ?? 'null').replaceAll(
-    JSON_SUSPECT,
-    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
+  return (JSON.stringify(value) ?? 'null')
+    .replaceAll(JSON_CONTROLS, escaped)
+    .replaceAll(UNSEEN, escaped);
+}
+
+/** Each half of a pair on its own, as JSON writes it. */
+function escaped(char: string): string {
+  return char
+    .split('')
+    .map((half) => `\\u${half.charCodeAt(0).toString(16).padStart(4, '0')}`)
+    .join('');
 }

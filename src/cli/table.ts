@@ -41,6 +41,37 @@ export async function tableOf(
   return drawTable([heads, ...cells], aligns, GAP);
 }
 
+/**
+ * A table that comes in pages: its heading once, its widths from the first page. Draws with less
+ * than a library does, for tables of many thousand rows.
+ */
+export function pagedTable(
+  out: Out,
+  columns: readonly Column[],
+): (rows: readonly (readonly string[])[]) => string {
+  let widths: readonly number[] | undefined;
+  const lineOf = (row: readonly string[], fixed: readonly number[], isHead: boolean): string => {
+    const cells = columns.map((column, at) => {
+      const width = fixed[at] ?? 0;
+      const cell = row[at] ?? '';
+      // Wider than on the first page: an id is never cut, it only stands out of its column.
+      const shown =
+        column.isFlexible === true && out.columns !== undefined ? cut(cell, width) : cell;
+      const blanks = ' '.repeat(Math.max(0, width - widthOf(shown)));
+      const painted = isHead ? out.style('bold', shown) : (column.paint?.(out, shown) ?? shown);
+      return column.align === 'right' ? `${blanks}${painted}` : `${painted}${blanks}`;
+    });
+    return cells.join(' '.repeat(GAP)).trimEnd();
+  };
+  return (rows) => {
+    const heads = columns.map(({ head }) => head);
+    const isFirst = widths === undefined;
+    const fixed = (widths ??= fitted(columns, rows, out.columns));
+    const lines = rows.map((row) => lineOf(row, fixed, false));
+    return (isFirst ? [lineOf(heads, fixed, true), ...lines] : lines).join('\n');
+  };
+}
+
 function fitted(
   columns: readonly Column[],
   rows: readonly (readonly string[])[],

@@ -11,6 +11,7 @@ const UNITS: readonly (readonly [string, number])[] = [
 
 /** A span in its two largest units: `4h12m`; below ten seconds with a tenth, or in ms. */
 export function span(ms: number): string {
+  if (!Number.isFinite(ms)) return '?';
   const rest = Math.max(0, Math.round(ms));
   if (rest < SECOND_MS) return `${rest}ms`;
   if (rest < 10 * SECOND_MS) return `${(rest / SECOND_MS).toFixed(1).replace(/\.0$/, '')}s`;
@@ -24,12 +25,14 @@ export function span(ms: number): string {
 
 /** How far away a moment is: `3m ago`, `in 4h`, `now`. */
 export function relative(at: Millis, now: Millis): string {
+  if (!Number.isFinite(at)) return '?';
   if (Math.abs(at - now) < SECOND_MS) return 'now';
   return at < now ? `${span(now - at)} ago` : `in ${span(at - now)}`;
 }
 
 /** The moment itself, in UTC. A time that no date can hold is shown as its number. */
 export function exact(at: Millis): string {
+  if (typeof at !== 'number') return '?';
   const date = new Date(at);
   return Number.isNaN(date.getTime()) ? String(at) : date.toISOString();
 }

@@ -30,6 +30,17 @@ test('people see a table of who did what, when', async () => {
   expect(stdout).toMatch(/^ +1 +\d{4}-.*Z +somebody +hold +1 +reason=reason 0 one$/m);
 });
 
+test('an action by filter shows how many it was for, and actions the names of their commands', async () => {
+  const { cli } = await withRecords(0);
+  await cli(['hold', 'ALL', '--yes']);
+  await cli(['retry', 'one']);
+  await cli(['policy', 'set', 'default', 'one']);
+  const { stdout } = await cli(['audit']);
+  expect(stdout).toMatch(/ bulk\.hold +1 +filter=/);
+  expect(stdout).toMatch(/ retry +1 +one$/m);
+  expect(stdout).toMatch(/ policy +1 +policy=default one$/m);
+});
+
 test('nothing done is said', async () => {
   const { cli } = await setup({ hasStore: true });
   expect(await cli(['audit'])).toMatchObject({ code: 0, stdout: '' });

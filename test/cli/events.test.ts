@@ -4,6 +4,7 @@ import { eventLine } from '../../src/cli/event-line.ts';
 import { createOut } from '../../src/cli/out.ts';
 import type { Io } from '../../src/cli/io.ts';
 import type { ToldEvent } from '../../src/control/control.ts';
+import { timeOfDay } from '../../src/cli/times.ts';
 import { setup } from './setup.ts';
 
 async function serving() {
@@ -16,6 +17,18 @@ async function serving() {
   const [, url = ''] = await service.printed(/"url":"(http:[^"]+)"/);
   return { ...shell, url };
 }
+
+test('an event of a hostile service has nothing that a terminal obeys', () => {
+  const io = { env: {}, isTTY: () => false } as unknown as Io;
+  const out = createOut(io, { json: false, quiet: false, verbose: false, color: true });
+  const evil = '\u001b[2J';
+  for (const kind of [evil, 'constructor', 'accepted', 'delivered', 'missed', 'swept']) {
+    const fields = { count: evil, tookMs: evil, dueAt: evil, forgotten: evil, orphans: [evil] };
+    const event = { at: evil, kind, id: [evil], topic: evil, attempt: evil, ...fields };
+    const line = eventLine(out, event as unknown as ToldEvent);
+    expect(`${timeOfDay(evil as unknown as number)} ${line}`).not.toContain('\u001b');
+  }
+});
 
 test('events are printed until Ctrl-C, one line each', async () => {
   const { cli, start, url } = await serving();

@@ -33,6 +33,30 @@ test('every filter chooses, and all together', async () => {
   expect(await ids('--code', 'http.410')).toEqual(['in-bounce']);
 });
 
+test('a long table has its heading once, and its columns where the first page has them', async () => {
+  const { cli, spool } = await setup();
+  const own = spool();
+  await own.enqueueMany(
+    Array.from({ length: 1_100 }, (_, at) => ({ id: `m${1_000 + at}`, topic: 'a' })),
+  );
+  await own.stop();
+  const lines = (await cli(['list', '--limit', '5000'])).stdout.trimEnd().split('\n');
+  expect(lines).toHaveLength(1_101);
+  expect(lines[0]).toMatch(/^id +state +topic +age +tries +next +why$/);
+  expect(lines.filter((line) => line.startsWith('id'))).toHaveLength(1);
+  expect(new Set(lines.slice(1).map((line) => line.indexOf('incoming')))).toEqual(
+    new Set([lines[0]?.indexOf('state')]),
+  );
+});
+
+test('a bounce that waits to be announced is not called due itself', async () => {
+  const { cli } = await filled();
+  expect((await cli(['list', '--state', 'bounce'])).stdout).toContain(' notice due ');
+  const { stdout } = await cli(['show', 'in-bounce']);
+  expect(stdout).toMatch(/^notice due +(now|\S+ ago)/m);
+  expect(stdout).toMatch(/^body +1 byte$/m);
+});
+
 test('the fingerprint of a failure chooses what failed alike', async () => {
   const { cli, ids } = await filled();
   const [message] = (await cli(['show', 'in-deferred', '--json'])).objects();
@@ -89,11 +113,20 @@ describe('the table', () => {
 });
 
 test.each([
-  [['--state', 'lost'], /"lost" is invalid. Allowed is incoming, active/],
+  [['--state', 'lost'], /cannot use "lost" as --state: allowed is incoming, active/],
   [['--limit', '0'], /cannot use "0" as --limit: allowed is a whole number/],
-  [['--older-than', 'long'], /cannot use "long" as "olderThan"/],
+  [['--older-than', 'long'], /cannot use "long" as "--older-than"/],
   [['--topic', 'a b'], /cannot use "a b" as topic pattern/],
-  [['--order', 'size'], /"size" is invalid/],
+  [['--text', ''], /cannot use "" as --text: it is empty/],
+  [['--code', ''], /cannot use "" as --code: it is empty/],
+  [['--destination', ''], /cannot use "" as --destination: it is empty/],
+  [['--header', ''], /cannot use "" as --header: it is empty/],
+  [['--header', '=x'], /cannot use "=x" as --header/],
+  [['--fingerprint', ''], /cannot use "" as --fingerprint: it is empty/],
+  [['--topic', 'a', '--topic', 'b'], /--topic was given twice: give it once/],
+  [['--header', 'k=1', '--header', 'k=2'], /--header was given twice: give it once/],
+  [['--order', 'id', '--order', 'dueAt'], /--order was given twice: give it once/],
+  [['--order', 'size'], /cannot use "size" as --order: .*; see: respool list --help/],
 ])('%j is wrong usage', async (words, text) => {
   const { cli } = await setup({ hasStore: true });
   const ran = await cli(['list', ...words]);

@@ -109,7 +109,7 @@ test.each(['sqlite:./none', 'file:./none'])(
   'a look at %s, where there is no store, makes none and says where it looked',
   async (store) => {
     const { cli, folder } = await setup();
-    for (const words of [['list'], ['stats'], ['retry', 'ALL', '--yes'], ['check'], ['pause']]) {
+    for (const words of [['list'], ['stats'], ['retry', 'ALL', '--yes'], ['check'], ['resume']]) {
       const ran = await cli([...words, '--store', store]);
       expect(ran).toMatchObject({ code: 3, stdout: '' });
       expect(ran.stderr).toMatch(/there is no store in "\S+none.*--config or --store/);

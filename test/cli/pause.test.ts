@@ -14,6 +14,12 @@ test('pause stops a pattern durably, and resume ends that very pattern', async (
   });
 });
 
+test('a pause before the first message makes the store it is kept in', async () => {
+  const { cli } = await setup();
+  expect((await cli(['pause', 'a'])).code).toBe(0);
+  expect((await cli(['stats', '--json'])).objects()).toMatchObject([{ paused: [{ topic: 'a' }] }]);
+});
+
 test('without a topic everything is meant', async () => {
   const { cli } = await setup({ hasStore: true });
   expect((await cli(['pause'])).stdout).toBe('paused everything\n');

@@ -1,7 +1,7 @@
 /** safe — nothing that a terminal would obey gets through. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { jsonLine, safe } from '../../src/cli/safe.ts';
+import { jsonLine, numberText, safe } from '../../src/cli/safe.ts';
 import { cut, widthOf } from '../../src/cli/width.ts';
 
 const ESC = '\u001b';
@@ -138,6 +138,16 @@ const SEQUENCES: readonly (readonly [string, string, string?])[] = [
   ['\u200e', ''],
   ['\u200f', ''],
   ['\u061c', ''],
+  // What nobody sees.
+  ['\u00ad', ''],
+  ['\u200b', ''],
+  ['\u200c', ''],
+  ['\u200d', ''],
+  ['\u2060', ''],
+  ['\u2064', ''],
+  ['\ufeff', ''],
+  ['\u{e0000}', ''],
+  ['\u{e0041}\u{e007f}', ''],
   ['\ud800', '\ufffd'],
   // What is text stays text.
   ['ä€😀', 'ä€😀'],
@@ -168,7 +178,7 @@ describe('safe', () => {
       fc.property(fc.array(piece, { maxLength: 12 }), fc.boolean(), (pieces, multiline) => {
         const shown = safe(pieces.join(''), { multiline });
         const rest = multiline ? shown.replaceAll(/[\t\n]/g, '') : shown;
-        expect(rest).not.toMatch(/[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/u);
+        expect(rest).not.toMatch(/[\p{Cc}\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/u);
         expect(shown.isWellFormed()).toBe(true);
       }),
     );
@@ -183,10 +193,23 @@ describe('safe', () => {
   });
 });
 
+test.each([
+  [7, '7'],
+  [undefined, '?'],
+  [[`${ESC}[2J`], '?'],
+  [{ toString: 'x' }, '?'],
+  [null, '?'],
+])('what is no text after all (%j) is shown as %j', (value, shown) => {
+  expect(safe(value as unknown as string)).toBe(shown);
+  expect(numberText(value)).toBe(shown);
+  expect(numberText(`${ESC}[2J`)).toBe('?');
+});
+
 test('a line of JSON holds no control character, and reads back as it was', () => {
-  const value = { id: 'x', text: '\u007f\u009b31m\u2028\u202e\u001b[0m\nä' };
+  const text = '\u007f\u009b31m\u2028\u202e\u001b[0m\nä\u200b\ufeff\u{e0041}';
+  const value = { id: 'x', text };
   const line = jsonLine(value);
-  expect(line).not.toMatch(/[\p{Cc}\u2028\u202e]/u);
+  expect(line).not.toMatch(/[\p{Cc}\u2028\u202e\u200b\ufeff\u{e0041}]/u);
   expect(JSON.parse(line)).toEqual(value);
 });
 

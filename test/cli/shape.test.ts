@@ -22,6 +22,16 @@ async function waiting() {
   return shell;
 }
 
+test('more topics than are shown are said', async () => {
+  const { cli, spool } = await setup();
+  const own = spool();
+  await own.enqueueMany(Array.from({ length: 501 }, (_, at) => ({ topic: `t${at}` })));
+  await own.stop();
+  const ran = await cli(['shape']);
+  expect(ran.stdout).toMatch(/^TOTAL +501 /m);
+  expect(ran.stderr).toMatch(/^only the largest 500 are shown/);
+});
+
 test('rows are topics, columns are ages in minutes, with totals', async () => {
   const { cli } = await waiting();
   const { stdout } = await cli(['shape']);

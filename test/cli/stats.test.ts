@@ -17,6 +17,12 @@ test('states, the next due time and pauses are shown', async () => {
   expect(stdout).toMatch(/^paused +mail\.\* \(by tester@cli, /m);
 });
 
+test('a pause of everything is called by that name', async () => {
+  const { cli } = await setup({ hasStore: true });
+  await cli(['pause']);
+  expect((await cli(['stats'])).stdout).toMatch(/^paused +everything \(by tester@cli, /m);
+});
+
 test('with --json it is one object', async () => {
   const shell = await setup({ hasStore: true });
   await fill(shell);

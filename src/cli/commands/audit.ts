@@ -1,7 +1,7 @@
 /** audit — what operators did, the last of it. */
 
 import type { Control } from '../../control/control.ts';
-import { safe } from '../safe.ts';
+import { numberText, safe } from '../safe.ts';
 import type { CommandSpec } from '../spec.ts';
 import { type Column, tableOf } from '../table.ts';
 import { exact } from '../times.ts';
@@ -62,16 +62,19 @@ async function lastOf(control: Control, after: number, limit: number): Promise<L
   }
 }
 
+/** Actions under the names of their commands. */
+const WORDS: Readonly<Record<string, string>> = { retryNow: 'retry', setPolicy: 'policy' };
+
 function rowOf({ sequence, at, by, action, ids, details = {} }: Line): string[] {
   const more = Object.entries(details).map(([name, value]) => `${name}=${textOfDetail(value)}`);
   const some = ids.slice(0, IDS_SHOWN).join(' ');
   const rest = ids.length > IDS_SHOWN ? ` and ${ids.length - IDS_SHOWN} more` : '';
   return [
-    String(sequence),
+    numberText(sequence),
     exact(at),
     safe(by),
-    safe(action),
-    String(ids.length),
+    safe(Object.hasOwn(WORDS, action) ? (WORDS[action] ?? action) : action),
+    numberText(action.startsWith('bulk.') ? details['count'] : ids.length),
     safe(`${more.join(' ')} ${some}${rest}`.trim()),
   ];
 }

@@ -4,7 +4,7 @@ import type { CheckReport } from '../../spool/check.ts';
 import { ask } from '../ask.ts';
 import { EXIT, type ExitCode } from '../exit-codes.ts';
 import type { Out } from '../out.ts';
-import { safe } from '../safe.ts';
+import { numberText, safe } from '../safe.ts';
 import type { CommandSpec } from '../spec.ts';
 import { tableOf } from '../table.ts';
 
@@ -53,7 +53,7 @@ async function tellLines(out: Out, { findings }: CheckReport): Promise<void> {
 async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): Promise<void> {
   if (findings.length > 0) {
     const rows = findings.map(({ kind, id, where, text, repaired }) => [
-      kind,
+      safe(kind),
       safe(id ?? where),
       safe(text),
       safe(repaired ?? 'not repaired'),
@@ -67,7 +67,8 @@ async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): 
     await out.line(await tableOf(out, columns, rows));
     await out.line('');
   }
-  const looked = `${count(entries, 'message')} and ${bodies === 1 ? '1 body' : `${bodies} bodies`}`;
+  const places = bodies === 1 ? '1 body' : `${numberText(bodies)} bodies`;
+  const looked = `${count(entries, 'message')} and ${places}`;
   await out.line(`looked through ${looked}: ${summaryOf(findings)}`);
 }
 
@@ -79,5 +80,5 @@ function summaryOf(findings: CheckReport['findings']): string {
 }
 
 function count(number: number, word: string): string {
-  return `${number} ${word}${number === 1 ? '' : 's'}`;
+  return `${numberText(number)} ${word}${number === 1 ? '' : 's'}`;
 }

@@ -6,7 +6,7 @@ import { FILTER_OPTIONS, filterOf } from '../filters.ts';
 import { LIST_COLUMNS, listRow, messageObject } from '../message-view.ts';
 import { safe } from '../safe.ts';
 import type { CommandContext, CommandSpec } from '../spec.ts';
-import { tableOf } from '../table.ts';
+import { pagedTable } from '../table.ts';
 
 const PAGE_MAX = 500;
 const SHOWN_DEFAULT = 100;
@@ -53,6 +53,7 @@ async function printList(
   limit: number,
 ): Promise<void> {
   const { control } = await desk();
+  const table = pagedTable(out, LIST_COLUMNS);
   let shown = 0;
   let after: string | undefined;
   do {
@@ -68,7 +69,7 @@ async function printList(
     if (out.json) for (const entry of page.entries) await out.object(messageObject(entry));
     else if (page.entries.length > 0) {
       const rows = page.entries.map((entry) => listRow(entry, now));
-      await out.line(await tableOf(out, LIST_COLUMNS, rows));
+      await out.line(table(rows));
     }
     shown += page.entries.length;
     after = page.next;

@@ -18,6 +18,7 @@ export const pause: CommandSpec = {
     { line: 'respool pause', does: 'delivers nothing until respool resume' },
     { line: "respool pause 'webhook.*'", does: 'keeps webhooks back, delivers the rest' },
   ],
+  createsStore: true,
   role: 'operate',
   run: async ({ args, desk, out }) => {
     const topic = usageOf(() => checkTopicPattern(args[0] ?? '#'), ['message.invalid']);

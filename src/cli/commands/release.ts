@@ -8,8 +8,7 @@ export const release: CommandSpec = {
   name: 'release',
   summary: 'let held messages go on',
   group: 'Steering',
-  description:
-    'Lets held messages go on where they were. ' + 'Filters without --state mean held ones.',
+  description: 'Lets held messages go on where they were. Filters without --state mean held ones.',
   arguments: ACTION_ARGUMENTS,
   options: ACTION_OPTIONS,
   examples: [

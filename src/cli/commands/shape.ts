@@ -3,9 +3,12 @@
 import type { ShapeRow } from '../../control/control.ts';
 import { MINUTE_MS } from '../../core/duration.ts';
 import { FILTER_OPTIONS, filterOf } from '../filters.ts';
-import { safe } from '../safe.ts';
+import { numberText, safe } from '../safe.ts';
 import type { CommandSpec } from '../spec.ts';
 import { type Column, tableOf } from '../table.ts';
+
+/** Rows that a desk answers with, at the most. */
+const ROWS_MAX = 500;
 
 /** `respool shape` */
 export const shape: CommandSpec = {
@@ -36,15 +39,18 @@ export const shape: CommandSpec = {
       for (const row of [found.total, ...found.rows]) await out.object(rowObject(row, found));
       return undefined;
     }
-    const minutes = found.boundsMs.map((ms) => String(Math.round(ms / MINUTE_MS)));
+    const minutes = found.boundsMs.map((ms) => numberText(Math.round(ms / MINUTE_MS)));
     const columns: Column[] = [
-      { head: found.by, isFlexible: true },
+      { head: safe(found.by), isFlexible: true },
       ...['T', ...minutes, `${minutes.at(-1) ?? '0'}+`].map(
         (head): Column => ({ head, align: 'right' }),
       ),
     ];
     const rows = [{ ...found.total, key: 'TOTAL' }, ...found.rows].map(cellsOf);
     await out.line(await tableOf(out, columns, rows));
+    if (found.rows.length >= ROWS_MAX) {
+      out.note(`only the largest ${ROWS_MAX} are shown; TOTAL counts all; see --topic`);
+    }
     return undefined;
   },
 };
@@ -60,5 +66,5 @@ interface Found {
 }
 
 function cellsOf({ key, total, counts }: ShapeRow): string[] {
-  return [safe(key), String(total), ...counts.map(String)];
+  return [safe(key), numberText(total), ...counts.map(numberText)];
 }

@@ -6,7 +6,7 @@ import { STATES } from '../../core/state.ts';
 import type { Io } from '../io.ts';
 import { STATE_COLUMN } from '../message-view.ts';
 import type { Out } from '../out.ts';
-import { safe } from '../safe.ts';
+import { numberText, safe } from '../safe.ts';
 import type { CommandSpec } from '../spec.ts';
 import { type Column, tableOf } from '../table.ts';
 import { relative, span } from '../times.ts';
@@ -80,7 +80,7 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
     const { count, oldestAt, approximate } = states[state];
     return [
       state,
-      `${approximate === true ? 'about ' : ''}${count}`,
+      `${approximate === true ? 'about ' : ''}${numberText(count)}`,
       oldestAt === null ? '' : relative(oldestAt, at),
     ];
   });
@@ -88,14 +88,15 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
   lines.push(`next due  ${nextDueAt === null ? 'nothing waits' : relative(nextDueAt, at)}`);
   if (paused.length > 0) {
     const patterns = paused.map(
-      ({ topic, by, at: since }) => `${safe(topic)} (by ${safe(by)}, ${relative(since, at)})`,
+      ({ topic, by, at: since }) =>
+        `${topic === '#' ? 'everything' : safe(topic)} (by ${safe(by)}, ${relative(since, at)})`,
     );
     lines.push(`${out.style('yellow', 'paused')}    ${patterns.join(', ')}`);
   }
   if (load !== undefined) {
     lines.push(
-      `running   ${load.running} of ${load.concurrency}, waiting ${load.waiting}, ` +
-        `settled ${load.settled} since the start`,
+      `running   ${numberText(load.running)} of ${numberText(load.concurrency)}, ` +
+        `waiting ${numberText(load.waiting)}, settled ${numberText(load.settled)} since the start`,
     );
   }
   if (flow !== undefined) lines.push(...flowLines(flow));
@@ -105,8 +106,9 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
 function flowLines(flow: Flow): string[] {
   const { accepted, delivered, deferred, bounced, held } = flow;
   const lines = [
-    `in the last ${span(flow.windowMs)}: accepted ${accepted}, delivered ${delivered}, ` +
-      `deferred ${deferred}, bounced ${bounced}, held ${held}`,
+    `in the last ${span(flow.windowMs)}: accepted ${numberText(accepted)}, ` +
+      `delivered ${numberText(delivered)}, deferred ${numberText(deferred)}, ` +
+      `bounced ${numberText(bounced)}, held ${numberText(held)}`,
   ];
   if (flow.tookMs !== null) lines.push(`took      ${spreadText(flow.tookMs)}`);
   if (flow.ageMs !== null) lines.push(`age       ${spreadText(flow.ageMs)}`);
