@@ -5,16 +5,18 @@
  * By ids (arguments or stdin), by filters, or by the literal word ALL; never two of them.
  */
 
-import type { BulkAction, BulkProgress, Control } from '../control/control.ts';
+import type { Bulk, BulkAction, BulkProgress, Control } from '../control/control.ts';
+import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ListFilter } from '../spool/list.ts';
 import { ask } from './ask.ts';
-import { CommandError, EXIT, type ExitCode } from './exit-codes.ts';
+import { CommandError, endedBy, EXIT, type ExitCode } from './exit-codes.ts';
 import { FILTER_OPTIONS, filterOf } from './filters.ts';
-import { idBatches } from './ids.ts';
+import { type BadLine, idBatches } from './ids.ts';
 import type { Out } from './out.ts';
 import { createProgress } from './progress.ts';
-import { safe } from './safe.ts';
+import { checkPolicyKnown, rehearse } from './rehearse.ts';
+import { numberText, safe } from './safe.ts';
 import type { ArgumentSpec, CommandContext, OptionSpec } from './spec.ts';
 
 /** An action, in data and in words. */
@@ -73,46 +75,56 @@ async function actOnIds(context: CommandContext, action: Action): Promise<ExitCo
   const isDry = options.flag('dryRun');
   if (action.warning !== undefined && !isDry) await ask(context, action.warning);
   const { control } = await context.desk();
-  for await (const ids of idBatches(args, io)) {
-    const results = isDry ? await lookedUp(control, ids) : await action.byIds(control, ids);
-    for (const result of results) {
-      counts[result.result] += 1;
-      await tellResult(out, result, isDry);
+  if (isDry) await checkPolicyKnown(control, action.bulk);
+  try {
+    for await (const { ids, bad } of idBatches(args, io)) {
+      for (const line of bad) await tellBadLine(out, line);
+      counts.refused += bad.length;
+      if (ids.length === 0) continue;
+      const results = isDry
+        ? await rehearse(control, ids, action.bulk, context)
+        : await action.byIds(control, ids);
+      for (const result of results) {
+        counts[result.result] += 1;
+        await tellResult(out, result, isDry);
+      }
     }
+  } catch (error) {
+    if (counts.done + counts.refused + counts.unknown === 0) throw error;
+    throw brokenOff(error, countsText(action, counts, isDry));
   }
-  await tellCounts(out, action, counts, isDry);
+  // With --json every message has a line of its own: one more without id would be in the way.
+  if (!out.json) await out.line(countsText(action, counts, isDry));
   return counts.refused + counts.unknown > 0 ? EXIT.refused : EXIT.done;
 }
 
-async function lookedUp(control: Control, ids: readonly string[]): Promise<ActionResult[]> {
-  const results: ActionResult[] = [];
-  for (const id of ids) {
-    results.push({ id, result: (await control.get(id)) === undefined ? 'unknown' : 'done' });
-  }
-  return results;
+/** The same error, and how far it came until then. */
+function brokenOff(error: unknown, soFar: string): Error {
+  const text = `${soFar}, then: ${textOf(error)}`;
+  if (isRespoolError(error)) return new RespoolError(error.code, text, { cause: error });
+  return new Error(text, { cause: error });
+}
+
+async function tellBadLine(out: Out, { line, why }: BadLine): Promise<void> {
+  if (out.json) await out.object({ id: null, line, result: 'refused', why });
+  else out.note(safe(why));
 }
 
 async function tellResult(out: Out, result: ActionResult, isDry: boolean): Promise<void> {
   if (out.json) {
-    await out.object(isDry ? { ...result, dryRun: true } : result);
+    const shown = result.result === 'done' ? 'possible' : result.result;
+    await out.object(isDry ? { ...result, result: shown, dryRun: true } : result);
     return;
   }
   if (result.result === 'unknown') out.note(`there is no message "${safe(result.id)}"`);
   if (result.result === 'refused') out.note(safe(result.why ?? `refused: ${result.id}`));
 }
 
-async function tellCounts(
-  out: Out,
-  { verb, done }: Action,
-  counts: Counts,
-  isDry: boolean,
-): Promise<void> {
-  // With --json every message has a line of its own: one more without id would be in the way.
-  if (out.json) return;
+function countsText({ verb, done }: Action, counts: Counts, isDry: boolean): string {
   const parts = [isDry ? `would ${verb} ${counts.done}` : `${done} ${counts.done}`];
   if (counts.refused > 0) parts.push(`refused ${counts.refused}`);
   if (counts.unknown > 0) parts.push(`unknown ${counts.unknown}`);
-  await out.line(parts.join(', '));
+  return parts.join(', ');
 }
 
 async function actOnMany(
@@ -137,7 +149,7 @@ async function actOnMany(
   if (!options.flag('yes')) await tellExamples(out, control, filter, bulk.count);
   await ask(context, `${action.verb} ${count}?`);
   if (action.warning !== undefined) await ask(context, action.warning);
-  const progress = await runBulk(context, bulk.count, (signal) => bulk.run({ signal }));
+  const progress = await runBulk(context, action, bulk);
   await tellBulk(out, action, bulk.count, progress);
   return progress.refused > 0 ? EXIT.refused : EXIT.done;
 }
@@ -154,57 +166,66 @@ async function tellExamples(
   for (const { envelope, status } of entries) {
     out.note(`  ${safe(envelope.id)} ${safe(status.state)} ${safe(envelope.topic)}`);
   }
-  if (count > entries.length) out.note(`  and ${count - entries.length} more`);
+  if (count > entries.length) out.note(`  and ${numberText(count - entries.length)} more`);
 }
 
 async function runBulk(
   { io, out }: CommandContext,
-  count: number,
-  start: (signal: AbortSignal) => AsyncIterable<BulkProgress>,
+  action: Action,
+  bulk: Pick<Bulk, 'count' | 'run'>,
 ): Promise<BulkProgress> {
+  const { count } = bulk;
   const stop = new AbortController();
-  const off = io.onSignal(() => stop.abort());
+  let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
+  const off = io.onSignal((signal) => {
+    stoppedBy ??= signal;
+    stop.abort();
+  });
   const bar = createProgress(io, out);
   let last = NOTHING;
   try {
-    for await (const progress of start(stop.signal)) {
+    for await (const progress of bulk.run({ signal: stop.signal })) {
       last = progress;
       bar.show(progress.seen, count);
     }
   } catch (error) {
-    if (!stop.signal.aborted) throw error;
+    if (stoppedBy === undefined) throw brokenOff(error, `${bulkText(action, last)} of ${count}`);
   } finally {
     off();
     bar.clear();
   }
-  if (!stop.signal.aborted || last.seen >= count) return last;
-  throw new CommandError(
-    'interrupted',
-    `interrupted after ${last.seen} of ${messages(count)}: ${last.done} done, the rest untouched`,
+  if (stoppedBy === undefined || last.seen >= count) return last;
+  throw endedBy(
+    stoppedBy,
+    ` after ${last.seen} of ${messages(count)}: ${last.done} done, the rest untouched`,
   );
 }
 
 async function tellBulk(
   out: Out,
-  { verb, done }: Action,
+  action: Action,
   count: number,
   progress: BulkProgress,
 ): Promise<void> {
   if (out.json) {
-    await out.object({ action: verb, count, ...progress });
+    await out.object({ action: action.verb, count, ...progress });
     return;
   }
   for (const { id, why } of progress.refusals) out.note(safe(why ?? `refused: ${id}`));
   const untold = progress.refused - progress.refusals.length;
   if (untold > 0) out.note(`and ${untold} more refusals`);
-  const parts = [`${done} ${progress.done}`];
-  if (progress.refused > 0) parts.push(`refused ${progress.refused}`);
-  if (progress.unknown > 0) parts.push(`gone meanwhile ${progress.unknown}`);
-  await out.line(parts.join(', '));
+  await out.line(bulkText(action, progress));
+}
+
+function bulkText({ done }: Action, progress: BulkProgress): string {
+  const parts = [`${done} ${numberText(progress.done)}`];
+  if (progress.refused > 0) parts.push(`refused ${numberText(progress.refused)}`);
+  if (progress.unknown > 0) parts.push(`gone meanwhile ${numberText(progress.unknown)}`);
+  return parts.join(', ');
 }
 
 function messages(count: number): string {
-  return count === 1 ? '1 message' : `${count} messages`;
+  return count === 1 ? '1 message' : `${numberText(count)} messages`;
 }
 
 function usage(text: string): CommandError {

@@ -56,10 +56,10 @@ const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   'engine.stopping': EXIT.unavailable,
 };
 
-/** An end that is no error of the machinery: wrong usage, a no to a question, Ctrl-C. */
+/** An end that is no error of the machinery: wrong usage, a no to a question, a signal. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
-  readonly code: 'usage.invalid' | 'not.confirmed' | 'interrupted';
+  readonly code: 'usage.invalid' | 'not.confirmed' | 'interrupted' | 'terminated';
 
   constructor(code: CommandError['code'], message: string) {
     super(message);
@@ -71,7 +71,15 @@ const EXIT_OF_COMMAND_ERROR: Readonly<Record<CommandError['code'], ExitCode>> = 
   'usage.invalid': EXIT.usage,
   'not.confirmed': EXIT.notConfirmed,
   interrupted: EXIT.interrupted,
+  terminated: EXIT.terminated,
 };
+
+/** The end that a signal leads to; `then` says how far it came. */
+export function endedBy(signal: 'SIGINT' | 'SIGTERM', then: string): CommandError {
+  return signal === 'SIGINT'
+    ? new CommandError('interrupted', `interrupted${then}`)
+    : new CommandError('terminated', `ended by SIGTERM${then}`);
+}
 
 /** The number for an error; 1 for one that is nobody's. */
 export function exitCodeOf(error: unknown): ExitCode {

@@ -23,13 +23,16 @@ test('bench measures the disk and both stores, and removes its folder', async ()
   expect(await readdir(folder)).toEqual([]);
 }, 20_000);
 
-test('Ctrl-C ends it early, with the folder removed', async () => {
+test.each([
+  ['SIGINT' as const, 130],
+  ['SIGTERM' as const, 143],
+])('%s ends it early, with the folder removed and %i', async (signal, code) => {
   const { start, folder } = await setup();
   const running = start(['bench', '--seconds', '60']);
   await running.printed(/measuring in .*\.respool-bench-/);
-  running.signal('SIGINT');
+  running.signal(signal);
   const ran = await running.ended;
-  expect(ran).toMatchObject({ code: 130, stdout: '' });
+  expect(ran).toMatchObject({ code, stdout: '' });
   expect(await readdir(folder)).toEqual([]);
 });
 

@@ -47,13 +47,25 @@ test('an unknown message is an error, the others are shown', async () => {
   expect(ran.objects().length).toBe(1);
 });
 
-test('what cannot be an id is wrong usage', async () => {
+test('what cannot be an id is wrong usage as an argument', async () => {
   const { cli } = await setup();
   expect((await cli(['show', '../etc'])).code).toBe(2);
-  expect((await cli(['show', '-'], { stdin: '{broken' })).code).toBe(2);
-  expect((await cli(['show', '-'], { stdin: '{"id":7}' })).code).toBe(2);
-  const long = await cli(['show', '-'], { stdin: 'x'.repeat(1_100_000) });
-  expect(long.stderr).toMatch(/a line is longer than 1048576 characters/);
+});
+
+test.each([
+  ['{broken', /line 1 of stdin: it is broken JSON/],
+  ['{"id":7}', /line 1 of stdin: cannot use 7 as id/],
+  ['{"name":7}', /line 1 of stdin: its JSON has no "id"/],
+  ['\nnot an id', /line 2 of stdin: cannot use "not an id" as id/],
+  ['x'.repeat(1_100_000), /line 1 of stdin: it is longer than 1048576 characters/],
+])('a line of stdin without an id is named, and the rest is shown', async (line, text) => {
+  const shell = await setup();
+  await fill(shell);
+  const ran = await shell.cli(['show', '-', '--json'], { stdin: `${line}\nin-hold\n` });
+  expect(ran.code).toBe(1);
+  const { error } = JSON.parse(ran.stderr) as { error: { message: string } };
+  expect(error.message).toMatch(text);
+  expect(ran.objects().map(({ id }) => id)).toEqual(['in-hold']);
 });
 
 test('a hostile header does not reach the terminal', async () => {

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { SECOND_MS } from '../../core/duration.ts';
 import type { BenchParts, Measured } from '../bench/measure.ts';
 import { readConfig } from '../config.ts';
-import { CommandError } from '../exit-codes.ts';
+import { endedBy } from '../exit-codes.ts';
 import type { Out } from '../out.ts';
 import { safe } from '../safe.ts';
 import type { CommandContext, CommandSpec } from '../spec.ts';
@@ -34,7 +34,13 @@ export const bench: CommandSpec = {
     const { options, io, out } = context;
     const seconds = options.number('seconds', { min: 1, max: SECONDS_MAX }) ?? SECONDS_DEFAULT;
     const stop = new AbortController();
-    context.atEnd(io.onSignal(() => stop.abort()));
+    let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
+    context.atEnd(
+      io.onSignal((signal) => {
+        stoppedBy ??= signal;
+        stop.abort();
+      }),
+    );
     const folder = await mkdtemp(path.join(await besideStore(context), '.respool-bench-'));
     try {
       out.note(`measuring in ${safe(folder)}, ${seconds} s each`);
@@ -45,8 +51,8 @@ export const bench: CommandSpec = {
         signal: stop.signal,
       });
     } catch (error) {
-      if (!stop.signal.aborted) throw error;
-      throw new CommandError('interrupted', 'interrupted; the temporary folder is removed');
+      if (stoppedBy === undefined) throw error;
+      throw endedBy(stoppedBy, '; the temporary folder is removed');
     } finally {
       await rm(folder, { recursive: true, force: true });
     }

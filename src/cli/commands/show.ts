@@ -1,7 +1,8 @@
 /** show — one message in full: where it is, why, and what was tried. */
 
-import { EXIT } from '../exit-codes.ts';
+import { CommandError, EXIT } from '../exit-codes.ts';
 import { idBatches } from '../ids.ts';
+import { lookUp } from '../look-up.ts';
 import { fullView, messageObject } from '../message-view.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { CommandSpec } from '../spec.ts';
@@ -17,14 +18,18 @@ export const show: CommandSpec = {
   ],
   role: 'read',
   run: async ({ args, desk, io, out }) => {
-    let unknown = 0;
+    let missing = 0;
     let shown = 0;
-    for await (const ids of idBatches(args, io)) {
+    for await (const { ids, bad } of idBatches(args, io)) {
+      missing += bad.length;
+      for (const { why } of bad) out.error(new CommandError('usage.invalid', why));
+      if (ids.length === 0) continue;
       const { control } = await desk();
+      const found = await lookUp(control, ids, out);
       for (const id of ids) {
-        const entry = await control.get(id);
+        const entry = found.get(id);
         if (entry === undefined) {
-          unknown += 1;
+          missing += 1;
           const text = `there is no message "${id}"; see: respool list`;
           out.error(new RespoolError('message.unknown', text));
           continue;
@@ -37,6 +42,6 @@ export const show: CommandSpec = {
         shown += 1;
       }
     }
-    return unknown > 0 ? EXIT.refused : EXIT.done;
+    return missing > 0 ? EXIT.refused : EXIT.done;
   },
 };

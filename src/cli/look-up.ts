@@ -1,0 +1,25 @@
+/** look-up — messages by their ids, many in one question: a service takes only so many a second. */
+
+import type { Control } from '../control/control.ts';
+import type { SeenEntry } from './message-view.ts';
+import type { Out } from './out.ts';
+import { safe } from './safe.ts';
+
+/** The messages there are, by their ids; at most 500 are asked for. */
+export async function lookUp(
+  control: Control,
+  ids: readonly string[],
+  out: Out,
+): Promise<ReadonlyMap<string, SeenEntry>> {
+  if (ids.length === 0) return new Map();
+  const [id = ''] = ids;
+  if (ids.length === 1) {
+    const entry = await control.get(id);
+    return new Map(entry === undefined ? [] : [[id, entry]]);
+  }
+  const page = await control.page({ ids: [...new Set(ids)], limit: ids.length });
+  for (const { where, reason } of page.corrupt) {
+    out.warn(`cannot read what lies at ${safe(where)}: ${safe(reason)}; see: respool check`);
+  }
+  return new Map(page.entries.map((entry) => [entry.envelope.id, entry]));
+}
