@@ -3,10 +3,10 @@
  * make.
  */
 
-import { durationMs } from '../core/duration.ts';
 import { checkTopicPattern } from '../core/limits.ts';
 import { STATES, type State } from '../core/state.ts';
 import type { ListFilter } from '../spool/list.ts';
+import { CommandError } from './exit-codes.ts';
 import { type Options, usageOf } from './options.ts';
 import type { OptionSpec } from './spec.ts';
 
@@ -40,13 +40,13 @@ export function filterOf(options: Options): ListFilter | undefined {
   const given: Record<string, unknown> = {
     state: states.length === 0 ? undefined : states,
     topic: topicOf(options),
-    destination: options.text('destination'),
-    header: headerOf(options.text('header')),
-    code: options.text('code'),
-    fingerprint: options.text('fingerprint'),
-    text: options.text('text'),
-    olderThan: spanOf(options, 'olderThan'),
-    newerThan: spanOf(options, 'newerThan'),
+    destination: options.filled('destination'),
+    header: headerOf(options.filled('header')),
+    code: options.filled('code'),
+    fingerprint: options.filled('fingerprint'),
+    text: options.filled('text'),
+    olderThan: options.span('olderThan'),
+    newerThan: options.span('newerThan'),
     lane,
   };
   const conditions = Object.entries(given).filter(([, value]) => value !== undefined);
@@ -62,11 +62,11 @@ function topicOf(options: Options): string | undefined {
 function headerOf(given: string | undefined): ListFilter['header'] {
   if (given === undefined) return undefined;
   const at = given.indexOf('=');
+  if (at === 0) {
+    throw new CommandError(
+      'usage.invalid',
+      `cannot use "${given}" as --header: allowed is a name, or name=value`,
+    );
+  }
   return at === -1 ? { name: given } : { name: given.slice(0, at), value: given.slice(at + 1) };
-}
-
-function spanOf(options: Options, name: 'olderThan' | 'newerThan'): string | undefined {
-  const text = options.text(name);
-  if (text !== undefined) usageOf(() => durationMs(text, name));
-  return text;
 }

@@ -4,6 +4,7 @@
  * program.ts fills it from the command line; a wrong value is refused by the name people typed.
  */
 
+import { durationMs } from '../core/duration.ts';
 import { type ErrorCode, isRespoolError } from '../core/errors.ts';
 import { CommandError } from './exit-codes.ts';
 
@@ -19,6 +20,23 @@ export class Options {
   text(name: string): string | undefined {
     const value = this.#values[name];
     return typeof value === 'string' ? value : undefined;
+  }
+
+  /** The span that was given, as it was typed, or undefined. */
+  span(name: string): string | undefined {
+    const text = this.text(name);
+    if (text !== undefined) usageOf(() => durationMs(text, flagOf(name)));
+    return text;
+  }
+
+  /** The text that was given, or undefined. An empty one is most often a variable that is unset. */
+  filled(name: string): string | undefined {
+    const text = this.text(name);
+    if (text !== '') return text;
+    throw new CommandError(
+      'usage.invalid',
+      `cannot use "" as ${flagOf(name)}: it is empty; leave it out, or give it a value`,
+    );
   }
 
   /** All texts that were given under a repeatable option. */
@@ -49,7 +67,7 @@ export class Options {
 }
 
 /** The name as people type it. */
-function flagOf(name: string): string {
+export function flagOf(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 

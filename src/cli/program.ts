@@ -4,7 +4,8 @@
  * `run` never throws and never ends the process: main.ts does that with the number it returns.
  */
 
-import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
+import { Argument, Command, CommanderError, Option } from 'commander';
+import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { commands } from './commands.ts';
 import { CommandError, EXIT, EXIT_CODES, type ExitCode, exitCodeOf } from './exit-codes.ts';
 import type { Io } from './io.ts';
@@ -27,6 +28,8 @@ export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
 
 /** What was asked for. */
 interface Call {
+  /** The command's name, with those above it: `config set`. */
+  readonly name: string;
   readonly spec: CommandSpec;
   readonly args: readonly string[];
   readonly values: Readonly<Record<string, unknown>>;
@@ -36,12 +39,16 @@ interface Call {
 export async function run(argv: readonly string[], io: Io): Promise<number> {
   let printed = '';
   let call: Call | undefined;
+  let failedIn = '';
   const program = programOf(io, {
     print: (text) => {
       printed += text;
     },
     choose: (chosen) => {
       call = chosen;
+    },
+    fail: (name) => {
+      failedIn = name;
     },
   });
   // Before the parser had a look: also its errors are JSON where JSON was asked for.
@@ -51,14 +58,29 @@ export async function run(argv: readonly string[], io: Io): Promise<number> {
     return EXIT.usage;
   }
   try {
-    await program.parseAsync([...argv], { from: 'user' });
+    await program.parseAsync(wordsOf(argv), { from: 'user' });
   } catch (error) {
-    return endOfParsing(error, early, printed);
+    return endOfParsing(error, early, { printed, failedIn });
   }
   return call === undefined ? EXIT.usage : perform(call, io);
 }
 
-async function endOfParsing(error: unknown, out: Out, printed: string): Promise<ExitCode> {
+/** Help for what is no command is answered as the command itself would be. */
+function wordsOf(argv: readonly string[]): string[] {
+  const [first, second = ''] = argv.slice(argv.findIndex((word) => !word.startsWith('-')));
+  const isUnknown = second !== '' && !second.startsWith('-') && !isCommand(second);
+  return first === 'help' && isUnknown ? [second] : [...argv];
+}
+
+function isCommand(word: string): boolean {
+  return word === 'help' || commands.some(({ name }) => name === word);
+}
+
+async function endOfParsing(
+  error: unknown,
+  out: Out,
+  { printed, failedIn }: { readonly printed: string; readonly failedIn: string },
+): Promise<ExitCode> {
   if (!(error instanceof CommanderError)) {
     out.error(error);
     return exitCodeOf(error);
@@ -72,22 +94,32 @@ async function endOfParsing(error: unknown, out: Out, printed: string): Promise<
     return EXIT.done;
   }
   // A command that only holds others was named alone: its help is the answer, and the usage wrong.
-  const text = error.code === 'commander.help' ? printed.trim() : sentenceOf(error.message);
+  const text =
+    error.code === 'commander.help' ? printed.trim() : sentenceOf(error.message, failedIn);
   out.error(new CommandError('usage.invalid', text));
   return EXIT.usage;
 }
 
 /** The parser's text in our way of writing: one sentence, and where help is. */
-function sentenceOf(message: string): string {
+function sentenceOf(message: string, name: string): string {
   const [said = '', hint] = message.replace(/^error: /, '').split(/\n\(Did you mean /);
   const text = said.trim().replaceAll("'", '"').replace(/\.$/, '');
   const near = hint === undefined ? '' : `; did you mean "${hint.replace(/\?\)$/s, '')}"?`;
-  return `${text}${near}${near === '' ? ';' : ''} see: respool --help`;
+  return withHelp(`${text}${near}`, name);
+}
+
+/** The sentence, and where to read how it goes; once. */
+function withHelp(text: string, name: string): string {
+  if (text.includes('see: ')) return text;
+  const help = `see: ${['respool', name, '--help'].filter((word) => word !== '').join(' ')}`;
+  return text.endsWith('?') ? `${text} ${help}` : `${text}; ${help}`;
 }
 
 interface Hooks {
   readonly print: (text: string) => void;
   readonly choose: (call: Call) => void;
+  /** Hears in which command the words were wrong. */
+  readonly fail: (name: string) => void;
 }
 
 function programOf(io: Io, hooks: Hooks): Command {
@@ -98,8 +130,8 @@ function programOf(io: Io, hooks: Hooks): Command {
     .helpCommand('help [command]', 'print the help of a command')
     .enablePositionalOptions()
     .configureHelp({ subcommandTerm });
-  prepare(program, io, hooks);
-  for (const option of GLOBAL_OPTIONS) program.addOption(optionOf(option));
+  prepare(program, '', io, hooks);
+  for (const option of GLOBAL_OPTIONS) program.addOption(optionOf(option, ''));
   for (const spec of commands) program.addCommand(commandOf(spec, io, hooks));
   const codes = EXIT_CODES.map(({ code, meaning }) => `  ${String(code).padEnd(5)}${meaning}`);
   program.addHelpText('after', `\nExit codes:\n${codes.join('\n')}`);
@@ -118,8 +150,12 @@ function nameOf(argument: Argument): string {
   return `${argument.name()}${argument.variadic ? '...' : ''}`;
 }
 
-function prepare(command: Command, io: Io, { print }: Hooks): void {
-  command.exitOverride().configureOutput({
+function prepare(command: Command, name: string, io: Io, { print, fail }: Hooks): void {
+  const exit = (error: CommanderError): never => {
+    fail(name);
+    throw error;
+  };
+  command.exitOverride(exit).configureOutput({
     writeOut: print,
     writeErr: print,
     getOutHelpWidth: () => io.columns(),
@@ -128,47 +164,66 @@ function prepare(command: Command, io: Io, { print }: Hooks): void {
   });
 }
 
-function commandOf(spec: CommandSpec, io: Io, hooks: Hooks): Command {
+function commandOf(spec: CommandSpec, io: Io, hooks: Hooks, above = ''): Command {
+  const path = above === '' ? spec.name : `${above} ${spec.name}`;
   const command = new Command(spec.name)
     .summary(spec.summary)
     .description(spec.description ?? `${spec.summary}.`)
     .helpGroup(`${spec.group}:`)
     .helpOption('-h, --help', 'print this help');
-  prepare(command, io, hooks);
+  prepare(command, path, io, hooks);
   for (const { name, description, choices } of spec.arguments ?? []) {
     const argument = new Argument(name, description);
-    command.addArgument(choices === undefined ? argument : argument.choices([...choices]));
+    if (choices !== undefined) {
+      // The choices for the help, then our own words for what is none of them.
+      const known = (word: string): string => knownWord(word, choices, name, path);
+      argument.choices([...choices]).argParser(known);
+    }
+    command.addArgument(argument);
   }
-  for (const option of spec.options ?? []) command.addOption(optionOf(option));
+  for (const option of spec.options ?? []) command.addOption(optionOf(option, path));
   for (const option of GLOBAL_OPTIONS) {
-    command.addOption(optionOf(option).helpGroup('Options of every command:'));
+    command.addOption(optionOf(option, path).helpGroup('Options of every command:'));
   }
-  for (const below of spec.subcommands ?? []) command.addCommand(commandOf(below, io, hooks));
+  for (const below of spec.subcommands ?? []) command.addCommand(commandOf(below, io, hooks, path));
   if (spec.subcommands !== undefined) command.helpCommand(false).enablePositionalOptions();
   if (spec.examples !== undefined) command.addHelpText('after', examplesOf(spec.examples));
   if (spec.run !== undefined) {
     command.action(() => {
-      hooks.choose({ spec, args: command.args, values: valuesOf(command) });
+      hooks.choose({ name: path, spec, args: command.args, values: valuesOf(command) });
     });
   }
   return command;
 }
 
-function optionOf({ flags, description, choices, repeatable }: OptionSpec): Option {
+function optionOf({ flags, description, choices, repeatable }: OptionSpec, path: string): Option {
   const words = choices === undefined ? '' : ` (${choices.join(', ')})`;
   const option = new Option(flags, `${description}${words}`);
+  const flag = flags.replace(/ .*$/, '');
+  const known = (word: string): string =>
+    choices === undefined ? word : knownWord(word, choices, flag, path);
   if (repeatable === true) {
     option.argParser((value: string, before: readonly string[] | undefined) => [
       ...(before ?? []),
-      ...(choices === undefined ? [value] : value.split(',').map((word) => known(word, choices))),
+      ...(choices === undefined ? [value] : value.split(',').map(known)),
     ]);
-  } else if (choices !== undefined) option.argParser((value: string) => known(value, choices));
+  } else if (option.required) {
+    option.argParser((value: string, before: string | undefined) => {
+      if (before === undefined) return known(value);
+      // The last would win in silence, and a filter would mean more than what was asked for.
+      throw wrongWord(`${flag} was given twice: give it once`, path);
+    });
+  }
   return option;
 }
 
-function known(word: string, choices: readonly string[]): string {
+function knownWord(word: string, choices: readonly string[], what: string, path: string): string {
   if (choices.includes(word)) return word;
-  throw new InvalidArgumentError(`Allowed is ${choices.join(', ')}`);
+  throw wrongWord(`cannot use "${word}" as ${what}: allowed is ${choices.join(', ')}`, path);
+}
+
+function wrongWord(text: string, path: string): CommandError {
+  return new CommandError('usage.invalid', withHelp(text, path));
 }
 
 function examplesOf(examples: NonNullable<CommandSpec['examples']>): string {
@@ -188,7 +243,7 @@ function valuesOf(command: Command): Record<string, unknown> {
   return values;
 }
 
-async function perform({ spec, args, values }: Call, io: Io): Promise<number> {
+async function perform({ name, spec, args, values }: Call, io: Io): Promise<number> {
   const out = createOut(io, outOptionsOf(values));
   const closers: (() => Promise<void> | void)[] = [];
   const globals = globalsOf(values);
@@ -208,8 +263,9 @@ async function perform({ spec, args, values }: Call, io: Io): Promise<number> {
   try {
     code = (await spec.run?.(context)) ?? EXIT.done;
   } catch (error) {
-    out.error(error);
-    code = exitCodeOf(error);
+    const said = explained(error, name);
+    out.error(said);
+    code = exitCodeOf(said);
   }
   for (const close of closers.reverse()) {
     try {
@@ -220,6 +276,20 @@ async function perform({ spec, args, values }: Call, io: Io): Promise<number> {
     }
   }
   return code;
+}
+
+/** The error as people can use it: wrong usage with its help, the system's in a sentence. */
+function explained(error: unknown, name: string): unknown {
+  if (error instanceof CommandError && error.code === 'usage.invalid') {
+    return new CommandError(error.code, withHelp(error.message, name));
+  }
+  if (isRespoolError(error) || !(error instanceof Error) || !('syscall' in error)) return error;
+  // Whatever a command opens besides its store is refused in its own words.
+  return new RespoolError(
+    'store.unavailable',
+    `cannot ${name}: the system said "${error.message}"; look at the path and its rights`,
+    { cause: error },
+  );
 }
 
 function wishesOf({ createsStore, prefersService }: CommandSpec): Partial<DeskParts> {

@@ -57,7 +57,7 @@ test('a JSON body is checked, and its type is said', async () => {
 test('every option reaches the message', async () => {
   const { envelope, status } = await sent(
     (
-      '--body x --content-type text/x --header a=b=c --header d= --policy slow --priority 0 ' +
+      '--body x --content-type text/x --header a=b=c --header d= --policy default --priority 0 ' +
       '--delay 1h --expires 2h --destination shop --id my-id --dedupe-key k'
     ).split(' '),
   );
@@ -71,8 +71,25 @@ test('every option reaches the message', async () => {
   });
   const { enqueuedAt = 0, expiresAt = 0 } = envelope ?? {};
   expect(expiresAt - enqueuedAt).toBe(7_200_000);
-  expect(status?.policy).toBe('slow');
+  expect(status?.policy).toBe('default');
   expect((status?.dueAt ?? 0) - enqueuedAt).toBe(3_600_000);
+});
+
+test('a policy that nobody knows is warned of, and the message kept', async () => {
+  const { cli } = await setup();
+  const ran = await cli(['enqueue', 'a', '--body', 'x', '--policy', 'nope', '--id', 'one']);
+  expect(ran).toMatchObject({ code: 0, stdout: 'one\n' });
+  expect(ran.stderr).toBe('warning: policy "nope" is not known here: known are default\n');
+});
+
+test('a store that the system refuses is a sentence, and ends with 3', async () => {
+  const { cli, folder } = await setup();
+  await writeFile(path.join(folder, 'file'), 'x');
+  for (const store of ['sqlite:./file/store', 'file:./file/store']) {
+    const ran = await cli(['enqueue', 'a', '--body', 'x', '--store', store, '--json']);
+    expect(ran.code).toBe(3);
+    expect(JSON.parse(ran.stderr)).toMatchObject({ error: { code: 'store.unavailable' } });
+  }
 });
 
 test('a duplicate prints the id of the first, and says so', async () => {
@@ -93,10 +110,14 @@ test.each([
   [['a', '--file', 'nowhere'], /cannot read the body from .*nowhere/],
   [['a', '--file', '.'], /it is a folder/],
   [['a', '--header', 'x'], /allowed is name=value/],
+  [['a', '--header', 'x=1', '--header', 'x=2'], /--header x was given twice: give it once/],
+  [['a', '--id', 'one', '--id', 'two'], /--id was given twice: give it once/],
   [['a', '--header', '__proto__=x'], /header name/],
   [['a', '--header', 'x=a\nb'], /control characters/],
   [['a', '--priority', '10'], /cannot use "10" as --priority/],
-  [['a', '--delay', 'soon'], /cannot use "soon" as "delay"/],
+  [['a', '--delay', 'soon'], /cannot use "soon" as "--delay"/],
+  [['a', '--expires', 'never'], /cannot use "never" as "--expires".*; see: respool enqueue --help/],
+  [['a', '--file', '../respool-x/'], /cannot read the body from .*respool-x/],
   [['a', '--id', 'Not An Id'], /as id/],
   [[], /missing required argument "topic"/],
 ])('%j is wrong usage, and nothing is kept', async (words, text) => {

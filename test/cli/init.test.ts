@@ -1,9 +1,11 @@
 /** init — a first configuration and a receiver, never over what is there. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { type AddressInfo, createServer } from 'node:net';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { expect, onTestFinished, test } from 'vitest';
 import { loadConfig } from '../../src/connect/load-config.ts';
@@ -109,6 +111,26 @@ test('a .gitignore that is there gets the folder of the store, once', async () =
   expect(await readFile(file, 'utf8')).toBe('node_modules\n/respool/\n');
   await cli(['init', '--force']);
   expect(await readFile(file, 'utf8')).toBe('node_modules\n/respool/\n');
+});
+
+test('a folder that cannot be written to is a sentence, and ends with 2', async () => {
+  const { cli, folder } = await setup();
+  await rm(folder, { recursive: true });
+  const ran = await cli(['init', '--format', 'yaml']);
+  expect(ran).toMatchObject({ code: 2, stdout: '' });
+  expect(ran.stderr).toMatch(/^respool: cannot begin in ".*": ENOENT.*a folder you may write to/);
+});
+
+test('a receiver whose port is in use says so in a sentence', async () => {
+  const { cli, folder } = await setup();
+  const taken = createServer();
+  await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void taken.close());
+  const { port } = taken.address() as AddressInfo;
+  await cli(['init', '--format', 'yaml', '--receiver-port', String(port)]);
+  const child = spawn(process.execPath, ['receiver.mjs'], { cwd: folder, timeout: 10_000 });
+  const said = await text(child.stderr);
+  expect(said).toBe(`port ${port} is in use; take another: node receiver.mjs PORT\n`);
 });
 
 test('a port that is none is wrong usage', async () => {

@@ -57,9 +57,21 @@ describe('wrong usage ends with 2 and the nearest name', () => {
   test.each([
     [['lst'], 'unknown command "lst"; did you mean "list"?'],
     [['list', '--stat', 'hold'], 'unknown option "--stat"; did you mean "--state"?'],
-    [['list', '--token', 'x'], 'unknown option "--token"'],
-    [['show'], 'missing required argument "id"'],
+    [['help', 'nope'], 'unknown command "nope"; see: respool --help'],
+    [['help', 'lst'], 'unknown command "lst"; did you mean "list"?'],
+    [['list', '--token', 'x'], 'unknown option "--token"; see: respool list --help'],
+    [['show'], 'missing required argument "id"; see: respool show --help'],
     [['pause', 'a', 'b'], 'too many arguments for "pause"'],
+    [['bench', '--seconds', 'x'], '1 to 60; see: respool bench --help'],
+    [
+      ['completion', 'fish'],
+      'cannot use "fish" as <shell>: allowed is bash, zsh; see: respool completion --help',
+    ],
+    [
+      ['config', 'set', 'stor', 'x'],
+      'cannot use "stor" as <key>: allowed is store, entries, bodies; ' +
+        'see: respool config set --help',
+    ],
     [['list', '--state'], 'option "--state <state>" argument missing'],
   ])('%j', async (words, text) => {
     const { cli } = await setup({ hasStore: true });

@@ -1,8 +1,8 @@
 /** enqueue — put a message down. When the id is printed, the message is kept. */
 
-import { createReadStream } from 'node:fs';
-import { stat } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import path from 'node:path';
+import type { Control } from '../../control/control.ts';
 import { textOf } from '../../core/errors.ts';
 import { checkTopic } from '../../core/limits.ts';
 import type { Message } from '../../spool/message.ts';
@@ -49,9 +49,10 @@ export const enqueue: CommandSpec = {
     const { args, desk, options, out } = context;
     const topic = usageOf(() => checkTopic(args[0]), ['message.invalid']);
     const { body, type } = await bodyOf(context);
-    const headers = headersOf(options.texts('header'), options.text('contentType') ?? type);
+    const headers = headersOf(options.texts('header'), { said: options.text('contentType'), type });
     const message: Message = { topic, headers, body, ...optionsOf(context) };
     const { control } = await desk();
+    await warnOfUnknownPolicy(context, control, message.policy);
     const { id, duplicate } = await control.enqueue(message);
     if (out.json) await out.object({ id, duplicate });
     else await out.line(safe(id));
@@ -62,18 +63,27 @@ export const enqueue: CommandSpec = {
 
 function optionsOf({ options }: CommandContext): Partial<Message> {
   const priority = options.number('priority', { min: 0, max: 9 });
-  const names = ['policy', 'delay', 'expires', 'destination', 'id', 'dedupeKey'] as const;
-  const given = names.map((name) => [name, options.text(name)] as const);
+  const names = ['policy', 'destination', 'id', 'dedupeKey'] as const;
+  const spans = ['delay', 'expires'] as const;
+  const given = [
+    ...names.map((name) => [name, options.text(name)] as const),
+    ...spans.map((name) => [name, options.span(name)] as const),
+  ];
   return {
     ...(Object.fromEntries(given.filter(([, value]) => value !== undefined)) as Partial<Message>),
     ...(priority === undefined ? {} : { priority }),
   };
 }
 
-function headersOf(given: readonly string[], type: string | undefined): Record<string, string> {
+function headersOf(
+  given: readonly string[],
+  { said, type }: { readonly said: string | undefined; readonly type: string | undefined },
+): Record<string, string> {
   // No prototype: a header may be called like one of its members, and is refused by the spool.
   const headers = Object.create(null) as Record<string, string>;
-  if (type !== undefined) headers['content-type'] = type;
+  const contentType = said ?? type;
+  if (contentType !== undefined) headers['content-type'] = contentType;
+  const names = new Set(said === undefined ? [] : ['content-type']);
   for (const text of given) {
     const at = text.indexOf('=');
     if (at < 1) {
@@ -82,7 +92,15 @@ function headersOf(given: readonly string[], type: string | undefined): Record<s
         `cannot use "${safe(text)}" as --header: allowed is name=value`,
       );
     }
-    headers[text.slice(0, at)] = text.slice(at + 1);
+    const name = text.slice(0, at);
+    if (names.has(name.toLowerCase())) {
+      throw new CommandError(
+        'usage.invalid',
+        `--header ${safe(name)} was given twice: give it once`,
+      );
+    }
+    names.add(name.toLowerCase());
+    headers[name] = text.slice(at + 1);
   }
   return headers;
 }
@@ -123,10 +141,37 @@ function checkedJson(text: string): string {
 
 async function fileBody(file: string): Promise<AsyncIterable<Uint8Array>> {
   try {
-    if ((await stat(file)).isDirectory()) throw new Error('it is a folder');
+    const opened = await open(file);
+    if (!(await opened.stat()).isDirectory()) return opened.createReadStream();
+    await opened.close();
   } catch (error) {
-    const why = safe(textOf(error));
-    throw new CommandError('usage.invalid', `cannot read the body from "${safe(file)}": ${why}`);
+    throw unreadable(file, textOf(error));
   }
-  return createReadStream(file);
+  throw unreadable(file, 'it is a folder');
+}
+
+function unreadable(file: string, why: string): CommandError {
+  const text = `cannot read the body from "${safe(file)}": ${safe(why)}`;
+  return new CommandError('usage.invalid', text);
+}
+
+/** It is kept all the same: whoever delivers may know the policy, or learn it. */
+async function warnOfUnknownPolicy(
+  { out }: CommandContext,
+  control: Control,
+  policy: string | undefined,
+): Promise<void> {
+  if (policy === undefined) return;
+  const names = await policyNames(control);
+  if (names === undefined || names.includes(policy)) return;
+  out.warn(`policy "${policy}" is not known here: known are ${names.join(', ')}`);
+}
+
+/** Undefined where who may post may not look. */
+async function policyNames(control: Control): Promise<readonly string[] | undefined> {
+  try {
+    return (await control.policies()).map(({ name }) => name);
+  } catch {
+    return undefined;
+  }
 }

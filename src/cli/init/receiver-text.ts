@@ -23,6 +23,12 @@ function answer(body, attempt) {
   return 200; // delivered
 }
 
+server.on('error', (error) => {
+  const inUse = \`port \${port} is in use; take another: node receiver.mjs PORT\`;
+  console.error(error.code === 'EADDRINUSE' ? inUse : error.message);
+  process.exitCode = 1;
+});
+
 server.listen(port, '127.0.0.1', () => {
   console.log(\`receiver on http://127.0.0.1:\${server.address().port}\`);
 });

@@ -5,6 +5,7 @@
 
 import { appendFile, lstat, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { textOf } from '../../core/errors.ts';
 import { CommandError } from '../exit-codes.ts';
 
 /** A file to be. */
@@ -45,6 +46,22 @@ export async function writeFiles(
         'changed; take another folder, or --force to replace it and keep a .bak',
     );
   }
+  try {
+    return await replaceAll(folder, files, present);
+  } catch (error) {
+    if (error instanceof CommandError) throw error;
+    throw new CommandError(
+      'usage.invalid',
+      `cannot begin in "${folder}": ${textOf(error)}; take a folder you may write to`,
+    );
+  }
+}
+
+async function replaceAll(
+  folder: string,
+  files: readonly NewFile[],
+  present: readonly string[],
+): Promise<readonly Written[]> {
   const written: Written[] = [];
   for (const name of present) written.push({ name, kept: await putAside(folder, name) });
   for (const { name, text } of files) {
