@@ -27,6 +27,8 @@ export interface Io {
   exit(code: number): void;
   /** Asks a person; default is a question on the terminal. */
   readonly confirm?: (question: string) => Promise<boolean>;
+  /** Hears of output that cannot be written instead of being ended by it; EPIPE aside. */
+  onUnwritten?(listener: (error: Error) => void): () => void;
   /** Hears of errors that nobody caught. Returns the way to stop. */
   onUncaught?(listener: (error: unknown) => void): () => void;
 }

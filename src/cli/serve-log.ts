@@ -5,6 +5,7 @@
  */
 
 import type { ToldEvent } from '../control/control.ts';
+import { textOf } from '../core/errors.ts';
 import { eventLine, isTold, type Level, levelOf } from './event-line.ts';
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
@@ -34,6 +35,7 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
   const isJson =
     out.json || options.format === 'json' || (options.format === 'auto' && !io.isTTY('stdout'));
   let missed = 0;
+  stayWithoutReader(io, out);
   const put = (line: string): void => {
     if (io.stdout.destroyed) return;
     if (io.stdout.writableLength > WAITING_MAX_BYTES) {
@@ -51,13 +53,36 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
   return {
     event: (event) => {
       if (!isTold(event.kind, options.level)) return;
-      if (isJson) put(jsonLine({ level: levelOf(event.kind), ...event }));
+      if (isJson) put(jsonLine({ level: levelOf(event.kind), ...rounded(event) }));
       else put(`${out.style('dim', timeOfDay(event.at))} ${eventLine(out, event)}`);
     },
     say: (level, text, fields = {}) => {
       if (level !== 'error' && level !== 'warn' && out.quiet) return;
       if (isJson) put(jsonLine({ at: io.clock.now(), level, text, ...fields }));
-      else put(safe(text, { multiline: true }));
+      else {
+        const time = out.style('dim', timeOfDay(io.clock.now()));
+        put(`${time} ${safe(text, { multiline: true })}`);
+      }
     },
   };
+}
+
+/** A full disk below the log is no reason to stop delivering; said once, where it can be read. */
+function stayWithoutReader(io: Io, out: Out): void {
+  let isTold = false;
+  io.onUnwritten?.((error) => {
+    if (isTold) return;
+    isTold = true;
+    out.warn(`cannot print what happens: ${textOf(error)}; delivering goes on`);
+  });
+}
+
+/** Spans to a tenth of a millisecond: more is noise. */
+function rounded(event: ToldEvent): object {
+  if (event.kind !== 'delivered') return event;
+  return { ...event, tookMs: tenth(event.tookMs), ageMs: tenth(event.ageMs) };
+}
+
+function tenth(ms: number): number {
+  return Math.round(ms * 10) / 10;
 }

@@ -17,7 +17,18 @@ function setup(isTTY: boolean) {
       else done();
     },
   });
-  const io = { stdout, env: {}, isTTY: () => isTTY, clock: systemClock } as unknown as Io;
+  let onUnwritten: ((error: Error) => void) | undefined;
+  let said = '';
+  const io = {
+    stdout,
+    stderr: { write: (line: string) => (said += line) },
+    env: {},
+    isTTY: () => isTTY,
+    clock: systemClock,
+    onUnwritten: (listener: (error: Error) => void) => {
+      onUnwritten = listener;
+    },
+  } as unknown as Io;
   const out = createOut(io, { json: false, quiet: false, verbose: false, color: false });
   const log = createServeLog(io, out, { format: 'auto', level: 'info', hide: (line) => line });
   const read = async (): Promise<void> => {
@@ -28,7 +39,13 @@ function setup(isTTY: boolean) {
       stdout.write('', () => resolve());
     });
   };
-  return { log, read, text: () => text };
+  return {
+    log,
+    read,
+    text: () => text,
+    fail: (error: Error) => onUnwritten?.(error),
+    said: () => said,
+  };
 }
 
 test.each([true, false])(
@@ -48,3 +65,26 @@ test.each([true, false])(
     expect(lines.at(-1)).toContain('the end');
   },
 );
+
+test('its own lines begin with the time of day, as those of events do', async () => {
+  const { log, read, text } = setup(true);
+  log.say('info', 'stopping');
+  await read();
+  expect(text()).toMatch(/^\d\d:\d\d:\d\d\.\d{3}Z stopping\n$/);
+});
+
+test('spans are in tenths of a millisecond', async () => {
+  const { log, read, text } = setup(false);
+  const delivered = { kind: 'delivered', at: 1, id: 'x', topic: 'a', attempt: 1 } as const;
+  const event = { ...delivered, lane: 'delivery', by: 'e', tookMs: 1.234_567, ageMs: 12.06 };
+  log.event(event as unknown as Parameters<typeof log.event>[0]);
+  await read();
+  expect(JSON.parse(text())).toMatchObject({ tookMs: 1.2, ageMs: 12.1 });
+});
+
+test('that nothing can be printed is said once', () => {
+  const { fail, said } = setup(false);
+  fail(new Error('disk full'));
+  fail(new Error('disk full'));
+  expect(said()).toBe('warning: cannot print what happens: disk full; delivering goes on\n');
+});
