@@ -86,6 +86,16 @@ test('set writes nothing that would be wrong, and only what can be set', async (
   expect(await readFile(file, 'utf8')).toBe('lease: 30s\n');
 });
 
+test('set mends the value that made the configuration wrong', async () => {
+  const { cli, folder } = await setup();
+  const file = path.join(folder, 'respool.config.yaml');
+  await writeFile(file, '# mine\nstore: nonsense:./x\n');
+  expect((await cli(['config', 'check'])).code).toBe(2);
+  expect((await cli(['config', 'set', 'store', 'sqlite:./x'])).code).toBe(0);
+  expect(await readFile(file, 'utf8')).toBe('# mine\nstore: sqlite:./x\n');
+  expect((await cli(['config', 'check'])).code).toBe(0);
+});
+
 test('set makes a file where there is none', async () => {
   const { cli, folder } = await setup();
   expect((await cli(['config', 'set', 'bodies', 'file:./bodies'])).code).toBe(0);

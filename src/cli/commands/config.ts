@@ -83,7 +83,9 @@ const set: CommandSpec = {
         `cannot use --store with config set: write respool config set ${key} ${value}`,
       );
     }
-    const { file } = await readConfig(context);
+    // Not read with the rest: what is set may be what is wrong there.
+    const { configFileOf } = await import('../../connect/load-config.ts');
+    const file = await configFileOf({ cwd: io.cwd, env: io.env, file: context.globals.config });
     const { setConfig } = await import('../../connect/set-config.ts');
     const done = await setConfig(file, key, value, { cwd: io.cwd, env: io.env });
     if (out.json) await out.object({ id: key, value, ...done });
