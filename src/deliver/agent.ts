@@ -11,6 +11,7 @@ import { isIP, type LookupFunction } from 'node:net';
 import { getCACertificates } from 'node:tls';
 import { Agent, buildConnector } from 'undici';
 import { AddressRefused, type Resolve } from './destination.ts';
+import { followSocket } from './reuse.ts';
 
 /** A machine that does not even take the connection in this time is away. */
 const CONNECT_TIMEOUT_MS = 10_000;
@@ -27,14 +28,27 @@ export interface AgentParts {
   readonly resolve: Resolve | undefined;
 }
 
+/** Two ways to the same places. */
+export interface Agents {
+  /** Its connections are used again. */
+  readonly kept: Agent;
+  /** Every request has a connection of its own. */
+  readonly fresh: Agent;
+}
+
 /** Opens nothing yet: connections are made when there is a request for them. */
-export function makeAgent(parts: AgentParts): Agent {
+export function makeAgents(parts: AgentParts): Agents {
+  return { kept: makeAgent(parts, 1), fresh: makeAgent(parts, 0) };
+}
+
+/** n.b. in undici a pipelining of 0 means that no connection is kept. */
+function makeAgent(parts: AgentParts, pipelining: 0 | 1): Agent {
   const { connections, ca } = parts;
   const connectTimeout = Math.min(parts.timeoutMs, CONNECT_TIMEOUT_MS);
   const connectors = new Map<string, buildConnector.connector>();
   return new Agent({
     connections,
-    pipelining: 1,
+    pipelining,
     // One clock for a whole request is kept by the handler.
     headersTimeout: 0,
     bodyTimeout: 0,
@@ -57,7 +71,10 @@ export function makeAgent(parts: AgentParts): Agent {
         });
         connectors.set(key, connect);
       }
-      return connect(target, callback);
+      return connect(target, (...made) => {
+        if (made[0] === null) followSocket(made[1]);
+        callback(...made);
+      });
     },
   });
 }

@@ -120,7 +120,8 @@ const HTTP_DATES = [
 function retryAfterMs(header: string | undefined, now: Millis): number | undefined {
   const text = header?.trim() ?? '';
   let waitMs = Number.NaN;
-  if (/^\d{1,12}$/.test(text)) waitMs = Number(text) * SECOND_MS;
+  // Any number of digits: an absurd wait is cut by the limit, not passed over.
+  if (/^\d+$/.test(text)) waitMs = Number(text) * SECOND_MS;
   else if (HTTP_DATES.some((shape) => shape.test(text))) {
     // n.b. the oldest form does not say that it means GMT.
     waitMs = Date.parse(text.endsWith('GMT') ? text : `${text} GMT`) - now;

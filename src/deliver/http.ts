@@ -17,6 +17,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { whyRefused } from './address.ts';
+import type { Agents } from './agent.ts';
 import { AddressRefused, type Resolve } from './destination.ts';
 import { type Answer, outcomeOfAnswer } from './http-answer.ts';
 import { HeaderIllegal, requestHeaders, requestKey } from './http-headers.ts';
@@ -29,6 +30,7 @@ import {
 import { networkFailure } from './network-error.ts';
 import { plainText } from './plain-text.ts';
 import type { ReadyHandler } from './ready-handler.ts';
+import { isSwallowed } from './reuse.ts';
 import { Signer } from './signature.ts';
 import { Stopwatch } from './stopwatch.ts';
 import { oneBehind } from './whole-body.ts';
@@ -57,11 +59,11 @@ export interface HttpParts {
 export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
   const settings = checkHttpOptions(options);
   const clock = parts.clock ?? systemClock;
-  let agent: Promise<Agent> | undefined;
-  const open = async (): Promise<Agent> => {
+  let agents: Promise<Agents> | undefined;
+  const open = async (): Promise<Agents> => {
     // Loaded with the first delivery: importing and configuring stay cheap.
-    const { makeAgent } = await import('./agent.ts');
-    return makeAgent({
+    const { makeAgents } = await import('./agent.ts');
+    return makeAgents({
       connections: settings.connections,
       timeoutMs: settings.timeoutMs,
       ca: settings.ca,
@@ -74,12 +76,12 @@ export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
     if (settings.isSecretMissing) return held(SECRET_MISSING, 'http.secret');
     const url = urlOf(settings, delivery);
     if (url === undefined) return unknownDestination(delivery);
-    agent ??= open().catch((error: unknown) => {
+    agents ??= open().catch((error: unknown) => {
       // Tried anew with the next delivery.
-      agent = undefined;
+      agents = undefined;
       throw error;
     });
-    return request(await agent, { delivery, url, settings, clock });
+    return request(await agents, { delivery, url, settings, clock });
   };
   return Object.assign(deliver, {
     describe: () => describeHttp(settings),
@@ -87,9 +89,10 @@ export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
       if (settings.isSecretMissing) throw new RespoolError('config.invalid', SECRET_MISSING);
     },
     close: async () => {
-      const closing = agent;
-      agent = undefined;
-      await (await closing)?.close();
+      const closing = agents;
+      agents = undefined;
+      const open = await closing;
+      await Promise.all([open?.kept.close(), open?.fresh.close()]);
     },
   });
 }
@@ -115,7 +118,7 @@ interface Sending {
   readonly clock: Clock;
 }
 
-async function request(agent: Agent, sending: Sending): Promise<Outcome> {
+async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outcome> {
   const { delivery, settings, clock } = sending;
   const { size } = delivery.envelope.body;
   const whole = size <= WHOLE_MAX_BYTES ? await delivery.body() : undefined;
@@ -130,9 +133,20 @@ async function request(agent: Agent, sending: Sending): Promise<Outcome> {
   // Not counted: reading our own disk for the signature is no fault of the receiver.
   const watch = new Stopwatch(clock, settings.timeoutMs, delivery.signal);
   let broken: { readonly error: unknown } | undefined;
-  const body = whole ?? streamOf(delivery, (error) => (broken = { error }));
+  const send = async (agent: Agent): Promise<Answer> => {
+    const body = whole ?? streamOf(delivery, (error) => (broken = { error }));
+    try {
+      return await exchange(agent, { sending, headers, body, signal: watch.signal });
+    } finally {
+      if (body instanceof Readable) body.destroy();
+    }
+  };
   try {
-    const answer = await exchange(agent, { sending, headers, body, signal: watch.signal });
+    const answer = await send(kept).catch((error: unknown) => {
+      if (broken !== undefined || watch.signal.aborted || !isSwallowed(error)) throw error;
+      // Closed by the receiver while it was idle: that says nothing about this request.
+      return send(fresh);
+    });
     return concluded(sending, answer);
   } catch (error) {
     // The body could not be read: that says nothing about the receiver.
@@ -140,7 +154,6 @@ async function request(agent: Agent, sending: Sending): Promise<Outcome> {
     return unanswered(error, watch, sending);
   } finally {
     watch.stop();
-    if (body instanceof Readable) body.destroy();
   }
 }
 

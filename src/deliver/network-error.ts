@@ -25,8 +25,11 @@ export function networkFailure(thrown: unknown, host: string): Failure {
   const error = innermost(asError(thrown));
   const own = (error as { code?: unknown }).code;
   const text = typeof own === 'string' ? own : '';
-  // n.b. the parser's errors have no code of their own in every release of undici.
-  const mark = text === '' && error.name === 'HTTPParserError' ? 'HPE_' : text;
+  // n.b. the parser's errors have no code of their own in every release of undici; and an answer
+  // that nobody asked for, such as "100 Continue", has the code of a broken socket.
+  const isUnasked = text === 'UND_ERR_SOCKET' && /^bad (?:response|upgrade)$/.test(error.message);
+  const isParser = text === '' && error.name === 'HTTPParserError';
+  const mark = isParser || isUnasked ? 'HPE_' : text;
   const code = CODES.find(([pattern]) => pattern.test(mark))?.[1] ?? 'http.error';
   const said = plainText(textOf(error), REASON_MAX_CHARS);
   const aside = text === '' || said.includes(text) ? '' : ` (${text})`;

@@ -152,6 +152,10 @@ describe('Retry-After', () => {
     ['Mon, 01 Jun 2026 11:00:00 GMT', undefined],
     ['2026-06-01T12:05:00Z', undefined],
     ['99999999999', 86_400_000],
+    // Regression: thirteen digits and more were no number.
+    ['9999999999999', 86_400_000],
+    ['9'.repeat(400), 86_400_000],
+    ['0'.repeat(20), undefined],
     ['Fri, 31 Dec 9999 23:59:59 GMT', 86_400_000],
   ];
   test.each(cases)('"%s" asks for a wait of %s ms', async (text, waitMs) => {
@@ -248,6 +252,18 @@ describe('without an answer', () => {
     );
     expect(await brief(http({ url, allow }))).toContain('transient http.protocol');
   });
+
+  test.each(['100 Continue', '101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x'])(
+    'but with "%s", which nobody asked for, it is a fault of the protocol',
+    async (status) => {
+      const url = await socketServer((socket) =>
+        socket.once('data', () =>
+          socket.write(`HTTP/1.1 ${status}\r\n\r\nHTTP/1.1 200 OK\r\n\r\n`),
+        ),
+      );
+      expect(await brief(http({ url, allow }))).toContain('transient http.protocol');
+    },
+  );
 
   test('because the delivery was called off, its connection is closed', async () => {
     const arrived = Promise.withResolvers<void>();
