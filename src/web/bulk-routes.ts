@@ -8,6 +8,7 @@ import type { BulkAction, Control, Desk } from '../control/control.ts';
 import { added, NO_PROGRESS } from '../control/bulk.ts';
 import { RespoolError, unreachable } from '../core/errors.ts';
 import { REASON_MAX_CHARS } from '../core/failure.ts';
+import { KEY_MAX_CHARS } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ListFilter } from '../spool/list.ts';
@@ -19,13 +20,15 @@ import { filterSchema, IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 
 /** Messages that one request acts on, at the most. */
 const REQUEST_MAX = 5_000;
+/** A confirmation has its filter in it, and that may have 5,000 ids. */
+const TOKEN_MAX_CHARS = 600_000;
 
 const reason = z.string().min(1).max(REASON_MAX_CHARS).optional();
 const actionSchema: z.ZodType<BulkAction> = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.enum(['hold', 'bounce']), reason }),
   z.strictObject({ kind: z.enum(['release', 'retry']) }),
   z.strictObject({ kind: z.literal('remove'), hard: z.boolean().optional(), reason }),
-  z.strictObject({ kind: z.literal('policy'), policy: z.string().min(1) }),
+  z.strictObject({ kind: z.literal('policy'), policy: z.string().min(1).max(KEY_MAX_CHARS) }),
 ]) as z.ZodType<BulkAction>;
 
 const bulkBody = z.strictObject({
@@ -34,8 +37,8 @@ const bulkBody = z.strictObject({
   ids: z.array(idSchema).min(1).max(IDS_MAX).optional(),
   all: z.literal(true).optional().describe('Needed for a filter that leaves nothing out.'),
   dryRun: z.literal(true).optional(),
-  confirm: z.string().optional(),
-  after: z.string().optional().describe('The next of the answer before.'),
+  confirm: z.string().max(TOKEN_MAX_CHARS).optional(),
+  after: z.string().max(TOKEN_MAX_CHARS).optional().describe('The next of the answer before.'),
 });
 type BulkBody = z.infer<typeof bulkBody>;
 
@@ -94,7 +97,7 @@ async function confirmed(
 ): Promise<Response> {
   const counted = confirms.read(confirm, action, asked);
   const { count, filter } = counted;
-  const position = given === undefined ? undefined : confirms.readNext(confirm, given);
+  const position = given === undefined ? undefined : confirms.useNext(confirm, given);
   if (position === undefined) {
     const now = await control.prepare(action, filter);
     if (now.count > count) throw moreFit(count, now.count);

@@ -35,8 +35,8 @@ interface Position {
 export class Confirms {
   readonly #clock: Clock;
   readonly #key: Buffer = randomBytes(32);
-  /** Tokens whose action began, with their end: each begins once. */
-  readonly #used = new Map<string, number>();
+  /** Tokens whose action began: each begins once, and goes on from each place once. */
+  readonly #used = new Map<string, { readonly expiresAt: number; seen: number }>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -51,7 +51,7 @@ export class Confirms {
 
   /** What was counted, if it was for this action and filter. */
   read(confirm: string, action: BulkAction, filter: ListFilter): Counted {
-    const [payload = '', mac = ''] = confirm.split('.');
+    const { payload, mac } = partsOf(confirm);
     if (!isSame(mac, this.#mac(payload, action, filter))) throw invalid(OTHER);
     const counted = decoded(payload) as Counted;
     if (counted.expiresAt <= this.#clock.now()) throw invalid('is too old');
@@ -60,12 +60,12 @@ export class Confirms {
 
   /** The first step of an action; the same token does not begin twice. */
   begin(confirm: string, { expiresAt }: Counted): void {
-    for (const [old, endsAt] of this.#used) {
-      if (endsAt > this.#clock.now() && this.#used.size < USED_MAX) break;
+    for (const [old, used] of this.#used) {
+      if (used.expiresAt > this.#clock.now() && this.#used.size < USED_MAX) break;
       this.#used.delete(old);
     }
     if (this.#used.has(confirm)) throw invalid('was used already');
-    this.#used.set(confirm, expiresAt);
+    this.#used.set(confirm, { expiresAt, seen: 0 });
   }
 
   /** Where the next request goes on. */
@@ -74,11 +74,18 @@ export class Confirms {
     return `${payload}.${this.#mac(payload, confirm)}`;
   }
 
-  /** The place an earlier answer named. */
-  readNext(confirm: string, next: string): Position {
-    const [payload = '', mac = ''] = next.split('.');
-    if (isSame(mac, this.#mac(payload, confirm))) return decoded(payload) as Position;
-    throw invalid('does not belong to this "after"');
+  /** The place an earlier answer named; nobody goes on from the same place twice. */
+  useNext(confirm: string, next: string): Position {
+    const { payload, mac } = partsOf(next);
+    if (!isSame(mac, this.#mac(payload, confirm))) throw invalid('does not belong to this "after"');
+    const position = decoded(payload) as Position;
+    const used = this.#used.get(confirm);
+    // Every step sees more than the one before.
+    if (used === undefined || position.seen <= used.seen) {
+      throw invalid('has gone on from this "after" already');
+    }
+    used.seen = position.seen;
+    return position;
   }
 
   #mac(payload: string, ...about: readonly unknown[]): string {
@@ -101,6 +108,13 @@ function invalid(why: string): Refusal {
     `cannot do this: the confirmation ${why}; ask again without "confirm"`,
     { code: 'move.refused' },
   );
+}
+
+/** Exactly two: with anything behind them it would be another text for the same token. */
+function partsOf(token: string): { readonly payload: string; readonly mac: string } {
+  const [payload = '', mac = '', ...more] = token.split('.', 3);
+  if (more.length > 0) throw invalid(OTHER);
+  return { payload, mac };
 }
 
 function isSame(one: string, other: string): boolean {

@@ -190,10 +190,19 @@ describe('a filter', () => {
       'move.refused',
       'confirm.invalid',
     ]);
+    // What follows the token makes no other token of it.
+    const released = { action: { kind: 'release' }, filter: { topic: 'a', state: ['hold'] } };
+    const back = await json<DryRun>(post('/v1/bulk', released));
+    await post('/v1/bulk', { ...released, confirm: back.confirm });
+    for (const more of ['.x', '.', '=', '.x.y']) {
+      const again = await post('/v1/bulk', { ...turned, confirm: `${confirm}${more}` });
+      expect([more, again.status]).toEqual([more, 409]);
+    }
+    expect((await spool.count()).hold).toBe(0);
     const late = await json<DryRun>(post('/v1/bulk', asked));
     await clock.advance('10m');
     expect((await post('/v1/bulk', { ...asked, confirm: late.confirm })).status).toBe(409);
-    expect((await spool.count()).hold).toBe(2);
+    expect((await spool.count()).hold).toBe(0);
   });
 
   test('is not acted on when more messages fit than were counted', async () => {
@@ -240,6 +249,15 @@ describe('a filter', () => {
     expect(second).toMatchObject({ seen: 400, done: 400 });
     expect(second).not.toHaveProperty('next');
     expect((await spool.count()).incoming).toBe(0);
+    await fill(world, 10);
+    for (const after of [first.next, `${first.next}.x`]) {
+      expect(await refusal(post('/v1/bulk', { ...asked, confirm, after }))).toEqual([
+        409,
+        'move.refused',
+        'confirm.invalid',
+      ]);
+    }
+    expect((await spool.count()).incoming).toBe(10);
   });
 
   test('tells of the first refusals', async () => {
