@@ -7,6 +7,7 @@ import { z } from '@hono/zod-openapi';
 import type { Control } from '../control/control.ts';
 import { assert, RespoolError } from '../core/errors.ts';
 import { REASON_MAX_CHARS } from '../core/failure.ts';
+import { KEY_MAX_CHARS, TOPIC_MAX_CHARS } from '../core/limits.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import { addEndpoint, type App, errorSchema } from './endpoint.ts';
 import { checkRole } from './gate.ts';
@@ -14,10 +15,14 @@ import { flagSchema, idParams, resultSchema } from './schemas.ts';
 
 const reason = z.string().min(1).max(REASON_MAX_CHARS).optional();
 const reasonBody = z.strictObject({ reason });
-const policyBody = z.strictObject({ policy: z.string().min(1) });
+const policyBody = z.strictObject({ policy: z.string().min(1).max(KEY_MAX_CHARS) });
 const noBody = z.strictObject({});
 const pauseBody = z.strictObject({
-  topic: z.string().optional().describe('A topic or pattern; default everything.'),
+  topic: z
+    .string()
+    .max(TOPIC_MAX_CHARS)
+    .optional()
+    .describe('A topic or pattern; default everything.'),
 });
 
 const ANSWERS = {

@@ -26,6 +26,8 @@ export interface AppParts {
   /** Fires when the service stops. */
   readonly signal: AbortSignal;
   isReady(): boolean;
+  /** The disk was full a moment ago, and nothing was put down since. */
+  isFull(): boolean;
   /** Hears of what fails. */
   onError(error: unknown, path: string): void;
 }
@@ -79,9 +81,10 @@ function addHealth(app: App, parts: AppParts): void {
   addEndpoint(app, {
     method: 'get',
     path: '/readyz',
-    summary: 'Does it take and deliver messages? Not while starting or stopping.',
+    summary: 'Does it take and deliver messages? Not while starting, stopping, or on a full disk.',
     answers: { 200: ok, 503: { description: 'Not now.', schema: errorSchema } },
     answer: async () => {
+      if (parts.isFull()) throw full();
       const isAnswering = !signal.aborted && parts.isReady() && (await isStoreAnswering());
       if (isAnswering) return Response.json({ ok: true });
       throw new Refusal(503, 'not-ready', 'the service is starting, stopping, or has no store', {
@@ -89,6 +92,13 @@ function addHealth(app: App, parts: AppParts): void {
         headers: { 'retry-after': '1' },
       });
     },
+  });
+}
+
+function full(): Refusal {
+  return new Refusal(503, 'not-ready', 'the disk is full: nothing new can be put down', {
+    code: 'store.full',
+    headers: { 'retry-after': '5' },
   });
 }
 

@@ -6,8 +6,10 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi';
 import type { Desk } from '../control/control.ts';
 import { type ErrorCode, RespoolError } from '../core/errors.ts';
+import type { ByteBudget, Share } from './budget.ts';
 import type { Caller } from './gate.ts';
 import { checkRole } from './gate.ts';
+import type { ByteLimit } from './inlet.ts';
 import { jsonOf } from './json.ts';
 import type { Role } from './settings.ts';
 import { JSON_TYPE } from './writing.ts';
@@ -16,15 +18,16 @@ import { JSON_TYPE } from './writing.ts';
 export interface Bindings {
   readonly caller: Caller;
   readonly control: Desk;
-  /** The body, read within its limit; undefined where there was none. */
-  readonly bytes: Uint8Array | undefined;
+  /** Reads the body, for who wants one. */
+  read(limit: ByteLimit): Promise<Uint8Array>;
+  readonly budget: ByteBudget;
 }
 
 /** The app that carries the endpoints. */
 export type App = OpenAPIHono<{ Bindings: Bindings }>;
 
 /** A request whose parts fit their schemas. */
-export interface Asked<P, Q, B> extends Bindings {
+export interface Asked<P, Q, B> extends Pick<Bindings, 'caller' | 'control'> {
   readonly params: P;
   readonly query: Q;
   readonly body: B;
@@ -53,6 +56,8 @@ export interface Endpoint<P, Q, B> {
   readonly headers?: z.ZodType;
   readonly body?: z.ZodType<B>;
   readonly isBodyOptional?: boolean;
+  /** How long the body may be; default 1 MiB. */
+  readonly maxBytes?: number;
   /** The code of a refusal of its body; default `config.invalid`. */
   readonly code?: ErrorCode;
   readonly answers: Answers;
@@ -72,23 +77,37 @@ export const errorSchema: z.ZodType = z.object({
 export function addEndpoint<P, Q, B>(app: App, endpoint: Endpoint<P, Q, B>): void {
   const { method, path, role } = endpoint;
   describeEndpoint(app, endpoint);
-  app.on(method.toUpperCase(), path.replaceAll(/\{(\w+)\}/g, ':$1'), (context) => {
+  app.on(method.toUpperCase(), path.replaceAll(/\{(\w+)\}/g, ':$1'), async (context) => {
     const { env, req } = context;
-    if (role !== undefined) checkRole(env.caller, role);
+    const { caller, control } = env;
+    if (role !== undefined) checkRole(caller, role);
     const { searchParams } = new URL(req.url);
-    return endpoint.answer({
-      ...env,
-      request: req.raw,
-      params: parsed(endpoint.params, req.param(), 'path') as P,
-      query: parsed(
-        endpoint.query ?? NO_QUERY,
-        queryOf(searchParams, endpoint.lists),
-        'query',
-      ) as Q,
-      body: bodyOf(endpoint, env.bytes, req.raw) as B,
-    });
+    const params = parsed(endpoint.params, req.param(), 'path') as P;
+    const asked = queryOf(searchParams, endpoint.lists);
+    const query = parsed(endpoint.query ?? NO_QUERY, asked, 'query') as Q;
+    const share = env.budget.open();
+    try {
+      // Last: nothing of it comes into memory before everything else is known to be right.
+      const bytes = await bytesOf(endpoint, env, share);
+      const body = bodyOf(endpoint, bytes, req.raw) as B;
+      return await endpoint.answer({ caller, control, request: req.raw, params, query, body });
+    } finally {
+      share.giveBack();
+    }
   });
 }
+
+async function bytesOf<P, Q, B>(
+  { body, maxBytes = BODY_MAX_BYTES }: Endpoint<P, Q, B>,
+  env: Bindings,
+  share: Share,
+): Promise<Uint8Array | undefined> {
+  if (body === undefined) return undefined;
+  return env.read({ what: 'the request', maxBytes, hint: LARGER, share });
+}
+
+const BODY_MAX_BYTES = 1_048_576;
+const LARGER = 'larger bodies go to /v1/topics/{topic}/messages';
 
 /** Puts an endpoint that is served elsewhere into the document. */
 export function describeEndpoint<P, Q, B>(
@@ -149,9 +168,14 @@ function responsesOf(
   return responses as Record<string, never>;
 }
 
+/** Parameters of one query, ids included. */
+const PARAMETERS_MAX = 1_000;
 const NO_QUERY = z.strictObject({});
 
 function queryOf(given: URLSearchParams, lists: readonly string[] = []): Record<string, unknown> {
+  if (given.size > PARAMETERS_MAX) {
+    throw new RespoolError('limit.exceeded', `cannot use more than ${PARAMETERS_MAX} parameters`);
+  }
   const query: Record<string, unknown> = {};
   for (const name of new Set(given.keys())) {
     const values = given.getAll(name);

@@ -12,6 +12,7 @@ import { addEndpoint, type App } from './endpoint.ts';
 
 /** A sign of life, so that proxies and clients know the line still stands. */
 const HEARTBEAT_MS = 15_000;
+const KINDS_MAX_CHARS = 1_000;
 
 /** What listening needs. */
 export interface EventParts {
@@ -31,7 +32,12 @@ export function addEventRoutes(app: App, parts: EventParts): void {
     summary: 'What happens from now on, as server-sent events.',
     role: 'read',
     query: z.strictObject({
-      kinds: z.string().min(1).optional().describe('Kinds of events, with commas between.'),
+      kinds: z
+        .string()
+        .min(1)
+        .max(KINDS_MAX_CHARS)
+        .optional()
+        .describe('Kinds of events, with commas between.'),
     }),
     answers: {
       200: {

@@ -12,6 +12,7 @@ import { MINUTE_MS, SECOND_MS } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Inlet } from './inlet.ts';
+import { networkOf } from './network.ts';
 import { RecentCounts } from './recent.ts';
 import { Refusal } from './refusal.ts';
 import { hasTokens, type Role, type ServeSettings } from './settings.ts';
@@ -155,10 +156,10 @@ export class Gate {
   }
 
   #addressOf(inlet: Inlet): string {
-    if (this.#settings.behindProxy !== true) return network(inlet.address);
+    if (this.#settings.behindProxy !== true) return networkOf(inlet.address);
     // The last one is what our own proxy saw; all before it the client may have made up.
     const last = inlet.header('x-forwarded-for')?.split(',').at(-1)?.trim();
-    return network(last === undefined || isIP(last) === 0 ? inlet.address : last);
+    return networkOf(last === undefined || isIP(last) === 0 ? inlet.address : last);
   }
 }
 
@@ -192,15 +193,6 @@ function local(inlet: Inlet): Caller {
 function isOwnOrigin(origin: string, host: string | undefined): boolean {
   const [, name] = /^https?:\/\/([^/]+)$/.exec(origin) ?? [];
   return name !== undefined && name.toLowerCase() === host?.toLowerCase();
-}
-
-/** Who has one IPv6 address has a whole network of them. */
-function network(address: string): string {
-  if (isIP(address) !== 6 || address.includes('.')) return address;
-  const [head = '', tail] = address.split('::');
-  const groups = head === '' ? [] : head.split(':');
-  const missing = tail === undefined ? 0 : 8 - groups.length - tail.split(':').length;
-  return [...groups, ...Array.from({ length: missing }, () => '0')].slice(0, 4).join(':');
 }
 
 function bare(host: string): string {

@@ -5,8 +5,9 @@
  */
 
 import type { IncomingMessage } from 'node:http';
-import { RespoolError } from '../core/errors.ts';
-import { tooLarge } from './refusal.ts';
+import { asError, isRespoolError, RespoolError } from '../core/errors.ts';
+import type { Share } from './budget.ts';
+import { Refusal, tooLarge } from './refusal.ts';
 
 /** A request whose body is still outside. */
 export interface Inlet {
@@ -21,6 +22,8 @@ export interface Inlet {
   readonly address: string;
   /** The length the caller announced; 0 without a body, undefined for one of unknown length. */
   readonly length: number | undefined;
+  /** Nothing says where the body ends, so that bytes behind the head would be none of it. */
+  readonly isUnframed: boolean;
   header(name: string): string | undefined;
   /** The body in one piece. */
   read(limit: ByteLimit): Promise<Uint8Array>;
@@ -34,6 +37,8 @@ export interface ByteLimit {
   /** For the error: what it is, and where the limit comes from. */
   readonly what: string;
   readonly hint: string;
+  /** What of the memory for all it may take. */
+  readonly share?: Share;
 }
 
 /** A request of Node's server. */
@@ -41,6 +46,7 @@ export class NodeInlet implements Inlet {
   readonly method: string;
   readonly path: string;
   readonly query: string;
+  readonly length: number | undefined;
   readonly #request: IncomingMessage;
   readonly #goOn: (() => void) | undefined;
 
@@ -51,6 +57,10 @@ export class NodeInlet implements Inlet {
     const mark = url.indexOf('?');
     this.path = mark < 0 ? url : url.slice(0, mark);
     this.query = mark < 0 ? '' : url.slice(mark + 1);
+    const { headers } = request;
+    const length = headers['content-length'];
+    if (length !== undefined) this.length = Number(length);
+    else this.length = headers['transfer-encoding'] === undefined ? 0 : undefined;
     this.#request = request;
     this.#goOn = goOn;
   }
@@ -63,11 +73,9 @@ export class NodeInlet implements Inlet {
     return this.#request.socket.remoteAddress ?? '';
   }
 
-  get length(): number | undefined {
+  get isUnframed(): boolean {
     const { headers } = this.#request;
-    const length = headers['content-length'];
-    if (length !== undefined) return Number(length);
-    return headers['transfer-encoding'] === undefined ? 0 : undefined;
+    return headers['content-length'] === undefined && headers['transfer-encoding'] === undefined;
   }
 
   header(name: string): string | undefined {
@@ -76,19 +84,29 @@ export class NodeInlet implements Inlet {
   }
 
   read(limit: ByteLimit): Promise<Uint8Array> {
-    const { length } = this;
-    if (length !== undefined && length > limit.maxBytes) return Promise.reject(over(limit));
+    try {
+      this.#check(limit);
+    } catch (error) {
+      return Promise.reject(asError(error));
+    }
     this.#goOn?.();
     return readAll(this.#request, limit);
   }
 
   stream(limit: ByteLimit): AsyncIterable<Uint8Array> {
-    const { length } = this;
-    if (length !== undefined && length > limit.maxBytes) throw over(limit);
+    this.#check(limit);
     this.#goOn?.();
     // Not destroyed at its end or failure: the answer still has to go out over the same socket.
     const parts = this.#request.iterator({ destroyOnReturn: false });
     return counted(parts as AsyncIterable<Uint8Array>, limit);
+  }
+
+  #check(limit: ByteLimit): void {
+    const { length } = this;
+    if (length !== undefined && length > limit.maxBytes) throw over(limit);
+    if (length !== undefined) return;
+    const coding = this.header('transfer-encoding')?.trim().toLowerCase();
+    if (coding !== 'chunked') throw packed();
   }
 }
 
@@ -99,6 +117,7 @@ export class FetchInlet implements Inlet {
   readonly query: string;
   readonly rawHeaders: readonly string[];
   readonly address = 'fetch';
+  readonly isUnframed = false;
   readonly length: number | undefined;
   readonly #request: Request;
   readonly #host: string;
@@ -140,10 +159,18 @@ function readAll(request: IncomingMessage, limit: ByteLimit): Promise<Uint8Array
     let size = 0;
     const onData = (part: Buffer): void => {
       size += part.byteLength;
-      if (size > limit.maxBytes) {
+      try {
+        if (size > limit.maxBytes) throw over(limit);
+        limit.share?.take(part.byteLength);
+      } catch (error) {
         request.off('data', onData);
-        reject(over(limit));
-      } else if (first === undefined) first = part;
+        // Nobody needs them any more, and who refuses lingers for a while.
+        first = undefined;
+        more = undefined;
+        reject(asError(error));
+        return;
+      }
+      if (first === undefined) first = part;
       else if (more === undefined) more = [first, part];
       else more.push(part);
     };
@@ -166,10 +193,15 @@ async function* counted(
   limit: ByteLimit,
 ): AsyncGenerator<Uint8Array> {
   let size = 0;
-  for await (const part of parts) {
-    size += part.byteLength;
-    if (size > limit.maxBytes) throw over(limit);
-    yield part;
+  try {
+    for await (const part of parts) {
+      size += part.byteLength;
+      if (size > limit.maxBytes) throw over(limit);
+      limit.share?.take(part.byteLength);
+      yield part;
+    }
+  } catch (error) {
+    throw isRespoolError(error) ? error : cutOff();
   }
 }
 
@@ -179,6 +211,11 @@ async function* nothing(): AsyncGenerator<Uint8Array> {
 
 function over({ what, maxBytes, hint }: ByteLimit): RespoolError {
   return tooLarge(what, maxBytes, hint);
+}
+
+function packed(): Refusal {
+  const text = 'cannot use this transfer-encoding: send the body as it is, or in chunks';
+  return new Refusal(501, 'transfer-encoding', text);
 }
 
 function cutOff(): RespoolError {

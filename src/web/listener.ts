@@ -17,11 +17,10 @@ import { durationMs } from '../core/duration.ts';
 import { RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
+import { Seats } from './seats.ts';
 import { checkListen, type ServeSettings } from './settings.ts';
-import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
+import { HEADERS_MAX_BYTES, Unreadable } from './unreadable.ts';
 
-/** Message headers (32 KiB by default), their prefixes, and what clients and proxies add. */
-const HEADERS_MAX_BYTES = 65_536;
 const HEADERS_WITHIN_MS = 10_000;
 const KEEP_ALIVE_MS = 65_000;
 /** How often callers that are too slow are looked for. */
@@ -58,16 +57,8 @@ export class Listener {
       throw new RespoolError('config.invalid', 'cannot listen twice: the service listens already');
     }
     const server = await makeServer(settings);
-    const { onRequest, logger } = this.#parts;
-    server.on('request', onRequest);
-    server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) =>
-      onRequest(request, response, () => response.writeContinue()),
-    );
-    server.on('clientError', refuseUnreadable);
-    server.on('connection', (socket: Socket) => {
-      this.#sockets.add(socket);
-      socket.once('close', () => this.#sockets.delete(socket));
-    });
+    const { logger } = this.#parts;
+    this.#hear(server);
     server.maxConnections = settings.limits.connections;
     const { host, port: asked } = settings;
     await new Promise<void>((resolve, reject) => {
@@ -80,6 +71,35 @@ export class Listener {
     const url = `${settings.tls === undefined ? 'http' : 'https'}://${name}:${port}`;
     logger?.info({ url }, 'listening');
     return { url, host, port };
+  }
+
+  #hear(server: Server): void {
+    const { onRequest, clock } = this.#parts;
+    const { limits, behindProxy = false } = this.#settings;
+    const unreadable = new Unreadable(clock);
+    server.on('request', (request: IncomingMessage, response: ServerResponse) => {
+      unreadable.expect(request.socket, response);
+      onRequest(request, response);
+    });
+    server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
+      unreadable.expect(request.socket, response);
+      onRequest(request, response, () => response.writeContinue());
+    });
+    server.on('clientError', (error: Error, socket: Socket) => unreadable.refuse(error, socket));
+    const seats = behindProxy ? undefined : new Seats(limits.connections);
+    server.on('connection', (socket: Socket) => {
+      // Asked once: a connection that is gone has no address any more.
+      const address = socket.remoteAddress ?? '';
+      if (seats?.take(address) === false) {
+        socket.destroy();
+        return;
+      }
+      this.#sockets.add(socket);
+      socket.once('close', () => {
+        this.#sockets.delete(socket);
+        seats?.leave(address);
+      });
+    });
   }
 
   /** Waits for requests on their way, then cuts what is left. */
@@ -118,6 +138,7 @@ async function makeServer({ tls, limits }: ServeSettings): Promise<Server> {
       ? createServer(options)
       : createTlsServer({
           ...options,
+          handshakeTimeout: HEADERS_WITHIN_MS,
           key: await readPem('key', tls.key),
           cert: await readPem('cert', tls.cert),
         });
@@ -144,30 +165,3 @@ function cannotListen(error: NodeJS.ErrnoException, host: string, port: number):
   const text = `${where}: ${textOf(error)}; check serve.host and serve.port`;
   return new RespoolError('config.invalid', text, { cause: error });
 }
-
-/** What cannot be read as a request at all: too slow, too long, or no HTTP. */
-function refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): void {
-  if (!socket.writable || error.code === 'ECONNRESET') {
-    socket.destroy();
-    return;
-  }
-  const [status, message] = UNREADABLE[error.code ?? ''] ?? ['400 Bad Request', 'no HTTP'];
-  const text = JSON.stringify({
-    error: { code: 'config.invalid', message: `cannot read the request: ${message}` },
-  });
-  const headers = Object.entries({
-    ...SAFE_HEADERS,
-    'content-type': JSON_TYPE,
-    'content-length': String(Buffer.byteLength(text)),
-    connection: 'close',
-  }).map(([name, value]) => `${name}: ${value}\r\n`);
-  socket.end(`HTTP/1.1 ${status}\r\n${headers.join('')}\r\n${text}`);
-}
-
-const UNREADABLE: Readonly<Record<string, readonly [string, string]>> = {
-  HPE_HEADER_OVERFLOW: [
-    '431 Request Header Fields Too Large',
-    `its headers have more than ${HEADERS_MAX_BYTES} bytes`,
-  ],
-  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'it took too long to come in'],
-};

@@ -13,27 +13,35 @@ import { pageOf } from './filter-query.ts';
 import { keysDiffer, OPTION_HEADERS } from './raw-post.ts';
 import { tooLarge } from './refusal.ts';
 import { enqueuedSchema, FILTER_LISTS, idParams, messageSchema, pageQuery } from './schemas.ts';
-import { momentOf } from './texts.ts';
+import { momentOf, textOfHeader } from './texts.ts';
 import { JSON_TYPE } from './writing.ts';
 
 /** Messages in one request, at the most. */
 const MESSAGES_MAX = 1_000;
+/** Larger bodies go as raw posts. */
+const JSON_MAX_BYTES = 16_777_216;
+/** Nobody's names are this long; what exactly is allowed, the spool says. */
+const WORD_MAX_CHARS = 1_000;
+const VALUE_MAX_CHARS = 65_536;
 
-const span = z.union([z.number(), z.string()]).describe('Milliseconds, or a span such as 15m.');
+const span = z
+  .union([z.number(), z.string().max(WORD_MAX_CHARS)])
+  .describe('Milliseconds, or a span such as 15m.');
+const word = z.string().max(WORD_MAX_CHARS);
 const newMessage = z.strictObject({
-  topic: z.string(),
+  topic: word,
   body: z.unknown().optional().describe('Any JSON value; kept as JSON text.'),
   bodyText: z.string().optional().describe('Text, kept as UTF-8.'),
   bodyBase64: z.base64().optional().describe('Bytes in Base64.'),
-  headers: z.record(z.string(), z.string()).optional(),
-  id: z.string().optional(),
-  policy: z.string().optional(),
+  headers: z.record(word, z.string().max(VALUE_MAX_CHARS)).optional(),
+  id: word.optional(),
+  policy: word.optional(),
   priority: z.number().optional(),
   delay: span.optional(),
-  dueAt: z.union([z.number(), z.string()]).optional(),
+  dueAt: z.union([z.number(), word]).optional(),
   expires: span.optional(),
-  destination: z.string().optional(),
-  dedupeKey: z.string().optional(),
+  destination: word.optional(),
+  dedupeKey: word.optional(),
 });
 type NewMessage = z.infer<typeof newMessage>;
 
@@ -55,17 +63,22 @@ export function addMessageRoutes(
     headers: keyHeader,
     body: z.union([newMessage, z.array(newMessage).min(1).max(MESSAGES_MAX)]),
     code: 'message.invalid',
+    maxBytes: JSON_MAX_BYTES,
     answers: {
       201: {
         description: 'Durable. A list is answered with a list, in the same order.',
         schema: z.union([enqueuedSchema, z.array(enqueuedSchema)]),
       },
-      200: { description: 'It was there already.', schema: enqueuedSchema },
+      200: {
+        description: 'It was there already, or all of the list was.',
+        schema: z.union([enqueuedSchema, z.array(enqueuedSchema)]),
+      },
       413: { description: 'The body is too large.', schema: errorSchema },
       507: { description: 'The disk is full.', schema: errorSchema },
     },
     answer: ({ body, control, request }) => {
-      const key = request.headers.get('idempotency-key');
+      const given = request.headers.get('idempotency-key');
+      const key = given === null ? null : textOfHeader('idempotency-key', given);
       if (Array.isArray(body)) return postMany(control, body, key, bodyMaxBytes);
       return postOne(control, body, key, bodyMaxBytes);
     },
@@ -170,7 +183,9 @@ async function postMany(
     );
   }
   const messages = given.map((one) => messageOf(one, maxBytes));
-  return Response.json(await control.enqueueMany(messages), { status: 201 });
+  const enqueued = await control.enqueueMany(messages);
+  const isNews = enqueued.some(({ duplicate }) => !duplicate);
+  return Response.json(enqueued, { status: isNews ? 201 : 200 });
 }
 
 function messageOf(given: NewMessage, maxBytes: number): Message {
@@ -227,7 +242,10 @@ function describeRawPost(app: App): void {
     answers: {
       201: { description: 'Durable.', schema: enqueuedSchema },
       200: { description: 'It was there already.', schema: enqueuedSchema },
+      411: { description: 'Nothing says how long the body is.', schema: errorSchema },
       413: { description: 'The body is too large; nothing was kept.', schema: errorSchema },
+      415: { description: 'The body has a content-encoding.', schema: errorSchema },
+      501: { description: 'The body has a transfer-encoding.', schema: errorSchema },
       507: { description: 'The disk is full.', schema: errorSchema },
     },
   });

@@ -10,7 +10,10 @@ import { RespoolError, show } from '../core/errors.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { Message } from '../spool/message.ts';
 import type { ByteLimit, Inlet } from './inlet.ts';
-import { momentOf, spanOf, textOfHeader, wholeOf } from './texts.ts';
+import { isJson } from './json.ts';
+import { Refusal } from './refusal.ts';
+import { checkEncoding, momentOf, spanOf, textOfHeader, wholeOf } from './texts.ts';
+import { JSON_TYPE } from './writing.ts';
 
 /** What a body this long or shorter is read as: one piece. */
 const ONE_PIECE_MAX_BYTES = 65_536;
@@ -51,20 +54,41 @@ export function postRaw(
 ): Promise<Enqueued> {
   if (inlet.query !== '') throw new RespoolError('message.invalid', NO_QUERY);
   const message = messageOf(inlet, decoded(topic));
-  const { length } = inlet;
-  if (length === undefined || length > ONE_PIECE_MAX_BYTES) {
-    return control.enqueue({ ...message, body: inlet.stream(limit) });
-  }
-  return inlet.read(limit).then((body) => control.enqueue({ ...message, body }));
+  if (inlet.length === 0 && inlet.isUnframed) throw withoutLength();
+  if (!isOnePiece(inlet)) return control.enqueue({ ...message, body: inlet.stream(limit) });
+  const isForm =
+    message.headers['content-type'] === FORM_TYPE &&
+    inlet.header('respool-header-content-type') === undefined;
+  return inlet.read(limit).then((body) => {
+    // What curl -d says of everything. A form never begins like this.
+    if (isForm && isJson(body)) message.headers['content-type'] = JSON_TYPE;
+    return control.enqueue({ ...message, body });
+  });
+}
+
+/** Whether the body is read whole before the spool hears of it. */
+export function isOnePiece({ length }: Inlet): boolean {
+  return length !== undefined && length <= ONE_PIECE_MAX_BYTES;
+}
+
+const FORM_TYPE = 'application/x-www-form-urlencoded';
+
+function withoutLength(): Refusal {
+  return new Refusal(
+    411,
+    'length.missing',
+    'send content-length, also for an empty body, or transfer-encoding: chunked',
+    { code: 'message.invalid', headers: { connection: 'close' } },
+  );
 }
 
 const NO_QUERY =
   'there are no query parameters of this path: options of the message go into respool-* headers';
 
-function messageOf(inlet: Inlet, topic: string): Message {
+function messageOf(inlet: Inlet, topic: string): RawMessage {
   const { rawHeaders } = inlet;
   const headers: Record<string, string> = {};
-  const message: { [name: string]: unknown; topic: string } = { topic, headers };
+  const message: RawMessage = { topic, headers };
   let type: string | undefined;
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const given = rawHeaders[at] ?? '';
@@ -75,11 +99,19 @@ function messageOf(inlet: Inlet, topic: string): Message {
     const value = rawHeaders[at + 1] ?? '';
     if (name.startsWith(OPTION)) takeOwn(message, headers, name, textOfHeader(name, value));
     else if (name === 'content-type') type = textOfHeader(name, value);
+    else if (name === 'content-encoding') checkEncoding(value);
     else if (name === 'idempotency-key') takeKey(message, textOfHeader(name, value));
   }
   // What the message says of its type itself goes before what the request says.
   if (type !== undefined) headers['content-type'] ??= type;
   return message;
+}
+
+/** A message that is being put together. */
+interface RawMessage {
+  [name: string]: unknown;
+  topic: string;
+  headers: Record<string, string>;
 }
 
 const LOWER_CASE_BIT = 0x20;

@@ -8,12 +8,16 @@ import { type ErrorCode, isRespoolError, RespoolError } from '../core/errors.ts'
 
 /** What HTTP callers did wrong that the spool never hears of. */
 export type RefusalReason =
+  | 'busy'
   | 'confirm.invalid'
   | 'confirm.more'
+  | 'content-encoding'
   | 'content-type'
   | 'host.unknown'
   | 'internal'
   | 'json.invalid'
+  | 'json.too-much'
+  | 'length.missing'
   | 'method.unknown'
   | 'not-ready'
   | 'origin.foreign'
@@ -22,7 +26,8 @@ export type RefusalReason =
   | 'route.unknown'
   | 'token.locked'
   | 'token.unknown'
-  | 'too-large';
+  | 'too-large'
+  | 'transfer-encoding';
 
 /** A refusal with its status. */
 export class Refusal extends RespoolError {
@@ -57,6 +62,10 @@ export interface Refused {
 
 /** How long a caller should wait before it asks a service again that cannot work now. */
 const RETRY_AFTER_SECONDS = '5';
+/** The same where somebody has to make room first. */
+const FULL_RETRY_AFTER_SECONDS = '30';
+/** An error may name what it was given; nobody needs to read all of that. */
+const TEXT_MAX_CHARS = 1_000;
 
 const STATUS: Readonly<Record<ErrorCode, number>> = {
   'store.unavailable': 503,
@@ -86,7 +95,8 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
 /** The answer to whatever was thrown. What is no RespoolError is told without its text. */
 export function refusedOf(thrown: unknown): Refused {
   if (!isRespoolError(thrown)) return { status: 500, headers: {}, text: INTERNAL };
-  const { code, message } = thrown;
+  const { code } = thrown;
+  const message = cut(thrown.message);
   if (thrown instanceof Refusal) {
     const { status, headers, reason } = thrown;
     return { status, headers, text: JSON.stringify({ error: { code, message, reason } }) };
@@ -94,9 +104,18 @@ export function refusedOf(thrown: unknown): Refused {
   const status = STATUS[code];
   return {
     status,
-    headers: status === 503 ? { 'retry-after': RETRY_AFTER_SECONDS } : {},
+    headers: retryAfter(status),
     text: JSON.stringify({ error: { code, message } }),
   };
+}
+
+function retryAfter(status: number): Readonly<Record<string, string>> {
+  if (status === 503) return { 'retry-after': RETRY_AFTER_SECONDS };
+  return status === 507 ? { 'retry-after': FULL_RETRY_AFTER_SECONDS } : {};
+}
+
+function cut(text: string): string {
+  return text.length <= TEXT_MAX_CHARS ? text : `${text.slice(0, TEXT_MAX_CHARS)}…`;
 }
 
 const INTERNAL = JSON.stringify({

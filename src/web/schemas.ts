@@ -15,6 +15,8 @@ export const IDS_MAX = 5_000;
 /** Ids in one query, at the most. */
 const QUERY_IDS_MAX = 500;
 const TEXT_MAX_CHARS = 1_000;
+/** Headers of a message have no more bytes than this by default, all together. */
+const VALUE_MAX_CHARS = 32_768;
 
 const ID_TEXT = 'a message id: 1 to 64 of 0-9 a-z _ -';
 
@@ -23,6 +25,10 @@ export const idSchema: z.ZodType<string> = z.string().regex(ID_PATTERN, ID_TEXT)
 
 /** The id in the path. */
 export const idParams: z.ZodType<{ id: string }> = z.object({ id: idSchema });
+
+/** More than there are: the same one twice is no mistake. */
+const STATES_MAX = 20;
+const CURSOR_MAX_CHARS = 8_192;
 
 const stateSchema = z.enum(STATES as [State, ...State[]]);
 
@@ -85,7 +91,7 @@ const momentText = text.describe(
 );
 
 const filterFields = {
-  state: z.array(stateSchema).optional(),
+  state: z.array(stateSchema).max(STATES_MAX).optional(),
   id: z.array(idSchema).max(QUERY_IDS_MAX).optional(),
   topic: text.optional().describe('A topic, or a pattern with * and #.'),
   destination: text.optional(),
@@ -124,7 +130,12 @@ export const pageQuery: z.ZodType<FilterQuery> = z.strictObject({
   ...filterFields,
   order: z.enum(['id', 'dueAt', 'updatedAt', 'priority', 'attempts']).optional(),
   descending: flagSchema.optional(),
-  after: z.string().min(1).optional().describe('The next of the page before.'),
+  after: z
+    .string()
+    .min(1)
+    .max(CURSOR_MAX_CHARS)
+    .optional()
+    .describe('The next of the page before.'),
   limit: whole.optional().describe('1 to 500; default 100.'),
 });
 
@@ -154,11 +165,13 @@ const span = z.union([z.number().nonnegative(), text]).optional();
 
 /** A filter in JSON. */
 export const filterSchema: z.ZodType<ListFilter> = z.strictObject({
-  state: z.union([stateSchema, z.array(stateSchema)]).optional(),
+  state: z.union([stateSchema, z.array(stateSchema).max(STATES_MAX)]).optional(),
   ids: z.array(idSchema).max(IDS_MAX).optional(),
   topic: text.optional(),
   destination: text.optional(),
-  header: z.strictObject({ name: text, value: z.string().optional() }).optional(),
+  header: z
+    .strictObject({ name: text, value: z.string().max(VALUE_MAX_CHARS).optional() })
+    .optional(),
   code: text.optional(),
   fingerprint: text.optional(),
   text: text.optional(),

@@ -15,12 +15,14 @@ import { isRespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
+import { ByteBudget } from './budget.ts';
 import type { App } from './endpoint.ts';
 import { type Caller, checkRole, Gate } from './gate.ts';
 import { Gathering } from './gathering.ts';
+import { InFlight } from './in-flight.ts';
 import { type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
 import type { Listener } from './listener.ts';
-import { postRaw, rawTopic } from './raw-post.ts';
+import { isOnePiece, postRaw, rawTopic } from './raw-post.ts';
 import { Refusal, refusedOf, stopping } from './refusal.ts';
 import type { ServeSettings } from './settings.ts';
 import { oneLine } from './texts.ts';
@@ -55,12 +57,17 @@ export interface Service {
   listen(): Promise<{ url: string; host: string; port: number }>;
   /** From now on only reads are answered; everything else is told to come back later. */
   beginStop(): void;
+  /**
+   * Resolves when no post is being read any more that began before `beginStop`, or after
+   * `withinMs` milliseconds. Long bodies do not count: the spool waits for those itself.
+   */
+  drain(withinMs: number): Promise<void>;
   /** Lets requests on their way finish, for as long as the settings say, and closes. */
   stop(): Promise<void>;
 }
 
-/** Requests that are read whole are no longer than this; larger bodies go as raw posts. */
-const JSON_MAX_BYTES = 16_777_216;
+/** So long after a full disk the service does not call itself ready, unless a post came through. */
+const FULL_FOR_MS = 30_000;
 /** Desks that are kept at hand, at the most. */
 const DESKS_MAX = 100;
 const FREE_PATHS = new Set(['/healthz', '/readyz', '/openapi.json']);
@@ -78,6 +85,10 @@ class WebService implements Service {
   readonly #stopping = new AbortController();
   readonly #gathering: Gathering;
   readonly #desks = new Map<string, Desk>();
+  readonly #budget = new ByteBudget();
+  readonly #posts: InFlight;
+  /** When the store was full last, on the clock that only grows. */
+  #fullAt: number | undefined;
   #app: Promise<App> | undefined;
   #listener: Listener | undefined;
 
@@ -87,6 +98,7 @@ class WebService implements Service {
     this.#clock = clock;
     this.#gate = new Gate(settings, clock);
     this.#gathering = new Gathering(clock);
+    this.#posts = new InFlight(clock);
     this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
   }
 
@@ -96,7 +108,9 @@ class WebService implements Service {
       const topic = rawTopic(inlet);
       const caller = await this.#enter(inlet, topic);
       if (topic !== undefined) {
-        const { status, text } = enqueuedText(await this.#post(inlet, topic, caller));
+        const enqueued = await this.#post(inlet, topic, caller);
+        this.#isPut(inlet);
+        const { status, text } = enqueuedText(enqueued);
         return new Response(text, {
           status,
           headers: { ...SAFE_HEADERS, 'content-type': JSON_TYPE },
@@ -104,6 +118,7 @@ class WebService implements Service {
       }
       return await this.#ask(inlet, caller, request);
     } catch (error) {
+      this.#posts.delete(inlet);
       this.#note(error, inlet.path);
       const { status, headers, text } = refusedOf(error);
       return new Response(text, {
@@ -130,6 +145,10 @@ class WebService implements Service {
     this.#stopping.abort();
   }
 
+  drain(withinMs: number): Promise<void> {
+    return this.#posts.empty(withinMs);
+  }
+
   async stop(): Promise<void> {
     this.beginStop();
     await this.#listener?.close(durationMs(this.#parts.settings.stopWithin, 'serve.stopWithin'));
@@ -139,6 +158,7 @@ class WebService implements Service {
   #onRequest(request: IncomingMessage, response: ServerResponse, goOn?: () => void): void {
     const inlet = new NodeInlet(request, goOn);
     const refuse = (error: unknown): void => {
+      this.#posts.delete(inlet);
       this.#note(error, inlet.path);
       writeRefusal(request, response, error, this.#clock);
     };
@@ -146,13 +166,13 @@ class WebService implements Service {
       const topic = rawTopic(inlet);
       const caller = this.#enter(inlet, topic);
       if (topic === undefined || caller instanceof Promise) {
-        this.#answer(inlet, topic, caller, response).catch(refuse);
+        this.#answer(inlet, topic, caller, { request, response }).catch(refuse);
         return;
       }
-      this.#post(inlet, topic, caller).then(
-        (enqueued) => writeEnqueued(response, enqueued, this.#isStopping),
-        refuse,
-      );
+      this.#post(inlet, topic, caller).then((enqueued) => {
+        this.#isPut(inlet);
+        writeEnqueued(response, enqueued, this.#isStopping);
+      }, refuse);
     } catch (error) {
       refuse(error);
     }
@@ -162,11 +182,13 @@ class WebService implements Service {
     inlet: Inlet,
     topic: string | undefined,
     entering: Caller | Promise<Caller>,
-    response: ServerResponse,
+    { request: incoming, response }: Exchange,
   ): Promise<void> {
     const caller = await entering;
     if (topic !== undefined) {
-      writeEnqueued(response, await this.#post(inlet, topic, caller), this.#isStopping);
+      const enqueued = await this.#post(inlet, topic, caller);
+      this.#isPut(inlet);
+      writeEnqueued(response, enqueued, this.#isStopping);
       return;
     }
     const gone = new AbortController();
@@ -179,7 +201,8 @@ class WebService implements Service {
     const url = `http://respool${path}${query === '' ? '' : `?${query}`}`;
     const request = new Request(url, { method, headers, signal: gone.signal });
     const answer = await this.#ask(inlet, caller, request);
-    await writeAnswer(response, answer, this.#isStopping);
+    const how = { isLast: this.#isStopping, clock: this.#clock };
+    await writeAnswer(incoming, response, answer, how);
   }
 
   #enter(inlet: Inlet, topic: string | undefined): Caller | Promise<Caller> {
@@ -187,19 +210,37 @@ class WebService implements Service {
     if (!path.startsWith('/') || !METHODS.has(method)) {
       throw new Refusal(400, 'route.unknown', 'cannot read the path or method of the request');
     }
-    const isPosting = topic !== undefined || (method === 'POST' && path === '/v1/messages');
+    const isPosting = topic !== undefined || isJsonPost(inlet);
     if (this.#isStopping && method !== 'GET' && method !== 'HEAD') throw stopping();
     return this.#gate.enter(inlet, isPosting, FREE_PATHS.has(path));
   }
 
   #post(inlet: Inlet, topic: string, caller: Caller): ReturnType<typeof postRaw> {
     checkRole(caller, 'post');
+    if (isOnePiece(inlet)) this.#posts.add(inlet);
     return postRaw(inlet, topic, { control: this.#desk(caller.by), limit: this.#bodyLimit });
   }
 
+  /** A message is down: whoever waits for it may go on, and the disk has room. */
+  #isPut(inlet: Inlet): void {
+    this.#posts.delete(inlet);
+    this.#fullAt = undefined;
+  }
+
   async #ask(inlet: Inlet, caller: Caller, request: Request): Promise<Response> {
+    if (!isJsonPost(inlet)) return this.#askApp(inlet, caller, request);
+    this.#posts.add(inlet);
+    try {
+      const answer = await this.#askApp(inlet, caller, request);
+      if (answer.ok) this.#isPut(inlet);
+      return answer;
+    } finally {
+      this.#posts.delete(inlet);
+    }
+  }
+
+  async #askApp(inlet: Inlet, caller: Caller, request: Request): Promise<Response> {
     const { method } = inlet;
-    const bytes = method === 'GET' || method === 'HEAD' ? undefined : await inlet.read(JSON_LIMIT);
     const app = await this.#loadApp();
     const isHead = method === 'HEAD';
     const bare = new Request(request.url, {
@@ -207,7 +248,12 @@ class WebService implements Service {
       headers: request.headers,
       signal: request.signal,
     });
-    const answer = await app.fetch(bare, { caller, control: this.#desk(caller.by), bytes });
+    const answer = await app.fetch(bare, {
+      caller,
+      control: this.#desk(caller.by),
+      budget: this.#budget,
+      read: (limit: ByteLimit) => inlet.read(limit),
+    });
     for (const [name, value] of Object.entries(SAFE_HEADERS)) answer.headers.set(name, value);
     if (!isHead) return answer;
     // Whoever began to read for it must hear that nobody will.
@@ -235,6 +281,7 @@ class WebService implements Service {
         version,
         signal: this.#stopping.signal,
         isReady: () => this.#parts.isReady(),
+        isFull: () => this.#isFull,
         onError: (error, path) => this.#note(error, path),
       }),
     );
@@ -245,26 +292,36 @@ class WebService implements Service {
     return this.#stopping.signal.aborted;
   }
 
+  get #isFull(): boolean {
+    return this.#fullAt !== undefined && this.#clock.monotonic() - this.#fullAt < FULL_FOR_MS;
+  }
+
   /** Refusals are the caller's affair; what is ours goes to the log, on one line. */
   #note(error: unknown, path: string): void {
     const { logger } = this.#parts;
-    if (logger === undefined) return;
     const fields = { path: oneLine(path) };
     if (error instanceof Refusal) {
       const { status, reason } = error;
-      if (status === 401 || status === 429) logger.warn({ ...fields, status, reason }, 'refused');
+      if (status === 401 || status === 429) logger?.warn({ ...fields, status, reason }, 'refused');
       return;
     }
+    if (isRespoolError(error, 'store.full')) this.#fullAt = this.#clock.monotonic();
     const { status } = refusedOf(error);
-    if (status < 500) return;
+    // That we stop is said once, not to the log for each who hears of it.
+    if (status < 500 || isRespoolError(error, 'engine.stopping')) return;
     const code = isRespoolError(error) ? error.code : 'internal';
-    logger.error({ ...fields, status, code }, oneLine(textOf(error)));
+    logger?.error({ ...fields, status, code }, oneLine(textOf(error)));
   }
 }
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'PUT', 'PATCH', 'OPTIONS']);
-const JSON_LIMIT: ByteLimit = {
-  what: 'the request',
-  maxBytes: JSON_MAX_BYTES,
-  hint: 'larger bodies go to /v1/topics/{topic}/messages',
-};
+
+/** A request of Node's server, with where its answer goes. */
+interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+}
+
+function isJsonPost({ method, path }: Inlet): boolean {
+  return method === 'POST' && path === '/v1/messages';
+}

@@ -4,6 +4,7 @@
 
 import type { Duration, Millis } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
+import { Refusal } from './refusal.ts';
 
 /** The header that every answer of a service carries, and the version of the API in it. */
 export const API_HEADER = 'respool';
@@ -27,12 +28,29 @@ export function wholeOf(what: string, text: string): number {
 export function momentOf(what: string, given: string | number): Millis {
   if (typeof given === 'number') return given;
   if (DIGITS.test(given)) return Number(given);
-  const at = ISO.test(given) ? Date.parse(given) : Number.NaN;
+  const at = isTime(given) ? Date.parse(given) : Number.NaN;
   if (!Number.isNaN(at)) return at;
   throw new RespoolError(
     'config.invalid',
     `cannot use ${show(given)} as "${what}": allowed is milliseconds since 1970 or a time such ` +
       'as 2030-01-31T12:00:00Z',
+  );
+}
+
+/** n.b. `Date.parse` takes 31 February for 3 March. */
+function isTime(text: string): boolean {
+  if (!ISO.test(text)) return false;
+  const [year = 0, month = 0, day = 0] = text.slice(0, 10).split('-').map(Number);
+  return new Date(Date.UTC(year, month - 1, day)).getUTCDate() === day;
+}
+
+/** Refuses a body that is not as it is: it would be kept packed, and nobody told of it. */
+export function checkEncoding(encoding: string | undefined): void {
+  if (encoding === undefined || /^ *(?:identity)? *$/i.test(encoding)) return;
+  throw new Refusal(
+    415,
+    'content-encoding',
+    `cannot use the content-encoding ${show(encoding)}: send the body as it is`,
   );
 }
 

@@ -53,7 +53,7 @@ export function writeRefusal(
     return;
   }
   const { status, headers, text } = refusedOf(thrown);
-  const isCut = !request.complete && hasBody(request);
+  const isCut = isSending(request);
   response.writeHead(status, {
     ...SAFE_HEADERS,
     'content-type': JSON_TYPE,
@@ -65,7 +65,9 @@ export function writeRefusal(
   else response.end(text);
 }
 
-function hasBody({ headers }: IncomingMessage): boolean {
+/** Whether bytes of the body are still to come. */
+function isSending({ complete, headers }: IncomingMessage): boolean {
+  if (complete) return false;
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
@@ -76,7 +78,7 @@ function hasBody({ headers }: IncomingMessage): boolean {
 function lingerOver(
   request: IncomingMessage,
   response: ServerResponse,
-  text: string,
+  text: string | Uint8Array,
   clock: Clock,
 ): void {
   response.write(text);
@@ -93,19 +95,22 @@ function lingerOver(
 
 /** Writes an answer of the fetch API. A body that fails cuts the connection. */
 export async function writeAnswer(
+  request: IncomingMessage,
   response: ServerResponse,
   answer: Response,
-  isLast: boolean,
+  { isLast, clock }: { readonly isLast: boolean; readonly clock: Clock },
 ): Promise<void> {
   const headers: Record<string, string> = {};
   for (const [name, value] of answer.headers) headers[name] = value;
-  if (isLast) headers['connection'] = 'close';
+  const isCut = isSending(request);
+  if (isLast || isCut) headers['connection'] = 'close';
   if (answer.body === null || headers['content-type'] === JSON_TYPE) {
     // It is in memory anyway, and whole it needs no chunks.
     const bytes = answer.body === null ? undefined : await answer.bytes();
     if (bytes !== undefined) headers['content-length'] = String(bytes.byteLength);
     response.writeHead(answer.status, headers);
-    response.end(bytes);
+    if (isCut && bytes !== undefined) lingerOver(request, response, bytes, clock);
+    else response.end(bytes);
     return;
   }
   response.writeHead(answer.status, headers);

@@ -72,6 +72,18 @@ describe('a message as JSON', () => {
     }
   });
 
+  test('has the same key beyond ASCII as in its header, and as in a raw post', async () => {
+    const { ask, post } = await setup();
+    const headers = { 'idempotency-key': Buffer.from('clé').toString('latin1') };
+    const { id } = await json<{ id: string }>(post(PATH, { topic: 'a' }, { headers }));
+    const again = [
+      post(PATH, { topic: 'a', dedupeKey: 'clé' }),
+      post(PATH, { topic: 'a', dedupeKey: 'clé' }, { headers }),
+      ask('/v1/topics/a/messages', { method: 'POST', headers }),
+    ];
+    for (const answer of again) expect(await json(answer)).toEqual({ id, duplicate: true });
+  });
+
   test.each([
     ['no topic', { body: 1 }],
     ['a field that does not exist', { topic: 'a', colour: 'red' }],
@@ -82,6 +94,8 @@ describe('a message as JSON', () => {
     ['a header name with a colon', { topic: 'a', headers: { 'a:b': 'x' } }],
     ['a span that is none', { topic: 'a', delay: 'soon' }],
     ['a time that is none', { topic: 'a', dueAt: 'soon' }],
+    ['a day that no month has', { topic: 'a', dueAt: '2030-02-31' }],
+    ['a time on such a day', { topic: 'a', dueAt: '2030-04-31T12:00:00Z' }],
     ['both delay and dueAt', { topic: 'a', delay: 1, dueAt: 5 }],
     ['an empty list', []],
     ['a number', 5],
@@ -133,6 +147,15 @@ describe('a message as JSON', () => {
     const bytes = typeof body === 'string' ? Buffer.from(body) : body;
     expect((await ask(PATH, { method: 'POST', body: bytes, headers })).status).toBe(status);
   });
+
+  test('is refused when it is packed', async () => {
+    const { post, spool } = await setup();
+    const send = (encoding: string): Promise<Response> =>
+      post(PATH, { topic: 'a' }, { headers: { 'content-encoding': encoding } });
+    expect(await refusal(send('gzip'))).toEqual([415, 'config.invalid', 'content-encoding']);
+    expect((await spool.count()).incoming).toBe(0);
+    expect((await send('identity')).status).toBe(201);
+  });
 });
 
 describe('many messages', () => {
@@ -151,6 +174,18 @@ describe('many messages', () => {
       ],
     ]);
     expect((await spool.count()).incoming).toBe(2);
+  });
+
+  test('that were all there already are 200', async () => {
+    const { post } = await setup();
+    const given = [
+      { topic: 'a', id: 'one' },
+      { topic: 'a', dedupeKey: 'k' },
+    ];
+    expect((await post(PATH, given)).status).toBe(201);
+    const again = await post(PATH, given);
+    expect(again.status).toBe(200);
+    expect(await json(again)).toMatchObject([{ duplicate: true }, { duplicate: true }]);
   });
 
   test('are all refused when one of them is wrong', async () => {

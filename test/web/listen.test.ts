@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { request } from 'node:https';
 import path from 'node:path';
+import { RespoolError } from 'respool';
 import { describe, expect, test } from 'vitest';
 import type { ServeSettings } from '../../src/web/index.ts';
 import { checkListen } from '../../src/web/settings.ts';
@@ -114,6 +115,40 @@ describe('readiness', () => {
   });
 });
 
+describe('a full disk', () => {
+  test('is not ready, until a post comes through or some time has gone by', async () => {
+    let isFull = true;
+    const { ask, post, clock } = await setup({
+      desk: (desk) => ({
+        enqueue: (message) =>
+          isFull
+            ? Promise.reject(new RespoolError('store.full', 'no room'))
+            : desk.enqueue(message),
+      }),
+    });
+    const ready = async (): Promise<number> => (await ask('/readyz')).status;
+    const raw = (): Promise<Response> => ask('/v1/topics/a/messages', { method: 'POST', body: '' });
+    const asJson = (): Promise<Response> => post('/v1/messages', { topic: 'a' });
+    for (const send of [raw, asJson]) {
+      isFull = true;
+      expect(await ready()).toBe(200);
+      expect((await send()).status).toBe(507);
+      const refused = await ask('/readyz');
+      expect(refused.headers.get('retry-after')).toBe('5');
+      expect(await refusal(refused)).toEqual([503, 'store.full', 'not-ready']);
+      isFull = false;
+      expect((await send()).status).toBe(201);
+      expect(await ready()).toBe(200);
+    }
+    isFull = true;
+    await raw();
+    await clock.advance(29_999);
+    expect(await ready()).toBe(503);
+    await clock.advance(1);
+    expect(await ready()).toBe(200);
+  });
+});
+
 describe('a stop', () => {
   test('takes nothing new, answers reads, and ends the events', async () => {
     const { service, ask, post, spool } = await setup();
@@ -159,6 +194,62 @@ describe('a stop', () => {
     expect(await wire.until(/\}$/)).toMatch(/HTTP\/1\.1 201 .*connection: close/s);
     await stopped;
     expect((await spool.count()).incoming).toBe(1);
+  });
+
+  test.each([
+    ['raw', 'POST /v1/topics/a/messages', 'half', ' of it'],
+    ['JSON', 'POST /v1/messages', '{"topic":', '"a"}'],
+  ])('can wait for a short post that is being read: %s', async (_, line, first, last) => {
+    const { service, port, spool } = await setup();
+    const length = first.length + last.length;
+    const wire = await openWire(
+      port,
+      `${line} HTTP/1.1\r\nhost: localhost\r\ncontent-length: ${length}\r\n` +
+        'content-type: application/json\r\nexpect: 100-continue\r\n\r\n',
+    );
+    await wire.until(/100 Continue/);
+    wire.socket.write(first);
+    service.beginStop();
+    let isDrained = false;
+    const drained = service.drain(2_000).then(() => {
+      isDrained = true;
+    });
+    await new Promise((next) => setImmediate(() => setImmediate(next)));
+    expect(isDrained).toBe(false);
+    wire.socket.write(last);
+    await drained;
+    await spool.stop();
+    expect(await wire.until(/\}$/)).toMatch(/HTTP\/1\.1 201 /);
+    expect((await spool.count()).incoming).toBe(1);
+  });
+
+  test('does not wait longer than it may, nor for nothing', async () => {
+    const { service, port, clock } = await setup();
+    await service.drain(1_000_000);
+    const wire = await openWire(
+      port,
+      'POST /v1/topics/a/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4\r\n' +
+        'expect: 100-continue\r\n\r\n',
+    );
+    await wire.until(/100 Continue/);
+    service.beginStop();
+    let isDrained = false;
+    const drained = service.drain(500).then(() => {
+      isDrained = true;
+    });
+    await clock.advance(499);
+    expect(isDrained).toBe(false);
+    await clock.advance(1);
+    await drained;
+    expect(isDrained).toBe(true);
+  });
+
+  test('writes no line for each post that it refuses', async () => {
+    const { service, ask, logs } = await setup();
+    service.beginStop();
+    const refused = await ask('/v1/topics/a/messages', { method: 'POST', body: 'x' });
+    expect(refused.status).toBe(503);
+    expect(logs.filter((line) => /"error"|"warn"/.test(line))).toEqual([]);
   });
 
   test('cuts what is not through in time, and nothing of it is kept', async () => {

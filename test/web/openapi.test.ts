@@ -48,6 +48,7 @@ describe('the document', () => {
       version: '1',
       signal: new AbortController().signal,
       isReady: () => true,
+      isFull: () => false,
       onError: () => undefined,
     });
     const served = app.routes

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { bytesOf } from '../spool/setup.ts';
 import { BODY_MAX_BYTES, json, openWire, refusal, setup } from './setup.ts';
 
+const FORM = 'application/x-www-form-urlencoded';
 const RAW = '/v1/topics/mail.send/messages';
 
 const count = async (spool: { count(): Promise<Record<string, number>> }): Promise<number> =>
@@ -88,6 +89,7 @@ describe('a raw post', () => {
     ['a priority that is no number', { 'respool-priority': 'high' }],
     ['a priority out of range', { 'respool-priority': '10' }],
     ['a time that is none', { 'respool-due-at': 'tomorrow' }],
+    ['a day that no month has', { 'respool-due-at': '2030-02-31' }],
     ['a span that is none', { 'respool-delay': 'soon' }],
     ['an id that could be a path', { 'respool-id': '../x' }],
     ['two different dedupe keys', { 'respool-dedupe-key': 'a', 'idempotency-key': 'b' }],
@@ -112,6 +114,48 @@ describe('a raw post', () => {
       400,
       'message.invalid',
     ]);
+  });
+
+  test('is refused when it is packed: nobody would hear of it later', async () => {
+    const { ask, spool } = await setup();
+    const send = (encoding: string): Promise<Response> =>
+      ask(RAW, { method: 'POST', body: 'x', headers: { 'Content-Encoding': encoding } });
+    expect(await refusal(send('gzip'))).toEqual([415, 'config.invalid', 'content-encoding']);
+    expect(await refusal(send('identity, br'))).toEqual([
+      415,
+      'config.invalid',
+      'content-encoding',
+    ]);
+    expect(await count(spool)).toBe(0);
+    expect((await send('Identity')).status).toBe(201);
+  });
+
+  test.each<[string, string | Buffer<ArrayBuffer>, string, string]>([
+    ['an object', '{"a":1}', FORM, 'application/json'],
+    ['a list', '[1, "ü"]\n', FORM, 'application/json'],
+    ['half an object', '{"a":', FORM, FORM],
+    ['a form with braces', '{a}=1&b=2', FORM, FORM],
+    ['a form with JSON in it', 'a={"b":1}', FORM, FORM],
+    ['a text', '"text"', FORM, FORM],
+    ['nothing', '', FORM, FORM],
+    ['no UTF-8', Buffer.from([0x5b, 0x22, 0xff, 0x22, 0x5d]), FORM, FORM],
+    ['JSON of more than one piece', JSON.stringify(['x'.repeat(70_000)]), FORM, FORM],
+    ['JSON in a charset', '{"a":1}', `${FORM}; charset=utf-8`, `${FORM}; charset=utf-8`],
+    ['JSON as text', '{"a":1}', 'text/plain', 'text/plain'],
+  ])('is a form only if it looks like one: %s', async (_, body, type, kept) => {
+    const { ask, spool } = await setup();
+    const bytes = Buffer.from(body as string);
+    const headers = { 'content-type': type };
+    const { id } = await json<{ id: string }>(ask(RAW, { method: 'POST', body: bytes, headers }));
+    expect((await spool.get(id))?.envelope.headers).toEqual({ 'content-type': kept });
+    expect(await bytesOf(await spool.body(id))).toEqual(bytes);
+  });
+
+  test('keeps the type that the message itself is given', async () => {
+    const { ask, spool } = await setup();
+    const headers = { 'content-type': FORM, 'respool-header-content-type': FORM };
+    const { id } = await json<{ id: string }>(ask(RAW, { method: 'POST', body: '{}', headers }));
+    expect((await spool.get(id))?.envelope.headers).toEqual({ 'content-type': FORM });
   });
 
   test('takes a topic with a slash when it is encoded', async () => {

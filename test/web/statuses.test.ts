@@ -17,6 +17,8 @@ const STATUSES: Readonly<Partial<Record<ErrorCode, number>>> = {
   'engine.stopping': 503,
 };
 
+const RETRY_AFTER: Readonly<Record<number, string>> = { 503: '5', 507: '30' };
+
 test.each(ERROR_CODES)('%s is answered the same by raw and JSON posts', async (code) => {
   const { ask, post, spool } = await setup({
     desk: () => ({ enqueue: () => Promise.reject(new RespoolError(code, 'what happened')) }),
@@ -29,7 +31,7 @@ test.each(ERROR_CODES)('%s is answered the same by raw and JSON posts', async (c
     const { status, headers } = answer;
     expect(status).toBe(STATUSES[code] ?? status);
     expect(status).toBeGreaterThanOrEqual(400);
-    expect(headers.get('retry-after')).toBe(status === 503 ? '5' : null);
+    expect(headers.get('retry-after')).toBe(RETRY_AFTER[status] ?? null);
     expect(await json(answer)).toEqual({ error: { code, message: 'what happened' } });
   }
   expect((await spool.count()).incoming).toBe(0);
