@@ -67,7 +67,7 @@ export class Options {
 }
 
 /** The name as people type it. */
-export function flagOf(name: string): string {
+function flagOf(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 

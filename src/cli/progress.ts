@@ -2,6 +2,7 @@
 
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
+import { numberText } from './safe.ts';
 
 /** A bar that is drawn over itself. */
 export interface Progress {
@@ -21,11 +22,11 @@ export function createProgress(io: Io, out: Out): Progress {
   return {
     show: (done, total) => {
       if (!isShown || io.clock.monotonic() - startedAt < SHOWN_AFTER_MS) return;
-      const share = total === 0 ? 1 : Math.min(1, done / total);
+      const share = total === 0 ? 1 : Math.min(1, Math.max(0, done / total) || 0);
       const filled = Math.round(share * BAR_COLUMNS);
       const bar = `${'#'.repeat(filled)}${'.'.repeat(BAR_COLUMNS - filled)}`;
       hasDrawn = true;
-      io.stderr.write(`\r[${bar}] ${done} of ${total} `);
+      io.stderr.write(`\r[${bar}] ${numberText(done)} of ${numberText(total)} `);
     },
     clear: () => {
       if (hasDrawn) io.stderr.write('\r\u001b[K');

@@ -2,6 +2,9 @@
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
+import type { Io } from '../../src/cli/io.ts';
+import { createOut } from '../../src/cli/out.ts';
+import { createProgress } from '../../src/cli/progress.ts';
 import { setup } from './setup.ts';
 
 const EVIL = '\u001b[2J\u009b31m\u202e';
@@ -97,4 +100,18 @@ test.each([
   expect(asked).toBeGreaterThan(0);
   expect(stdout + stderr).not.toBe('');
   expect((stdout + stderr).replaceAll('\n', '')).not.toMatch(/[\p{Cc}\u202e]/u);
+});
+
+test('a progress that is no number is drawn as ?', () => {
+  let drawn = '';
+  let now = 0;
+  const io = {
+    stderr: { write: (piece: string) => (drawn += piece) },
+    env: {},
+    isTTY: () => true,
+    clock: { monotonic: () => (now += 1_000) },
+  } as unknown as Io;
+  const out = createOut(io, { json: false, quiet: false, verbose: false, color: false });
+  createProgress(io, out).show(EVIL as unknown as number, EVIL as unknown as number);
+  expect(drawn).toBe(`\r[${'.'.repeat(24)}] ? of ? `);
 });

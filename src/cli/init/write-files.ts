@@ -74,16 +74,15 @@ async function replaceAll(
 /** Adds the store's folder to a `.gitignore` that is there; true if it was missing. */
 export async function ignoreStore(folder: string): Promise<boolean> {
   const file = path.join(folder, '.gitignore');
-  let text: string;
   try {
-    text = await readFile(file, 'utf8');
+    const text = await readFile(file, 'utf8');
+    if (/^\/?respool\/?\s*$/m.test(text)) return false;
+    await appendFile(file, `${text === '' || text.endsWith('\n') ? '' : '\n'}${IGNORED}\n`);
+    return true;
   } catch {
-    // None, or none that can be read: a project that does not say what to ignore is not told.
+    // None, or none that may be read and changed: a project that says nothing is not told.
     return false;
   }
-  if (/^\/?respool\/?\s*$/m.test(text)) return false;
-  await appendFile(file, `${text === '' || text.endsWith('\n') ? '' : '\n'}${IGNORED}\n`);
-  return true;
 }
 
 async function putAside(folder: string, name: string): Promise<string> {
