@@ -5,7 +5,7 @@
  *   running ─time limit, signal─▶ told to end (TERM) ─killAfterMs─▶ killed (KILL) ─▶ ended
  *
  * The command leads a process group of its own, so that what it started ends with it when it is
- * stopped. Memory stays bounded whatever it writes.
+ * stopped, and with us when we end without waiting for it. Memory stays bounded whatever it writes.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -143,6 +143,7 @@ class Stopper {
   readonly #child: ChildProcess;
   readonly #killAfterMs: number;
   readonly #clock: Clock;
+  readonly #onExit = (): void => this.#atExit();
   #isStopping = false;
   #callOff: (() => void) | undefined;
 
@@ -150,6 +151,8 @@ class Stopper {
     this.#child = child;
     this.#killAfterMs = killAfterMs;
     this.#clock = clock;
+    if (running.size === 0) process.once('exit', endRunning);
+    running.add(this.#onExit);
   }
 
   stop(): void {
@@ -163,7 +166,23 @@ class Stopper {
   done(): void {
     this.#callOff?.();
     if (this.#isStopping) kill(this.#child, 'SIGKILL');
+    running.delete(this.#onExit);
+    if (running.size === 0) process.removeListener('exit', endRunning);
   }
+
+  /** Our process ends now: nobody would stop the command in time, or hear how it ended. */
+  #atExit(): void {
+    const { exitCode, signalCode } = this.#child;
+    const isRunning = exitCode === null && signalCode === null;
+    if (isRunning || this.#isStopping) kill(this.#child, 'SIGKILL');
+  }
+}
+
+/** One for each command that runs; one listener for all of them, and none without a command. */
+const running = new Set<() => void>();
+
+function endRunning(): void {
+  for (const end of running) end();
 }
 
 function kill(child: ChildProcess, signal: 'SIGTERM' | 'SIGKILL'): void {
