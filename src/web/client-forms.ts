@@ -61,7 +61,7 @@ const id: Form<string> = (value, at) => {
 };
 
 /** One of these words. */
-export function oneOf<const T extends string>(words: readonly T[]): Form<T> {
+function oneOf<const T extends string>(words: readonly T[]): Form<T> {
   return (value, at) => {
     const found = words.find((word) => word === value);
     if (found !== undefined) return found;
