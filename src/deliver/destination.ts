@@ -6,7 +6,7 @@
 import { isIP, isIPv6 } from 'node:net';
 import { RespoolError, show } from '../core/errors.ts';
 import { whyRefused } from './address.ts';
-import { hideUrl, hideUserinfo } from './hide.ts';
+import { hideBrokenUrl, hideUrl } from './hide.ts';
 import { checkTexts, refused } from './lists.ts';
 
 /** All addresses of a name. */
@@ -59,7 +59,7 @@ function hostOf(entry: string): string | undefined {
 /** Refuses a URL that requests must not or cannot go to. */
 export function checkUrl(what: string, value: unknown, allow: AllowList): URL {
   if (typeof value !== 'string' || value.length > URL_MAX_CHARS || !URL.canParse(value)) {
-    throw refused(what, typeof value === 'string' ? hideUserinfo(value) : value, URL_ALLOWED);
+    throw refused(what, typeof value === 'string' ? hideBrokenUrl(value) : value, URL_ALLOWED);
   }
   const url = new URL(value);
   if (url.username !== '' || url.password !== '') {

@@ -3,11 +3,16 @@
 /** What stands in the place of a secret. */
 export const HIDDEN = '(secret)';
 
-const SECRET_NAME = /auth|cookie|passw|secret|token|key|credential|signature|session|dsn/i;
+const SECRET_NAME =
+  /auth|cookie|passw|secret|token|key|credential|signature|session|dsn|(?:^|[-_.])sig(?:$|[-_.])/i;
+/** Only the query of a URL calls a secret so. */
+const SECRET_PARAMETER = /^(?:code|pwd)$/i;
+/** So long are the parts of a path that nobody is meant to guess. */
+const RANDOM_MIN_CHARS = 16;
 const USERINFO = /(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/?#@]*@/gi;
 
 /** Whether what has this name should not be shown. */
-function looksSecret(name: string): boolean {
+export function looksSecret(name: string): boolean {
   return SECRET_NAME.test(name);
 }
 
@@ -20,14 +25,43 @@ export function hideValues(values: Readonly<Record<string, string>>): Record<str
   return Object.fromEntries(shown) as Record<string, string>;
 }
 
-/** A URL without user and password, and without the values of its query that look secret. */
+/** A URL without user, password, and the parts of its path and query that look secret. */
 export function hideUrl(url: URL): string {
   const shown = new URL(url);
   shown.username = '';
   shown.password = '';
-  const names = [...new Set(shown.searchParams.keys())];
-  for (const name of names.filter(looksSecret)) shown.searchParams.set(name, 'secret');
+  if (shown.hash !== '') shown.hash = HIDDEN;
+  // The path of a webhook is often its password.
+  const segments = shown.pathname.split('/');
+  shown.pathname = segments.map((text) => (looksRandom(text) ? HIDDEN : text)).join('/');
+  for (const [name] of secretParameters(url)) shown.searchParams.set(name, 'secret');
   return shown.href;
+}
+
+/** What `hideUrl` leaves out of path and query, as it is written there and as it is meant. */
+export function urlSecrets(url: URL): readonly string[] {
+  const segments = url.pathname.split('/').filter(looksRandom);
+  return [...segments, ...secretParameters(url).map(([, value]) => value)];
+}
+
+function secretParameters(url: URL): readonly (readonly [name: string, value: string])[] {
+  return [...url.searchParams].filter(
+    ([name, value]) => looksSecret(name) || SECRET_PARAMETER.test(name) || looksRandom(value),
+  );
+}
+
+/** Long, and letters with digits or with capitals among them: rather made than named. */
+function looksRandom(text: string): boolean {
+  if (text.length < RANDOM_MIN_CHARS || !/[a-z]/i.test(text)) return false;
+  return /\d/.test(text) || /[a-z][A-Z]+[a-z]*[A-Z]/.test(text);
+}
+
+/** A text that was meant as a URL: scheme and host at most. */
+export function hideBrokenUrl(text: string): string {
+  const [, scheme = '', rest = ''] = /^([a-z][a-z0-9+.-]*:\/\/)?(.*)$/is.exec(text) ?? [];
+  const place = rest.slice(rest.lastIndexOf('@') + 1);
+  const host = place.split(/[/?#]/, 1)[0] ?? '';
+  return `${scheme}${host}${host.length < place.length ? '/…' : ''}`;
 }
 
 /** The arguments of a command, without what follows or belongs to a name that looks secret. */
@@ -45,6 +79,6 @@ export function hideArguments(list: readonly string[]): string[] {
 }
 
 /** A text without users and passwords in its URLs. */
-export function hideUserinfo(text: string): string {
+function hideUserinfo(text: string): string {
   return text.replaceAll(USERINFO, '$1');
 }

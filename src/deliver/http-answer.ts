@@ -21,8 +21,8 @@ export type StatusRules = ReadonlyMap<StatusRule, 'transient' | 'permanent'>;
 export interface Answer {
   readonly status: number;
   readonly retryAfter: string | undefined;
-  /** The first bytes of its body. */
-  readonly start: Uint8Array;
+  /** The first words of its body, without secrets. */
+  readonly start: string;
 }
 
 /** So much of a response is kept in the reason of a failure. */

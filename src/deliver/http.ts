@@ -19,6 +19,7 @@ import { systemClock } from '../system/clock.ts';
 import { whyRefused } from './address.ts';
 import type { Agents } from './agent.ts';
 import { AddressRefused, type Resolve } from './destination.ts';
+import { hideEchoes } from './echo.ts';
 import { type Answer, outcomeOfAnswer } from './http-answer.ts';
 import { HeaderIllegal, requestHeaders, requestKey } from './http-headers.ts';
 import {
@@ -151,7 +152,9 @@ async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outco
   } catch (error) {
     // The body could not be read: that says nothing about the receiver.
     if (broken !== undefined) throw broken.error;
-    return unanswered(error, watch, sending);
+    const { url } = sending;
+    const hide = (text: string) => hideEchoes(text, { url, headers, keys: settings.keys });
+    return unanswered(error, watch, { ...sending, hide });
   } finally {
     watch.stop();
   }
@@ -211,10 +214,11 @@ async function exchange(
     signal,
   });
   const retryAfter = response.headers['retry-after'];
+  const start = new TextDecoder().decode(await startOf(response.body, settings.responseMaxBytes));
   return {
     status: response.statusCode,
     retryAfter: Array.isArray(retryAfter) ? retryAfter[0] : retryAfter,
-    start: await startOf(response.body, settings.responseMaxBytes),
+    start: hideEchoes(start, { url, headers, keys: settings.keys }),
   };
 }
 
@@ -254,7 +258,11 @@ function concluded({ delivery, url, settings, clock }: Sending, answer: Answer):
   return outcomeOfAnswer(answer, { host: url.host, rules, retryAfterMaxMs, now: clock.now() });
 }
 
-function unanswered(error: unknown, watch: Stopwatch, { url, settings }: Sending): Outcome {
+function unanswered(
+  error: unknown,
+  watch: Stopwatch,
+  { url, settings, hide }: Sending & { readonly hide: (text: string) => string },
+): Outcome {
   if (error instanceof AddressRefused) return held(error.message, 'http.address');
   if (watch.isTimedOut) {
     const text = `no answer from ${url.host} within ${formatDuration(settings.timeoutMs)}`;
@@ -264,5 +272,5 @@ function unanswered(error: unknown, watch: Stopwatch, { url, settings }: Sending
     const text = `the request to ${url.host} was called off before there was an answer`;
     return failed(failure('transient', 'http.aborted', text));
   }
-  return failed(networkFailure(error, url.host));
+  return failed(networkFailure(error, url.host, hide));
 }

@@ -21,7 +21,11 @@ const CODES: readonly (readonly [RegExp, string])[] = [
 ];
 
 /** The failure behind an error of the network; `host` is named, the rest of the URL is not. */
-export function networkFailure(thrown: unknown, host: string): Failure {
+export function networkFailure(
+  thrown: unknown,
+  host: string,
+  hide: (text: string) => string,
+): Failure {
   const error = innermost(asError(thrown));
   const own = (error as { code?: unknown }).code;
   const text = typeof own === 'string' ? own : '';
@@ -31,7 +35,7 @@ export function networkFailure(thrown: unknown, host: string): Failure {
   const isParser = text === '' && error.name === 'HTTPParserError';
   const mark = isParser || isUnasked ? 'HPE_' : text;
   const code = CODES.find(([pattern]) => pattern.test(mark))?.[1] ?? 'http.error';
-  const said = plainText(textOf(error), REASON_MAX_CHARS);
+  const said = plainText(hide(textOf(error)), REASON_MAX_CHARS);
   const aside = text === '' || said.includes(text) ? '' : ` (${text})`;
   return failure('transient', code, `no answer from ${host}: ${said}${aside}`);
 }

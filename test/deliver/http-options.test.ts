@@ -78,6 +78,11 @@ describe('http() refuses', () => {
       { url: `https://ann:${canary}@example.com:port/` },
       { url: `https://example.com/?token=${canary}#top` },
       { url: `ftp://example.com/?api_key=${canary}` },
+      { url: `ftp://example.com/services/${canary}1234567890` },
+      { url: `hooks.example.com/services/${canary}` },
+      { url: `https://example.com:port/services/${canary}?a=${canary}` },
+      { url: `https://ann:a/${canary}@example.com:port/` },
+      { url: `https://example.com/#${canary}` },
       { url, secret: canary },
       { url, headers: { authorization: `${canary}\n` } },
     ]) {
@@ -111,6 +116,28 @@ describe('describe()', () => {
       connections: 50,
       allow: [],
     });
+  });
+
+  test.each([
+    [
+      'https://a.example/services/T01/B02/canaryCANARY1234',
+      'https://a.example/services/T01/B02/(secret)',
+    ],
+    ['https://a.example/bot1234:canary-canary/send', 'https://a.example/(secret)/send'],
+    ['https://a.example/in/canaryCaNarYcAnaRy', 'https://a.example/in/(secret)'],
+    [
+      'https://a.example/a?sig=canary&Code=canary&page=2',
+      'https://a.example/a?sig=secret&Code=secret&page=2',
+    ],
+    ['https://a.example/a?x-sig=canary&key=canary', 'https://a.example/a?x-sig=secret&key=secret'],
+    ['https://a.example/a?t=canary0123456789', 'https://a.example/a?t=secret'],
+    [
+      'https://a.example/services/incoming-messages/2026',
+      'https://a.example/services/incoming-messages/2026',
+    ],
+  ])('shows %s as %s', (target, shown) => {
+    expect(http({ url: target }).describe()).toMatchObject({ url: shown });
+    expect(http({ urls: { a: target } }).describe()).toMatchObject({ urls: { a: shown } });
   });
 
   test('leaves secrets out', () => {
