@@ -103,10 +103,12 @@ async function bytesOf<P, Q, B>(
   share: Share,
 ): Promise<Uint8Array | undefined> {
   if (body === undefined) return undefined;
-  return env.read({ what: 'the request', maxBytes, hint: LARGER, share });
+  const hint = maxBytes === BODY_MAX_BYTES ? ENOUGH : LARGER;
+  return env.read({ what: 'the request', maxBytes, hint, share });
 }
 
 const BODY_MAX_BYTES = 1_048_576;
+const ENOUGH = 'nothing that this path takes is longer';
 const LARGER = 'larger bodies go to /v1/topics/{topic}/messages';
 
 /** Puts an endpoint that is served elsewhere into the document. */
