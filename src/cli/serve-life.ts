@@ -12,7 +12,9 @@ import { type ConfiguredSpool, createConfiguredSpool, type RouteInfo } from '../
 import type { LoadedConfig } from '../connect/load-config.ts';
 import { createControl, FlowMeter } from '../control/index.ts';
 import { told } from '../control/told-events.ts';
+import { durationMs } from '../core/duration.ts';
 import { textOf } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
 import { createService } from '../web/index.ts';
 import { readConfig } from './config.ts';
@@ -65,7 +67,7 @@ export async function serveUntilSignal(
     isReady: () => isReady,
     version: readVersion(),
   });
-  context.atEnd(() => service.stop());
+  context.atEnd(() => service.stop(0));
   const { url } = await service.listen();
   await spool.start();
   await spool.announce(url);
@@ -74,7 +76,7 @@ export async function serveUntilSignal(
   welcome(running, url, context.io.cwd);
   const end = await ending;
   isReady = false;
-  await wind(running, end);
+  await wind(running, end, context.io.clock);
   return end.kind === 'error' ? EXIT.refused : EXIT.done;
 }
 
@@ -111,7 +113,8 @@ function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
   return promise;
 }
 
-async function wind({ configured, service, log, loaded }: Running, end: End): Promise<void> {
+async function wind(running: Running, end: End, clock: Clock): Promise<void> {
+  const { configured, service, log, loaded } = running;
   const { stopWithin } = loaded.config.serve;
   if (end.kind === 'error') {
     log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
@@ -120,9 +123,16 @@ async function wind({ configured, service, log, loaded }: Running, end: End): Pr
       signal: end.signal,
     });
   }
+  // One time for all of it: whoever gave it waits no longer before the kill.
+  const withinMs = durationMs(stopWithin, 'serve.stopWithin');
+  const endsAt = clock.monotonic() + withinMs;
+  const leftMs = (): number => Math.max(0, endsAt - clock.monotonic());
   service.beginStop();
-  await configured.spool.stop({ within: stopWithin });
-  await service.stop();
+  // Short posts that have begun are taken before the spool closes; a client that stalls must not
+  // use up the time of the deliveries.
+  await service.drain(withinMs / 4);
+  await configured.spool.stop({ within: leftMs() });
+  await service.stop(leftMs());
   log.say('info', 'stopped');
 }
 

@@ -62,8 +62,8 @@ export interface Service {
    * `withinMs` milliseconds. Long bodies do not count: the spool waits for those itself.
    */
   drain(withinMs: number): Promise<void>;
-  /** Lets requests on their way finish, for as long as the settings say, and closes. */
-  stop(): Promise<void>;
+  /** Lets requests finish, for as long as the settings or `withinMs` say, and closes. */
+  stop(withinMs?: number): Promise<void>;
 }
 
 /** So long after a full disk the service does not call itself ready, unless a post came through. */
@@ -149,9 +149,10 @@ class WebService implements Service {
     return this.#posts.empty(withinMs);
   }
 
-  async stop(): Promise<void> {
+  async stop(withinMs?: number): Promise<void> {
     this.beginStop();
-    await this.#listener?.close(durationMs(this.#parts.settings.stopWithin, 'serve.stopWithin'));
+    const { stopWithin } = this.#parts.settings;
+    await this.#listener?.close(withinMs ?? durationMs(stopWithin, 'serve.stopWithin'));
   }
 
   /** The way of every request. A post of a known caller stays on it without a turn of promises. */

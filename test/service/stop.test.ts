@@ -86,3 +86,20 @@ test('a connection that never asked for anything keeps nobody waiting', async ()
   expect(await service.ended).toBe(0);
   socket.destroy();
 });
+
+test('a client that stalls in the middle of its body does not double the time of a stop', async () => {
+  const service = await serve(await folder({ serve: { stopWithin: '2s' } }));
+  const sockets = ['content-length: 10', 'content-length: 1000000'].map((length) => {
+    const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
+    socket.on('error', () => undefined);
+    socket.write(`POST /v1/topics/a/messages HTTP/1.1\r\nhost: localhost\r\n${length}\r\n\r\nx`);
+    return socket;
+  });
+  await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+  const beganAt = performance.now();
+  service.kill('SIGTERM');
+  expect(await service.ended).toBe(0);
+  // Twice the time would be four seconds; the rest is for a busy machine.
+  expect(performance.now() - beganAt).toBeLessThan(3_900);
+  for (const socket of sockets) socket.destroy();
+});
