@@ -19,7 +19,7 @@ const LINGER_MS = 1_000;
 export class Unreadable {
   readonly #clock: Clock;
   /** The last answer of each connection: when it is out, all before it are. */
-  readonly #latest = new WeakMap<Socket, ServerResponse>();
+  readonly #latest = new Map<Socket, ServerResponse>();
   /** n.b. Every further piece of what cannot be read is reported again. */
   readonly #refused = new WeakSet<Socket>();
 
@@ -29,6 +29,7 @@ export class Unreadable {
 
   /** A request that could be read, and will be answered. */
   expect(socket: Socket, response: ServerResponse): void {
+    if (!this.#latest.has(socket)) socket.once('close', () => this.#latest.delete(socket));
     this.#latest.set(socket, response);
   }
 
