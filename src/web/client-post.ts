@@ -57,7 +57,8 @@ export async function sendMany(
     method: 'POST',
     json,
   });
-  if (status === 201 && value.length === messages.length) return value;
+  const isKnown = value.every(({ duplicate }) => duplicate);
+  if (status === (isKnown ? 200 : 201) && value.length === messages.length) return value;
   throw client.strange(`status ${status} and ${value.length} ids for ${messages.length} messages`);
 }
 

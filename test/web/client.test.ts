@@ -280,3 +280,22 @@ describe('trouble', () => {
     }
   });
 });
+
+test('a list that is all duplicates is answered as such', async () => {
+  const { url } = await setup();
+  const far = connectControl({ url });
+  const messages = [
+    { topic: 'a', id: 'one' },
+    { topic: 'a', id: 'two' },
+  ];
+  expect((await far.enqueueMany(messages)).map(({ duplicate }) => duplicate)).toEqual([
+    false,
+    false,
+  ]);
+  expect(await far.enqueueMany(messages)).toEqual([
+    { id: 'one', duplicate: true },
+    { id: 'two', duplicate: true },
+  ]);
+  const [, third] = await far.enqueueMany([{ topic: 'a', id: 'one' }, { topic: 'a' }]);
+  expect(third).toMatchObject({ duplicate: false });
+});
