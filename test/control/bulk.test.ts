@@ -182,7 +182,7 @@ describe('a bulk action', () => {
       (await spool.page((await ann.prepare(action, filter)).filter)).entries
         .map(({ status }) => status.state)
         .toSorted();
-    expect(await fitting({ topic: 'a' })).toEqual(states.toSorted());
+    expect(await fitting({ topic: 'a' })).toEqual([...states].sort((a, b) => (a < b ? -1 : 1)));
     expect(await fitting({ state: 'archived' })).toEqual(['archived']);
     expect(await fitting({ ids: ['archived', 'hold'] })).toEqual(['archived', 'hold']);
   });
