@@ -1,4 +1,6 @@
 /** The way of a thousand messages through the real binary, to receivers as they are in real life. */
+import { readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
 import { expect, test } from 'vitest';
 import { folder, receiver, respool, route, serve, until } from './binary.ts';
 
@@ -42,14 +44,19 @@ test('a thousand messages end where they should, also when the service is killed
     if (status === 429) response.setHeader('retry-after', RETRY_AFTER_MS / 1_000);
     response.writeHead(status).end(`attempt ${attempt}`);
   });
-  const cwd = await folder({
+  const cwd = await folder();
+  expect((await respool(cwd, ['init', '--format', 'json', '--config-only'])).code).toBe(0);
+  const file = path.join(cwd, 'respool.config.json');
+  const config = {
+    ...(JSON.parse(await readFile(file, 'utf8')) as object),
     policies: { default: { exponential: { first: '100ms', factor: 2, attempts: 4 } } },
     retention: { delivered: { archive: '1d' } },
     routes: Object.keys(KINDS).map((kind) =>
       route(`${kind}.*`, `${url}/${kind}`, {}, kind === 'hanging' ? { timeout: '300ms' } : {}),
     ),
     log: { level: 'error' },
-  });
+  };
+  await writeFile(file, JSON.stringify(config));
   let service = await serve(cwd);
 
   const accepted = new Map<string, Kind>();
