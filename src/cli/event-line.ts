@@ -1,14 +1,15 @@
 /**
  * event-line — one line per event: id first, then what happened, then stable keys.
  *
- *   0198f0c2-… deferred topic=mail.send attempt=3 wait=4h code=smtp.451 reason="greylisted"
+ *   0198f0c2-… deferred topic=mail.send attempt=3 wait=4h next=18:04:31.000Z code=smtp.451 …
  */
 
 import type { ToldEvent } from '../control/control.ts';
+import { DAY_MS } from '../core/duration.ts';
 import type { EventKind } from '../core/event.ts';
 import type { Out, Style } from './out.ts';
 import { safe } from './safe.ts';
-import { span } from './times.ts';
+import { exact, span, timeOfDay } from './times.ts';
 
 /** How much an event matters, from the most to the least. */
 export type Level = 'error' | 'warn' | 'info' | 'debug';
@@ -69,6 +70,15 @@ function fieldsOf(event: ToldEvent): readonly Field[] {
   return [...about, ...detailsOf(event)];
 }
 
+/** How long, and until when: with its date where that is another day. */
+function waitOf({ at, dueAt }: { readonly at: number; readonly dueAt: number }): readonly Field[] {
+  const waitMs = dueAt - at;
+  return [
+    ['wait', span(waitMs)],
+    ['next', waitMs < DAY_MS ? timeOfDay(dueAt) : exact(dueAt)],
+  ];
+}
+
 function detailsOf(event: ToldEvent): readonly Field[] {
   switch (event.kind) {
     case 'accepted':
@@ -78,7 +88,7 @@ function detailsOf(event: ToldEvent): readonly Field[] {
     case 'delivered':
       return [['took', span(event.tookMs)]];
     case 'deferred':
-      return [['wait', span(event.dueAt - event.at)], ...becauseOf(event.because)];
+      return [...waitOf(event), ...becauseOf(event.because)];
     case 'bounced':
     case 'held':
       return becauseOf(event.because);

@@ -73,7 +73,18 @@ const MINUTES_15 = 15 * 60_000;
 test.each<[ToldEvent, string]>([
   [
     { ...about, kind: 'deferred', dueAt: 1_000 + 4 * 3_600_000, because },
-    '0198-e1 deferred topic=mail.send attempt=3 wait=4h code=smtp.451 reason="grey \\"listed\\""',
+    '0198-e1 deferred topic=mail.send attempt=3 wait=4h next=04:00:01.000Z code=smtp.451 ' +
+      'reason="grey \\"listed\\""',
+  ],
+  [
+    {
+      ...about,
+      kind: 'deferred',
+      dueAt: 1_000 + 48 * 3_600_000,
+      because: { ...because, text: '' },
+    },
+    '0198-e1 deferred topic=mail.send attempt=3 wait=2d next=1970-01-03T00:00:01.000Z ' +
+      'code=smtp.451 reason=""',
   ],
   [
     { ...about, kind: 'delivered', tookMs: 1_500, ageMs: 2_000 },

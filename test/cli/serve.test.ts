@@ -66,7 +66,7 @@ describe('while it runs', () => {
     const good = await post(url, 'good.one');
     await running.printed(new RegExp(`${good} delivered topic=good.one attempt=1 took=`));
     const bad = await post(url, 'bad');
-    const line = `${bad} deferred topic=bad attempt=1 wait=\\S+ code=full reason="no room"`;
+    const line = `${bad} deferred topic=bad attempt=1 wait=\\S+ next=\\S+ code=full reason="no room"`;
     expect(await running.printed(new RegExp(line))).toHaveLength(1);
   });
 

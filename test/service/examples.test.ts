@@ -30,7 +30,9 @@ test('npm start shows messages delivered, deferred and bounced, and what to try 
   });
   await until(async () => printed.includes('npx respool shape'));
   expect(printed).toMatch(/delivered topic=order\.new attempt=1/);
-  expect(printed).toMatch(/deferred topic=order\.new attempt=1 wait=1s.* code=http\.503/);
+  expect(printed).toMatch(
+    /deferred topic=order\.new attempt=1 wait=1s next=[\d:.]+Z code=http\.503/,
+  );
   expect(printed).toMatch(/delivered topic=order\.new attempt=3/);
   expect(printed).toMatch(/bounced topic=order\.new attempt=1 code=http\.410/);
   expect(printed).toMatch(/curl -H .*\n {2}npx respool list\n {2}npx respool shape/);
