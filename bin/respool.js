@@ -9,7 +9,7 @@
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-const OLDEST = [22, 18];
+const OLDEST = [22, 19];
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 
 if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {

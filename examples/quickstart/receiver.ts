@@ -11,8 +11,7 @@ export async function startReceiver(): Promise<{ readonly server: Server; readon
   const server = createServer((request, response) => {
     void text(request).then((body) => {
       const attempt = Number(request.headers['respool-attempt']);
-      const { customer } = JSON.parse(body) as { customer: string };
-      response.writeHead(answer(customer, attempt)).end();
+      response.writeHead(answer(body, attempt)).end();
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -21,9 +20,9 @@ export async function startReceiver(): Promise<{ readonly server: Server; readon
   return { server, port: address.port };
 }
 
-function answer(customer: string, attempt: number): number {
-  if (customer.startsWith('busy') && attempt < 3) return 503;
-  if (customer.startsWith('down')) return 500;
-  if (customer.startsWith('gone')) return 410;
+function answer(order: string, attempt: number): number {
+  if (order.includes('busy') && attempt < 3) return 503;
+  if (order.includes('down')) return 500;
+  if (order.includes('gone')) return 410;
   return 200;
 }

@@ -4,9 +4,11 @@
  */
 
 import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
 import { startReceiver } from './receiver.ts';
 
-const SERVICE = `http://127.0.0.1:${process.env['RESPOOL_SERVE_PORT'] ?? 7667}`;
+const PORT = process.env['RESPOOL_SERVE_PORT'] ?? '7667';
+const SERVICE = `http://127.0.0.1:${PORT}`;
 const CUSTOMERS = ['ann', 'busy-bob', 'carl', 'gone-gus', 'dora', 'down-dan', 'eve', 'busy-flo'];
 
 if ((await fetch(`${SERVICE}/healthz`).catch(() => undefined)) !== undefined) {
@@ -18,14 +20,18 @@ const respool = spawn(
   process.execPath,
   [
     '--conditions=respool-source',
-    new URL('../../src/cli/main.ts', import.meta.url).pathname,
+    fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url)),
     'serve',
     '--config',
     import.meta.dirname,
+    '--port',
+    PORT,
     ...process.argv.slice(2),
   ],
   { stdio: 'inherit', env: { ...process.env, QUICKSTART_PORT: String(port) } },
 );
+// Whatever ends us, the service must not be left behind.
+process.on('exit', () => respool.kill('SIGTERM'));
 // Ctrl-C reaches both of us; the service finishes what it has in hand, and we wait for it.
 process.on('SIGINT', () => undefined);
 process.on('SIGTERM', () => respool.kill('SIGTERM'));

@@ -18,7 +18,7 @@ import type { Control } from '../control/control.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import type { StorePlace } from '../connect/stores.ts';
 import { SECOND_MS } from '../core/duration.ts';
-import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { Spool } from '../spool/spool.ts';
 import { readConfig } from './config.ts';
 import { CommandError } from './exit-codes.ts';
@@ -174,8 +174,11 @@ async function sharedDesk(
   } catch (error) {
     if (!isRespoolError(error, 'store.unavailable')) throw error;
     const url = await ownersUrl();
-    if (url === undefined || !(await answers(parts, url))) throw error;
-    return serviceDesk(parts, url, loaded);
+    if (url === undefined) throw error;
+    const silence = await whySilent(parts, url);
+    if (silence === undefined) return serviceDesk(parts, url, loaded);
+    const text = `${error.message}; its service at ${url} did not answer: ${silence}`;
+    throw new RespoolError('store.unavailable', text, { cause: error });
   }
   return deskOver(spool, parts.io);
 }
@@ -219,16 +222,21 @@ async function sharingDesk(
 }
 
 /** Whether a service is there; one that is stopping or busy counts. */
-async function answers({ io }: DeskParts, url: string): Promise<boolean> {
+async function answers(parts: DeskParts, url: string): Promise<boolean> {
+  return (await whySilent(parts, url)) === undefined;
+}
+
+/** Why nobody answers there; undefined when somebody does. */
+async function whySilent({ io }: DeskParts, url: string): Promise<string | undefined> {
   const late = new AbortController();
   const callOff = io.clock.after(ANSWERS_WITHIN_MS, () => late.abort());
   try {
     const answer = await fetch(new URL('/healthz', url), { signal: late.signal });
     await answer.body?.cancel();
-    return true;
-  } catch {
-    // Whatever the reason, nobody answered.
-    return false;
+    return undefined;
+  } catch (error) {
+    const { cause } = asError(error);
+    return safe(textOf(cause ?? error));
   } finally {
     callOff();
   }

@@ -14,13 +14,14 @@ import { createControl, FlowMeter } from '../control/index.ts';
 import { told } from '../control/told-events.ts';
 import { durationMs } from '../core/duration.ts';
 import { textOf } from '../core/errors.ts';
+import { topicMatches } from '../core/topic.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
 import { createService } from '../web/index.ts';
 import { readConfig } from './config.ts';
 import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
-import { jsonLine } from './safe.ts';
+import { jsonLine, safe } from './safe.ts';
 import { createServeLog, type ServeLog } from './serve-log.ts';
 import type { CommandContext } from './spec.ts';
 import { readVersion } from './version.ts';
@@ -54,6 +55,7 @@ export async function serveUntilSignal(
   // Whatever ends the start half-way: what is open by then is closed.
   context.atEnd(() => spool.stop({ within: 0 }));
   spool.on('*', (event) => log.event(told(event)));
+  warnOfStrays(configured, log);
   // Opens the store; a store that another process owns is refused here.
   await spool.pauses();
   let isReady = false;
@@ -148,7 +150,9 @@ function loggerOf(log: ServeLog): Logger {
 
 function welcome({ configured, log, loaded }: Running, url: string, cwd: string): void {
   const { place, routes } = configured;
-  const where = place.path === undefined ? place.kind : `${place.kind}:${near(place.path, cwd)}`;
+  // A store of files has its entries one folder below the one that was named.
+  const named = place.kind === 'file' ? place.path?.replace(/\/entries$/, '') : place.path;
+  const where = named === undefined ? place.kind : `${place.kind}:${near(named, cwd)}`;
   log.say('info', `listening on ${url}, store ${where}`, { url, store: where });
   if (routes.length === 0) {
     log.say('warn', 'nothing is delivered: there are no routes; respool init makes an example');
@@ -159,6 +163,23 @@ function welcome({ configured, log, loaded }: Running, url: string, cwd: string)
   const auth = needsToken(loaded) ? ` -H "authorization: Bearer $RESPOOL_TOKEN"` : '';
   log.say('info', `post with: curl${auth} -d '{"hello":1}' ${url}/v1/topics/${example}/messages`);
 }
+
+/** A topic with a typing error would otherwise wait without a word. */
+function warnOfStrays({ spool, routes }: ConfiguredSpool, log: ServeLog): void {
+  const told = new Set<string>();
+  const patterns = routes.filter(({ lane }) => lane === 'delivery').map(({ topic }) => topic);
+  spool.on('accepted', ({ topic }) => {
+    if (told.size >= STRAYS_MAX || told.has(topic)) return;
+    if (patterns.some((pattern) => topicMatches(pattern, topic))) return;
+    told.add(topic);
+    log.say('warn', `no route delivers the topic ${safe(topic)}: its messages wait, and are held`, {
+      topic,
+    });
+  });
+}
+
+/** Topics without a route that are told of, at the most. */
+const STRAYS_MAX = 100;
 
 function routeText({ lane, topic, deliver, policy, concurrency }: RouteInfo): string {
   const { kind = 'handler', url, urls, command, handler } = deliver;

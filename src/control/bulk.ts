@@ -1,8 +1,9 @@
 /**
  * bulk — one action over every message of a filter, counted first and then done in steps.
  *
- * Promise: at most as many messages are touched as were counted, none that came after the count,
- * each at most once, and the audit record has filter and count before anything is done.
+ * Promise: at most as many messages are touched as were counted, none that came after the
+ * millisecond of the count, each at most once, and the audit record has filter and count before
+ * anything is done.
  */
 
 import type { Millis } from '../core/duration.ts';

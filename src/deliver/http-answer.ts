@@ -30,7 +30,8 @@ const REASON_RESPONSE_MAX_CHARS = 200;
 const RULE_ALLOWED = "a list of statuses 300 to 599 and classes such as '5xx'";
 const CLASS = /^[345]xx$/;
 
-const DEFAULT_RULES: StatusRules = new Map<StatusRule, 'transient' | 'permanent'>([
+/** What answers mean unless the options say otherwise. */
+export const DEFAULT_RULES: StatusRules = new Map<StatusRule, 'transient' | 'permanent'>([
   [408, 'transient'],
   [425, 'transient'],
   [429, 'transient'],

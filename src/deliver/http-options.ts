@@ -5,7 +5,12 @@ import { DAY_MS, type Duration, durationMs } from '../core/duration.ts';
 import { checkNames, checkNumber, checkOneOf, KEY_MAX_CHARS } from '../core/limits.ts';
 import { AllowList, checkUrl } from './destination.ts';
 import { HIDDEN, hideUrl, hideValues } from './hide.ts';
-import { checkStatusRules, type StatusRule, type StatusRules } from './http-answer.ts';
+import {
+  checkStatusRules,
+  DEFAULT_RULES,
+  type StatusRule,
+  type StatusRules,
+} from './http-answer.ts';
 import { checkRecord, checkTexts, refused } from './lists.ts';
 import { checkSecrets } from './signature.ts';
 
@@ -215,7 +220,9 @@ function checkHeaderName(what: string, name: string): string {
 export function describeHttp(settings: HttpSettings): Readonly<Record<string, unknown>> {
   const { url, urls, keys, rules, allow, ca } = settings;
   const withRule = (wanted: string) =>
-    [...rules].filter(([, permanence]) => permanence === wanted).map(([rule]) => rule);
+    [...new Map([...DEFAULT_RULES, ...rules])]
+      .filter(([, permanence]) => permanence === wanted)
+      .map(([rule]) => rule);
   return {
     kind: 'http',
     ...(url === undefined

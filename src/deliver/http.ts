@@ -40,6 +40,8 @@ import { oneBehind } from './whole-body.ts';
 const WHOLE_MAX_BYTES = 256 * 2 ** 10;
 /** So much of a response is kept with the message. */
 const NOTE_RESPONSE_BYTES = 256;
+/** A connection that was closed while it was idle says so within a way there and back. */
+const SWALLOWED_WITHIN_MS = 1_000;
 const SECRET_MISSING =
   'cannot sign: "secret" is there and has no value; set the variable it comes from, or leave the ' +
   'option out to send unsigned requests';
@@ -143,9 +145,12 @@ async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outco
     }
   };
   try {
+    const sentAt = clock.monotonic();
     const answer = await send(kept).catch((error: unknown) => {
-      if (broken !== undefined || watch.signal.aborted || !isSwallowed(error)) throw error;
-      // Closed by the receiver while it was idle: that says nothing about this request.
+      // A receiver that took its time before it closed may well have worked on the request.
+      const isLate = clock.monotonic() - sentAt > SWALLOWED_WITHIN_MS;
+      const isOver = broken !== undefined || watch.signal.aborted;
+      if (isOver || isLate || !isSwallowed(error)) throw error;
       return send(fresh);
     });
     return concluded(sending, answer);

@@ -67,7 +67,8 @@ export class Listener {
     });
     this.#server = server;
     const { port } = server.address() as AddressInfo;
-    const name = host.includes(':') && !host.startsWith('[') ? `[${host}]` : host;
+    const near = nearest(host);
+    const name = near.includes(':') && !near.startsWith('[') ? `[${near}]` : near;
     const url = `${settings.tls === undefined ? 'http' : 'https'}://${name}:${port}`;
     logger?.info({ url }, 'listening');
     return { url, host, port };
@@ -164,4 +165,10 @@ function cannotListen(error: NodeJS.ErrnoException, host: string, port: number):
   }
   const text = `${where}: ${textOf(error)}; check serve.host and serve.port`;
   return new RespoolError('config.invalid', text, { cause: error });
+}
+
+/** Who listens everywhere is reached here too, and "everywhere" is no address to go to. */
+function nearest(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1';
+  return host === '::' || host === '[::]' ? '::1' : host;
 }

@@ -66,3 +66,14 @@ test('an unknown message has no body', async () => {
   const { cli } = await setup({ hasStore: true });
   expect(await cli(['cat', 'nobody'])).toMatchObject({ code: 1, stdout: '' });
 });
+
+test('several bodies come one after the other, also by ids from stdin', async () => {
+  const { cli } = await setup({ hasStore: true });
+  for (const id of ['one', 'two']) {
+    expect((await cli(['enqueue', 'a', '--id', id, '--body', `${id};`])).code).toBe(0);
+  }
+  expect((await cli(['cat', 'one', 'two'])).stdout).toBe('one;two;');
+  const piped = await cli(['cat', '-'], { stdin: 'two\nno id!\none\n' });
+  expect(piped).toMatchObject({ code: 1, stdout: 'two;one;' });
+  expect(piped.stderr).toContain('line 2');
+});

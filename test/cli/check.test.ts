@@ -34,7 +34,9 @@ test('a store that is whole is said to be', async () => {
     code: 0,
     stdout: 'looked through 1 message and 0 bodies: nothing is wrong\n',
   });
-  expect((await shell.cli(['check', '--json'])).stdout).toBe('');
+  expect((await shell.cli(['check', '--json'])).objects()).toEqual([
+    { id: 'summary', entries: 1, bodies: 0, findings: 0, open: 0 },
+  ]);
 });
 
 test('damage is shown, left alone, and the exit code is 1', async () => {
@@ -45,7 +47,10 @@ test('damage is shown, left alone, and the exit code is 1', async () => {
   expect(ran.stdout).toContain('looked through 2 messages and 0 bodies: 1 finding, 1 not repaired');
   const json = await shell.cli(['check', '--json']);
   expect(json.code).toBe(1);
-  expect(json.objects()).toMatchObject([{ id: 'broken', kind: 'body.missing' }]);
+  expect(json.objects()).toMatchObject([
+    { id: 'broken', kind: 'body.missing' },
+    { id: 'summary', findings: 1, open: 1 },
+  ]);
 });
 
 test('repair asks, holds what is damaged, and then the exit code is 0', async () => {

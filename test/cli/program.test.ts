@@ -182,7 +182,7 @@ describe('bin/respool.js', () => {
     const ran = node(process.execPath, ['--import', old, bin, '--version'], { timeout: 20_000 });
     await expect(ran).rejects.toMatchObject({
       code: 2,
-      stderr: expect.stringMatching(/needs Node 22\.18 or newer, and this is 18\.20\.0/) as string,
+      stderr: expect.stringMatching(/needs Node 22\.19 or newer, and this is 18\.20\.0/) as string,
     });
   });
 

@@ -61,6 +61,19 @@ describe('while it runs', () => {
     expect(stdout).toContain(`curl -d '{"hello":1}' ${url}/v1/topics/good.new/messages`);
   });
 
+  test('a topic that no route delivers is told of once', async () => {
+    const { running, url } = await serving();
+    await post(url, 'godo.one');
+    await post(url, 'godo.one');
+    await running.printed(/no route delivers the topic godo\.one/);
+    await post(url, 'godo.two');
+    const text = await running.printed(/no route delivers the topic godo\.two/);
+    expect(text).toHaveLength(1);
+    running.signal('SIGTERM');
+    const { stdout } = await running.ended;
+    expect(stdout.match(/no route delivers the topic godo\.one/g)).toHaveLength(1);
+  });
+
   test('every event is a line: id, kind, keys', async () => {
     const { running, url } = await serving();
     const good = await post(url, 'good.one');

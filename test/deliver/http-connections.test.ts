@@ -126,15 +126,27 @@ describe('a connection that was used before', () => {
     const { url, requests } = await wire((socket, { connection, nth }) => {
       if (connection === 2) arrived.resolve();
       else if (nth === 1) socket.write(OK);
-      else void clock.advance('4s').then(() => socket.end());
+      else void clock.advance('1s').then(() => socket.end());
     });
     const handler = makeHttp({ url, ...one, timeout: '7s' }, { clock });
     expect(await brief(handler)).toBe('delivered');
     const outcome = brief(handler);
     await arrived.promise;
-    await clock.advance('3s');
+    await clock.advance('6s');
     expect(await outcome).toContain('transient http.timeout');
     expect(requests).toHaveLength(3);
+  });
+
+  test('and is lost after a while is not tried again: it may have been worked on', async () => {
+    const clock = new SimClock();
+    const { url, requests } = await wire((socket, { nth }) => {
+      if (nth === 1) socket.write(OK);
+      else void clock.advance(1_001).then(() => socket.end());
+    });
+    const handler = makeHttp({ url, ...one }, { clock });
+    expect(await brief(handler)).toBe('delivered');
+    expect(await brief(handler)).toContain('transient http.reset');
+    expect(requests).toHaveLength(2);
   });
 
   test('and is silent until the time is over is not tried again', async () => {

@@ -108,8 +108,8 @@ describe('describe()', () => {
       headers: {},
       forward: [],
       contentType: 'application/octet-stream',
-      transient: [],
-      permanent: [],
+      transient: [408, 425, 429, '5xx'],
+      permanent: ['4xx', '3xx'],
       retryAfterMaxMs: 86_400_000,
       timeoutMs: 30_000,
       responseMaxBytes: 65_536,
@@ -145,8 +145,8 @@ describe('describe()', () => {
       urls: { a: 'https://example.com/?token=canary&page=2' },
       headers: { Authorization: 'Bearer canary', 'X-Api-Key': 'canary', accept: 'text/plain' },
       secret: ['canary canary canary', 'canary canary canary 2'],
-      transient: [404],
-      permanent: ['3xx'],
+      transient: [408, 425, 429, '5xx', 404],
+      permanent: ['4xx', '3xx'],
       ca: CERTIFICATE,
     });
     const described = handler.describe();
@@ -154,8 +154,8 @@ describe('describe()', () => {
       urls: { a: 'https://example.com/?token=secret&page=2' },
       headers: { authorization: '(secret)', 'x-api-key': '(secret)', accept: 'text/plain' },
       secret: '(secret)',
-      transient: [404],
-      permanent: ['3xx'],
+      transient: [408, 425, 429, '5xx', 404],
+      permanent: ['4xx', '3xx'],
       ca: '(certificates)',
     });
     expect(JSON.stringify(described)).not.toContain('canary');

@@ -9,7 +9,7 @@ import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { onTestFinished } from 'vitest';
 
-const MAIN = path.join(import.meta.dirname, '../../src/cli/main.ts');
+const BINARY = path.join(import.meta.dirname, '../../bin/respool.js');
 
 /** A folder of its own, gone after the test. */
 export async function folder(config?: object): Promise<string> {
@@ -100,7 +100,7 @@ export async function serve(
 }
 
 function launch(cwd: string, args: readonly string[], env: NodeJS.ProcessEnv): ChildProcess {
-  return spawn(process.execPath, ['--conditions=respool-source', MAIN, ...args], {
+  return spawn(process.execPath, [BINARY, ...args], {
     cwd,
     env: { ...process.env, NO_COLOR: '1', ...env },
     stdio: ['pipe', 'pipe', 'pipe'],

@@ -3,12 +3,11 @@
  * unless `--raw` asks for the bytes.
  */
 
-import { checkId } from '../../core/limits.ts';
-import { CommandError } from '../exit-codes.ts';
-import { usageOf } from '../options.ts';
+import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
+import { idBatches } from '../ids.ts';
 import type { Out } from '../out.ts';
 import { safe } from '../safe.ts';
-import type { CommandSpec } from '../spec.ts';
+import type { CommandContext, CommandSpec } from '../spec.ts';
 
 /** How much of a body a terminal shows. */
 const SHOWN_MAX_BYTES = 64 * 2 ** 10;
@@ -24,23 +23,33 @@ export const cat: CommandSpec = {
   description:
     'Writes the bytes as they are to a file or pipe. A terminal shows text without control ' +
     'characters, or hex, up to 64 KiB; --raw writes the bytes there too.',
-  arguments: [{ name: '<id>', description: 'the message' }],
+  arguments: [
+    { name: '<id...>', description: 'messages, one body after the other; - reads ids from stdin' },
+  ],
   options: [{ flags: '--raw', description: 'the bytes as they are, also to a terminal' }],
   examples: [
     { line: 'respool cat 0198f0c2-8a3e-7c41-9d2b-5f60718293a4 > body.json', does: 'keeps it' },
   ],
   role: 'read',
-  run: async ({ args, desk, io, options, out }) => {
-    const id = usageOf(() => checkId(args[0]), ['message.invalid']);
-    const { control } = await desk();
-    const body = await control.body(id);
-    if (out.json) await out.object(await jsonOf(id, body));
-    else if (options.flag('raw') || !io.isTTY('stdout')) {
-      for await (const piece of body) await out.write(piece);
-    } else await showBody(out, body);
-    return undefined;
+  run: async (context) => {
+    let code: ExitCode = EXIT.done;
+    for await (const { ids, bad } of idBatches(context.args, context.io)) {
+      for (const id of ids) await printBody(context, id);
+      for (const { why } of bad) context.out.warn(why);
+      if (bad.length > 0) code = EXIT.refused;
+    }
+    return code;
   },
 };
+
+async function printBody({ desk, io, options, out }: CommandContext, id: string): Promise<void> {
+  const { control } = await desk();
+  const body = await control.body(id);
+  if (out.json) await out.object(await jsonOf(id, body));
+  else if (options.flag('raw') || !io.isTTY('stdout')) {
+    for await (const piece of body) await out.write(piece);
+  } else await showBody(out, body);
+}
 
 async function jsonOf(id: string, body: AsyncIterable<Uint8Array>): Promise<object> {
   const { bytes, isCut } = await head(body, JSON_MAX_BYTES);

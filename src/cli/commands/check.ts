@@ -45,9 +45,12 @@ function endOf({ findings }: CheckReport): ExitCode {
   return findings.some(({ repaired }) => repaired === undefined) ? EXIT.refused : EXIT.done;
 }
 
-async function tellLines(out: Out, { findings }: CheckReport): Promise<void> {
+async function tellLines(out: Out, report: CheckReport): Promise<void> {
+  const { entries, bodies, findings } = report;
   // A body without message has no id of one: where it lies names it as well.
   for (const finding of findings) await out.object({ id: finding.where, ...finding });
+  const open = findings.filter(({ repaired }) => repaired === undefined).length;
+  await out.object({ id: 'summary', entries, bodies, findings: findings.length, open });
 }
 
 async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): Promise<void> {

@@ -11,7 +11,8 @@ import type { CommandSpec } from '../spec.ts';
 import { type Column, tableOf } from '../table.ts';
 import { relative, span } from '../times.ts';
 
-const REDRAWN_EVERY_MS: number = 2 * SECOND_MS;
+/** A service counts anew every 5 seconds; more often would only repeat its numbers. */
+const REDRAWN_EVERY_MS: number = 5 * SECOND_MS;
 /** To the upper left corner, and everything below it away. */
 const CLEAR = '\u001b[H\u001b[J';
 
@@ -26,10 +27,10 @@ export const stats: CommandSpec = {
   name: 'stats',
   summary: 'show the spool in numbers',
   group: 'Looking',
-  options: [{ flags: '--watch', description: 'again every 2 seconds, until Ctrl-C' }],
+  options: [{ flags: '--watch', description: 'again every 5 seconds, until Ctrl-C' }],
   examples: [
     { line: 'respool stats', does: 'how many, since when, what is paused' },
-    { line: 'respool stats --watch --json', does: 'one object every 2 seconds' },
+    { line: 'respool stats --watch --json', does: 'one object every 5 seconds' },
   ],
   prefersService: true,
   role: 'read',
