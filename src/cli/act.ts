@@ -146,7 +146,7 @@ async function actOnMany(
     else await out.line('no message fits; nothing to do');
     return EXIT.done;
   }
-  if (!options.flag('yes')) await tellExamples(out, control, filter, bulk.count);
+  if (!options.flag('yes')) await tellExamples(out, control, bulk);
   await ask(context, `${action.verb} ${count}?`);
   if (action.warning !== undefined) await ask(context, action.warning);
   const progress = await runBulk(context, action, bulk);
@@ -156,12 +156,7 @@ async function actOnMany(
 
 const NOTHING: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
 
-async function tellExamples(
-  out: Out,
-  control: Control,
-  filter: ListFilter,
-  count: number,
-): Promise<void> {
+async function tellExamples(out: Out, control: Control, { filter, count }: Bulk): Promise<void> {
   const { entries } = await control.page({ ...filter, limit: EXAMPLES_MAX });
   for (const { envelope, status } of entries) {
     out.note(`  ${safe(envelope.id)} ${safe(status.state)} ${safe(envelope.topic)}`);

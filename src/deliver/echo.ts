@@ -59,13 +59,15 @@ function partsOf(value: string): readonly string[] {
   return [value, bare, ...values, plain, plain.slice(plain.indexOf(':') + 1)];
 }
 
-/** As it is, as the UTF-8 that headers carry, in quotes, in a URL. */
+/** As it is, as the UTF-8 that headers carry, in quotes, in a URL; each as others write it too. */
 function formsOf(secret: string): readonly string[] {
   const read = Buffer.from(secret, 'latin1').toString();
   const wide = [secret, read].filter((text) => text.isWellFormed());
-  return wide.flatMap((text) => [
-    text,
-    JSON.stringify(text).slice(1, -1),
-    encodeURIComponent(text),
-  ]);
+  return wide.flatMap((text) => {
+    const quoted = JSON.stringify(text).slice(1, -1);
+    const inUrl = encodeURIComponent(text);
+    const lower = inUrl.replaceAll(/%[0-9A-F]{2}/g, (code) => code.toLowerCase());
+    // Some writers of JSON escape every slash.
+    return [text, quoted, quoted.replaceAll('/', '\\/'), inUrl, lower];
+  });
 }

@@ -44,10 +44,12 @@ export class Listener {
   readonly #parts: ListenerParts;
   #server: Server | undefined;
   readonly #sockets = new Set<Socket>();
+  readonly #unreadable: Unreadable;
 
   constructor(settings: ServeSettings, parts: ListenerParts) {
     this.#settings = settings;
     this.#parts = parts;
+    this.#unreadable = new Unreadable(parts.clock);
   }
 
   async listen(): Promise<{ url: string; host: string; port: number }> {
@@ -75,9 +77,9 @@ export class Listener {
   }
 
   #hear(server: Server): void {
-    const { onRequest, clock } = this.#parts;
+    const { onRequest } = this.#parts;
     const { limits, behindProxy = false } = this.#settings;
-    const unreadable = new Unreadable(clock);
+    const unreadable = this.#unreadable;
     server.on('request', (request: IncomingMessage, response: ServerResponse) => {
       unreadable.expect(request.socket, response);
       onRequest(request, response);
@@ -95,12 +97,16 @@ export class Listener {
         socket.destroy();
         return;
       }
-      this.#sockets.add(socket);
-      socket.once('close', () => {
-        this.#sockets.delete(socket);
-        seats?.leave(address);
-      });
+      this.#follow(socket);
+      socket.once('close', () => seats?.leave(address));
     });
+    // With TLS requests come over a socket of their own, wrapped around that of the connection.
+    server.on('secureConnection', (socket: Socket) => this.#follow(socket));
+  }
+
+  #follow(socket: Socket): void {
+    this.#sockets.add(socket);
+    socket.once('close', () => this.#sockets.delete(socket));
   }
 
   /** Waits for requests on their way, then cuts what is left. */
@@ -116,9 +122,15 @@ export class Listener {
       server.closeIdleConnections();
       // n.b. Node takes a connection that never asked for anything for a busy one, and clients open
       // such connections ahead of need.
-      for (const socket of this.#sockets) if (socket.bytesRead === 0) socket.destroy();
+      for (const socket of this.#sockets) if (this.#isIdle(socket)) socket.destroy();
     });
     this.#server = undefined;
+  }
+
+  #isIdle(socket: Socket): boolean {
+    if (this.#unreadable.hasAsked(socket)) return false;
+    // Of a wrapped connection only the wrapping tells whether it was used, once there is one.
+    return 'encrypted' in socket || socket.bytesRead === 0;
   }
 }
 

@@ -100,6 +100,11 @@ export async function writeAnswer(
   answer: Response,
   { isLast, clock }: { readonly isLast: boolean; readonly clock: Clock },
 ): Promise<void> {
+  // What could not be read to its end was refused already.
+  if (response.headersSent || response.destroyed) {
+    await answer.body?.cancel();
+    return;
+  }
   const headers: Record<string, string> = {};
   for (const [name, value] of answer.headers) headers[name] = value;
   const isCut = isSending(request);

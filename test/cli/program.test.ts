@@ -186,6 +186,18 @@ describe('bin/respool.js', () => {
     });
   });
 
+  test('a reader of the remarks that is gone takes neither the output nor the exit code', async () => {
+    const { folder } = await setup();
+    const script = [
+      `"${process.execPath}" "${bin}" enqueue a --body x --id one >/dev/null`,
+      `"${process.execPath}" "${bin}" list --json --verbose 2> >(exec true) | wc -l`,
+      `"${process.execPath}" "${bin}" show nobody --verbose 2> >(exec true)`,
+      'echo $?',
+    ].join('\n');
+    const { stdout } = await node('bash', ['-c', script], { cwd: folder, timeout: 20_000 });
+    expect(stdout.trim().split(/\s+/)).toEqual(['1', '1']);
+  });
+
   test('a reader that has seen enough is no error', async () => {
     const { folder, spool } = await setup({ hasStore: true });
     const own = spool();

@@ -84,6 +84,14 @@ describe('by filters', () => {
     ]);
   });
 
+  test('the examples are of those that will be touched', async () => {
+    const shell = await steering();
+    const { options } = person(false);
+    const ran = await shell.cli(['release', '--topic', 'waits.*'], options);
+    expect(ran.stderr).toMatch(/in-hold hold/);
+    expect(ran.stderr).not.toMatch(/in-incoming/);
+  });
+
   test('a no does nothing and ends with 4', async () => {
     const shell = await steering();
     const ran = await shell.cli(['retry', '--state', 'deferred'], person(false).options);

@@ -20,6 +20,8 @@ const cases: readonly (readonly [string, Partial<HttpOptions>, string, string])[
   ['a user and password', { headers: { authorization: `Basic ${basic}` } }, basic, ''],
   ['a password', { headers: { authorization: `Basic ${basic}` } }, 'canary words', ''],
   ['a cookie', { headers: { cookie: 'a=1; sid=canary' } }, 'canary', ''],
+  ['a key with escaped slashes', { headers: { 'x-api-key': 'can/ary' } }, 'can\\/ary', ''],
+  ['a key in a URL', { headers: { 'x-api-key': 'can/ary' } }, 'can%2fary', ''],
   ['a quoted key', { headers: { 'x-api-key': 'can"ary' } }, 'can\\"ary', ''],
   [
     'a key in UTF-8',

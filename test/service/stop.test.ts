@@ -1,6 +1,8 @@
 /** How the service ends: by one signal, by two, and what its clients hear meanwhile. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
+import path from 'node:path';
+import { connect as connectTls } from 'node:tls';
 import { expect, test } from 'vitest';
 import { folder, receiver, route, serve, until } from './binary.ts';
 
@@ -102,4 +104,22 @@ test('a client that stalls in the middle of its body does not double the time of
   // Twice the time would be four seconds; the rest is for a busy machine.
   expect(performance.now() - beganAt).toBeLessThan(3_900);
   for (const socket of sockets) socket.destroy();
+});
+
+test('with TLS, too, a connection that never asked for anything keeps nobody waiting', async () => {
+  const tls = path.join(import.meta.dirname, '../web/tls');
+  const cwd = await folder({
+    serve: {
+      stopWithin: '1h',
+      tls: { key: path.join(tls, 'key.pem'), cert: path.join(tls, 'cert.pem') },
+    },
+  });
+  const service = await serve(cwd);
+  const port = Number(new URL(service.url).port);
+  const socket = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false });
+  socket.on('error', () => undefined);
+  await once(socket, 'secureConnect');
+  service.kill('SIGTERM');
+  expect(await service.ended).toBe(0);
+  socket.destroy();
 });

@@ -1,7 +1,7 @@
 /** Messages as JSON: one, or many in one write. */
 import { describe, expect, test } from 'vitest';
 import { bytesOf } from '../spool/setup.ts';
-import { json, refusal, setup } from './setup.ts';
+import { openWire, json, refusal, setup } from './setup.ts';
 
 const PATH = '/v1/messages';
 
@@ -205,4 +205,17 @@ describe('many messages', () => {
     expect((await post(PATH, many.slice(1))).status).toBe(201);
     expect((await spool.count()).incoming).toBe(1_000);
   });
+});
+
+test('a post of JSON that is cut off is the caller’s affair, and no error of ours', async () => {
+  const { port, logs, spool } = await setup();
+  const wire = await openWire(
+    port,
+    'POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n' +
+      'content-length: 100\r\n\r\n{"topic":"a"',
+  );
+  wire.socket.end();
+  await wire.closed;
+  expect(logs.filter((line) => !line.includes('listening'))).toEqual([]);
+  expect((await spool.count()).incoming).toBe(0);
 });
