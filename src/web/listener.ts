@@ -44,12 +44,10 @@ export class Listener {
   readonly #parts: ListenerParts;
   #server: Server | undefined;
   readonly #sockets = new Set<Socket>();
-  readonly #unreadable: Unreadable;
 
   constructor(settings: ServeSettings, parts: ListenerParts) {
     this.#settings = settings;
     this.#parts = parts;
-    this.#unreadable = new Unreadable(parts.clock);
   }
 
   async listen(): Promise<{ url: string; host: string; port: number }> {
@@ -77,9 +75,9 @@ export class Listener {
   }
 
   #hear(server: Server): void {
-    const { onRequest } = this.#parts;
+    const { onRequest, clock } = this.#parts;
     const { limits, behindProxy = false } = this.#settings;
-    const unreadable = this.#unreadable;
+    const unreadable = new Unreadable(clock);
     server.on('request', (request: IncomingMessage, response: ServerResponse) => {
       unreadable.expect(request.socket, response);
       onRequest(request, response);
@@ -100,7 +98,8 @@ export class Listener {
       this.#follow(socket);
       socket.once('close', () => seats?.leave(address));
     });
-    // With TLS requests come over a socket of their own, wrapped around that of the connection.
+    // With TLS requests come over a socket of their own, wrapped around that of the connection;
+    // the handshake is no request, and only the wrapping has not read a byte after it.
     server.on('secureConnection', (socket: Socket) => this.#follow(socket));
   }
 
@@ -122,15 +121,9 @@ export class Listener {
       server.closeIdleConnections();
       // n.b. Node takes a connection that never asked for anything for a busy one, and clients open
       // such connections ahead of need.
-      for (const socket of this.#sockets) if (this.#isIdle(socket)) socket.destroy();
+      for (const socket of this.#sockets) if (socket.bytesRead === 0) socket.destroy();
     });
     this.#server = undefined;
-  }
-
-  #isIdle(socket: Socket): boolean {
-    if (this.#unreadable.hasAsked(socket)) return false;
-    // Of a wrapped connection only the wrapping tells whether it was used, once there is one.
-    return 'encrypted' in socket || socket.bytesRead === 0;
   }
 }
 

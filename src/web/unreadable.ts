@@ -33,11 +33,6 @@ export class Unreadable {
     this.#latest.set(socket, response);
   }
 
-  /** Whether a connection ever asked for anything. */
-  hasAsked(socket: Socket): boolean {
-    return this.#latest.has(socket);
-  }
-
   refuse(error: NodeJS.ErrnoException, socket: Socket): void {
     if (!socket.writable || error.code === 'ECONNRESET') {
       socket.destroy();
