@@ -5,6 +5,7 @@
  * By ids (arguments or stdin), by filters, or by the literal word ALL; never two of them.
  */
 
+import { NO_PROGRESS } from '../control/bulk.ts';
 import type { Bulk, BulkAction, BulkProgress, Control } from '../control/control.ts';
 import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { ActionResult } from '../spool/actions.ts';
@@ -142,7 +143,7 @@ async function actOnMany(
     return EXIT.done;
   }
   if (bulk.count === 0) {
-    if (out.json) await out.object({ action: action.verb, count: 0, ...NOTHING });
+    if (out.json) await out.object({ action: action.verb, count: 0, ...NO_PROGRESS });
     else await out.line('no message fits; nothing to do');
     return EXIT.done;
   }
@@ -153,8 +154,6 @@ async function actOnMany(
   await tellBulk(out, action, bulk.count, progress);
   return progress.refused > 0 ? EXIT.refused : EXIT.done;
 }
-
-const NOTHING: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
 
 async function tellExamples(out: Out, control: Control, { filter, count }: Bulk): Promise<void> {
   const { entries } = await control.page({ ...filter, limit: EXAMPLES_MAX });
@@ -177,7 +176,7 @@ async function runBulk(
     stop.abort();
   });
   const bar = createProgress(io, out);
-  let last = NOTHING;
+  let last = NO_PROGRESS;
   try {
     for await (const progress of bulk.run({ signal: stop.signal })) {
       last = progress;

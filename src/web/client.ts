@@ -3,7 +3,8 @@
  * and programs that talk to a running service.
  */
 
-import type { Bulk, BulkAction, BulkProgress, Control } from '../control/control.ts';
+import { added, NO_PROGRESS } from '../control/bulk.ts';
+import type { Bulk, BulkAction, Control } from '../control/control.ts';
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import { ID_PATTERN } from '../core/limits.ts';
 import { STATES } from '../core/state.ts';
@@ -160,7 +161,7 @@ async function prepare(
     count,
     filter: fixed,
     async *run({ signal } = {}) {
-      let progress: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
+      let progress = NO_PROGRESS;
       let after: string | undefined;
       do {
         signal?.throwIfAborted();
@@ -170,21 +171,13 @@ async function prepare(
         const { next, ...more } = await asking.catch((error: unknown) => {
           throw partly(error, seen, `of ${count} messages were gone through before`);
         });
-        progress = {
-          seen: progress.seen + more.seen,
-          done: progress.done + more.done,
-          refused: progress.refused + more.refused,
-          unknown: progress.unknown + more.unknown,
-          refusals: [...progress.refusals, ...more.refusals].slice(0, REFUSALS_MAX),
-        };
+        progress = added(progress, more);
         after = next;
         yield progress;
       } while (after !== undefined);
     },
   };
 }
-
-const REFUSALS_MAX = 10;
 
 function reasonOf(reason: string | undefined): { reason?: string } {
   return reason === undefined ? {} : { reason };
