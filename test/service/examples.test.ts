@@ -36,6 +36,13 @@ test('npm start shows messages delivered, deferred and bounced, and what to try 
   expect(printed).toMatch(/delivered topic=order\.new attempt=3/);
   expect(printed).toMatch(/bounced topic=order\.new attempt=1 code=http\.410/);
   expect(printed).toMatch(/curl -H .*\n {2}npx respool list\n {2}npx respool shape/);
+  // Regression: the line that the service itself prints ended the receiver, and everything with it.
+  const posted = await fetch(`http://127.0.0.1:${port}/v1/topics/order.new/messages`, {
+    method: 'POST',
+    body: '{"hello":1}',
+  });
+  const { id } = (await posted.json()) as Listed;
+  await until(async () => new RegExp(`${id} delivered`).test(printed));
   const ended = once(child, 'exit');
   child.kill('SIGTERM');
   expect((await ended)[0]).toBe(0);

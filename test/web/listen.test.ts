@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { request } from 'node:https';
 import path from 'node:path';
 import { RespoolError } from 'respool';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import type { ServeSettings } from '../../src/web/index.ts';
 import { checkListen } from '../../src/web/settings.ts';
 import { rejection } from '../spool/setup.ts';
@@ -40,6 +40,15 @@ describe('an address', () => {
     const check = (): void => checkListen({ ...SETTINGS, ...settings, host });
     if (refused === undefined) expect(check).not.toThrow();
     else expect(check).toThrow(refused);
+  });
+
+  test('that means all of them is told as one that can be reached', async () => {
+    const settings = { host: '0.0.0.0', token: 'a-token', behindProxy: true };
+    const { service } = await setup({ settings, isListening: false });
+    const { url, port } = await service.listen();
+    onTestFinished(() => service.stop(0));
+    expect(url).toBe(`http://127.0.0.1:${port}`);
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
   });
 
   test('that is refused is not listened on', async () => {
