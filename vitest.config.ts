@@ -13,6 +13,8 @@ export default defineConfig({
     maxWorkers: 2,
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    // Real servers are started when the first test asks for one.
+    globalSetup: ['./test/services/global-setup.ts'],
     reporters: ['default', './scripts/closing-line-reporter.ts'],
   },
 });
