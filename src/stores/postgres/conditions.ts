@@ -1,0 +1,73 @@
+/**
+ * conditions — an EntryQuery as SQL, as far as there are columns for it; what is left is asked in
+ * code.
+ *
+ * Names and numbers only: everything a caller wrote goes in as a bound value.
+ */
+
+import { STATES } from '../../core/state.ts';
+import type { EntryQuery } from '../../ports/entry-store.ts';
+import { textArray } from './arrays.ts';
+import { ARCHIVED_SLOT, SLOT_COUNT, type Slot, slotOf } from './slots.ts';
+import { type Bind, patternSql } from './topics.ts';
+
+/** A query, taken apart. */
+export interface Conditions {
+  /** Conditions on `entries e`, each true for every entry that fits. */
+  readonly sql: readonly string[];
+  /** The slots it asks for. */
+  readonly slots: readonly Slot[];
+  /** Whether entries have to be read to decide: headers and texts have no column. */
+  readonly needsReading: boolean;
+  /** Whether states and lane are all it asks. */
+  readonly isBySlot: boolean;
+}
+
+const TIMES = [
+  ['enqueuedBefore', 'e.enqueued_at <'],
+  ['enqueuedAfter', 'e.enqueued_at >'],
+  ['updatedBefore', 'e.updated_at <'],
+  ['updatedAfter', 'e.updated_at >'],
+  ['dueBefore', 'e.due_at <'],
+  ['dueAfter', 'e.due_at >'],
+] as const;
+
+export function conditionsOf(query: EntryQuery, bind: Bind): Conditions {
+  const slots = slotsOf(query);
+  const sql: string[] = [];
+  if (slots.length < SLOT_COUNT) sql.push(slotsSql(slots));
+  const before = sql.length;
+  const { topic, destination, ids, fingerprint } = query;
+  if (topic !== undefined && topic !== '#') sql.push(patternSql('e.topic', topic, bind));
+  if (destination !== undefined) {
+    // '' is how an entry says that it has no destination; nobody can ask for that.
+    sql.push(`e.destination = ${bind(destination, 'text')} AND e.destination <> ''`);
+  }
+  if (ids !== undefined) sql.push(`e.id = ANY(${bind(textArray(ids), 'text[]')})`);
+  if (fingerprint !== undefined) sql.push(`e.fingerprint = ${bind(fingerprint, 'text')}`);
+  for (const [name, condition] of TIMES) {
+    // Any number of milliseconds may be asked for, also a fraction.
+    if (query[name] !== undefined) sql.push(`${condition} ${bind(query[name], 'float8')}`);
+  }
+  const needsReading = [query.header, query.code, query.text].some((word) => word !== undefined);
+  return { sql, slots, needsReading, isBySlot: !needsReading && sql.length === before };
+}
+
+/** With the conditions of the partial indexes, so that the server can use them. */
+export function slotsSql(slots: readonly Slot[]): string {
+  if (slots.length === 0) return 'false';
+  const wanted = `e.slot IN (${slots.join(', ')})`;
+  if (slots.every((slot) => slot >= ARCHIVED_SLOT))
+    return `${wanted} AND e.slot >= ${ARCHIVED_SLOT}`;
+  if (slots.every((slot) => slot < ARCHIVED_SLOT)) return `${wanted} AND e.slot < ${ARCHIVED_SLOT}`;
+  return wanted;
+}
+
+export function allOf(sql: readonly string[]): string {
+  return sql.length === 0 ? 'true' : sql.join(' AND ');
+}
+
+function slotsOf({ states = STATES, lane }: EntryQuery): Slot[] {
+  const lanes = lane === undefined ? (['delivery', 'notice'] as const) : [lane];
+  return [...new Set(states)].flatMap((state) => lanes.map((name) => slotOf(state, name)));
+}

@@ -1,0 +1,144 @@
+/**
+ * durability — what the server promises, and when lazy writes are on its disk.
+ *
+ *   lazy write ─▶ pending ─200 ms, or flush()─▶ a commit that waits for the disk ─▶ durable
+ *
+ * A server that crashed in between has forgotten the last lazy writes and does not say so. But it
+ * has also emptied an unlogged table, in which we left a mark: a flush that does not find the mark
+ * knows that what was pending may be lost, and rejects.
+ */
+
+import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Durability } from '../../ports/entry-store.ts';
+import type { Names } from './names.ts';
+import { type Ask, CONFIRM_SQL, type Server } from './server.ts';
+
+/** Lazy writes wait this long for somebody to flush them; the promise is 250 ms. */
+const LAZY_MS = 200;
+
+/** What the server says of itself. */
+export interface Promised {
+  readonly durability: Durability;
+  /** Whether commits would not wait for the disk unless they say so. */
+  readonly isForced: boolean;
+}
+
+export async function readPromise(ask: Ask): Promise<Promised> {
+  const [row = []] = await ask(
+    `SELECT current_setting('synchronous_commit'), current_setting('fsync'),
+  current_setting('full_page_writes'), current_setting('synchronous_standby_names'),
+  current_setting('server_encoding')`,
+  );
+  const [commit, fsync, pages, standbys, encoding] = row.map(String);
+  if (encoding !== 'UTF8') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot open the store: the encoding of the database is ${encoding}, needed is UTF8; ` +
+        'use another database',
+    );
+  }
+  const isForced = commit === 'off';
+  const isOnDisk = fsync === 'on' && pages === 'on';
+  const waits = commit === 'on' || commit === 'remote_apply';
+  const hasStandby = standbys !== '' && waits;
+  return { durability: isOnDisk ? (hasStandby ? 'node-loss' : 'power-loss') : 'server', isForced };
+}
+
+/** The lazy writes of one opened store. */
+export class LazyWrites {
+  readonly #server: Server;
+  readonly #clock: Clock;
+  readonly #sql: ReturnType<typeof sqlOf>;
+  readonly #newMark: () => string;
+  #mark = '';
+  /** Lazy writes so far, and how many of them are durable. */
+  #written = 0;
+  #flushed = 0;
+  #isLost = false;
+  #flushing: Promise<void> | undefined;
+  #cancel: (() => void) | undefined;
+
+  constructor(
+    server: Server,
+    names: Names,
+    parts: { readonly clock: Clock; readonly newMark: () => string; readonly isForced: boolean },
+  ) {
+    this.#server = server;
+    this.#clock = parts.clock;
+    this.#newMark = parts.newMark;
+    this.#sql = sqlOf(names, parts.isForced);
+  }
+
+  /** Leaves the mark, or finds the one that is there. */
+  async begin(ask: Ask): Promise<void> {
+    this.#mark = await this.#leaveMark(ask);
+  }
+
+  /** A lazy write is through. */
+  note(): void {
+    this.#written += 1;
+    this.#cancel ??= this.#clock.after(LAZY_MS, () => {
+      this.#cancel = undefined;
+      // What it finds is told to the next flush; nobody waits for this one.
+      void this.#share().catch(() => undefined);
+    });
+  }
+
+  /** Resolves when every write noted before is durable. */
+  async flush(): Promise<void> {
+    const wanted = this.#written;
+    while (this.#flushed < wanted && !this.#isLost) await this.#share();
+    if (!this.#isLost) return;
+    this.#isLost = false;
+    throw new RespoolError(
+      'store.unavailable',
+      'cannot say that what was written lazily is on the disk: the server crashed or another one ' +
+        'took over meanwhile, and may have forgotten the last of it',
+    );
+  }
+
+  /** Makes what is pending durable; afterwards no timer is left. */
+  async end(): Promise<void> {
+    try {
+      await this.flush();
+    } finally {
+      this.#cancel?.();
+      this.#cancel = undefined;
+    }
+  }
+
+  #share(): Promise<void> {
+    this.#flushing ??= this.#sync().finally(() => {
+      this.#flushing = undefined;
+    });
+    return this.#flushing;
+  }
+
+  async #sync(): Promise<void> {
+    const upTo = this.#written;
+    if (upTo === this.#flushed) return;
+    const mark = await this.#server.run('make lazy writes durable', async (ask) => {
+      const [[found] = []] = await ask(this.#sql.sync);
+      return found === this.#mark ? this.#mark : this.#leaveMark(ask);
+    });
+    if (mark !== this.#mark) this.#isLost = true;
+    this.#mark = mark;
+    this.#flushed = upTo;
+  }
+
+  async #leaveMark(ask: Ask): Promise<string> {
+    const [[mark] = []] = await ask(this.#sql.mark, [this.#newMark()]);
+    return String(mark);
+  }
+}
+
+function sqlOf({ table }: Names, isForced: boolean) {
+  const forced = isForced ? ", set_config('synchronous_commit', 'on', true)" : '';
+  return {
+    sync: CONFIRM_SQL.replace('SELECT', `SELECT (SELECT mark FROM ${table.crashes})${forced},`),
+    // Whoever comes second finds the mark of the first.
+    mark: `INSERT INTO ${table.crashes} (one, mark) VALUES (true, $1)
+  ON CONFLICT (one) DO UPDATE SET one = true RETURNING mark`,
+  };
+}

@@ -1,0 +1,362 @@
+/**
+ * postgres — entries in tables of a PostgreSQL database, for any number of processes on any number
+ * of machines.
+ *
+ *   insert  commit ─▶ a line each (batches) ─▶ one statement per batch
+ *   claim           ─▶ one statement each
+ *   get  list  tally  nextDueAt  records ─▶ one statement or a few
+ *
+ * Every statement is a transaction of its own, unnamed, and leaves nothing on its connection: a
+ * pgbouncer in transaction mode may stand in between.
+ */
+
+import type { Entry } from '../../core/entry.ts';
+import { asError, RespoolError, textOf } from '../../core/errors.ts';
+import type { Clock, Dice } from '../../ports/clock.ts';
+import type {
+  Change,
+  Duplicate,
+  Durability,
+  EntryStore,
+  EntryStoreTraits,
+} from '../../ports/entry-store.ts';
+import { systemClock, systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
+import { type BatchLine, createBatchLine } from '../shared/batching.ts';
+import { type Changed, type ChangeRow, Changes, changeRow, refusal } from './changes.ts';
+import { Claims } from './claims.ts';
+import { type PgQueryable, TYPES } from './client.ts';
+import { LazyWrites, readPromise } from './durability.ts';
+import { type Inserted, Inserts, type NewRow, newRow } from './inserts.ts';
+import { corrupted, entryOf, Lists } from './lists.ts';
+import { migrate } from './migrate.ts';
+import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
+import { createRecordStore } from './records.ts';
+import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from './rows.ts';
+import { Server } from './server.ts';
+import { isActiveSlot } from './slots.ts';
+import { Tallies } from './tallies.ts';
+import { Wakes } from './wakes.ts';
+
+/** An entry store in PostgreSQL. */
+export interface PostgresStore extends EntryStore {
+  /**
+   * Inserts in a transaction of yours, on its client: the messages are there if you commit, and
+   * were never there if you do not. A duplicate is told and fails nothing.
+   */
+  insertWithin(
+    transaction: PgQueryable,
+    entries: readonly Entry[],
+  ): Promise<readonly ('stored' | Duplicate)[]>;
+}
+
+/** What a store stands on; others than the real ones are for tests. */
+export interface PostgresParts {
+  readonly clock: Clock;
+  readonly dice: Dice;
+  /** Up to how many entries are counted one by one. */
+  readonly countMax?: number;
+}
+
+/** The most rows of different calls in one statement. */
+const BATCH_MAX = 1_000;
+/** Batches on their way at once, each on a connection of its own. */
+const INSERTS_MAX = 2;
+const COMMITS_MAX = 2;
+
+/** What is there while the store is open. */
+interface Opened {
+  readonly server: Server;
+  readonly inserts: Inserts;
+  readonly claims: Claims;
+  readonly changes: Changes;
+  readonly lists: Lists;
+  readonly tallies: Tallies;
+  readonly lazy: LazyWrites;
+  readonly wakes: Wakes;
+  readonly insertLine: BatchLine<NewRow, Inserted>;
+  readonly commitLine: BatchLine<ChangeRow, Changed>;
+  readonly durability: Durability;
+  /** What close() has to wait for beside the lines. */
+  readonly busy: Set<Promise<unknown>>;
+}
+
+/** An entry store in a PostgreSQL database. Needs the package `pg` when it is given a URL. */
+export function postgres(
+  options: PostgresOptions,
+  parts: Partial<PostgresParts> = {},
+): PostgresStore {
+  const all: PostgresParts = { clock: systemClock, dice: systemDice, ...parts };
+  const checked = checkOptions('the PostgreSQL store', options);
+  const instance = randomName(all.dice);
+  let opened: Opened | undefined;
+  let closing: Promise<void> = Promise.resolve();
+  let durability: Durability = 'power-loss';
+
+  function use(): Opened {
+    if (opened !== undefined) return opened;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot use the store in schema "${checked.names.schema}": it is not open; call open() first`,
+    );
+  }
+
+  return {
+    name: 'postgres',
+    instance,
+    traits: traitsOf(() => durability),
+    async open() {
+      // Why a close failed was told to its caller; the connections were let go of all the same.
+      await closing.catch(() => undefined);
+      opened ??= await openAll(checked, all, instance);
+      ({ durability } = opened);
+    },
+    close() {
+      const present = opened;
+      opened = undefined;
+      if (present !== undefined) closing = closeAll(present);
+      return closing;
+    },
+    now: () => busy(use, ({ server }) => askTime(server)),
+    ...createWrites(use),
+    ...createReads(use),
+    insertWithin: (transaction, entries) => insertWithin(use(), transaction, entries),
+    watch: (onDue) => use().wakes.watch(onDue),
+    records: createRecordStore({
+      use: () => use().server,
+      names: checked.names,
+      newToken: () => randomName(all.dice),
+      onWrite: () => opened?.wakes.tell(),
+    }),
+  };
+}
+
+function traitsOf(durability: () => Durability): EntryStoreTraits {
+  return {
+    processes: 'many',
+    wakes: true,
+    ordered: false,
+    inlineMaxBytes: INLINE_MAX_BYTES,
+    /** What the server promises is known once it was asked, by open(). */
+    get durability() {
+      return durability();
+    },
+  };
+}
+
+async function openAll(
+  options: CheckedOptions,
+  { clock, dice, countMax }: PostgresParts,
+  instance: string,
+): Promise<Opened> {
+  const { names } = options;
+  const server = new Server(options, clock);
+  await server.open();
+  const wakes = new Wakes(options, server, clock, instance);
+  try {
+    const { durability, isForced, lazy } = await server.run('open the store', async (ask) => {
+      await migrate(ask, names, options.migrate);
+      const promise = await readPromise(ask);
+      const newMark = () => randomName(dice);
+      const lazyWrites = new LazyWrites(server, names, { clock, newMark, ...promise });
+      await lazyWrites.begin(ask);
+      return { ...promise, lazy: lazyWrites };
+    });
+    await wakes.open();
+    const inserts = new Inserts(names, isForced);
+    const changes = new Changes(names, isForced);
+    return {
+      server,
+      inserts,
+      changes,
+      lazy,
+      wakes,
+      durability,
+      claims: new Claims(names),
+      lists: new Lists(names),
+      tallies: new Tallies(names, clock, countMax),
+      ...createLines({ server, inserts, changes, lazy, wakes }),
+      busy: new Set(),
+    };
+  } catch (error) {
+    await wakes.close();
+    await server.close();
+    throw error;
+  }
+}
+
+type LineParts = Pick<Opened, 'server' | 'inserts' | 'changes' | 'lazy' | 'wakes'>;
+
+function createLines({
+  server,
+  inserts,
+  changes,
+  lazy,
+  wakes,
+}: LineParts): Pick<Opened, 'insertLine' | 'commitLine'> {
+  async function insert(rows: readonly NewRow[]): Promise<readonly Inserted[]> {
+    wakes.beginInsert(rows.length);
+    const results = await server
+      .run('insert entries', (ask, isUnknown) => inserts.insert(ask, rows, { isUnknown }))
+      .finally(() => wakes.endInsert(rows.length));
+    // What came in active is in hand already.
+    if (rows.some(({ status }) => !isActiveSlot(status.slot))) noteDue();
+    return results;
+  }
+  async function commit(rows: readonly ChangeRow[]): Promise<readonly Changed[]> {
+    const results = await server.run('change entries', (ask, isUnknown) =>
+      changes.change(ask, rows, isUnknown),
+    );
+    if (rows.every(({ isDurable }) => !isDurable)) lazy.note();
+    if (rows.some(({ status }) => status !== null && !isActiveSlot(status.slot))) noteDue();
+    return results;
+  }
+  function noteDue(): void {
+    wakes.noteWrite();
+    wakes.tell();
+  }
+  return {
+    insertLine: createBatchLine(insert, { batchMax: BATCH_MAX, inFlightMax: INSERTS_MAX }),
+    commitLine: createBatchLine(commit, { batchMax: BATCH_MAX, inFlightMax: COMMITS_MAX }),
+  };
+}
+
+async function closeAll(opened: Opened): Promise<void> {
+  try {
+    await Promise.all([opened.insertLine.idle(), opened.commitLine.idle()]);
+    await Promise.allSettled(opened.busy);
+    await opened.lazy.end();
+  } finally {
+    await opened.wakes.close();
+    await opened.server.close();
+  }
+}
+
+/** Runs a question that close() waits for. */
+async function busy<T>(use: () => Opened, work: (opened: Opened) => Promise<T>): Promise<T> {
+  const opened = use();
+  const working = work(opened);
+  opened.busy.add(working);
+  try {
+    return await working;
+  } finally {
+    opened.busy.delete(working);
+  }
+}
+
+function createWrites(
+  use: () => Opened,
+): Pick<EntryStore, 'insert' | 'claim' | 'commit' | 'flush'> {
+  return {
+    insert: (entries) =>
+      attempt(() => {
+        const { insertLine } = use();
+        return entries.length === 0 ? Promise.resolve([]) : insertLine.add(entries.map(newRow));
+      }),
+    claim: (request) =>
+      busy(use, async (opened) => {
+        const { server, claims, wakes } = opened;
+        if (request.max <= 0) return [];
+        const rows = await server.run('claim entries', (ask, isUnknown) =>
+          claims.claim(ask, request, isUnknown),
+        );
+        if (rows.length > 0) wakes.noteWrite();
+        const { entries, broken } = decodeAll(rows);
+        // A row that stays where it is was leased by this claim, and is met again when that is over.
+        await quarantine(opened, broken).catch(() => undefined);
+        return entries;
+      }),
+    commit: (changes, { durable = true } = {}) =>
+      attempt(() => {
+        const { commitLine } = use();
+        if (changes.length === 0) return Promise.resolve([]);
+        const rows = changes.map((change) => changeRow(change, durable));
+        return commitLine.add(rows, (results) =>
+          results.map((result, at) => told(result, changes[at])),
+        );
+      }),
+    async flush() {
+      const { commitLine, lazy } = use();
+      await commitLine.idle();
+      await lazy.flush();
+    },
+  };
+}
+
+function told(result: Changed, change: Change | undefined): 'done' | 'stale' {
+  if (typeof result === 'string') return result;
+  throw refusal(change?.id ?? '', result.refused);
+}
+
+/** What is thrown on the way becomes a rejection, without the turns of an async function. */
+function attempt<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return call();
+  } catch (error) {
+    return Promise.reject(asError(error));
+  }
+}
+
+function createReads(use: () => Opened): Pick<EntryStore, 'nextDueAt' | 'get' | 'list' | 'tally'> {
+  return {
+    nextDueAt: (filter) =>
+      busy(use, ({ server, claims }) =>
+        server.run('look for what is due next', (ask) => claims.nextDueAt(ask, filter)),
+      ),
+    get: (id) =>
+      busy(use, async (opened) => {
+        const { server, lists } = opened;
+        const row = await server.run('read an entry', (ask) => lists.get(ask, id));
+        if (row === undefined) return undefined;
+        try {
+          return entryOf(row, id);
+        } catch (error) {
+          if (error instanceof RespoolError || 'where' in row) throw error;
+          const reason = textOf(error);
+          await quarantine(opened, [{ seq: row[0], id, reason }]);
+          throw corrupted(id, reason);
+        }
+      }),
+    list: (query) =>
+      busy(use, async (opened) => {
+        const { server, lists } = opened;
+        const { page, broken } = await server.run('list entries', (ask) => lists.list(ask, query));
+        await quarantine(opened, broken);
+        return page;
+      }),
+    tally: (by, query) =>
+      busy(use, ({ server, tallies }) =>
+        server.run('count entries', (ask) => tallies.tally(ask, by, query)),
+      ),
+  };
+}
+
+async function quarantine(
+  { server, changes }: Opened,
+  broken: readonly BrokenRow[],
+): Promise<void> {
+  if (broken.length === 0) return;
+  await server.run('put damaged entries aside', (ask) => changes.quarantine(ask, broken));
+}
+
+async function askTime(server: Server): Promise<number> {
+  const [row] = await server.run('ask for the time', (ask) =>
+    ask('SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8'),
+  );
+  return Number(row?.[0]);
+}
+
+async function insertWithin(
+  { inserts }: Opened,
+  transaction: PgQueryable,
+  entries: readonly Entry[],
+): Promise<readonly ('stored' | Duplicate)[]> {
+  // Everything that could be wrong with them is found here, before the transaction is touched.
+  const rows = entries.map(newRow);
+  if (rows.length === 0) return [];
+  const ask = async (text: string, values: readonly unknown[] = []) => {
+    const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
+    return (await transaction.query(query)).rows;
+  };
+  return inserts.insert(ask, rows, { isWithin: true });
+}

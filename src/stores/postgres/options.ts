@@ -1,0 +1,119 @@
+/**
+ * options — what may be said about a PostgreSQL store, with defaults and limits.
+ */
+
+import { type Duration, durationMs, HOUR_MS } from '../../core/duration.ts';
+import { RespoolError } from '../../core/errors.ts';
+import { checkNames, checkNumber } from '../../core/limits.ts';
+import type { PgPool } from './client.ts';
+import { type Names, namesOf } from './names.ts';
+
+/** How a PostgreSQL store is made: with a pool of yours, or with a URL. */
+export interface PostgresOptions {
+  /** A `pg.Pool` that you own: it is used, and stays open when the store closes. */
+  readonly pool?: PgPool;
+  /** `postgres://user:password@host:port/database`: the store opens a pool of its own. */
+  readonly url?: string;
+  /** The schema of the tables; made if it is not there. Default `respool`. */
+  readonly schema?: string;
+  /** What the names of the tables begin with, such as `mail_`; default nothing. */
+  readonly tables?: string;
+  /** How many connections a pool of its own may have, 1 to 100; default 8. */
+  readonly connections?: number;
+  /**
+   * A URL that leads straight to the server, not through pgbouncer: one connection of its own
+   * listens there for what other processes write, and tells them of ours. Without it, the store
+   * looks every 50 ms to 1 s.
+   */
+  readonly listenUrl?: string;
+  /** Whether `open()` makes and changes tables; false: it refuses if that is needed. Default true. */
+  readonly migrate?: boolean;
+  /** How long to wait for a connection; default `'5s'`. */
+  readonly connectTimeout?: Duration;
+  /** How long a statement may take before its connection is given up; default `'30s'`. */
+  readonly statementTimeout?: Duration;
+  /**
+   * How long a call is tried again while the server is away before it fails with
+   * `store.unavailable`; default `'10s'`.
+   */
+  readonly retryFor?: Duration;
+}
+
+/** Options, checked, with defaults. */
+export interface CheckedOptions {
+  readonly pool: PgPool | undefined;
+  readonly url: string | undefined;
+  readonly listenUrl: string | undefined;
+  readonly names: Names;
+  readonly connections: number;
+  readonly migrate: boolean;
+  readonly connectTimeoutMs: number;
+  readonly statementTimeoutMs: number;
+  readonly retryForMs: number;
+}
+
+const NAMES = [
+  'pool',
+  'url',
+  'schema',
+  'tables',
+  'connections',
+  'listenUrl',
+  'migrate',
+  'connectTimeout',
+  'statementTimeout',
+  'retryFor',
+] as const satisfies readonly (keyof PostgresOptions)[];
+
+const CONNECTIONS_DEFAULT = 8;
+const CONNECTIONS_MAX = 100;
+
+export function checkOptions(what: string, options: PostgresOptions): CheckedOptions {
+  checkNames(what, options, NAMES);
+  const { pool, url, schema = 'respool', tables = '', migrate = true } = options;
+  if ((pool === undefined) === (url === undefined)) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot make ${what}: give either "pool", a pg.Pool of yours, or "url"`,
+    );
+  }
+  if (pool !== undefined && typeof pool.connect !== 'function') {
+    throw new RespoolError('config.invalid', `cannot make ${what}: "pool" is not a pg.Pool`);
+  }
+  if (typeof migrate !== 'boolean') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot make ${what}: "migrate" is neither true nor false`,
+    );
+  }
+  const connections = options.connections ?? CONNECTIONS_DEFAULT;
+  if (pool !== undefined && options.connections !== undefined) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot make ${what}: "connections" is of a pool it opens; set "max" of your pool instead`,
+    );
+  }
+  const span = (name: 'connectTimeout' | 'statementTimeout' | 'retryFor', byDefault: string) =>
+    durationMs(options[name] ?? byDefault, name, { minMs: 1, maxMs: HOUR_MS });
+  return {
+    pool,
+    url: checkUrl(what, 'url', url),
+    listenUrl: checkUrl(what, 'listenUrl', options.listenUrl),
+    names: namesOf(schema, tables),
+    connections: checkNumber('connections', connections, { min: 1, max: CONNECTIONS_MAX }),
+    migrate,
+    connectTimeoutMs: span('connectTimeout', '5s'),
+    statementTimeoutMs: span('statementTimeout', '30s'),
+    retryForMs: span('retryFor', '10s'),
+  };
+}
+
+/** n.b. The text never shows what was given: a URL may hold a password. */
+function checkUrl(what: string, name: string, url: unknown): string | undefined {
+  if (url === undefined) return undefined;
+  if (typeof url === 'string' && /^postgres(?:ql)?:\/\/./.test(url)) return url;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot make ${what}: "${name}" is not a URL like postgres://user@host/database`,
+  );
+}

@@ -1,0 +1,153 @@
+/**
+ * schema — the tables of a store as SQL that a person can read and run, by version.
+ *
+ * What each step rewrites is kept small: envelope and inline body lie in `contents`, written once
+ * and removed with their entry, so a claim rewrites some 150 bytes and not the message.
+ */
+
+import { type Names, namesOf } from './names.ts';
+import { ARCHIVED_SLOT, WAITING_SQL } from './slots.ts';
+
+/** Which tables. */
+export interface PostgresSchemaOptions {
+  /** Default `respool`. */
+  readonly schema?: string;
+  /** What the names of the tables begin with; default nothing. */
+  readonly tables?: string;
+}
+
+/** Rows come and go: a hundredth of a large table, or a thousand rows, is when to clean up. */
+const BUSY =
+  'autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, ' +
+  'autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05, ' +
+  'autovacuum_vacuum_cost_delay = 1';
+
+/** The changes from each version to the next. */
+const MIGRATIONS: readonly ((names: Names) => string)[] = [versionOne];
+
+/** The version this program writes. */
+export const SCHEMA_VERSION: number = MIGRATIONS.length;
+
+/**
+ * Everything that `open()` would run on an empty database, as SQL to read, to keep in your own
+ * migrations, or to run as a role that may create tables.
+ */
+export function postgresSchema(options: PostgresSchemaOptions = {}): string {
+  const names = namesOf(options.schema ?? 'respool', options.tables ?? '');
+  return [
+    'BEGIN;',
+    "SET LOCAL lock_timeout = '5s';",
+    `SELECT pg_advisory_xact_lock(hashtextextended('${names.lockKey}', 0));`,
+    `CREATE SCHEMA IF NOT EXISTS ${names.quotedSchema};`,
+    migrationSql(names, 0),
+    'COMMIT;\n',
+  ].join('\n');
+}
+
+/** What brings the tables from a version to the present one. */
+export function migrationSql(names: Names, from: number): string {
+  const steps = MIGRATIONS.slice(from).map((step) => step(names).trim());
+  const { meta } = names.table;
+  const version =
+    `INSERT INTO ${meta} (key, value) VALUES ('version', ${SCHEMA_VERSION})\n` +
+    '  ON CONFLICT (key) DO UPDATE SET value = excluded.value;';
+  return [...steps, version].join('\n');
+}
+
+function versionOne(names: Names): string {
+  return [entryTables(names), recordTables(names), bodyTables(names)].join('\n');
+}
+
+function entryTables({ table, sequence, index }: Names): string {
+  return `
+CREATE TABLE ${table.meta} (key text COLLATE "C" PRIMARY KEY, value bigint NOT NULL);
+CREATE SEQUENCE ${sequence};
+CREATE TABLE ${table.entries} (
+  seq bigint NOT NULL DEFAULT nextval('${sequence}'),
+  due_at bigint,
+  enqueued_at bigint NOT NULL,
+  updated_at bigint NOT NULL,
+  revision integer NOT NULL,
+  attempts integer NOT NULL,
+  notices integer NOT NULL,
+  lost integer NOT NULL,
+  postponed integer NOT NULL,
+  replays integer NOT NULL,
+  slot smallint NOT NULL,
+  priority smallint NOT NULL,
+  claimed_from smallint,
+  id text COLLATE "C" NOT NULL,
+  topic text COLLATE "C" NOT NULL,
+  destination text COLLATE "C" NOT NULL,
+  holder text COLLATE "C" NOT NULL,
+  dedupe_key text COLLATE "C",
+  fingerprint text COLLATE "C",
+  memory text,
+  CONSTRAINT ${index('entries_pkey')} PRIMARY KEY (id)
+) WITH (fillfactor = 80, ${BUSY});
+ALTER SEQUENCE ${sequence} OWNED BY ${table.entries}.seq;
+CREATE UNIQUE INDEX ${index('entries_dedupe')} ON ${table.entries} (dedupe_key)
+  WHERE dedupe_key IS NOT NULL;
+CREATE INDEX ${index('entries_due')} ON ${table.entries} (slot, priority, due_at, id)
+  WHERE slot < ${ARCHIVED_SLOT};
+CREATE INDEX ${index('entries_flow')}
+  ON ${table.entries} (slot, topic, destination, priority, due_at, id) WHERE ${WAITING_SQL};
+CREATE INDEX ${index('entries_ended')} ON ${table.entries} (due_at, id)
+  WHERE slot >= ${ARCHIVED_SLOT};
+CREATE TABLE ${table.contents} (
+  seq bigint NOT NULL,
+  envelope text NOT NULL,
+  body bytea,
+  CONSTRAINT ${index('contents_pkey')} PRIMARY KEY (seq)
+) WITH (${BUSY});
+ALTER TABLE ${table.contents} ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE TABLE ${table.quarantine} (
+  seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id text COLLATE "C",
+  reason text NOT NULL,
+  entry text NOT NULL,
+  envelope text,
+  body bytea
+);
+-- Emptied by the server itself when it comes back from a crash: how a flush knows of one.
+CREATE UNLOGGED TABLE ${table.crashes} (one boolean PRIMARY KEY CHECK (one), mark text NOT NULL);
+`;
+}
+
+function recordTables({ table }: Names): string {
+  return `
+CREATE TABLE ${table.log_heads} (kind text COLLATE "C" PRIMARY KEY, last bigint NOT NULL);
+CREATE TABLE ${table.logs} (
+  kind text COLLATE "C" NOT NULL,
+  sequence bigint NOT NULL,
+  token text NOT NULL,
+  record text NOT NULL,
+  PRIMARY KEY (kind, sequence)
+);
+CREATE TABLE ${table.maps} (
+  kind text COLLATE "C" NOT NULL,
+  key text COLLATE "C" NOT NULL,
+  value text NOT NULL,
+  revision integer NOT NULL,
+  token text NOT NULL,
+  PRIMARY KEY (kind, key)
+);`;
+}
+
+function bodyTables({ table }: Names): string {
+  return `
+CREATE TABLE ${table.bodies} (
+  ref text COLLATE "C" PRIMARY KEY,
+  token text NOT NULL,
+  size bigint NOT NULL,
+  written_at bigint NOT NULL,
+  complete boolean NOT NULL
+) WITH (fillfactor = 80, ${BUSY});
+CREATE TABLE ${table.chunks} (
+  ref text COLLATE "C" NOT NULL,
+  at bigint NOT NULL,
+  bytes bytea NOT NULL,
+  PRIMARY KEY (ref, at)
+) WITH (${BUSY});
+ALTER TABLE ${table.chunks} ALTER COLUMN bytes SET STORAGE EXTERNAL;`;
+}

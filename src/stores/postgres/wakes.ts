@@ -1,0 +1,210 @@
+/**
+ * wakes — telling other processes that something may be due, and hearing of it from them.
+ *
+ * With `listenUrl` there is one connection for LISTEN and NOTIFY. A NOTIFY takes a lock of the whole
+ * database when it commits, so it is never sent with a write: it goes by itself, afterwards, and at
+ * most every 20 ms. Without, and beside it since others may not tell, we look: every 50 ms while
+ * there is something to see, up to every second while there is not.
+ */
+
+import type { Clock } from '../../ports/clock.ts';
+import { loadPg, type PgListener, TYPES } from './client.ts';
+import type { CheckedOptions } from './options.ts';
+import type { Ask, Server } from './server.ts';
+import { ARCHIVED_SLOT, WAITING_SLOTS } from './slots.ts';
+
+const TELL_EVERY_MS = 20;
+const LOOK_MIN_MS = 50;
+const LOOK_MAX_MS = 1_000;
+const RECONNECT_MS = 1_000;
+
+/** Whoever wants to be woken. */
+type Call = () => void;
+
+/** The wake-ups of one opened store. */
+export class Wakes {
+  readonly #options: CheckedOptions;
+  readonly #clock: Clock;
+  readonly #server: Server;
+  readonly #instance: string;
+  readonly #calls = new Set<Call>();
+  #listener: PgListener | undefined;
+  #isOpen = false;
+  #cancelLook: Call | undefined;
+  #cancelTell: Call | undefined;
+  #cancelReconnect: Call | undefined;
+  #isTelling = false;
+  #hasNews = false;
+  #lookMs = LOOK_MIN_MS;
+  /** Rows that our own inserts have drawn a number for: begun, and through. */
+  #begun = 0;
+  #through = 0;
+  /** Numbers that others must have drawn, when last looked. */
+  #foreign: number | undefined;
+  #heads: string | undefined;
+  #hasWritten = false;
+
+  constructor(options: CheckedOptions, server: Server, clock: Clock, instance: string) {
+    this.#options = options;
+    this.#server = server;
+    this.#clock = clock;
+    this.#instance = instance;
+  }
+
+  async open(): Promise<void> {
+    this.#isOpen = true;
+    if (this.#options.listenUrl !== undefined) await this.#listen();
+  }
+
+  async close(): Promise<void> {
+    this.#isOpen = false;
+    for (const cancel of [this.#cancelLook, this.#cancelTell, this.#cancelReconnect]) cancel?.();
+    this.#calls.clear();
+    const listener = this.#listener;
+    this.#listener = undefined;
+    await listener?.end().catch(() => undefined);
+  }
+
+  watch(call: Call): Call {
+    this.#calls.add(call);
+    if (this.#calls.size === 1) this.#lookSoon(0);
+    return () => {
+      this.#calls.delete(call);
+      if (this.#calls.size === 0) this.#cancelLook?.();
+    };
+  }
+
+  /** An insert of so many rows is about to go. */
+  beginInsert(rows: number): void {
+    this.#begun += rows;
+  }
+
+  endInsert(rows: number): void {
+    this.#through += rows;
+  }
+
+  /** We have changed what is due. */
+  noteWrite(): void {
+    this.#hasWritten = true;
+  }
+
+  /** Others may want to know of what we have written. */
+  tell(): void {
+    if (this.#options.listenUrl === undefined) return;
+    this.#hasNews = true;
+    if (this.#cancelTell === undefined && !this.#isTelling) void this.#send();
+  }
+
+  async #send(): Promise<void> {
+    const listener = this.#listener;
+    if (listener === undefined || !this.#isOpen) return;
+    this.#isTelling = true;
+    this.#hasNews = false;
+    try {
+      await query(listener, 'SELECT pg_notify($1, $2)', [
+        this.#options.names.channel,
+        this.#instance,
+      ]);
+    } catch {
+      // Others look for themselves at least once a second; the connection is made anew on its own.
+    }
+    this.#isTelling = false;
+    if (!this.#isOpen) return;
+    this.#cancelTell = this.#clock.after(TELL_EVERY_MS, () => {
+      this.#cancelTell = undefined;
+      if (this.#hasNews) void this.#send();
+    });
+  }
+
+  async #listen(): Promise<void> {
+    const { listenUrl, connectTimeoutMs, names } = this.#options;
+    const { Client } = await loadPg();
+    const listener = new Client({
+      connectionString: listenUrl ?? '',
+      connectionTimeoutMillis: connectTimeoutMs,
+      keepAlive: true,
+      application_name: 'respool listen',
+    });
+    listener.on('error', () => undefined);
+    listener.on('end', () => this.#onEnd(listener));
+    listener.on('notification', ({ payload }) => {
+      if (payload !== this.#instance) this.#wake();
+    });
+    await listener.connect();
+    await query(listener, `LISTEN "${names.channel}"`);
+    if (this.#isOpen) this.#listener = listener;
+    else await listener.end();
+  }
+
+  #onEnd(listener: PgListener): void {
+    if (this.#listener !== listener || !this.#isOpen) return;
+    this.#listener = undefined;
+    this.#reconnectSoon();
+  }
+
+  #reconnectSoon(): void {
+    this.#cancelReconnect = this.#clock.after(RECONNECT_MS, () => {
+      this.#listen().then(
+        // Something may have been told while nobody listened.
+        () => this.#wake(),
+        () => {
+          if (this.#isOpen) this.#reconnectSoon();
+        },
+      );
+    });
+  }
+
+  #wake(): void {
+    for (const call of this.#calls) call();
+  }
+
+  #lookSoon(ms: number): void {
+    this.#cancelLook?.();
+    this.#cancelLook = this.#clock.after(ms, () => void this.#look());
+  }
+
+  async #look(): Promise<void> {
+    try {
+      const isNews = await this.#server.run('look for what others wrote', (ask) => this.#ask(ask));
+      this.#lookMs = isNews ? LOOK_MIN_MS : Math.min(2 * this.#lookMs, LOOK_MAX_MS);
+      if (isNews && this.#isOpen) this.#wake();
+    } catch {
+      // Whoever uses the store hears of it there; the watch only goes on.
+    }
+    if (this.#isOpen && this.#calls.size > 0) this.#lookSoon(this.#lookMs);
+  }
+
+  /** Whether others have written something since the last look. */
+  async #ask(ask: Ask): Promise<boolean> {
+    const through = this.#through;
+    const hadWritten = this.#hasWritten || this.#begun !== through;
+    this.#hasWritten = false;
+    const [[drawn, heads] = []] = await ask(lookSql(this.#options.names));
+    // Of the numbers drawn so far at most `begun` are ours, so at least the rest are of others.
+    const least = Number(drawn) - this.#begun;
+    const isForeign = this.#foreign !== undefined && least > this.#foreign;
+    this.#foreign = Math.max(this.#foreign ?? least, least);
+    // What is due next changes with our own writes too; only while we wrote nothing it tells more.
+    const isMoved = this.#heads !== undefined && heads !== this.#heads;
+    this.#heads = String(heads);
+    const isOurs = hadWritten || this.#hasWritten;
+    return isForeign || (isMoved && !isOurs);
+  }
+}
+
+function lookSql({ table, sequence }: CheckedOptions['names']): string {
+  const heads = WAITING_SLOTS.map(
+    (slot) => `(SELECT string_agg(e.due_at::text || e.id, ' ') FROM generate_series(0, 9) AS p(n)
+  CROSS JOIN LATERAL (
+    SELECT due_at, id FROM ${table.entries}
+    WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.n::int2
+    ORDER BY due_at, id LIMIT 1
+  ) e)`,
+  );
+  return `SELECT (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM ${sequence}),
+  concat_ws('|', ${heads.join(', ')})`;
+}
+
+async function query(client: PgListener, text: string, values: unknown[] = []): Promise<void> {
+  await client.query({ text, values, rowMode: 'array', types: TYPES });
+}
