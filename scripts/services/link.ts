@@ -38,7 +38,8 @@ const KEEPER = fileURLToPath(new URL('./keeper.ts', import.meta.url));
 export async function startKeeper(mode: 'owned' | 'standing'): Promise<StartedKeeper> {
   const child = spawn(process.execPath, [KEEPER, mode], {
     detached: true,
-    stdio: [mode === 'owned' ? 'pipe' : 'ignore', 'pipe', 'inherit'],
+    // A standing one must not hold on to the terminal or pipe of the command that started it.
+    stdio: mode === 'owned' ? ['pipe', 'pipe', 'inherit'] : ['ignore', 'pipe', 'ignore'],
   });
   const exited = new Promise((resolve) => child.once('exit', resolve));
   const door = await doorOf(child);

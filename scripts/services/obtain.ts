@@ -20,8 +20,8 @@ export interface Ways {
 }
 
 const WAYS: Ways = { install: installPackages, contain: startContainer };
-/** Somebody else may be quicker at a port that was free. */
-const STARTS_MAX = 3;
+/** Somebody else may be quicker at a port that was free; on new ports it gets another chance. */
+const STARTS_MAX = 2;
 
 /** Starts a server in the first way that works. */
 export async function obtain(
@@ -85,8 +85,7 @@ async function startSoon(
     try {
       return await recipe.start(programs, await makeSite(), machine);
     } catch (error) {
-      const isTaken = /in use|EADDRINUSE|could not bind|unable to bind/i.test(String(error));
-      if (!isTaken || left === 0) throw error;
+      if (left === 0) throw error;
     }
   }
 }

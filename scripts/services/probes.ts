@@ -26,13 +26,13 @@ export async function answersHttp(
   }
 }
 
-/** Whether a port on loopback gives these bytes, after it was sent some or nothing. */
+/** Whether a port on loopback, or a socket's file, gives these bytes when it was sent some. */
 export function answersTcp(
-  port: number,
-  { send, expect }: { readonly send?: Uint8Array; readonly expect: RegExp },
+  at: number | string,
+  { send, expect }: { readonly send: Uint8Array; readonly expect: RegExp },
 ): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect({ port, host: '127.0.0.1' });
+    const socket = typeof at === 'string' ? connect(at) : connect({ port: at, host: '127.0.0.1' });
     let text = '';
     const end = (answer: boolean): void => {
       socket.destroy();
@@ -42,7 +42,7 @@ export function answersTcp(
     socket.once('error', () => end(false));
     socket.once('close', () => resolve(false));
     socket.once('connect', () => {
-      if (send !== undefined) socket.write(send);
+      socket.write(send);
     });
     socket.on('data', (bytes: Buffer) => {
       text += bytes.toString('latin1');

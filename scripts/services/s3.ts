@@ -9,7 +9,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { freePort } from './ports.ts';
-import { answersHttp } from './probes.ts';
+import { answersHttp, answersTcp } from './probes.ts';
 import { run } from './processes.ts';
 import { findAll, type Programs, type Recipe } from './recipe.ts';
 import { type Server, type Site, serverOfUnits, stopUnits, Unit } from './server.ts';
@@ -24,6 +24,8 @@ const PROGRAMS = [
   'radosgw-admin',
 ];
 
+/** How long one of its tools may take. */
+const TOOL_TIMEOUT_MS = 30_000;
 /** How much the storage daemon holds at the most. */
 const MEMORY_BYTES = 2 * 1_024 ** 3;
 /** The storage daemon takes a handful of ports out of a row of this length. */
@@ -47,7 +49,10 @@ async function startCeph(programs: Programs, site: Site): Promise<Server> {
   const config = await writeConfig(site.dir, ids.cluster, ports);
   const units: Unit[] = [];
   const tool = (name: string, ...args: readonly string[]): Promise<string> =>
-    run(programs[name] ?? '', ['-c', config, ...args], { cwd: site.dir });
+    run(programs[name] ?? '', ['-c', config, ...args], {
+      cwd: site.dir,
+      timeoutMs: TOOL_TIMEOUT_MS,
+    });
   const startUnit = async (
     name: string,
     args: readonly string[],
@@ -65,9 +70,8 @@ async function startCeph(programs: Programs, site: Site): Promise<Server> {
     await startUnit('ceph-mon', ['-i', 'a'], async () => true);
     await tool('ceph', '--connect-timeout', '30', 'osd', 'new', ids.osd, '0');
     await tool('ceph-osd', '-i', '0', '--mkfs', '--osd-uuid', ids.osd);
-    await startUnit('ceph-osd', ['-i', '0'], async () => true);
+    await startUnit('ceph-osd', ['-i', '0'], () => isActive(path.join(site.dir, 'run/osd.0.asok')));
     const [access, secret] = [name(), name()];
-    // n.b. It waits for the storage daemon by itself.
     await tool('radosgw-admin', ...userOf(access, secret));
     const url = `127.0.0.1:${ports.gateway}`;
     await startUnit('radosgw', ['-n', 'client.admin'], () =>
@@ -82,6 +86,12 @@ async function startCeph(programs: Programs, site: Site): Promise<Server> {
 
 function name(): string {
   return randomBytes(10).toString('hex').toUpperCase();
+}
+
+/** Whether the storage daemon has joined, as it says itself at its own socket. */
+function isActive(socketFile: string): Promise<boolean> {
+  const send = Buffer.from('{"prefix":"status"}\0');
+  return answersTcp(socketFile, { send, expect: /"state": ?"active"/ });
 }
 
 function userOf(access: string, secret: string): readonly string[] {
@@ -143,7 +153,7 @@ function wholeCluster(
     run_dir: `${dir}/run`,
     crash_dir: dir,
     log_file: `${dir}/$name.log`,
-    admin_socket: `${dir}/run/$name.$pid.asok`,
+    admin_socket: `${dir}/run/$name.asok`,
     pid_file: '',
     keyring: `${dir}/keyring`,
     mon_data: `${dir}/mon`,

@@ -8,14 +8,16 @@ import type { FolderLedger } from './ledger.ts';
 import { type Machine, thisMachine } from './machine.ts';
 import { nats } from './nats.ts';
 import { obtain, type Tell } from './obtain.ts';
+import { pgbouncer } from './pgbouncer.ts';
 import { postgres } from './postgres.ts';
 import type { Act, OwnedServer, ServerStatus } from './protocol.ts';
+import { rabbitmq } from './rabbitmq.ts';
 import type { Recipe } from './recipe.ts';
 import { s3 } from './s3.ts';
 import type { Server, Site } from './server.ts';
 import { givenUrl, type ServerName, type ServiceName, serverOf, VARIABLES } from './words.ts';
 
-const RECIPES: Readonly<Partial<Record<ServerName, Recipe>>> = { postgres, nats, s3 };
+const RECIPES: Readonly<Record<ServerName, Recipe>> = { postgres, pgbouncer, nats, s3, rabbitmq };
 
 interface Shared {
   readonly server: Promise<Server>;
@@ -129,7 +131,6 @@ export class Servers {
 
   async #start(name: ServerName, machine: Machine, tell: Tell): Promise<Server> {
     const recipe = RECIPES[name];
-    if (recipe === undefined) throw new Error(`there is no recipe for ${name} yet`);
     let tries = 0;
     const makeSite = async (): Promise<Site> => {
       if (this.#isClosing) throw new Error('the test servers are ending');
