@@ -15,7 +15,14 @@ import { textArray } from './arrays.ts';
 import type { Names } from './names.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
-import { ARCHIVED_SLOT, type Slot, slotOf, WAITING_SLOTS, WAITING_SQL } from './slots.ts';
+import {
+  ARCHIVED_SLOT,
+  FLOW_SLOT_SQL,
+  type Slot,
+  slotOf,
+  WAITING_SLOTS,
+  WAITING_SQL,
+} from './slots.ts';
 import { rulesSql, Values } from './topics.ts';
 
 /** What of a filter decides over a row beside its slot and due time. */
@@ -249,7 +256,7 @@ function byFlows({ table }: Names, search: Search): Parts {
 
 function flowsOf(entries: string, { topicPermit }: Search, slot: Slot): string {
   const flow = 'topic, destination, priority';
-  const from = `FROM ${entries} WHERE slot = ${slot} AND ${WAITING_SQL}`;
+  const from = `FROM ${entries} WHERE ${FLOW_SLOT_SQL} = ${slot}`;
   const isAllowed = topicPermit?.('t') ?? 'true';
   return `t${slot} AS (
   (SELECT ${flow} ${from} ORDER BY ${flow} LIMIT 1)
@@ -267,7 +274,7 @@ function dueOfFlows(entries: string, search: Search, slot: Slot): string {
   // Twice as many as wanted: others may be taking the first of them at this moment.
   return `(SELECT e.at FROM t${slot} t CROSS JOIN LATERAL (
     SELECT ctid AS at, due_at, id FROM ${entries}
-    WHERE slot = ${slot} AND ${WAITING_SQL} AND topic = t.topic AND destination = t.destination
+    WHERE ${FLOW_SLOT_SQL} = ${slot} AND topic = t.topic AND destination = t.destination
       AND priority = t.priority AND due_at <= ${until}
     ORDER BY due_at, id LIMIT ${2 * max}
   ) e WHERE ${permit?.('t') ?? 'true'}

@@ -1,9 +1,15 @@
 /** What the tests of the PostgreSQL store share: schemas of their own, stores that are closed. */
 
+import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import { afterEach } from 'vitest';
-import { type PostgresOptions, type PostgresStore, postgres } from '../../../src/stores/postgres/index.ts';
+import { afterAll, afterEach } from 'vitest';
+import {
+  type PostgresOptions,
+  type PostgresStore,
+  postgres,
+} from '../../../src/stores/postgres/index.ts';
 import type { PostgresParts } from '../../../src/stores/postgres/entry-store.ts';
+import { service } from '../../services/index.ts';
 
 const endings: (() => Promise<unknown>)[] = [];
 
@@ -17,16 +23,17 @@ export function atEnd(end: () => Promise<unknown>): void {
 }
 
 /** The server that the tests use. */
-export async function serverUrl(): Promise<string> {
-  return 'postgres://postgres@127.0.0.1:55432/postgres';
+export function serverUrl(): Promise<string> {
+  return service('postgres');
 }
 
-let schemas = 0;
+const made = new Set<string>();
 
 /** A name that no other test uses, of this or another process. */
 export function newSchema(): string {
-  schemas += 1;
-  return `t${process.pid}_${schemas}_${Math.random().toString(36).slice(2, 8)}`;
+  const schema = `t_${randomUUID().replaceAll('-', '')}`;
+  made.add(schema);
+  return schema;
 }
 
 /** A plain connection. */
@@ -49,6 +56,13 @@ export async function dropSchema(schema: string): Promise<void> {
   await client.query('SET client_min_messages = warning');
   await client.query(`DROP SCHEMA IF EXISTS "${schema}" CASCADE`);
   await client.end();
+}
+
+/** Drops every schema of this file when it ends. */
+export function dropFileSchemas(): void {
+  afterAll(async () => {
+    for (const schema of made) await dropSchema(schema);
+  });
 }
 
 /** A schema name; what is made under it goes after the test. */

@@ -1,0 +1,111 @@
+/** conformance — the shared suites over the PostgreSQL stores; several files run them. */
+
+import type { BodyStore } from '../../../src/ports/body-store.ts';
+import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import { postgres, postgresBodies } from '../../../src/stores/postgres/index.ts';
+import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
+import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
+import type { BodiesUnderTest, StoreUnderTest } from '../../../src/testkit/suite.ts';
+import { runSuite } from '../../suite.ts';
+import { connect, newSchema, serverUrl } from './setup.ts';
+
+/** Each file has one schema: making the tables anew for each case takes most of the time. */
+const schema = newSchema();
+
+const TABLES = [
+  'entries',
+  'contents',
+  'quarantine',
+  'log_heads',
+  'logs',
+  'maps',
+  'bodies',
+  'chunks',
+];
+
+async function empty(): Promise<void> {
+  const client = await connect();
+  const found = await client.query(`SELECT to_regclass('"${schema}".entries') AS name`);
+  if (found.rows[0]?.name !== null) {
+    const names = TABLES.map((table) => `"${schema}".${table}`);
+    const counted = await client.query(
+      `SELECT 1 FROM ${names[0]} UNION ALL SELECT 1 FROM ${names[7]} LIMIT 2000`,
+    );
+    // A crowd is quicker to truncate, a few rows are quicker to delete.
+    if ((counted.rowCount ?? 0) === 2_000) await client.query(`TRUNCATE ${names.join(', ')}`);
+    else await client.query(names.map((name) => `DELETE FROM ${name};`).join(''));
+  }
+  await client.end();
+}
+
+async function makeEntries(url: string): Promise<StoreUnderTest> {
+  const stores: EntryStore[] = [];
+  const open = async () => {
+    const store = postgres({ url, schema });
+    stores.push(store);
+    await store.open();
+    return store;
+  };
+  const store = await open();
+  return {
+    store,
+    async reopen() {
+      await store.close();
+      return open();
+    },
+    second: open,
+    async damage(id) {
+      const client = await connect();
+      const cut = `UPDATE "${schema}".contents SET envelope = substr(envelope, 1, 20)
+        WHERE seq = (SELECT seq FROM "${schema}".entries WHERE id = $1)`;
+      await client.query(cut, [id]);
+      await client.end();
+    },
+    async dispose() {
+      for (const opened of stores) await opened.close();
+      await empty();
+    },
+  };
+}
+
+async function makeBodies(url: string): Promise<BodiesUnderTest> {
+  const stores: BodyStore[] = [];
+  const open = async () => {
+    const bodies = postgresBodies({ url, schema });
+    stores.push(bodies);
+    await bodies.open();
+    return bodies;
+  };
+  const bodies = await open();
+  return {
+    bodies,
+    async reopen() {
+      await bodies.close();
+      return open();
+    },
+    async dispose() {
+      for (const opened of stores) await opened.close();
+      await empty();
+    },
+  };
+}
+
+/** Every promise of an entry store; `via` gives the URL that the stores are opened with. */
+export function runEntries(where: string, via: () => Promise<string> = serverUrl): void {
+  runSuite(
+    `the PostgreSQL store ${where} keeps the promises of an entry store:`,
+    entryStoreSuite(async () => makeEntries(await via()), {
+      canReopen: true,
+      canShare: true,
+      canDamage: true,
+    }),
+  );
+}
+
+/** Every promise of a body store. */
+export function runBodies(where: string, via: () => Promise<string> = serverUrl): void {
+  runSuite(
+    `the PostgreSQL body store ${where} keeps the promises of a body store:`,
+    bodyStoreSuite(async () => makeBodies(await via()), { canReopen: true }),
+  );
+}
