@@ -15,14 +15,7 @@ import { textArray } from './arrays.ts';
 import type { Names } from './names.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
-import {
-  ARCHIVED_SLOT,
-  FLOW_SLOT_SQL,
-  type Slot,
-  slotOf,
-  WAITING_SLOTS,
-  WAITING_SQL,
-} from './slots.ts';
+import { ARCHIVED_SLOT, FLOW_SLOT_SQL, type Slot, slotOf, WAITING_SLOTS } from './slots.ts';
 import { rulesSql, Values } from './topics.ts';
 
 /** What of a filter decides over a row beside its slot and due time. */

@@ -25,6 +25,11 @@ export interface PgQueryable {
   query(query: PgQuery): Promise<{ readonly rows: unknown[][] }>;
 }
 
+/** What says that it broke. */
+export interface PgSpeaker {
+  on(event: 'error', listener: (error: Error) => void): unknown;
+}
+
 /** A connection out of a pool. */
 export interface PgClient extends PgQueryable {
   /** With an error the connection is closed instead of used again. */
@@ -38,7 +43,8 @@ export interface PgPool {
   connect(): Promise<PgClient>;
   end(): Promise<void>;
   on(event: 'error', listener: (error: Error) => void): unknown;
-  removeListener(event: 'error', listener: (error: Error) => void): unknown;
+  on(event: 'connect', listener: (client: PgSpeaker) => void): unknown;
+  removeListener(event: 'error' | 'connect', listener: (...given: never[]) => void): unknown;
   /** How many callers wait for a connection. */
   readonly waitingCount?: number;
 }

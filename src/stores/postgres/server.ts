@@ -9,7 +9,7 @@
 
 import { asError, RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { loadPg, type PgClient, type PgPool, TYPES } from './client.ts';
+import { loadPg, type PgClient, type PgPool, type PgSpeaker, TYPES } from './client.ts';
 import { LostConnection, storeError, troubleOf } from './failures.ts';
 import type { CheckedOptions } from './options.ts';
 
@@ -39,6 +39,13 @@ export class Server {
   readonly #onPoolError = (): void => {
     // An idle connection went away. Whoever needs one next gets another; nothing was lost here.
   };
+  /**
+   * n.b. Here, and not when we get it: a server that ends a connection as soon as it is made says so
+   * before anybody who waits for it can listen, and that would end the process.
+   */
+  readonly #onConnect = (client: PgSpeaker): void => {
+    client.on('error', () => undefined);
+  };
   #pool: PgPool | undefined;
   #isClosed = false;
   /** Ends the pauses of those who try again. */
@@ -64,6 +71,7 @@ export class Server {
       });
     }
     this.#pool?.on('error', this.#onPoolError);
+    this.#pool?.on('connect', this.#onConnect);
   }
 
   /** Ends a pool of our own; one that was given stays as it is. */
@@ -72,9 +80,13 @@ export class Server {
     this.#isClosed = true;
     this.#pool = undefined;
     for (const wake of this.#waking) wake();
-    if (pool === undefined) return;
-    if (this.#options.pool === undefined) await pool.end();
-    pool.removeListener('error', this.#onPoolError);
+    if (this.#options.pool !== undefined) {
+      pool?.removeListener('error', this.#onPoolError);
+      pool?.removeListener('connect', this.#onConnect);
+      return;
+    }
+    // n.b. A pool that ends still speaks of connections that break meanwhile: somebody must listen.
+    await pool?.end();
   }
 
   /** How many callers wait for a connection of the pool. */
