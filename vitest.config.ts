@@ -1,7 +1,8 @@
 import { defineConfig } from 'vitest/config';
 
 // `import … from 'respool'` in a test means the source, not the last build.
-const conditions = ['respool-source', 'module', 'node', 'development|production'];
+// Without `module`: it is for bundlers, and in Node the SDK of AWS does not load with it.
+const conditions = ['respool-source', 'node', 'development|production'];
 
 export default defineConfig({
   resolve: { conditions },

@@ -1,0 +1,313 @@
+/**
+ * body-store — bodies as objects in a bucket of S3 or of a server that speaks it.
+ *
+ *   open()   bucket there? keys good? does it refuse to overwrite?     put() get() remove() refs()
+ *
+ * Several processes may use one bucket and prefix. Promise: a put that resolved is what the server
+ * acknowledged; nothing half written has a key; no request waits for ever.
+ */
+
+import { createHash } from 'node:crypto';
+import type { Millis } from '../../core/duration.ts';
+import { isRespoolError, RespoolError, textOf } from '../../core/errors.ts';
+import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
+import type { Logger } from '../../ports/logger.ts';
+import { systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
+import { Calls } from './calls.ts';
+import { type Answers, loadS3, type S3ClientLike } from './client.ts';
+import { codeOf, isForbidden, isMissing, isUnsupported, storeError } from './errors.ts';
+import { checkBucket, inspect, probe, type S3Finding } from './inspect.ts';
+import { keyOf, partNameOf, refOfKey, uploadOfName } from './layout.ts';
+import { type CheckedOptions, checkOptions, type S3Options } from './options.ts';
+import { removeKeys } from './remove.ts';
+import { DIGEST_NAME, upload } from './upload.ts';
+
+/** A body store that can also tell what its bucket is like. */
+export interface S3Bodies extends BodyStore {
+  /** Looks at the open bucket again: conditional writes, lifecycle, versions, sweeping. */
+  diagnose(): Promise<readonly S3Finding[]>;
+}
+
+/** Keeps bodies in a bucket of S3 or of a server that speaks it; several processes may share it. */
+export function s3(options: S3Options): S3Bodies {
+  return new S3BodyStore(checkOptions(options));
+}
+
+const CONNECT_TIMEOUT_MS = 5_000;
+const LIST_PAGE_MAX = 1_000;
+
+/** What there is while the store is open. */
+interface Opened {
+  readonly calls: Calls;
+  readonly client: S3ClientLike;
+  readonly isConditional: boolean;
+}
+
+class S3BodyStore implements S3Bodies {
+  readonly name = 's3';
+  readonly traits: BodyStore['traits'];
+  readonly #options: CheckedOptions;
+  readonly #running = new Set<Promise<unknown>>();
+  /** Refs that are being written here: without conditions, they wait for each other. */
+  readonly #writing = new Map<string, Promise<unknown>>();
+  #opened: Opened | undefined;
+
+  constructor(options: CheckedOptions) {
+    this.#options = options;
+    this.traits = { durability: options.durability };
+  }
+
+  async open(): Promise<void> {
+    const { client: given, bucket, prefix, createBucket, logger } = this.#options;
+    const s3Package = await loadS3();
+    const client = given ?? s3Package.makeClient(this.#clientConfig());
+    const calls = new Calls(client, s3Package, this.#options);
+    const parts = { calls, bucket, prefix };
+    try {
+      await checkBucket(parts, createBucket);
+      const isConditional = await probe(parts, randomName(systemDice));
+      if (logger !== undefined) tellAll(logger, bucket, await inspect(parts, isConditional));
+      this.#opened = { calls, client, isConditional };
+    } catch (error) {
+      if (given === undefined) client.destroy?.();
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    const opened = this.#opened;
+    this.#opened = undefined;
+    await Promise.allSettled(this.#running);
+    if (this.#options.client === undefined) opened?.client.destroy?.();
+  }
+
+  async diagnose(): Promise<readonly S3Finding[]> {
+    const { calls, isConditional } = this.#open();
+    const { bucket, prefix } = this.#options;
+    return inspect({ calls, bucket, prefix }, isConditional);
+  }
+
+  async put(ref: string, stream: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }> {
+    const opened = this.#open();
+    const target = { ref, key: keyOf(this.#options.prefix, ref), token: randomName(systemDice) };
+    const parts = { ...this.#options, calls: opened.calls, isConditional: opened.isConditional };
+    const put = (): Promise<number> => upload(parts, target, stream);
+    return { size: await this.#run(opened.isConditional ? put() : this.#inLine(ref, put)) };
+  }
+
+  async *get(ref: string): AsyncGenerator<Uint8Array> {
+    const { calls } = this.#open();
+    const key = keyOf(this.#options.prefix, ref);
+    const stop = new AbortController();
+    const object = await this.#openBody(calls, ref, { key, signal: stop.signal });
+    const { Body: body, Metadata: metadata } = object;
+    if (body === undefined) throw this.#missing(ref, undefined);
+    const digest = metadata?.[DIGEST_NAME];
+    const hash = digest === undefined ? undefined : createHash('sha256');
+    const bytes = body[Symbol.asyncIterator]();
+    try {
+      for (;;) {
+        const callOff = calls.watch(() =>
+          body.destroy(new Error(`no byte within ${calls.requestTimeoutMs} ms`)),
+        );
+        const { done, value } = await bytes.next().finally(callOff);
+        if (done === true) break;
+        hash?.update(value);
+        yield value;
+      }
+    } catch (error) {
+      throw readError(ref, error);
+    } finally {
+      // A reader that stops early must not leave a connection behind that waits for it.
+      body.destroy();
+      stop.abort();
+    }
+    if (hash !== undefined && hash.digest('hex') !== digest) throw corrupt(ref, 'its digest');
+  }
+
+  async remove(refs: readonly string[]): Promise<void> {
+    const { calls } = this.#open();
+    const { prefix } = this.#options;
+    const keys: string[] = [];
+    for (const name of new Set(refs)) {
+      const unfinished = uploadOfName(name);
+      if (unfinished === undefined) keys.push(keyOf(prefix, name));
+      else await this.#abort(calls, unfinished);
+    }
+    await this.#run(removeKeys(calls, keys));
+  }
+
+  async *refs(writtenBefore: Millis): AsyncGenerator<StoredBody> {
+    this.#open();
+    yield* this.#bodies(writtenBefore);
+    yield* this.#unfinished(writtenBefore);
+  }
+
+  async *#bodies(writtenBefore: Millis): AsyncGenerator<StoredBody> {
+    const { prefix, bucket } = this.#options;
+    let after: string | undefined;
+    do {
+      const page: Answers['ListObjectsV2'] = await this.#open()
+        .calls.send('ListObjectsV2', {
+          Prefix: prefix,
+          MaxKeys: LIST_PAGE_MAX,
+          ContinuationToken: after,
+        })
+        .catch(told(`list the bodies in bucket "${bucket}"`));
+      for (const { Key = '', LastModified } of page.Contents ?? []) {
+        const ref = refOfKey(prefix, Key);
+        const writtenAt = LastModified?.getTime() ?? Number.POSITIVE_INFINITY;
+        if (ref !== undefined && writtenAt < writtenBefore) yield { ref, writtenAt };
+      }
+      after = page.IsTruncated === true ? page.NextContinuationToken : undefined;
+    } while (after !== undefined);
+  }
+
+  async *#unfinished(writtenBefore: Millis): AsyncGenerator<StoredBody> {
+    const { prefix } = this.#options;
+    let after: { KeyMarker?: string; UploadIdMarker?: string } | undefined = {};
+    while (after !== undefined) {
+      const page = await this.#uploadPage(after);
+      for (const { Key = '', UploadId, Initiated } of page.Uploads ?? []) {
+        const ref = refOfKey(prefix, Key);
+        const writtenAt = Initiated?.getTime() ?? Number.POSITIVE_INFINITY;
+        if (ref === undefined || UploadId === undefined || writtenAt >= writtenBefore) continue;
+        yield { ref: partNameOf({ ref, uploadId: UploadId }), writtenAt };
+      }
+      const { IsTruncated, NextKeyMarker, NextUploadIdMarker } = page;
+      const hasMore = IsTruncated === true && NextKeyMarker !== undefined;
+      after = hasMore
+        ? {
+            KeyMarker: NextKeyMarker,
+            ...(NextUploadIdMarker === undefined ? {} : { UploadIdMarker: NextUploadIdMarker }),
+          }
+        : undefined;
+    }
+  }
+
+  async #uploadPage(after: object): Promise<Answers['ListMultipartUploads']> {
+    const { prefix, bucket } = this.#options;
+    const input = { Prefix: prefix, MaxUploads: LIST_PAGE_MAX, ...after };
+    try {
+      return await this.#open().calls.send('ListMultipartUploads', input);
+    } catch (error) {
+      // Bodies are whole without it; `diagnose` says that nothing is swept.
+      if (isForbidden(error) || isUnsupported(error)) return {};
+      throw storeError(`list the unfinished uploads in bucket "${bucket}"`, error);
+    }
+  }
+
+  async #openBody(
+    calls: Calls,
+    ref: string,
+    { key, signal }: { readonly key: string; readonly signal: AbortSignal },
+  ): Promise<Answers['GetObject']> {
+    try {
+      return await calls.send('GetObject', { Key: key }, signal);
+    } catch (error) {
+      throw isMissing(error) ? this.#missing(ref, error) : storeError(`read body "${ref}"`, error);
+    }
+  }
+
+  async #abort(
+    calls: Calls,
+    { ref, uploadId }: { readonly ref: string; readonly uploadId: string },
+  ): Promise<void> {
+    const input = { Key: keyOf(this.#options.prefix, ref), UploadId: uploadId };
+    try {
+      await calls.send('AbortMultipartUpload', input);
+    } catch (error) {
+      if (isMissing(error) || codeOf(error) === 'NoSuchUpload') return;
+      throw storeError(`end the unfinished upload of body "${ref}"`, error);
+    }
+  }
+
+  /** One after another, per ref. */
+  async #inLine(ref: string, put: () => Promise<number>): Promise<number> {
+    const before = this.#writing.get(ref) ?? Promise.resolve();
+    const mine = before.then(put, put);
+    this.#writing.set(ref, mine);
+    try {
+      return await mine;
+    } finally {
+      if (this.#writing.get(ref) === mine) this.#writing.delete(ref);
+    }
+  }
+
+  async #run<Value>(running: Promise<Value>): Promise<Value> {
+    this.#running.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#running.delete(running);
+    }
+  }
+
+  #open(): Opened {
+    if (this.#opened !== undefined) return this.#opened;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot use the bodies in bucket "${this.#options.bucket}": they are not open; ` +
+        'call open() first',
+    );
+  }
+
+  #missing(ref: string, cause: unknown): RespoolError {
+    return new RespoolError(
+      'body.missing',
+      `cannot read body "${ref}": there is no such body in bucket "${this.#options.bucket}"; ` +
+        'hold the message',
+      { cause },
+    );
+  }
+
+  #clientConfig(): Parameters<Awaited<ReturnType<typeof loadS3>>['makeClient']>[0] {
+    const { region, endpoint, credentials, pathStyle, checksums, attemptsMax } = this.#options;
+    return {
+      region,
+      endpoint,
+      credentials,
+      forcePathStyle: pathStyle,
+      maxAttempts: attemptsMax,
+      requestChecksumCalculation:
+        checksums === 'when-required' ? 'WHEN_REQUIRED' : 'WHEN_SUPPORTED',
+      // We check a digest of our own.
+      responseChecksumValidation: 'WHEN_REQUIRED',
+      requestHandler: {
+        connectionTimeout: CONNECT_TIMEOUT_MS,
+        socketTimeout: this.#options.requestTimeoutMs,
+      },
+    };
+  }
+}
+
+function tellAll(logger: Logger, bucket: string, findings: readonly S3Finding[]): void {
+  for (const { id, level, text, todo } of findings) {
+    const fields = { store: 's3', bucket, finding: id };
+    const line = todo === undefined ? text : `${text}; ${todo}`;
+    if (level === 'unsafe') logger.warn(fields, line);
+    else if (level === 'note') logger.info(fields, line);
+  }
+}
+
+/** Rejects with what we were doing. */
+function told(doing: string): (error: unknown) => never {
+  return (error) => {
+    throw storeError(doing, error);
+  };
+}
+
+function readError(ref: string, error: unknown): RespoolError {
+  if (isRespoolError(error)) return error;
+  if (/checksum mismatch/i.test(textOf(error))) return corrupt(ref, 'its checksum', error);
+  return storeError(`read body "${ref}"`, error);
+}
+
+function corrupt(ref: string, what: string, cause?: unknown): RespoolError {
+  return new RespoolError(
+    'body.corrupt',
+    `cannot read body "${ref}": ${what} differs from what was written; hold the message`,
+    { cause },
+  );
+}

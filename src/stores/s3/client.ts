@@ -1,0 +1,134 @@
+/**
+ * client — the part of @aws-sdk/client-s3 that Respool uses, and the only way to the package
+ * itself.
+ *
+ * Typed structurally: an `S3Client` of the user's own fits. The package is loaded when a store is
+ * opened, never at import.
+ */
+
+import { importPeer } from '../../system/peer.ts';
+
+/** An `S3Client`, as far as we need it. */
+export interface S3ClientLike {
+  // n.b. `never`: a client takes its own commands only, and these come from the same package.
+  send(command: never, options?: { readonly abortSignal?: AbortSignal }): Promise<unknown>;
+  destroy?(): void;
+}
+
+/** How a client of our own is made. */
+export interface ClientConfig {
+  readonly region: string | undefined;
+  readonly endpoint: string | undefined;
+  readonly forcePathStyle: boolean;
+  readonly credentials: S3Credentials | undefined;
+  readonly maxAttempts: number;
+  readonly requestChecksumCalculation: 'WHEN_SUPPORTED' | 'WHEN_REQUIRED';
+  readonly responseChecksumValidation: 'WHEN_REQUIRED';
+  readonly requestHandler: {
+    readonly connectionTimeout: number;
+    readonly socketTimeout: number;
+  };
+}
+
+/** Keys of an account. */
+export interface S3Credentials {
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  readonly sessionToken?: string;
+}
+
+/** The commands we send, and what comes back of each. */
+export interface Answers {
+  readonly HeadBucket: unknown;
+  readonly CreateBucket: unknown;
+  readonly GetBucketLifecycleConfiguration: { readonly Rules?: readonly LifecycleRule[] };
+  readonly GetBucketVersioning: { readonly Status?: string };
+  readonly PutObject: unknown;
+  readonly GetObject: {
+    readonly Body?: BodyStream;
+    readonly ContentLength?: number;
+    readonly Metadata?: Readonly<Record<string, string>>;
+  };
+  readonly HeadObject: {
+    readonly ContentLength?: number;
+    readonly Metadata?: Readonly<Record<string, string>>;
+  };
+  readonly DeleteObject: unknown;
+  readonly DeleteObjects: {
+    readonly Errors?: readonly { readonly Key?: string; readonly Code?: string }[];
+  };
+  readonly ListObjectsV2: {
+    readonly Contents?: readonly { readonly Key?: string; readonly LastModified?: Date }[];
+    readonly IsTruncated?: boolean;
+    readonly NextContinuationToken?: string;
+  };
+  readonly CreateMultipartUpload: { readonly UploadId?: string };
+  readonly UploadPart: {
+    readonly ETag?: string;
+    readonly ChecksumCRC32?: string;
+    readonly ChecksumCRC32C?: string;
+    readonly ChecksumCRC64NVME?: string;
+    readonly ChecksumSHA1?: string;
+    readonly ChecksumSHA256?: string;
+  };
+  readonly CompleteMultipartUpload: unknown;
+  readonly AbortMultipartUpload: unknown;
+  readonly ListMultipartUploads: {
+    readonly Uploads?: readonly {
+      readonly Key?: string;
+      readonly UploadId?: string;
+      readonly Initiated?: Date;
+    }[];
+    readonly IsTruncated?: boolean;
+    readonly NextKeyMarker?: string;
+    readonly NextUploadIdMarker?: string;
+  };
+}
+
+/** A rule by which the server moves or removes objects. */
+export interface LifecycleRule {
+  readonly ID?: string;
+  readonly Status?: string;
+  /** Where it holds, as older servers and rules say it. */
+  readonly Prefix?: string;
+  readonly Filter?: {
+    readonly Prefix?: string;
+    readonly Tag?: unknown;
+    readonly And?: { readonly Prefix?: string; readonly Tags?: readonly unknown[] };
+  };
+  readonly Expiration?: { readonly Days?: number; readonly Date?: Date };
+  readonly Transitions?: readonly { readonly StorageClass?: string }[];
+  readonly AbortIncompleteMultipartUpload?: { readonly DaysAfterInitiation?: number };
+  readonly NoncurrentVersionExpiration?: unknown;
+}
+
+/** What an object's bytes come out of. */
+export interface BodyStream extends AsyncIterable<Uint8Array> {
+  destroy(error?: Error): unknown;
+}
+
+export type CommandName = keyof Answers;
+
+/** The package. */
+export interface S3Package {
+  makeClient(config: ClientConfig): S3ClientLike;
+  makeCommand(name: CommandName, input: object): never;
+}
+
+/** Loads the package. */
+export async function loadS3(): Promise<S3Package> {
+  const loaded = await importPeer('@aws-sdk/client-s3', 'the S3 store');
+  const made = (name: string, input: object): unknown => {
+    const Made = loaded[name] as new (input: object) => unknown;
+    return new Made(input);
+  };
+  return {
+    makeClient: (config) => made('S3Client', withoutUndefined(config)) as S3ClientLike,
+    makeCommand: (name, input) => made(`${name}Command`, withoutUndefined(input)) as never,
+  };
+}
+
+/** An option that is there and undefined is not always the same as none. */
+function withoutUndefined(options: object): object {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+}
