@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { type ClaimableState, type Lane } from '../../../src/core/state.ts';
 import { takesTopic } from '../../../src/core/topic.ts';
-import { DueTree, type Leaf, type Walk } from '../../../src/stores/filesystem/due-tree.ts';
+import { DueTree, type Leaf, type Walk } from '../../../src/stores/shared/due-tree.ts';
 
 const STATES: readonly ClaimableState[] = ['incoming', 'deferred', 'bounce', 'active'];
 

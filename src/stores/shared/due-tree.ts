@@ -3,15 +3,15 @@
  *
  *   lane, state, priority ─▶ topic ─▶ destination ─▶ entry     every arrow a heap by (due, id)
  *
- * catalog.ts keeps it. A claim walks it in order without changing it: a topic or a destination that
- * is excluded is passed over as a whole, and what is not due is never looked at. So a claim costs
- * the same beside 100,000 entries of an excluded topic as beside none.
+ * The catalog of a store keeps it. A claim walks it in order without changing it: a topic or a
+ * destination that is excluded is passed over as a whole, and what is not due is never looked at.
+ * So a claim costs the same beside 100,000 entries of an excluded topic as beside none.
  */
 
 import type { Millis } from '../../core/duration.ts';
 import type { ClaimableState, Lane, State } from '../../core/state.ts';
 import { type TopicRule, takesTopic } from '../../core/topic.ts';
-import { Heap, type HeapItem } from '../shared/heap.ts';
+import { Heap, type HeapItem } from './heap.ts';
 
 /** What can lie in a heap here: ordered by due time, then id. */
 interface DueItem extends HeapItem {
