@@ -1,0 +1,294 @@
+/**
+ * natsBodies — bodies in an object store of NATS JetStream, as its own tools read them.
+ *
+ *   $O.<bucket>.C.<ref>.<unique>   chunks, in order; `<ref>.<unique>` is the object's nuid
+ *   $O.<bucket>.M.<ref>            what the object is; written last, and only if there is none
+ *
+ * Nobody sees a body before its second part is there, so a body cut off by a crash is just chunks:
+ * `refs` finds them by their subject, and `remove` takes them out. Digest and size are checked
+ * whenever a body is read. Removing leaves no markers: what a killed server brings back is found by
+ * `refs` again.
+ */
+
+import { createHash, type Hash } from 'node:crypto';
+import { RespoolError } from '../../core/errors.ts';
+import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
+import type { Durability } from '../../ports/entry-store.ts';
+import { systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
+import { listBodies } from './body-list.ts';
+import { type BodyPlaces, placesOf, readMeta, writeMeta, type Meta } from './body-meta.ts';
+import { type Bucket, openBucket } from './bucket.ts';
+import { type NatsOptions, readBodyOptions, type Settings } from './options.ts';
+import type { Stream } from './stream.ts';
+
+/** What every tool for object stores uses. */
+const CHUNK_BYTES = 128 * 1024;
+/** Room for headers in a message. */
+const HEADERS_BYTES = 1_024;
+/** Chunks on their way at once, in either direction. */
+const CHUNKS_AT_ONCE = 8;
+
+/** Keeps bodies in an object store of NATS JetStream. */
+export function natsBodies(options: NatsOptions): BodyStore {
+  return new NatsBodies(readBodyOptions(options));
+}
+
+class NatsBodies implements BodyStore {
+  readonly name = 'nats';
+  readonly #settings: Settings;
+  readonly #places: BodyPlaces;
+  readonly #underway = new Set<Promise<unknown>>();
+  #durability: Durability = 'server';
+  #opening: Promise<void> | undefined;
+  #closing: Promise<void> = Promise.resolve();
+  #opened: Bucket | undefined;
+
+  constructor(settings: Settings) {
+    this.#settings = settings;
+    this.#places = placesOf(settings.bucket);
+  }
+
+  /** Known once the store is open. */
+  get traits(): { readonly durability: Durability } {
+    return { durability: this.#durability };
+  }
+
+  open(): Promise<void> {
+    this.#opening ??= this.#open().catch((error: unknown) => {
+      this.#opening = undefined;
+      throw error;
+    });
+    return this.#opening;
+  }
+
+  close(): Promise<void> {
+    const opening = this.#opening;
+    if (opening === undefined) return this.#closing;
+    this.#opening = undefined;
+    this.#closing = this.#close(opening);
+    return this.#closing;
+  }
+
+  async put(ref: string, source: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }> {
+    const bucket = this.#checkOpen();
+    return this.#track(this.#put(bucket, ref, source));
+  }
+
+  async *get(ref: string): AsyncGenerator<Uint8Array> {
+    const { stream } = this.#checkOpen();
+    const stored = await this.#track(stream.last(this.#places.metaOf(ref)));
+    const meta = stored === undefined ? undefined : readMeta(stored);
+    if (meta === undefined) {
+      throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
+    }
+    const hash = createHash('sha256');
+    let size = 0;
+    for await (const chunk of this.#chunks(stream, meta, ref)) {
+      hash.update(chunk);
+      size += chunk.length;
+      yield chunk;
+    }
+    if (size !== meta.size || digestText(hash) !== meta.digest) {
+      throw corrupt(ref, `it has ${size} of ${meta.size} bytes, or others than were written`);
+    }
+  }
+
+  async remove(refs: readonly string[]): Promise<void> {
+    const { stream } = this.#checkOpen();
+    await this.#track(Promise.all(refs.map((ref) => this.#removeOne(stream, ref))));
+  }
+
+  async *refs(writtenBefore: number): AsyncGenerator<StoredBody> {
+    const { stream } = this.#checkOpen();
+    yield* listBodies(stream, this.#places, writtenBefore);
+  }
+
+  async #put(
+    { stream, maxPayload }: Bucket,
+    ref: string,
+    source: AsyncIterable<Uint8Array>,
+  ): Promise<{ readonly size: number }> {
+    const metaSubject = this.#places.metaOf(ref);
+    if ((await stream.last(metaSubject)) !== undefined) throw duplicate(ref);
+    const nuid = `${this.#places.wordOf(ref)}.${randomName(systemDice)}`;
+    const upload = new Upload(stream, this.#places.chunksOf(nuid));
+    try {
+      const chunkBytes = Math.min(CHUNK_BYTES, maxPayload - HEADERS_BYTES);
+      for await (const chunk of inChunks(source, chunkBytes)) await upload.add(chunk);
+      const { size, seqs, digest } = await upload.end();
+      const mtime = this.#settings.clock.now();
+      const { bucket } = this.#settings;
+      const meta = { ref, bucket, nuid, size, digest, seqs, mtime, chunkBytes };
+      const { data, headers } = writeMeta(meta);
+      const parts = { token: nuid, expected: 0, headers };
+      if ((await stream.write(metaSubject, data, parts)) === undefined) throw duplicate(ref);
+      return { size };
+    } catch (error) {
+      await upload.undo();
+      throw error;
+    }
+  }
+
+  /** The chunks of a body, some of them asked for ahead. */
+  async *#chunks(stream: Stream, meta: Meta, ref: string): AsyncGenerator<Uint8Array> {
+    const subject = this.#places.chunksOf(meta.nuid);
+    if (meta.seqs === undefined) {
+      for (let at = 0, seq = 1; at < meta.chunks; at += 1) {
+        const stored = await this.#track(stream.next(subject, seq));
+        if (stored === undefined) throw corrupt(ref, `chunk ${at} of ${meta.chunks} is not there`);
+        seq = stored.seq + 1;
+        yield new Uint8Array(stored.data);
+      }
+      return;
+    }
+    const ahead: ReturnType<Stream['at']>[] = [];
+    for (let at = 0; at < meta.seqs.length; at += 1) {
+      // One at first: many readers look at the beginning only.
+      const wanted = Math.min(CHUNKS_AT_ONCE, at + 1, meta.seqs.length - at);
+      while (ahead.length < wanted) {
+        const asked = this.#track(stream.at(meta.seqs[at + ahead.length] ?? 0));
+        // A reader that goes away leaves it unanswered; whoever awaits it still gets the error.
+        asked.catch(() => undefined);
+        ahead.push(asked);
+      }
+      const stored = await ahead.shift();
+      if (stored?.subject !== subject) {
+        throw corrupt(ref, `chunk ${at} of ${meta.chunks} is not there`);
+      }
+      yield new Uint8Array(stored.data);
+    }
+  }
+
+  async #removeOne(stream: Stream, ref: string): Promise<void> {
+    const stored = await stream.last(this.#places.metaOf(ref));
+    const meta = stored === undefined ? undefined : readMeta(stored);
+    if (stored !== undefined) await stream.drop(stored.seq);
+    if (meta?.seqs !== undefined) await Promise.all(meta.seqs.map((seq) => stream.drop(seq)));
+    else await stream.purge(this.#places.chunksOf(`${this.#places.wordOf(ref)}.*`));
+  }
+
+  async #open(): Promise<void> {
+    await this.#closing.catch(() => undefined);
+    const { bucket } = this.#settings;
+    const opened = await openBucket(this.#settings, {
+      name: `OBJ_${bucket}`,
+      subjects: [`$O.${bucket}.C.>`, `$O.${bucket}.M.>`],
+      config: { deny_delete: false, deny_purge: false, allow_rollup_hdrs: true },
+    });
+    this.#durability = opened.durability;
+    this.#opened = opened;
+  }
+
+  async #close(opening: Promise<void>): Promise<void> {
+    await opening.catch(() => undefined);
+    const opened = this.#opened;
+    if (opened === undefined) return;
+    this.#opened = undefined;
+    await Promise.allSettled(this.#underway);
+    await opened.close();
+  }
+
+  #track<T>(work: Promise<T>): Promise<T> {
+    const done = work.finally(() => this.#underway.delete(done));
+    this.#underway.add(done);
+    return done;
+  }
+
+  #checkOpen(): Bucket {
+    if (this.#opened !== undefined) return this.#opened;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot use the NATS bucket "${this.#settings.bucket}": it is not open; call open() first`,
+    );
+  }
+}
+
+/** Chunks on their way to the server, a few at a time. */
+class Upload {
+  readonly #stream: Stream;
+  readonly #subject: string;
+  readonly #hash = createHash('sha256');
+  readonly #writes: Promise<number>[] = [];
+  #size = 0;
+
+  constructor(stream: Stream, subject: string) {
+    this.#stream = stream;
+    this.#subject = subject;
+  }
+
+  async add(chunk: Uint8Array): Promise<void> {
+    this.#hash.update(chunk);
+    this.#size += chunk.length;
+    const write = this.#write(chunk);
+    // Awaited later; a rejection before that is not one nobody looks at.
+    write.catch(() => undefined);
+    this.#writes.push(write);
+    await this.#writes.at(-CHUNKS_AT_ONCE);
+  }
+
+  async end(): Promise<{
+    readonly size: number;
+    readonly seqs: number[];
+    readonly digest: string;
+  }> {
+    const seqs = await Promise.all(this.#writes);
+    return { size: this.#size, seqs, digest: digestText(this.#hash) };
+  }
+
+  /** Takes out what was written, as far as the connection allows; `refs` finds the rest. */
+  async undo(): Promise<void> {
+    await Promise.allSettled(this.#writes);
+    if (this.#writes.length === 0 || !this.#stream.line.isConnected) return;
+    await this.#stream.purge(this.#subject).catch(() => undefined);
+  }
+
+  async #write(chunk: Uint8Array): Promise<number> {
+    const { length } = this.#writes;
+    const former = length === 0 ? 0 : this.#writes[length - 1];
+    // Each chunk expects the one before it, so none can be written twice or out of order.
+    const expected = await former;
+    const token = `${this.#subject}.${length}`;
+    const seq = await this.#stream.write(this.#subject, chunk, { token, expected });
+    if (seq !== undefined) return seq;
+    throw new RespoolError('store.unavailable', 'cannot write a body: its chunks were disturbed');
+  }
+}
+
+/** The stream cut anew into pieces of one size, each with bytes of its own. */
+async function* inChunks(
+  source: AsyncIterable<Uint8Array>,
+  chunkBytes: number,
+): AsyncGenerator<Uint8Array> {
+  let chunk = new Uint8Array(chunkBytes);
+  let filled = 0;
+  for await (const piece of source) {
+    for (let at = 0; at < piece.length; ) {
+      const part = piece.subarray(at, at + chunkBytes - filled);
+      chunk.set(part, filled);
+      filled += part.length;
+      at += part.length;
+      if (filled < chunkBytes) continue;
+      yield chunk;
+      chunk = new Uint8Array(chunkBytes);
+      filled = 0;
+    }
+  }
+  if (filled > 0) yield chunk.subarray(0, filled);
+}
+
+function digestText(hash: Hash): string {
+  const text = hash.digest('base64').replaceAll('+', '-').replaceAll('/', '_');
+  return `SHA-256=${text}`;
+}
+
+function duplicate(ref: string): RespoolError {
+  return new RespoolError(
+    'message.duplicate',
+    `cannot put body "${ref}": there is one already; a ref is used once`,
+  );
+}
+
+function corrupt(ref: string, reason: string): RespoolError {
+  return new RespoolError('body.corrupt', `cannot read body "${ref}": ${reason}`);
+}

@@ -1,0 +1,227 @@
+/**
+ * bucket — the way to a stream of ours: connect, judge the server, make or check the stream.
+ *
+ * What is unsafe is refused here, before anything is written; what is weaker than it looks is told.
+ */
+
+import { RespoolError, show, textOf } from '../../core/errors.ts';
+import type { Durability } from '../../ports/entry-store.ts';
+import { connectTo, loadNats, type NatsConnection } from './client.ts';
+import { Line } from './line.ts';
+import type { Settings } from './options.ts';
+import { Stream, type StreamInfo } from './stream.ts';
+
+/** The oldest server whose compare-and-swap holds with several replicas. */
+const REPLICAS_SAFE = [2, 9, 21] as const;
+/** The oldest server that can sync every write. */
+const SYNC_KNOWN = [2, 10, 0] as const;
+/** Older ones may lose a whole stream of a cluster when processes are killed. */
+const CLUSTER_SAFE = [2, 10, 23] as const;
+/** So many replicas survive the loss of a machine. */
+const NODE_LOSS_REPLICAS = 3;
+const NAME_TAKEN = 10_058;
+const MONITORING_TIMEOUT_MS = 5_000;
+
+/** A stream that is ready to be used. */
+export interface Bucket {
+  readonly stream: Stream;
+  readonly durability: Durability;
+  readonly maxPayload: number;
+  readonly maxBytes: number;
+  readonly replicas: number;
+  /** Also closes the connection, if it is ours. */
+  close(): Promise<void>;
+}
+
+/** Which stream, and what it has to be like. */
+export interface Wanted {
+  readonly name: string;
+  readonly subjects: readonly string[];
+  /** What a new stream is made with, and an existing one must have. */
+  readonly config: Readonly<Record<string, unknown>>;
+}
+
+/** Opens the stream of a bucket. */
+export async function openBucket(settings: Settings, wanted: Wanted): Promise<Bucket> {
+  const nats = await loadNats();
+  const { url, clock, timeoutMs } = settings;
+  const connection = settings.connection ?? (await connectTo(nats, url ?? '', settings.connect));
+  const line = new Line({ connection, makeHeaders: () => nats.headers(), clock, timeoutMs });
+  const close = async (): Promise<void> => {
+    line.close();
+    if (settings.connection === undefined) await connection.close();
+  };
+  try {
+    const { version, cluster, max_payload: maxPayload } = infoOf(connection);
+    if ((settings.replicas ?? 1) > 1) checkReplicas(version, settings.replicas ?? 1);
+    const stream = new Stream(line, wanted.name);
+    const info = await makeOrCheck(stream, settings, wanted);
+    const replicas = Number(info.config['num_replicas'] ?? 1);
+    checkReplicas(version, replicas);
+    stream.readsLeader = replicas > 1 || info.config['allow_direct'] !== true;
+    const isClustered = cluster !== undefined && cluster !== '';
+    const syncsAlways = await readSync(settings);
+    const judged = { version, replicas, isClustered, syncsAlways, storage: info.config['storage'] };
+    const durability = durabilityOf(judged);
+    tell(settings, { ...judged, durability }, wanted.name);
+    const maxBytes = Number(info.config['max_bytes'] ?? -1);
+    return { stream, durability, maxPayload, maxBytes, replicas, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** What is known of a server and a stream. */
+export interface Judged {
+  readonly version: string;
+  readonly replicas: number;
+  readonly isClustered: boolean;
+  readonly syncsAlways: boolean;
+  readonly storage: unknown;
+}
+
+/** What a stream survives on such a server. */
+export function durabilityOf(judged: Judged): Durability {
+  const { version, replicas, isClustered, syncsAlways, storage } = judged;
+  if (storage !== 'file') return 'process';
+  if (isClustered && isBefore(version, CLUSTER_SAFE)) return 'server';
+  if (replicas >= NODE_LOSS_REPLICAS) return 'node-loss';
+  return syncsAlways && !isBefore(version, SYNC_KNOWN) ? 'power-loss' : 'server';
+}
+
+/** Refuses replicas where two claims of one revision could both succeed. */
+export function checkReplicas(version: string, replicas: number): void {
+  if (replicas <= 1 || !isBefore(version, REPLICAS_SAFE)) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${replicas} replicas with NATS ${version}: before ${REPLICAS_SAFE.join('.')} two ` +
+      'processes can claim the same message there; update the server, or use 1 replica',
+  );
+}
+
+function tell(
+  { logger }: Settings,
+  judged: Judged & { readonly durability: Durability },
+  stream: string,
+): void {
+  const { version, isClustered } = judged;
+  logger?.info(
+    { stream, ...judged },
+    `NATS ${version}: what is acknowledged survives a ${WORDS[judged.durability]}`,
+  );
+  if (!isClustered || !isBefore(version, CLUSTER_SAFE)) return;
+  logger?.warn(
+    { stream, version },
+    `NATS ${version} in a cluster can lose a whole stream when its processes are killed; ` +
+      `use ${CLUSTER_SAFE.join('.')} or newer`,
+  );
+}
+
+const WORDS: Readonly<Record<Durability, string>> = {
+  none: 'nothing',
+  process: 'kill of this process',
+  server: 'kill of the server',
+  'power-loss': 'power cut',
+  'node-loss': 'loss of a machine',
+};
+
+async function makeOrCheck(
+  stream: Stream,
+  { replicas, maxBytes }: Settings,
+  { name, subjects, config }: Wanted,
+): Promise<StreamInfo> {
+  let info = await stream.info();
+  if (info === undefined) {
+    const made = await stream.api(
+      'STREAM.CREATE',
+      {
+        name,
+        subjects,
+        retention: 'limits',
+        discard: 'new',
+        storage: 'file',
+        num_replicas: replicas ?? 1,
+        max_bytes: maxBytes ?? -1,
+        max_msgs: -1,
+        max_age: 0,
+        max_consumers: -1,
+        allow_direct: true,
+        ...config,
+      },
+      // Another process was quicker.
+      ({ err_code: number }) => number === NAME_TAKEN,
+    );
+    info = made === undefined ? await stream.info() : (made as StreamInfo);
+  }
+  if (info === undefined) {
+    throw new RespoolError('store.unavailable', `cannot make stream "${name}": it is not there`);
+  }
+  checkConfig(name, info.config, {
+    ...config,
+    storage: info.config['storage'],
+    ...(replicas === undefined ? {} : { num_replicas: replicas }),
+    ...(maxBytes === undefined ? {} : { max_bytes: maxBytes }),
+  });
+  return info;
+}
+
+function checkConfig(
+  name: string,
+  found: Readonly<Record<string, unknown>>,
+  wanted: Readonly<Record<string, unknown>>,
+): void {
+  if (found['persist_mode'] === 'async') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use stream "${name}": its persist_mode is async, so the server acknowledges what ` +
+        'it has not written; make another bucket',
+    );
+  }
+  for (const [option, value] of Object.entries(wanted)) {
+    // A server leaves out what is false or zero.
+    const there = found[option] ?? (typeof value === 'boolean' ? false : 0);
+    if (there === value) continue;
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use stream "${name}": its ${option} is ${show(there)}, not ${show(value)}; ` +
+        'give what it has, or let Respool make a bucket of another name',
+    );
+  }
+}
+
+/** Whether the server syncs before it acknowledges, as far as its monitoring address tells. */
+async function readSync({ monitoringUrl, logger, clock }: Settings): Promise<boolean> {
+  if (monitoringUrl === undefined) return false;
+  const patience = new AbortController();
+  const cancel = clock.after(MONITORING_TIMEOUT_MS, () => patience.abort());
+  try {
+    const response = await fetch(new URL('/varz', monitoringUrl), { signal: patience.signal });
+    const varz = (await response.json()) as {
+      readonly jetstream?: { readonly config?: { readonly sync_always?: boolean } };
+    };
+    return varz.jetstream?.config?.sync_always === true;
+  } catch (error) {
+    logger?.warn(
+      { monitoringUrl },
+      `cannot ask NATS how it syncs: ${textOf(error)}; taken as if it did not before it answers`,
+    );
+    return false;
+  } finally {
+    cancel();
+  }
+}
+
+function infoOf(connection: NatsConnection): NonNullable<NatsConnection['info']> {
+  if (connection.info !== undefined) return connection.info;
+  throw new RespoolError('store.unavailable', 'cannot use the NATS connection: it is closed');
+}
+
+function isBefore(version: string, min: readonly number[]): boolean {
+  const parts = version.split(/[.+-]/).map(Number);
+  for (const [at, wanted] of min.entries()) {
+    const part = parts[at] ?? 0;
+    if (part !== wanted) return !(part > wanted);
+  }
+  return false;
+}

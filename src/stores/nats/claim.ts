@@ -1,0 +1,61 @@
+/**
+ * claim — due entries made active, each for one claimer among all processes.
+ *
+ * The catalog names candidates in their order; the server decides by the sequence each is expected
+ * to have. Who lost reads what is there and looks again.
+ */
+
+import type { Entry } from '../../core/entry.ts';
+import { claimed } from '../../core/next-status.ts';
+import type { ClaimRequest } from '../../ports/entry-store.ts';
+import type { Row } from './catalog.ts';
+import { entryOf } from './codec.ts';
+import type { Keeper } from './keeper.ts';
+
+/** Looks again so often for what others took away; after that the claim returns what it has. */
+const ROUNDS_MAX = 20;
+
+/** Claims as asked; `caughtUp` brings the catalog up to the stream. */
+export async function claimDue(
+  keeper: Keeper,
+  request: ClaimRequest,
+  caughtUp: () => Promise<void>,
+): Promise<readonly Entry[]> {
+  const taken: Entry[] = [];
+  let trouble: PromiseRejectedResult | undefined;
+  for (let round = 0; round < ROUNDS_MAX && trouble === undefined; round += 1) {
+    await caughtUp();
+    const rows = keeper.catalog.take(request, request.now, request.max - taken.length);
+    if (rows.length === 0) break;
+    const results = await Promise.allSettled(rows.map((row) => claimOne(keeper, row, request)));
+    let lost = 0;
+    for (const result of results) {
+      if (result.status === 'rejected') trouble = result;
+      else if (result.value === undefined) lost += 1;
+      else taken.push(result.value);
+    }
+    if (lost === 0) break;
+  }
+  // What was claimed is ours and must be told; the rest comes due again with the end of its lease.
+  if (trouble !== undefined && taken.length === 0) throw trouble.reason;
+  return taken;
+}
+
+async function claimOne(
+  keeper: Keeper,
+  row: Row,
+  request: ClaimRequest,
+): Promise<Entry | undefined> {
+  const { id, seq } = row;
+  try {
+    const content = keeper.cache.get(id, seq) ?? (await keeper.contentAt(id, seq));
+    if (content !== undefined) {
+      const next = { ...content, status: claimed(content.status, request) };
+      if ((await keeper.write(keeper.encode(next), seq)) !== undefined) return entryOf(next);
+    }
+    await keeper.read(id);
+    return undefined;
+  } finally {
+    keeper.catalog.release(id);
+  }
+}

@@ -1,0 +1,94 @@
+/**
+ * client — the package for NATS, loaded when a store is opened, and the little of it that is used.
+ *
+ * Only the connection is the package's. Requests to JetStream are made in stream.ts: with many of
+ * them on their way, the package's own ways cost twice as much.
+ */
+
+import { RespoolError, show, textOf } from '../../core/errors.ts';
+import { importPeer } from '../../system/peer.ts';
+
+/** The headers of a message. */
+export interface NatsHeaders {
+  readonly code: number;
+  readonly description: string;
+  get(name: string): string;
+  set(name: string, value: string): void;
+}
+
+/** A message that came in. */
+export interface NatsMessage {
+  readonly subject: string;
+  readonly data: Uint8Array;
+  readonly reply?: string;
+  readonly headers?: NatsHeaders;
+}
+
+/** A subscription with a callback. */
+export interface NatsSubscription {
+  unsubscribe(): void;
+}
+
+/** The part of a connection of `@nats-io/transport-node` or `@nats-io/nats-core` we use. */
+export interface NatsConnection {
+  readonly info?: {
+    readonly version: string;
+    readonly server_id: string;
+    readonly max_payload: number;
+    readonly cluster?: string;
+  };
+  publish(
+    subject: string,
+    payload?: Uint8Array | string,
+    options?: { readonly reply?: string; readonly headers?: never },
+  ): void;
+  subscribe(
+    subject: string,
+    options: { readonly callback: (error: Error | null, message: NatsMessage) => void },
+  ): NatsSubscription;
+  flush(): Promise<void>;
+  close(): Promise<void>;
+  isClosed(): boolean;
+  status(): AsyncIterable<{ readonly type: string }>;
+}
+
+/** The package, as far as we use it. */
+export interface NatsPackage {
+  connect(options: object): Promise<NatsConnection>;
+  headers(): NatsHeaders;
+}
+
+/** Loads `@nats-io/transport-node`. */
+export async function loadNats(): Promise<NatsPackage> {
+  const loaded = await importPeer('@nats-io/transport-node', 'the NATS store');
+  return loaded as unknown as NatsPackage;
+}
+
+/** Connects for ever: a connection that breaks is made again, whatever it takes. */
+export async function connectTo(
+  nats: NatsPackage,
+  url: string,
+  options: object,
+): Promise<NatsConnection> {
+  try {
+    return await nats.connect({
+      ...options,
+      servers: url.split(','),
+      maxReconnectAttempts: -1,
+      reconnectTimeWait: 250,
+      reconnectJitter: 100,
+    });
+  } catch (error) {
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot connect to NATS at ${show(withoutSecrets(url))}: ${textOf(error)}; ` +
+        'check that the server runs and that the credentials are right',
+      { cause: error },
+    );
+  }
+}
+
+/** An address as it may be shown. */
+export function withoutSecrets(url: string): string {
+  return url.replaceAll(/\/\/[^@/,]*@/g, '//***@');
+}

@@ -1,0 +1,84 @@
+/**
+ * commit — guarded writes: what was computed from the present revision happens, the rest is stale.
+ *
+ * Where the catalog knows the revision, the write goes out at once and the server judges it by its
+ * sequence. Only who was wrong, or knew nothing, reads first.
+ */
+
+import type { Change } from '../../ports/entry-store.ts';
+import { type Content, type Facts, writeTail } from './codec.ts';
+import type { Keeper } from './keeper.ts';
+
+const ROUNDS_MAX = 20;
+
+/** Carries out one change. */
+export async function commitOne(keeper: Keeper, change: Change): Promise<'done' | 'stale'> {
+  const { id, to } = change;
+  for (let round = 0; round < ROUNDS_MAX; round += 1) {
+    const known = round === 0 ? keeper.catalog.live(id) : undefined;
+    const base = fits(known, change) ? known : await readBase(keeper, change);
+    if (base === undefined) return 'stale';
+    const { seq, key } = base;
+    if (to === 'remove') {
+      if (await keeper.remove(id, seq, key)) return 'done';
+      continue;
+    }
+    const content = keeper.cache.get(id, seq) ?? (await keeper.contentAt(id, seq));
+    if (content === undefined) continue;
+    const encoded = keeper.encode(changed(content, change));
+    const nextKey = encoded.facts.key;
+    if (nextKey !== undefined && nextKey !== key) await pointKey(keeper, nextKey, id);
+    if ((await keeper.write(encoded, seq)) === undefined) continue;
+    if (key !== undefined && nextKey !== key) await letGoOfKey(keeper, key, id);
+    return 'done';
+  }
+  return 'stale';
+}
+
+interface Base {
+  readonly seq: number;
+  readonly key: string | undefined;
+}
+
+type Known = Pick<Facts, 'revision' | 'holder'>;
+
+function fits<T extends Known>(known: T | undefined, change: Change): known is T {
+  return known?.revision === change.revision && known.holder === change.holder;
+}
+
+/** Asks the server; undefined when the change was computed from something else. */
+async function readBase(keeper: Keeper, change: Change): Promise<Base | undefined> {
+  const found = await keeper.read(change.id);
+  if (found.kind !== 'entry' || !fits(found.facts, change)) return undefined;
+  const { seq, facts } = found;
+  if (facts.isUnborn && facts.key !== undefined) {
+    const holder = await keeper.readKey(facts.key);
+    if (holder?.id !== change.id || holder.seq < seq) return undefined;
+  }
+  return { seq, key: facts.key };
+}
+
+function changed(content: Content, { to, envelope, inlineBody }: Change): Content {
+  if (to === 'remove') return content;
+  if (envelope === undefined) return { ...content, status: to };
+  const { tail, bodyAt } = content;
+  const former = bodyAt < 0 ? undefined : tail.subarray(bodyAt);
+  const bytes = envelope.body.place === 'inline' ? (inlineBody ?? former) : undefined;
+  return { status: to, envelope, ...writeTail(envelope, bytes) };
+}
+
+/** Before the entry is written: a key that points to an entry without it means nothing. */
+async function pointKey(keeper: Keeper, key: string, id: string): Promise<void> {
+  const holder = await keeper.readKey(key);
+  if (holder !== undefined && holder.id !== id) {
+    const found = await keeper.read(holder.id);
+    // Somebody else's: the entry keeps the word, and the key stays where it is.
+    if (found.kind === 'entry' && found.facts.key === key) return;
+  }
+  await keeper.takeKey(key, id, holder?.seq ?? 0);
+}
+
+async function letGoOfKey(keeper: Keeper, key: string, id: string): Promise<void> {
+  const holder = await keeper.readKey(key);
+  if (holder?.id === id) await keeper.dropKey(key, holder.seq);
+}

@@ -1,0 +1,276 @@
+/**
+ * nats — entries in a bucket of NATS JetStream, for many processes on many machines.
+ *
+ *   insert(), claim(), commit() ─▶ keeper ─▶ one guarded write each ─▶ stream ─▶ watcher ─┐
+ *   nextDueAt(), list(), tally() ─▶ catalog (facts of all entries, in memory) ◀───────────┘
+ *
+ * One key per message holds all of it; every step is one write that expects the sequence of the
+ * step before, so the server decides who wins and a lost answer can be repeated. All writes of a
+ * call are on their way at once. What is due, in which order, is known from a catalog in every
+ * process: fed by the stream, headers only, and asked for where the stream ends before it is relied
+ * on. So nothing is ever listed on the server to find work.
+ *
+ * The inline body lies in the same value as the rest. Under its own key it would spare writing it
+ * again with each step, but costs a write and a removal more: measured, a life of create, update
+ * and remove runs at 14,000 per second against 9,800 with 1 KiB, and the same with 16 KiB.
+ *
+ * A removal is a marker over the key, taken out soon after (graves.ts). Dedupe keys: insert.ts.
+ */
+
+import type { Millis } from '../../core/duration.ts';
+import type { Entry } from '../../core/entry.ts';
+import { RespoolError } from '../../core/errors.ts';
+import { checkId } from '../../core/limits.ts';
+import type {
+  Change,
+  ClaimFilter,
+  ClaimRequest,
+  Duplicate,
+  EntryQuery,
+  EntryStore,
+  EntryStoreTraits,
+  ListPage,
+  ListQuery,
+  TallyBy,
+  TallyRow,
+} from '../../ports/entry-store.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
+import { systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
+import { claimDue } from './claim.ts';
+import { commitOne } from './commit.ts';
+import { draftOf, insertAll } from './insert.ts';
+import { type OpenEntries, openEntries } from './open-entries.ts';
+import { type EntrySettings, type NatsEntryOptions, readEntryOptions } from './options.ts';
+import { getEntry, listEntries, tallyEntries } from './reader.ts';
+import { createRecords } from './records.ts';
+
+/** The largest body that rides with its entry here: it is written with every step. */
+const INLINE_MAX_BYTES = 16 * 1024;
+/** Of `maxBytes`, what inserts may fill: claims and removals of a full bucket need room too. */
+const FILL_MAX = 0.9;
+
+/** Keeps entries in a bucket of NATS JetStream. */
+export function nats(options: NatsEntryOptions): EntryStore {
+  return new NatsStore(readEntryOptions(options));
+}
+
+class NatsStore implements EntryStore {
+  readonly name = 'nats';
+  readonly instance: string = randomName(systemDice);
+  readonly records: RecordStore;
+  readonly #settings: EntrySettings;
+  readonly #onDue = new Set<() => void>();
+  readonly #underway = new Set<Promise<unknown>>();
+  #traits: EntryStoreTraits = {
+    processes: 'many',
+    wakes: true,
+    ordered: false,
+    inlineMaxBytes: INLINE_MAX_BYTES,
+    durability: 'server',
+  };
+  #opening: Promise<void> | undefined;
+  #closing: Promise<void> = Promise.resolve();
+  #opened: OpenEntries | undefined;
+  #restarts = 0;
+  #isDueTold = false;
+
+  constructor(settings: EntrySettings) {
+    this.#settings = settings;
+    const records = createRecords(() => this.#checkOpen());
+    this.records = {
+      append: (...given) => this.#track(records.append(...given)),
+      read: (...given) => this.#track(records.read(...given)),
+      trim: (...given) => this.#track(records.trim(...given)),
+      put: (...given) => this.#track(records.put(...given)),
+      get: (...given) => this.#track(records.get(...given)),
+      list: (...given) => this.#track(records.list(...given)),
+      remove: (...given) => this.#track(records.remove(...given)),
+    };
+  }
+
+  /** The durability is known once the store is open. */
+  get traits(): EntryStoreTraits {
+    return this.#traits;
+  }
+
+  open(): Promise<void> {
+    this.#opening ??= this.#open().catch((error: unknown) => {
+      // Not for good: what was in the way may be gone at the next try.
+      this.#opening = undefined;
+      throw error;
+    });
+    return this.#opening;
+  }
+
+  close(): Promise<void> {
+    const opening = this.#opening;
+    if (opening === undefined) return this.#closing;
+    this.#opening = undefined;
+    this.#closing = this.#close(opening);
+    return this.#closing;
+  }
+
+  /** The server's clock: the time it gives to a message of ours. */
+  async now(): Promise<Millis> {
+    const { stream, prefix, makeToken } = this.#checkOpen();
+    const subject = `${prefix}g.${this.instance}.clock`;
+    return this.#track(
+      (async () => {
+        const seq = await stream.write(subject, '', { token: makeToken() });
+        const stored = seq === undefined ? undefined : await stream.at(seq);
+        const ms = Date.parse(stored?.time ?? '');
+        if (Number.isFinite(ms)) return ms;
+        throw new RespoolError('store.unavailable', 'cannot ask NATS for its time; try again');
+      })(),
+    );
+  }
+
+  async insert(entries: readonly Entry[]): Promise<readonly ('stored' | Duplicate)[]> {
+    const opened = this.#checkOpen();
+    if (entries.length === 0) return [];
+    if (opened.room.maxBytes > 0) await this.#track(opened.watcher.caughtUp());
+    this.#checkRoom(opened, entries.length);
+    const drafts = entries.map((entry) => {
+      checkId(entry.envelope.id);
+      this.#checkInline(entry.envelope.id, entry.inlineBody);
+      return draftOf(opened.keeper, entry);
+    });
+    return this.#track(this.#ready(opened, () => insertAll(opened.keeper, drafts)));
+  }
+
+  async claim(request: ClaimRequest): Promise<readonly Entry[]> {
+    const { keeper, watcher } = this.#checkOpen();
+    if (request.max <= 0) return [];
+    return this.#track(claimDue(keeper, request, () => watcher.caughtUp()));
+  }
+
+  async nextDueAt(filter: ClaimFilter): Promise<Millis | null> {
+    const { keeper, watcher } = this.#checkOpen();
+    await this.#track(watcher.caughtUp());
+    return keeper.catalog.nextDueAt(filter);
+  }
+
+  async commit(changes: readonly Change[]): Promise<readonly ('done' | 'stale')[]> {
+    const opened = this.#checkOpen();
+    for (const { id, inlineBody } of changes) this.#checkInline(id, inlineBody);
+    // n.b. A lazy commit is no cheaper here: only the server can say whether it is stale.
+    const all = (): Promise<readonly ('done' | 'stale')[]> =>
+      Promise.all(changes.map((change) => commitOne(opened.keeper, change)));
+    return this.#track(this.#ready(opened, all));
+  }
+
+  /**
+   * Everything that was answered is written. A server that does not sync at once may still lose it
+   * with its machine; so when the server process has changed since the last time, it says so.
+   */
+  async flush(): Promise<void> {
+    const { stream, restartsForget } = this.#checkOpen();
+    const { line } = stream;
+    await this.#track(stream.info());
+    const before = this.#restarts;
+    this.#restarts = line.restarts;
+    if (!restartsForget || this.#traits.durability === 'power-loss') return;
+    if (line.restarts === before) return;
+    throw new RespoolError(
+      'store.unavailable',
+      'cannot say that all of it is kept: the NATS server was started again meanwhile, and one ' +
+        'whose machine failed may have lost the last writes; what is there will be done again',
+    );
+  }
+
+  async get(id: string): Promise<Entry | undefined> {
+    const { keeper } = this.#checkOpen();
+    return this.#track(getEntry(keeper, id));
+  }
+
+  async list(query: ListQuery): Promise<ListPage> {
+    const { keeper, watcher } = this.#checkOpen();
+    return this.#track(watcher.caughtUp().then(() => listEntries(keeper, query)));
+  }
+
+  async tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
+    const { keeper, watcher } = this.#checkOpen();
+    return this.#track(watcher.caughtUp().then(() => tallyEntries(keeper, by, query)));
+  }
+
+  watch(onDue: () => void): () => void {
+    const call = (): void => onDue();
+    this.#onDue.add(call);
+    return () => void this.#onDue.delete(call);
+  }
+
+  async #open(): Promise<void> {
+    await this.#closing.catch(() => undefined);
+    const opened = await openEntries(this.#settings, this.instance, () => this.#tellDue());
+    this.#traits = { ...this.#traits, durability: opened.durability };
+    this.#restarts = opened.stream.line.restarts;
+    this.#opened = opened;
+  }
+
+  async #close(opening: Promise<void>): Promise<void> {
+    // A store that could not be opened has nothing to close.
+    await opening.catch(() => undefined);
+    const opened = this.#opened;
+    if (opened === undefined) return;
+    this.#opened = undefined;
+    await Promise.allSettled(this.#underway);
+    await opened.close();
+  }
+
+  /** Once per turn of the loop, however many came. */
+  #tellDue(): void {
+    if (this.#isDueTold || this.#onDue.size === 0) return;
+    this.#isDueTold = true;
+    this.#settings.clock.soon(() => {
+      this.#isDueTold = false;
+      if (this.#opened !== undefined) for (const call of this.#onDue) call();
+    });
+  }
+
+  /** After a restart of the server, writes wait until what it forgot is known. */
+  #ready<T>({ watcher }: OpenEntries, act: () => Promise<T>): Promise<T> {
+    const ready = watcher.ready();
+    return ready === undefined ? act() : ready.then(act);
+  }
+
+  #track<T>(work: Promise<T>): Promise<T> {
+    const done = work.finally(() => this.#underway.delete(done));
+    this.#underway.add(done);
+    return done;
+  }
+
+  #checkInline(id: string, bytes: Uint8Array | undefined): void {
+    if ((bytes?.length ?? 0) <= INLINE_MAX_BYTES) return;
+    throw new RespoolError(
+      'limit.exceeded',
+      `cannot keep the body of "${id}" with its entry: it has ${bytes?.length} bytes, allowed ` +
+        `are ${INLINE_MAX_BYTES}; use a body store`,
+    );
+  }
+
+  #checkRoom({ keeper, room }: OpenEntries, count: number): void {
+    const { entriesMax } = this.#settings;
+    if (keeper.catalog.rows.size + count > entriesMax) {
+      throw new RespoolError(
+        'store.full',
+        `cannot keep ${count} more entries: this process remembers ${keeper.catalog.rows.size} ` +
+          `of at most ${entriesMax}; raise "entriesMax" if it has the memory`,
+      );
+    }
+    if (room.maxBytes <= 0 || room.bytes() <= room.maxBytes * FILL_MAX) return;
+    throw new RespoolError(
+      'store.full',
+      `cannot keep more entries: the bucket holds ${room.bytes()} of ${room.maxBytes} bytes, and ` +
+        'the rest is for what is there already; raise "maxBytes"',
+    );
+  }
+
+  #checkOpen(): OpenEntries {
+    if (this.#opened !== undefined) return this.#opened;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot use the NATS bucket "${this.#settings.bucket}": it is not open; call open() first`,
+    );
+  }
+}

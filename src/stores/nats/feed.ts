@@ -1,0 +1,262 @@
+/**
+ * feed — the messages of a stream in their order, from a sequence on, as they are and as they come.
+ *
+ * An ordered push consumer of our own making: nothing is acknowledged, and a gap, a silence or a
+ * broken connection ends it with `onBroken`. Its user then opens another where this one stopped.
+ */
+
+import type { NatsHeaders, NatsMessage } from './client.ts';
+import { Broken } from './line.ts';
+import type { Stream } from './stream.ts';
+
+const HEARTBEAT_MS = 2_000;
+/** So many heartbeats missed mean that nobody feeds us any more. */
+const SILENT_MS = 3 * HEARTBEAT_MS;
+const NS_PER_MS = 1_000_000;
+
+/** A message and its place. */
+export interface Fed {
+  readonly subject: string;
+  readonly headers: NatsHeaders | undefined;
+  readonly data: Uint8Array;
+  readonly seq: number;
+  /** When the server stored it. */
+  readonly storedAt: number;
+}
+
+/** What to feed, and to whom. */
+export interface FeedOptions {
+  readonly filter: string;
+  readonly from: number;
+  readonly headersOnly: boolean;
+  readonly onMessage: (fed: Fed) => void;
+  /** All that was there when it was opened has been fed. */
+  readonly onCaughtUp: () => void;
+  /** There is nothing more to feed for now; the stream was looked at up to this sequence. */
+  readonly onIdle?: (seq: number) => void;
+  readonly onBroken: () => void;
+}
+
+/** A feed that runs. */
+export interface Feed {
+  stop(): void;
+}
+
+/** Opens a feed; rejects when the server does not answer. */
+export async function openFeed(stream: Stream, options: FeedOptions): Promise<Feed> {
+  const runner = new Runner(stream, options);
+  try {
+    await runner.start();
+  } catch (error) {
+    runner.stop();
+    throw error;
+  }
+  return runner;
+}
+
+/** All that is there now, from a sequence on. */
+export function readAll(
+  stream: Stream,
+  options: Pick<FeedOptions, 'filter' | 'headersOnly'> & {
+    readonly from?: number;
+    readonly max?: number;
+  },
+): Promise<readonly Fed[]> {
+  const { max = Number.POSITIVE_INFINITY, from = 1 } = options;
+  const attempt = (): Promise<readonly Fed[]> =>
+    new Promise((resolve, reject) => {
+      const all: Fed[] = [];
+      let feed: Feed | undefined;
+      let isDone = false;
+      const done = (): void => {
+        isDone = true;
+        feed?.stop();
+        resolve(all);
+      };
+      openFeed(stream, {
+        ...options,
+        from,
+        onMessage: (fed) => {
+          if (isDone) return;
+          // Its bytes are a window into what the connection read; kept, they are a copy.
+          all.push({ ...fed, data: new Uint8Array(fed.data) });
+          if (all.length >= max) done();
+        },
+        onCaughtUp: done,
+        onBroken: () => reject(new Broken('the server stopped in the middle of a list')),
+      }).then((opened) => {
+        feed = opened;
+        if (isDone) opened.stop();
+      }, reject);
+    });
+  return stream.line.persist(`list "${stream.name}"`, attempt);
+}
+
+class Runner implements Feed {
+  readonly #stream: Stream;
+  readonly #options: FeedOptions;
+  readonly #inbox: string;
+  readonly #stopListening: () => void;
+  #unsubscribe: () => void;
+  #consumer = '';
+  #delivered = 0;
+  #pendingAtStart: number | undefined;
+  #pending: number | undefined;
+  #isIdle = false;
+  #isCaughtUp = false;
+  #isOver = false;
+  #heardAt: number;
+  #cancelWatch: (() => void) | undefined;
+
+  constructor(stream: Stream, options: FeedOptions) {
+    this.#stream = stream;
+    this.#options = options;
+    const { line } = stream;
+    this.#inbox = line.makeInbox();
+    this.#heardAt = line.clock.monotonic();
+    const subscription = line.connection.subscribe(this.#inbox, {
+      callback: (error, message) => {
+        if (error === null && !this.#isOver) this.#take(message);
+      },
+    });
+    this.#unsubscribe = () => subscription.unsubscribe();
+    this.#stopListening = line.onChange(() => {
+      if (!line.isConnected) this.#break();
+    });
+  }
+
+  async start(): Promise<void> {
+    const { filter, from, headersOnly } = this.#options;
+    const start =
+      from > 1
+        ? { deliver_policy: 'by_start_sequence', opt_start_seq: from }
+        : { deliver_policy: 'all' };
+    const answer = await this.#stream.api('CONSUMER.CREATE', {
+      stream_name: this.#stream.name,
+      config: {
+        ...start,
+        deliver_subject: this.#inbox,
+        filter_subject: filter,
+        ack_policy: 'none',
+        max_deliver: 1,
+        replay_policy: 'instant',
+        headers_only: headersOnly,
+        flow_control: true,
+        idle_heartbeat: HEARTBEAT_MS * NS_PER_MS,
+        inactive_threshold: 30_000 * NS_PER_MS,
+        mem_storage: true,
+        num_replicas: 1,
+      },
+    });
+    const made = answer as {
+      readonly name: string;
+      readonly num_pending: number;
+      readonly delivered?: { readonly consumer_seq: number };
+    };
+    this.#consumer = made.name;
+    // The server may have begun to deliver before it wrote this answer.
+    this.#pendingAtStart = made.num_pending + (made.delivered?.consumer_seq ?? 0);
+    this.#watchSilence();
+    this.#checkCaughtUp();
+  }
+
+  stop(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#cancelWatch?.();
+    this.#stopListening();
+    this.#unsubscribe();
+    const { line, name } = this.#stream;
+    if (!line.isConnected || this.#consumer === '') return;
+    // Nobody waits for it: a consumer without a listener goes by itself, a little later.
+    line.ask(`$JS.API.CONSUMER.DELETE.${name}.${this.#consumer}`, '').catch(() => undefined);
+  }
+
+  #take(message: NatsMessage): void {
+    this.#heardAt = this.#stream.line.clock.monotonic();
+    const { headers } = message;
+    if (headers !== undefined && headers.code === 100) {
+      this.#takeSign(message, headers);
+      return;
+    }
+    const place = placeOf(message.reply ?? '');
+    if (place === undefined) return;
+    if (place.consumerSeq !== this.#delivered + 1) {
+      this.#break();
+      return;
+    }
+    this.#delivered = place.consumerSeq;
+    this.#options.onMessage({
+      subject: message.subject,
+      headers,
+      data: message.data,
+      seq: place.seq,
+      storedAt: place.storedAt,
+    });
+    this.#pending = place.pending;
+    this.#checkCaughtUp();
+  }
+
+  /** A heartbeat, or a question whether we still keep up. */
+  #takeSign({ reply }: NatsMessage, headers: NatsHeaders): void {
+    if (reply !== undefined && reply !== '') {
+      this.#stream.line.connection.publish(reply);
+      return;
+    }
+    const stalled = headers.get('Nats-Consumer-Stalled');
+    if (stalled !== '') this.#stream.line.connection.publish(stalled);
+    const last = headers.get('Nats-Last-Consumer');
+    if (last !== '' && Number(last) !== this.#delivered) {
+      this.#break();
+      return;
+    }
+    this.#isIdle = true;
+    this.#options.onIdle?.(Number(headers.get('Nats-Last-Stream')));
+    this.#checkCaughtUp();
+  }
+
+  #checkCaughtUp(): void {
+    if (this.#isCaughtUp || this.#pendingAtStart === undefined) return;
+    // Counts may include what was replaced since; a feed that falls idle has fed all there is.
+    const isThrough =
+      this.#delivered >= this.#pendingAtStart || this.#pending === 0 || this.#isIdle;
+    if (!isThrough) return;
+    this.#isCaughtUp = true;
+    this.#options.onCaughtUp();
+  }
+
+  #watchSilence(): void {
+    const { clock } = this.#stream.line;
+    this.#cancelWatch = clock.after(HEARTBEAT_MS, () => {
+      if (this.#isOver) return;
+      if (clock.monotonic() - this.#heardAt > SILENT_MS) this.#break();
+      else this.#watchSilence();
+    });
+  }
+
+  #break(): void {
+    if (this.#isOver) return;
+    this.stop();
+    this.#options.onBroken();
+  }
+}
+
+interface Place {
+  readonly seq: number;
+  readonly consumerSeq: number;
+  readonly storedAt: number;
+  readonly pending: number;
+}
+
+/** `$JS.ACK.[domain.account.]stream.consumer.delivered.seq.consumerSeq.time.pending[.random]` */
+function placeOf(reply: string): Place | undefined {
+  const words = reply.split('.');
+  const at = words.length >= 11 ? 7 : 5;
+  if (words[0] !== '$JS' || words[1] !== 'ACK' || words.length < 9) return undefined;
+  return {
+    seq: Number(words[at]),
+    consumerSeq: Number(words[at + 1]),
+    storedAt: Number(words[at + 2]) / NS_PER_MS,
+    pending: Number(words[at + 3]),
+  };
+}

@@ -1,0 +1,188 @@
+/**
+ * insert — new entries, each once, also with dedupe keys, also when somebody dies in between.
+ *
+ * NATS writes one key at a time. So an entry with a dedupe key is written as *unborn*, and right
+ * behind it, without waiting, the key that points to it. It lives when its key points to it with a
+ * higher sequence than its own; everybody who follows the stream comes to the same answer.
+ *
+ *   died after the entry: it is not there for anyone, and is swept out later
+ *   died after the key:   it is there; whoever asks again is told so
+ *   a key that points to no entry, or to one without this key: was left behind, may be taken over
+ *   an unborn entry in the way of its own repetition: is helped to its key first, not overwritten
+ *
+ * The first later step of an entry (a claim, say) makes it live for good.
+ */
+
+import type { Entry } from '../../core/entry.ts';
+import { RespoolError } from '../../core/errors.ts';
+import type { Duplicate } from '../../ports/entry-store.ts';
+import { writeTail } from './codec.ts';
+import type { Encoded, Found, Keeper } from './keeper.ts';
+import { UNBORN_KEPT_MS } from './watcher.ts';
+
+/** Races that are lost again and again have a bound; each round somebody else won. */
+const ROUNDS_MAX = 100;
+
+type Inserted = 'stored' | Duplicate;
+
+/** A new entry as it will be written. */
+export interface Draft {
+  readonly id: string;
+  readonly encoded: Encoded;
+  readonly key: string | undefined;
+}
+
+/** Makes an entry ready to be written; refuses one that does not fit. */
+export function draftOf(keeper: Keeper, { envelope, status, inlineBody }: Entry): Draft {
+  const isInline = envelope.body.place === 'inline';
+  const { tail, bodyAt } = writeTail(envelope, isInline ? inlineBody : undefined);
+  const encoded = keeper.encode(
+    { envelope, status, tail, bodyAt },
+    envelope.dedupeKey !== undefined,
+  );
+  return { id: envelope.id, encoded, key: encoded.facts.key };
+}
+
+/** Writes all of them; on an error, those that were written are taken back as far as possible. */
+export async function insertAll(
+  keeper: Keeper,
+  drafts: readonly Draft[],
+): Promise<readonly Inserted[]> {
+  const written: { readonly draft: Draft; readonly seq: number }[] = [];
+  const note = (draft: Draft, seq: number): void => void written.push({ draft, seq });
+  const results = await Promise.allSettled(drafts.map((draft) => create(keeper, draft, note)));
+  const failed = results.find((result) => result.status === 'rejected');
+  if (failed === undefined) {
+    return results.map((result) => (result as PromiseFulfilledResult<Inserted>).value);
+  }
+  await Promise.allSettled(
+    written.map(({ draft, seq }) => keeper.remove(draft.id, seq, draft.key)),
+  );
+  throw failed.reason;
+}
+
+type Note = (draft: Draft, seq: number) => void;
+
+async function create(keeper: Keeper, draft: Draft, note: Note): Promise<Inserted> {
+  const { id, encoded, key } = draft;
+  const startedAt = keeper.clock.monotonic();
+  let expected = 0;
+  for (let round = 0; round < ROUNDS_MAX; round += 1) {
+    // Both are sent before the first answer is awaited; the server takes them in this order.
+    const entryWrite = keeper.write(encoded, expected);
+    const keyWrite =
+      key === undefined || round > 0 ? undefined : keeper.takeKey(key, id, 0).catch(laterOn);
+    const [seq, keySeq] = [await entryWrite, await keyWrite];
+    if (seq !== undefined) {
+      note(draft, seq);
+      if (key === undefined) return 'stored';
+      if (keySeq instanceof Error) throw keySeq;
+      return settleKey(keeper, { id, key, seq, startedAt }, keySeq);
+    }
+    if (typeof keySeq === 'number' && key !== undefined) await giveBackKey(keeper, draft, keySeq);
+    const found = await keeper.read(id);
+    const isThere =
+      found.kind === 'damaged' || (found.kind === 'entry' && (await isAlive(keeper, found)));
+    if (isThere) return { duplicateOf: id };
+    expected = found.kind === 'none' ? 0 : found.seq;
+  }
+  throw tooManyRounds(id);
+}
+
+/** A rejection that is looked at only when the entry was written. */
+function laterOn(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}
+
+/** We took the key for an id that was there already: right only if that entry has this key. */
+async function giveBackKey(keeper: Keeper, { id, key }: Draft, keySeq: number): Promise<void> {
+  const found = await keeper.read(id);
+  const isHeld = found.kind === 'entry' && found.facts.key === key;
+  if (!isHeld && key !== undefined) await keeper.dropKey(key, keySeq);
+}
+
+/** Whether an entry that was read is there for others; helps one that waits for its key. */
+async function isAlive(keeper: Keeper, found: Found & { kind: 'entry' }): Promise<boolean> {
+  const { facts, seq, content } = found;
+  if (!facts.isUnborn || facts.key === undefined) return true;
+  const { id } = content.envelope;
+  const { key } = facts;
+  for (let round = 0; round < ROUNDS_MAX; round += 1) {
+    const holder = await keeper.readKey(key);
+    const isOthers = holder !== undefined && holder.id !== id;
+    if (isOthers && (await holdsKey(keeper, holder.id, key))) return false;
+    if (holder === undefined || isOthers || holder.seq < seq) {
+      const keySeq = await keeper.takeKey(key, id, holder?.seq ?? 0);
+      if (keySeq === undefined) continue;
+    }
+    // For good: nobody may sweep it out from here on. Where it moved on, it lived, or was removed.
+    const isKept = (await keeper.write(keeper.encode(content), seq)) !== undefined;
+    if (isKept) return true;
+    const again = await keeper.read(id);
+    if (again.kind !== 'entry') return false;
+    if (!again.facts.isUnborn) return true;
+    return isAlive(keeper, again);
+  }
+  throw tooManyRounds(id);
+}
+
+interface Birth {
+  readonly id: string;
+  readonly key: string;
+  readonly seq: number;
+  readonly startedAt: number;
+}
+
+/** The entry is written; now its key has to point to it, or to whoever was first. */
+async function settleKey(
+  keeper: Keeper,
+  birth: Birth,
+  first: number | undefined,
+): Promise<Inserted> {
+  const { id, key, seq } = birth;
+  let keySeq = first;
+  for (let round = 0; round < ROUNDS_MAX; round += 1) {
+    if (keySeq !== undefined && keySeq > seq) return born(keeper, birth);
+    const holder = await keeper.readKey(key);
+    if (holder?.id === id && holder.seq > seq) return born(keeper, birth);
+    if (holder !== undefined && holder.id !== id && (await holdsKey(keeper, holder.id, key))) {
+      await keeper.remove(id, seq, undefined);
+      return { duplicateOf: holder.id };
+    }
+    keySeq = await keeper.takeKey(key, id, holder?.seq ?? 0);
+  }
+  throw tooManyRounds(id);
+}
+
+/** Whether an entry is there that has this key; one that waits for it is helped first. */
+async function holdsKey(keeper: Keeper, id: string, key: string): Promise<boolean> {
+  const found = await keeper.read(id);
+  if (found.kind === 'damaged') return true;
+  if (found.kind !== 'entry' || found.facts.key !== key) return false;
+  if (!found.facts.isUnborn) return true;
+  const holder = await keeper.readKey(key);
+  if (holder?.id !== id) return false;
+  return holder.seq > found.seq || (await keeper.takeKey(key, id, holder.seq)) !== undefined;
+}
+
+/** Told as stored; one that took very long makes sure that it was not swept out meanwhile. */
+async function born(keeper: Keeper, { id, seq, startedAt }: Birth): Promise<Inserted> {
+  if (keeper.clock.monotonic() - startedAt < UNBORN_KEPT_MS / 2) return 'stored';
+  const found = await keeper.read(id);
+  if (found.kind === 'entry' && found.seq > seq) return 'stored';
+  const isKept =
+    found.kind === 'entry' &&
+    (await keeper.write(keeper.encode(found.content), found.seq)) !== undefined;
+  if (isKept) return 'stored';
+  throw new RespoolError(
+    'store.unavailable',
+    `cannot say whether message "${id}" was stored: it took too long; it can be sent again`,
+  );
+}
+
+function tooManyRounds(id: string): RespoolError {
+  return new RespoolError(
+    'store.unavailable',
+    `cannot store message "${id}": others change it or its dedupe key all the time; try again`,
+  );
+}

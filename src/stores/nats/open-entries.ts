@@ -1,0 +1,93 @@
+/** open-entries — the parts of an open entry store, put together and taken apart. */
+
+import type { Durability } from '../../ports/entry-store.ts';
+import { openBucket } from './bucket.ts';
+import { Cache } from './cache.ts';
+import { Catalog } from './catalog.ts';
+import { Graves } from './graves.ts';
+import { Keeper } from './keeper.ts';
+import type { EntrySettings } from './options.ts';
+import type { Stream } from './stream.ts';
+import { Watcher } from './watcher.ts';
+
+/** An open entry store. */
+export interface OpenEntries {
+  readonly stream: Stream;
+  readonly keeper: Keeper;
+  readonly watcher: Watcher;
+  readonly prefix: string;
+  readonly durability: Durability;
+  /** A server of one replica that comes back may have forgotten something. */
+  readonly restartsForget: boolean;
+  readonly room: { readonly maxBytes: number; bytes(): number };
+  readonly makeToken: () => string;
+  close(): Promise<void>;
+}
+
+/** Connects, makes or checks the bucket, and reads what is there. */
+export async function openEntries(
+  settings: EntrySettings,
+  instance: string,
+  onDue: () => void,
+): Promise<OpenEntries> {
+  const { bucket: name, clock } = settings;
+  const prefix = `$KV.${name}.`;
+  const bucket = await openBucket(settings, {
+    name: `KV_${name}`,
+    subjects: [`${prefix}>`],
+    config: {
+      max_msgs_per_subject: 1,
+      deny_delete: false,
+      deny_purge: false,
+      allow_rollup_hdrs: true,
+    },
+  });
+  const { stream, maxPayload, maxBytes, durability } = bucket;
+  const catalog = new Catalog();
+  const cache = new Cache(settings.cacheBytes);
+  let tokens = 0;
+  const makeToken = (): string => `${instance}.${((tokens += 1)).toString(36)}`;
+  const graves = new Graves({
+    stream,
+    clock,
+    makeToken,
+    makeSubject: (grave) => `${prefix}g.${instance}.${grave}`,
+  });
+  const restartsForget = bucket.replicas === 1;
+  const watcher = new Watcher({
+    stream,
+    catalog,
+    prefix,
+    instance,
+    restartsForget,
+    bury: (burials) => graves.add(burials),
+    onRestart: () => {
+      cache.clear();
+      graves.clear();
+    },
+    onDue,
+  });
+  const close = async (): Promise<void> => {
+    await graves.close().catch(() => undefined);
+    watcher.close();
+    await bucket.close();
+  };
+  try {
+    await watcher.open();
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  const keeper = new Keeper({
+    stream,
+    catalog,
+    cache,
+    graves,
+    clock,
+    prefix,
+    makeToken,
+    maxPayload,
+  });
+  const room = { maxBytes, bytes: () => watcher.bytes };
+  return { stream, keeper, watcher, prefix, durability, restartsForget, room, makeToken, close };
+}

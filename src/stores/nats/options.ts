@@ -1,0 +1,136 @@
+/** options — how the NATS stores are made, with every value checked. */
+
+import { RespoolError, show } from '../../core/errors.ts';
+import { checkNames, checkNumber } from '../../core/limits.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Logger } from '../../ports/logger.ts';
+import { systemClock } from '../../system/clock.ts';
+import type { NatsConnection } from './client.ts';
+
+/** How to keep entries or bodies in NATS JetStream. */
+export interface NatsOptions {
+  /** Where the server is, such as `nats://127.0.0.1:4222`; several are joined by commas. */
+  readonly url?: string;
+  /** A connection of yours, instead of `url`; it is not closed with the store. */
+  readonly connection?: NatsConnection;
+  /** What else the package's `connect` shall know, such as credentials or TLS; with `url` only. */
+  readonly connect?: object;
+  /** The name of the bucket: letters, digits, `_` and `-`, up to 64; default `respool`. */
+  readonly bucket?: string;
+  /** How many servers keep each message, 1 to 5; default: 1 for a new bucket, else what it has. */
+  readonly replicas?: number;
+  /** The most bytes of the bucket; inserts are refused from nine tenths on. Default: no limit. */
+  readonly maxBytes?: number;
+  /** The server's monitoring address, to learn whether it syncs every write to its disk. */
+  readonly monitoringUrl?: string;
+  /** How long an operation is tried before it is given up, in ms, 100 to 60,000; default 10,000. */
+  readonly timeoutMs?: number;
+  readonly clock?: Clock;
+  /** Is told what is worth knowing about the server; default: nobody. */
+  readonly logger?: Logger;
+}
+
+/** What only entries have. */
+export interface NatsEntryOptions extends NatsOptions {
+  /** How many entries this process may have to remember; default 2,000,000. */
+  readonly entriesMax?: number;
+  /** Bytes of entries kept in memory so that a claim need not read them; default 32 MiB. */
+  readonly cacheBytes?: number;
+}
+
+/** Options after the checks. */
+export interface Settings {
+  readonly url: string | undefined;
+  readonly connection: NatsConnection | undefined;
+  readonly connect: object;
+  readonly bucket: string;
+  readonly replicas: number | undefined;
+  readonly maxBytes: number | undefined;
+  readonly monitoringUrl: string | undefined;
+  readonly timeoutMs: number;
+  readonly clock: Clock;
+  readonly logger: Logger | undefined;
+}
+
+/** Options of the entry store after the checks. */
+export interface EntrySettings extends Settings {
+  readonly entriesMax: number;
+  readonly cacheBytes: number;
+}
+
+const NAMES = [
+  'url',
+  'connection',
+  'connect',
+  'bucket',
+  'replicas',
+  'maxBytes',
+  'monitoringUrl',
+  'timeoutMs',
+  'clock',
+  'logger',
+];
+
+const BUCKET_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
+const BYTES_MAX = 2 ** 50;
+
+/** Checks the options of an entry store. */
+export function readEntryOptions(options: NatsEntryOptions): EntrySettings {
+  checkNames('nats', options, [...NAMES, 'entriesMax', 'cacheBytes']);
+  const { entriesMax = 2_000_000, cacheBytes = 32 * 2 ** 20 } = options;
+  return {
+    ...read(options),
+    entriesMax: checkNumber('entriesMax', entriesMax, { min: 1, max: 100_000_000 }),
+    cacheBytes: checkNumber('cacheBytes', cacheBytes, { min: 0, max: 2 ** 36 }),
+  };
+}
+
+/** Checks the options of a body store. */
+export function readBodyOptions(options: NatsOptions): Settings {
+  checkNames('natsBodies', options, NAMES);
+  return read(options);
+}
+
+function read(options: NatsOptions): Settings {
+  const { url, connection, bucket = 'respool', replicas, maxBytes, monitoringUrl } = options;
+  if ((url === undefined) === (connection === undefined)) {
+    throw new RespoolError(
+      'config.invalid',
+      'cannot make a NATS store: give either "url" or "connection"',
+    );
+  }
+  if (typeof bucket !== 'string' || !BUCKET_PATTERN.test(bucket)) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use ${show(bucket)} as "bucket": allowed are 1 to 64 of A-Z a-z 0-9 _ -`,
+    );
+  }
+  checkUrl('url', url, /^(?:nats|tls|wss?):\/\/|^[^:/]+(?::\d+)?$/);
+  checkUrl('monitoringUrl', monitoringUrl, /^https?:\/\//);
+  return {
+    url,
+    connection,
+    connect: options.connect ?? {},
+    bucket,
+    replicas: optional('replicas', replicas, 1, 5),
+    maxBytes: optional('maxBytes', maxBytes, 2 ** 20, BYTES_MAX),
+    monitoringUrl,
+    timeoutMs: checkNumber('timeoutMs', options.timeoutMs ?? 10_000, { min: 100, max: 60_000 }),
+    clock: options.clock ?? systemClock,
+    logger: options.logger,
+  };
+}
+
+function optional(what: string, value: unknown, min: number, max: number): number | undefined {
+  return value === undefined ? undefined : checkNumber(what, value, { min, max });
+}
+
+function checkUrl(what: string, value: unknown, pattern: RegExp): void {
+  if (value === undefined) return;
+  if (typeof value === 'string' && value.split(',').every((part) => pattern.test(part))) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use this as "${what}": allowed is an address such as ` +
+      (what === 'url' ? 'nats://127.0.0.1:4222' : 'http://127.0.0.1:8222'),
+  );
+}

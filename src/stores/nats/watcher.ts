@@ -1,0 +1,349 @@
+/**
+ * watcher — keeps the catalog up to the stream: all of it once, then as it comes.
+ *
+ * When the feed breaks it is opened again behind what was applied. It starts from the beginning
+ * when that would not do: the server process is another one (it may have forgotten writes or
+ * removals), the stream is shorter than we knew, or we were away for longer than graves are kept.
+ *
+ * `caughtUp` is how one process sees what another has written: it asks where the stream ends and
+ * waits until the feed has come that far.
+ */
+
+import { RespoolError } from '../../core/errors.ts';
+import { createBatchLine } from '../shared/batching.ts';
+import type { Catalog } from './catalog.ts';
+import { FACTS, GRAVE, HOLDS, OPERATION, readFacts } from './codec.ts';
+import { type Fed, type Feed, openFeed } from './feed.ts';
+import { type Burial, GRAVE_KEPT_MS, readGrave } from './graves.ts';
+import { type Stream, TOKEN } from './stream.ts';
+
+/** A feed that could not be opened is tried again after this. */
+const AGAIN_MS = 250;
+/** The feed is usually there within a millisecond. */
+const LOOK_AFTER_MS = 25;
+/** Away for longer, graves may have been missed. */
+const AWAY_MAX_MS = GRAVE_KEPT_MS / 2;
+/** A write whose key never came to point to it is nobody's after this. */
+export const UNBORN_KEPT_MS: number = 10 * 60_000;
+
+/** What a watcher needs. */
+export interface WatcherParts {
+  readonly stream: Stream;
+  readonly catalog: Catalog;
+  /** `$KV.<bucket>.` */
+  readonly prefix: string;
+  readonly instance: string;
+  /** With one replica, a server that comes back as another process may have forgotten things. */
+  readonly restartsForget: boolean;
+  /** Something to take out of the stream. */
+  readonly bury: (burials: readonly Burial[]) => void;
+  /** Called before the stream is read from its beginning again. */
+  readonly onRestart: () => void;
+  /** Another process may have made something due. */
+  readonly onDue: () => void;
+}
+
+/** Follows the stream for as long as the store is open. */
+export class Watcher {
+  readonly #parts: WatcherParts;
+  readonly #barrier = createBatchLine<null, null>((calls) => this.#catchUp(calls), {
+    batchMax: Number.POSITIVE_INFINITY,
+  });
+  readonly #waiting = new Set<() => void>();
+  #feed: Feed | undefined;
+  #applied = 0;
+  #restarts: number;
+  #aliveAt: number;
+  #isReady = false;
+  #isClosed = false;
+  #isRound = false;
+  #cancel: (() => void) | undefined;
+  /** Of this round of reading: removed for good, but still or again there. */
+  #leftovers: Burial[] = [];
+  #oldGraveSeq = 0;
+  #bytes = 0;
+  /** Of this round: unborn entries and keys that somebody may still be writing. */
+  readonly #young = new Set<number>();
+
+  constructor(parts: WatcherParts) {
+    this.#parts = parts;
+    const { line } = parts.stream;
+    this.#restarts = line.restarts;
+    this.#aliveAt = line.clock.monotonic();
+  }
+
+  /** The size of the stream when it was last asked for. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Reads all there is; resolves when the catalog is complete. */
+  async open(): Promise<void> {
+    await this.#begin(1);
+    await this.#until(() => this.#isReady);
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#cancel?.();
+    this.#feed?.stop();
+    this.#wake();
+  }
+
+  /** Resolves when all that was written before the call has been taken in. */
+  async caughtUp(): Promise<void> {
+    await this.#barrier.add([null]);
+  }
+
+  /** Resolves when no reading from the beginning is under way. */
+  ready(): Promise<void> | undefined {
+    return this.#isReady ? undefined : this.#until(() => this.#isReady);
+  }
+
+  async #catchUp(calls: readonly null[]): Promise<readonly null[]> {
+    const { stream } = this.#parts;
+    await this.ready();
+    const info = await stream.info();
+    this.#bytes = info?.state.bytes ?? 0;
+    const last = info?.state.last_seq ?? 0;
+    if (last < this.#applied) this.#restart();
+    if (this.#isReady && this.#applied >= last) return calls;
+    // The last message may have been taken out before it was fed: then it never comes.
+    const { clock } = stream.line;
+    const cancel = clock.after(LOOK_AFTER_MS, () => void this.#lookBehind(last));
+    try {
+      await this.#until(() => this.#isReady && this.#applied >= last);
+    } finally {
+      cancel();
+    }
+    return calls;
+  }
+
+  /** Goes past sequences at the end of the stream under which nothing lies any more. */
+  async #lookBehind(last: number): Promise<void> {
+    const { stream, prefix } = this.#parts;
+    try {
+      const next = await stream.next(`${prefix}>`, this.#applied + 1);
+      if (next === undefined && this.#isReady) {
+        this.#applied = Math.max(this.#applied, last);
+        this.#wake();
+      }
+    } catch {
+      // The feed will tell, or the caller's time will be over.
+    }
+  }
+
+  /** Waits for something to become true; rejects when the store is closed or it takes too long. */
+  #until(isTrue: () => boolean): Promise<void> {
+    if (isTrue()) return Promise.resolve();
+    const { line } = this.#parts.stream;
+    return new Promise((resolve, reject) => {
+      const stop = (): void => {
+        cancel();
+        this.#waiting.delete(look);
+      };
+      const look = (): void => {
+        if (!this.#isClosed && !isTrue()) return;
+        stop();
+        if (this.#isClosed) reject(unavailable('the store was closed'));
+        else resolve();
+      };
+      this.#waiting.add(look);
+      let cancel = (): void => {};
+      const watch = (applied: number): void => {
+        cancel = line.clock.after(line.timeoutMs, () => {
+          // A long stream takes its time, as long as there is progress.
+          if (this.#applied > applied) watch(this.#applied);
+          else {
+            stop();
+            reject(unavailable('the server does not send what it has'));
+          }
+        });
+      };
+      watch(this.#applied);
+    });
+  }
+
+  #wake(): void {
+    for (const look of this.#waiting) look();
+  }
+
+  async #begin(from: number): Promise<void> {
+    const { stream, catalog, prefix } = this.#parts;
+    if (from === 1) {
+      this.#isReady = false;
+      this.#isRound = true;
+      this.#leftovers = [];
+      this.#oldGraveSeq = 0;
+      this.#applied = 0;
+      catalog.beginRound();
+    }
+    this.#feed = await openFeed(stream, {
+      filter: `${prefix}>`,
+      from,
+      headersOnly: true,
+      onMessage: (fed) => this.#apply(fed),
+      onCaughtUp: () => void this.#finish(),
+      onIdle: (seq) => {
+        this.#aliveAt = stream.line.clock.monotonic();
+        this.#applied = Math.max(this.#applied, seq);
+        this.#wake();
+      },
+      onBroken: () => this.#again(),
+    });
+    if (this.#isClosed) this.#feed.stop();
+  }
+
+  /** The catalog is complete. */
+  async #finish(): Promise<void> {
+    const { catalog, bury, stream, prefix } = this.#parts;
+    const { line } = stream;
+    if (this.#isRound) {
+      this.#isRound = false;
+      catalog.endRound();
+      bury(this.#leftovers);
+      bury(this.#orphans());
+      const grave = this.#oldGraveSeq;
+      if (grave > 0) await stream.purge(`${prefix}g.>`, grave + 1).catch(() => undefined);
+    }
+    this.#leftovers = [];
+    this.#aliveAt = line.clock.monotonic();
+    this.#isReady = true;
+    this.#wake();
+    this.#parts.onDue();
+  }
+
+  /** Keys that point to nothing, and entries whose key never came; both left by a crash. */
+  #orphans(): Burial[] {
+    const { catalog } = this.#parts;
+    const orphans: Burial[] = [];
+    for (const [key, { id, seq }] of catalog.keys) {
+      const row = catalog.rows.get(id);
+      const isHeld = row !== undefined && (row.key === key || row.damage !== undefined);
+      if (!isHeld && this.#isOld(seq)) orphans.push({ name: `d${key}`, seq });
+    }
+    for (const row of catalog.rows.values()) {
+      if (row.isUnborn && !catalog.isLive(row) && this.#isOld(row.seq)) {
+        orphans.push({ name: `e${row.id}`, seq: row.seq });
+      }
+    }
+    this.#young.clear();
+    return orphans;
+  }
+
+  #isOld(seq: number): boolean {
+    return !this.#young.has(seq);
+  }
+
+  #again(): void {
+    if (this.#isClosed) return;
+    // Until it is known how much was missed, nobody may rely on the catalog.
+    this.#isReady = false;
+    const { line } = this.#parts.stream;
+    this.#cancel?.();
+    this.#cancel = line.clock.after(line.isConnected ? 0 : AGAIN_MS, () => void this.#resume());
+  }
+
+  async #resume(): Promise<void> {
+    const { stream, restartsForget } = this.#parts;
+    const { line } = stream;
+    if (this.#isClosed) return;
+    if (!line.isConnected) {
+      this.#again();
+      return;
+    }
+    try {
+      const info = await stream.info();
+      const isForgetful = restartsForget && line.restarts !== this.#restarts;
+      const wasAway = line.clock.monotonic() - this.#aliveAt > AWAY_MAX_MS;
+      const isShorter = (info?.state.last_seq ?? 0) < this.#applied;
+      this.#restarts = line.restarts;
+      const isAnew = isForgetful || wasAway || isShorter || this.#isRound;
+      if (isAnew) this.#parts.onRestart();
+      await this.#begin(isAnew ? 1 : this.#applied + 1);
+    } catch {
+      this.#cancel = line.clock.after(AGAIN_MS, () => void this.#resume());
+    }
+  }
+
+  /** The stream is not the one we knew. */
+  #restart(): void {
+    this.#isReady = false;
+    this.#isRound = true;
+    this.#feed?.stop();
+    this.#again();
+  }
+
+  #apply(fed: Fed): void {
+    const { prefix } = this.#parts;
+    const kind = fed.subject.charAt(prefix.length);
+    if (kind === 'e') this.#applyEntry(fed);
+    else if (kind === 'd') this.#applyKey(fed);
+    else if (kind === 'g') this.#applyGrave(fed);
+    else if (kind === 'm') this.#applyRecord(fed);
+    this.#applied = Math.max(this.#applied, fed.seq);
+    if (this.#waiting.size > 0) this.#wake();
+  }
+
+  #applyEntry({ subject, headers, seq, storedAt }: Fed): void {
+    const { catalog, instance, onDue } = this.#parts;
+    const id = subject.slice(subject.lastIndexOf('.') + 1);
+    if (headers?.get(OPERATION)) {
+      catalog.remove(id, seq, false);
+      if (this.#isRound) this.#leftovers.push({ name: `e${id}`, seq });
+      return;
+    }
+    const facts = readFacts(headers?.get(FACTS) ?? '');
+    if (facts === undefined) {
+      catalog.putDamaged(id, seq, 'it carries no facts that can be read');
+      return;
+    }
+    if (facts.isUnborn && this.#isRound) this.#noteYoung(seq, storedAt);
+    const isOurs = headers?.get(TOKEN).startsWith(`${instance}.`) === true;
+    if (catalog.put(id, seq, facts) && !isOurs && this.#isReady && facts.dueAt !== null) onDue();
+  }
+
+  #applyKey({ subject, headers, seq, storedAt }: Fed): void {
+    const { catalog, onDue } = this.#parts;
+    const key = subject.slice(subject.lastIndexOf('.') + 1);
+    const id = headers?.get(HOLDS) ?? '';
+    if (id === '') return;
+    if (this.#isRound) this.#noteYoung(seq, storedAt);
+    catalog.putKey(key, { id, seq });
+    // An entry that was written before its key is born by it.
+    if (this.#isReady && catalog.live(id)?.isUnborn === true) onDue();
+  }
+
+  #applyGrave({ headers, seq, storedAt }: Fed): void {
+    const { catalog, stream } = this.#parts;
+    if (this.#isRound && storedAt < stream.line.clock.now() - GRAVE_KEPT_MS) {
+      this.#oldGraveSeq = Math.max(this.#oldGraveSeq, seq);
+    }
+    for (const burial of readGrave(headers?.get(GRAVE) ?? '')) {
+      const name = burial.name.slice(1);
+      if (burial.name.startsWith('d')) catalog.removeKey(name, burial.seq);
+      else {
+        const row = catalog.rows.get(name);
+        // Read from the stream in this round although it was removed: it came back, out again.
+        const isBack = this.#isRound && row !== undefined && row.seq <= burial.seq;
+        if (isBack) this.#leftovers.push({ name: burial.name, seq: row.seq });
+        catalog.remove(name, burial.seq, false);
+      }
+    }
+  }
+
+  /** Markers of removed records go when servers have surely noted what they stand for. */
+  #applyRecord({ subject, headers, seq, storedAt }: Fed): void {
+    if (!this.#isRound || !headers?.get(OPERATION)) return;
+    const isOld = storedAt < this.#parts.stream.line.clock.now() - GRAVE_KEPT_MS;
+    if (isOld) this.#leftovers.push({ name: `m${subject}`, seq });
+  }
+
+  #noteYoung(seq: number, storedAt: number): void {
+    if (storedAt > this.#parts.stream.line.clock.now() - UNBORN_KEPT_MS) this.#young.add(seq);
+  }
+}
+
+function unavailable(reason: string): RespoolError {
+  return new RespoolError('store.unavailable', `cannot follow the bucket: ${reason}; try again`);
+}
