@@ -7,6 +7,57 @@
 
 import { RespoolError } from '../../core/errors.ts';
 
+/** Takes a value in and gives the placeholder for it. */
+export type Bind = (value: unknown, type: string) => string;
+
+/** Collects the values of a statement. */
+export class Values {
+  readonly list: unknown[] = [];
+  readonly bind: Bind = (value, type) => {
+    this.list.push(value);
+    return `$${this.list.length}::${type}`;
+  };
+}
+
+type Cell = number | string | null;
+
+/**
+ * The rows of a batch as a source to select from. A column that is the same in all rows goes as one
+ * value: of some twenty columns of a message most are, and the server opens a store for each array.
+ * (500 rows there and back: 2.6 ms with 22 arrays, 0.6 ms with 4; PostgreSQL 15, 2026-11-15)
+ */
+export class Rows {
+  readonly #values: Values;
+  readonly #arrays: string[] = [];
+  readonly #names: string[] = [];
+  readonly #constants: string[] = [];
+
+  constructor(values: Values) {
+    this.#values = values;
+  }
+
+  add(name: string, type: 'text' | 'int2' | 'int4' | 'int8', cells: readonly Cell[]): this {
+    const [first] = cells;
+    const isSame = this.#names.length > 0 && cells.every((cell) => cell === first);
+    if (isSame) this.#constants.push(`, ${this.#values.bind(first, type)} AS ${name}`);
+    else {
+      const array =
+        type === 'text'
+          ? textArray(cells as readonly (string | null)[])
+          : numberArray(cells as readonly (number | null)[]);
+      this.#arrays.push(this.#values.bind(array, `${type}[]`));
+      this.#names.push(name);
+    }
+    return this;
+  }
+
+  /** A `SELECT` of all columns; the first one is always an array. */
+  get sql(): string {
+    const source = `unnest(${this.#arrays.join(', ')}) AS u(${this.#names.join(', ')})`;
+    return `SELECT u.*${this.#constants.join('')} FROM ${source}`;
+  }
+}
+
 /** An array of numbers as PostgreSQL reads it. */
 export function numberArray(values: readonly (number | null)[]): string {
   let text = '';

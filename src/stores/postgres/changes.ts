@@ -8,7 +8,7 @@
 
 import { assert, RespoolError } from '../../core/errors.ts';
 import type { Change } from '../../ports/entry-store.ts';
-import { numberArray, textArray } from './arrays.ts';
+import { numberArray, Rows, textArray, Values } from './arrays.ts';
 import { codeOf } from './failures.ts';
 import type { Names } from './names.ts';
 import {
@@ -59,12 +59,14 @@ type Numbered = readonly [row: ChangeRow, index: number];
 
 /** Changes over the tables of one store. */
 export class Changes {
-  readonly #sql: ReturnType<typeof sqlOf>;
+  readonly #names: Names;
+  readonly #sql: ReturnType<typeof fixedSql>;
   readonly #durable: Commit;
 
   /** `isForced`: the server would commit without waiting for the disk, so each statement says so. */
   constructor(names: Names, isForced: boolean) {
-    this.#sql = sqlOf(names);
+    this.#names = names;
+    this.#sql = fixedSql(names);
     this.#durable = isForced ? 'on' : null;
   }
 
@@ -88,40 +90,42 @@ export class Changes {
   async #changePlain(ask: Ask, items: readonly Numbered[], commit: Commit): Promise<number[]> {
     const removals = items.filter(([{ status }]) => status === null);
     const updates = items.filter(([{ status }]) => status !== null);
-    const { remove, update, both } = this.#sql;
-    const rows =
-      updates.length === 0
-        ? await ask(remove, [commit, ...guardsOf(removals)])
-        : removals.length === 0
-          ? await ask(update, [commit, ...guardsOf(updates), ...statusesOf(updates)])
-          : await ask(both, [
-              commit,
-              ...guardsOf(updates),
-              ...statusesOf(updates),
-              ...guardsOf(removals),
-            ]);
-    return rows.map(([index]) => Number(index));
+    const values = new Values();
+    const parts: string[] = [];
+    const answers: string[] = [];
+    if (updates.length > 0) {
+      const rows = addStatuses(addGuards(new Rows(values), updates), updates);
+      parts.push(updateSql(this.#names, rows, commit));
+      answers.push(NOT_CHANGED_SQL);
+    }
+    if (removals.length > 0) {
+      parts.push(removeSql(this.#names, addGuards(new Rows(values), removals), commit));
+      answers.push(NOT_GONE_SQL);
+    }
+    const text = `WITH ${parts.join(', ')} ${answers.join(' UNION ALL ')}`;
+    return (await ask(text, values.list)).map(([index]) => Number(index));
   }
 
+  /** One entry with a new envelope: the same guard, more columns, and what lies in `contents`. */
   async #reshape(ask: Ask, row: ChangeRow, commit: Commit): Promise<Changed> {
     const { envelope, body } = row;
     assert(envelope !== undefined, 'a change of an envelope has one');
-    const items: readonly Numbered[] = [[row, 0]];
+    const values = new Values();
+    const { bind } = values;
+    const rows = addStatuses(addGuards(new Rows(values), [[row, 0]]), [[row, 0]]);
+    const more = `, topic = ${bind(envelope.topic, 'text')},
+    destination = ${bind(envelope.destination, 'text')},
+    priority = ${bind(envelope.priority, 'int2')},
+    enqueued_at = ${bind(envelope.enqueuedAt, 'int8')},
+    dedupe_key = ${bind(envelope.dedupeKey, 'text')}`;
+    const bytes = body === undefined ? '' : `, body = ${bind(body, 'bytea')}`;
+    const text = `WITH ${updateSql(this.#names, rows, commit, more)}, rewritten AS (
+  UPDATE ${this.#names.table.contents} k SET envelope = ${bind(envelope.text, 'text')}${bytes}
+  FROM changed WHERE k.seq = changed.seq
+)
+${NOT_CHANGED_SQL}`;
     try {
-      const rows = await ask(this.#sql.reshape, [
-        commit,
-        ...guardsOf(items),
-        ...statusesOf(items),
-        envelope.topic,
-        envelope.destination,
-        envelope.priority,
-        envelope.enqueuedAt,
-        envelope.dedupeKey,
-        envelope.text,
-        body === undefined,
-        body ?? null,
-      ]);
-      return rows.length === 0 ? 'done' : 'stale';
+      return (await ask(text, values.list)).length === 0 ? 'done' : 'stale';
     } catch (error) {
       if (codeOf(error) !== '23505') throw error;
       const found = await ask(this.#sql.keyOwner, [envelope.dedupeKey]);
@@ -138,17 +142,13 @@ export class Changes {
     if (doubtful.length === 0) return;
     const found = await ask(this.#sql.look, [textArray(doubtful.map(({ id }) => id))]);
     const present = new Map(found.map((line) => [String(line[0]), line]));
-    for (const [index, { id, status }] of rows.entries()) {
-      if (results[index] !== 'stale') continue;
-      const line = present.get(id);
-      const isOurs =
-        status === null
-          ? line === undefined
-          : line?.[1] === status.revision &&
-            line[2] === status.slot &&
-            line[3] === status.updatedAt &&
-            line[4] === status.holder;
-      if (isOurs) results[index] = 'done';
+    // Of two changes from the same revision one at most was done.
+    const done = new Set(rows.filter((_, at) => results[at] === 'done').map(guardOf));
+    for (const [index, row] of rows.entries()) {
+      if (results[index] !== 'stale' || done.has(guardOf(row))) continue;
+      if (!isWritten(row, present.get(row.id))) continue;
+      results[index] = 'done';
+      done.add(guardOf(row));
     }
   }
 
@@ -170,6 +170,18 @@ export function refusal(id: string, reason: string): RespoolError {
   );
 }
 
+function guardOf({ id, revision }: ChangeRow): string {
+  return `${id} ${revision}`;
+}
+
+/** Whether an entry, as `look` finds it, is what a change wanted it to be. */
+function isWritten({ status }: ChangeRow, line: readonly unknown[] | undefined): boolean {
+  if (status === null || line === undefined) return status === null && line === undefined;
+  const { revision, slot, updatedAt, holder, dueAt, memory } = status;
+  const wanted = [revision, slot, updatedAt, holder, dueAt, memory];
+  return wanted.every((value, at) => line[at + 1] === value);
+}
+
 /** In each wave an id comes once, in the order of the changes. */
 function wavesOf(rows: readonly ChangeRow[]): Numbered[][] {
   const waves: Numbered[][] = [];
@@ -184,94 +196,152 @@ function wavesOf(rows: readonly ChangeRow[]): Numbered[][] {
   return waves;
 }
 
-function guardsOf(items: readonly Numbered[]): unknown[] {
-  return [
-    numberArray(items.map(([, index]) => index)),
-    textArray(items.map(([{ id }]) => id)),
-    numberArray(items.map(([{ revision }]) => revision)),
-    textArray(items.map(([{ holder }]) => holder)),
-  ];
+function addGuards(rows: Rows, items: readonly Numbered[]): Rows {
+  return rows
+    .add(
+      'id',
+      'text',
+      items.map(([{ id }]) => id),
+    )
+    .add(
+      'n',
+      'int4',
+      items.map(([, index]) => index),
+    )
+    .add(
+      'revision',
+      'int4',
+      items.map(([{ revision }]) => revision),
+    )
+    .add(
+      'holder',
+      'text',
+      items.map(([{ holder }]) => holder),
+    );
 }
 
-const GUARDS = ['int4', 'text', 'int4', 'text'] as const;
+function addStatuses(rows: Rows, items: readonly Numbered[]): Rows {
+  const all = items.flatMap(([{ status }]) => status ?? []);
+  const of = <T>(read: (status: StatusColumns) => T): T[] => all.map(read);
+  return rows
+    .add(
+      'to_slot',
+      'int2',
+      of(({ slot }) => slot),
+    )
+    .add(
+      'to_due_at',
+      'int8',
+      of(({ dueAt }) => dueAt),
+    )
+    .add(
+      'to_revision',
+      'int4',
+      of(({ revision }) => revision),
+    )
+    .add(
+      'to_attempts',
+      'int4',
+      of(({ attempts }) => attempts),
+    )
+    .add(
+      'to_notices',
+      'int4',
+      of(({ notices }) => notices),
+    )
+    .add(
+      'to_lost',
+      'int4',
+      of(({ lost }) => lost),
+    )
+    .add(
+      'to_postponed',
+      'int4',
+      of(({ postponed }) => postponed),
+    )
+    .add(
+      'to_replays',
+      'int4',
+      of(({ replays }) => replays),
+    )
+    .add(
+      'to_holder',
+      'text',
+      of(({ holder }) => holder),
+    )
+    .add(
+      'to_claimed_from',
+      'int2',
+      of(({ claimedFrom }) => claimedFrom),
+    )
+    .add(
+      'to_updated_at',
+      'int8',
+      of(({ updatedAt }) => updatedAt),
+    )
+    .add(
+      'to_fingerprint',
+      'text',
+      of(({ fingerprint }) => fingerprint),
+    )
+    .add(
+      'to_memory',
+      'text',
+      of(({ memory }) => memory),
+    );
+}
 
 const STATUS_COLUMNS = [
-  ['slot', 'int2'],
-  ['due_at', 'int8'],
-  ['revision', 'int4'],
-  ['attempts', 'int4'],
-  ['notices', 'int4'],
-  ['lost', 'int4'],
-  ['postponed', 'int4'],
-  ['replays', 'int4'],
-  ['holder', 'text'],
-  ['claimed_from', 'int2'],
-  ['updated_at', 'int8'],
-  ['fingerprint', 'text'],
-  ['memory', 'text'],
+  'slot',
+  'due_at',
+  'revision',
+  'attempts',
+  'notices',
+  'lost',
+  'postponed',
+  'replays',
+  'holder',
+  'claimed_from',
+  'updated_at',
+  'fingerprint',
+  'memory',
 ] as const;
 
-function statusesOf(items: readonly Numbered[]): unknown[] {
-  const all = items.flatMap(([{ status }]) => status ?? []);
-  const numbers = (of: (status: StatusColumns) => number | null) => numberArray(all.map(of));
-  const words = (of: (status: StatusColumns) => string | null) => textArray(all.map(of));
-  return [
-    numbers(({ slot }) => slot),
-    numbers(({ dueAt }) => dueAt),
-    numbers(({ revision }) => revision),
-    numbers(({ attempts }) => attempts),
-    numbers(({ notices }) => notices),
-    numbers(({ lost }) => lost),
-    numbers(({ postponed }) => postponed),
-    numbers(({ replays }) => replays),
-    words(({ holder }) => holder),
-    numbers(({ claimedFrom }) => claimedFrom),
-    numbers(({ updatedAt }) => updatedAt),
-    words(({ fingerprint }) => fingerprint),
-    words(({ memory }) => memory),
-  ];
+const SET_SQL: string = STATUS_COLUMNS.map((name) => `${name} = g.to_${name}`).join(', ');
+const GUARD_SQL = 'e.id = g.id AND e.revision = g.revision AND e.holder = g.holder';
+
+/**
+ * Whether the commit waits for the disk is said in the statement: one round trip, and nothing is
+ * left behind on a connection that somebody else uses next.
+ */
+function commitSql(commit: Commit): string {
+  return commit === null
+    ? ''
+    : ` WHERE (SELECT set_config('synchronous_commit', '${commit}', true)) IS NOT NULL`;
 }
 
-/** Arrays of parameters from this number on. */
-function arraysFrom(first: number, types: readonly string[]): string {
-  return types.map((type, at) => `$${first + at}::${type}[]`).join(', ');
-}
-
-function sqlOf(names: Names) {
-  const { table } = names;
-  const types = STATUS_COLUMNS.map(([, type]) => type);
-  const columns = STATUS_COLUMNS.map(([name]) => name);
-  // Whether the commit waits for the disk is said in the statement: one round trip, and nothing is
-  // left behind on a connection that somebody else uses next.
-  const lazy =
-    "SELECT set_config('synchronous_commit', coalesce($1::text, " +
-    "current_setting('synchronous_commit')), true) AS was";
-  const set = columns.map((name) => `${name} = g.to_${name}`).join(', ');
-  const guard = 'e.id = g.id AND e.revision = g.revision AND e.holder = g.holder';
-  const update = `wanted AS MATERIALIZED (
-  SELECT g.* FROM lazy, unnest(${arraysFrom(2, [...GUARDS, ...types])})
-    AS g(n, id, revision, holder, ${columns.map((name) => `to_${name}`).join(', ')})
-), changed AS (
-  UPDATE ${table.entries} e SET ${set} FROM wanted g WHERE ${guard} RETURNING g.n
+function updateSql({ table }: Names, rows: Rows, commit: Commit, more = ''): string {
+  return `wanted AS MATERIALIZED (${rows.sql}${commitSql(commit)}), changed AS (
+  UPDATE ${table.entries} e SET ${SET_SQL}${more} FROM wanted g WHERE ${GUARD_SQL}
+  RETURNING g.n, e.seq
 )`;
-  const remove = (first: number) => `unwanted AS MATERIALIZED (
-  SELECT g.* FROM lazy, unnest(${arraysFrom(first, GUARDS)}) AS g(n, id, revision, holder)
-), gone AS (
-  DELETE FROM ${table.entries} e USING unwanted g WHERE ${guard} RETURNING g.n, e.seq
+}
+
+function removeSql({ table }: Names, rows: Rows, commit: Commit): string {
+  return `unwanted AS MATERIALIZED (${rows.sql}${commitSql(commit)}), gone AS (
+  DELETE FROM ${table.entries} e USING unwanted g WHERE ${GUARD_SQL} RETURNING g.n, e.seq
 ), dropped AS (
   DELETE FROM ${table.contents} k USING gone WHERE k.seq = gone.seq
 )`;
-  const notChanged = 'SELECT n FROM wanted WHERE n NOT IN (SELECT n FROM changed)';
-  const notGone = 'SELECT n FROM unwanted WHERE n NOT IN (SELECT n FROM gone)';
-  const removeAt = 2 + GUARDS.length + types.length;
+}
+
+const NOT_CHANGED_SQL = 'SELECT n FROM wanted WHERE n NOT IN (SELECT n FROM changed)';
+const NOT_GONE_SQL = 'SELECT n FROM unwanted WHERE n NOT IN (SELECT n FROM gone)';
+
+function fixedSql({ table }: Names) {
   return {
-    update: `WITH lazy AS MATERIALIZED (${lazy}), ${update} ${notChanged}`,
-    remove: `WITH lazy AS MATERIALIZED (${lazy}), ${remove(2)} ${notGone}`,
-    both: `WITH lazy AS MATERIALIZED (${lazy}), ${update}, ${remove(removeAt)}
-${notChanged} UNION ALL ${notGone}`,
-    reshape: reshapeSql(names, `WITH lazy AS MATERIALIZED (${lazy}), ${update}`, removeAt),
     keyOwner: `SELECT id FROM ${table.entries} WHERE dedupe_key = $1`,
-    look: `SELECT id, revision, slot, updated_at, holder FROM ${table.entries}
+    look: `SELECT id, revision, slot, updated_at, holder, due_at, memory FROM ${table.entries}
   WHERE id = ANY($1::text[])`,
     quarantine: `WITH given AS MATERIALIZED (
   SELECT * FROM unnest($1::text[], $2::int8[], $3::text[]) AS g(id, seq, reason)
@@ -286,21 +356,4 @@ INSERT INTO ${table.quarantine} (id, reason, entry, envelope, body)
 SELECT g.id, g.reason, g.entry, d.envelope, d.body
 FROM gone g LEFT JOIN dropped d ON d.seq = g.seq`,
   };
-}
-
-/** One entry with a new envelope: the same guard, more columns, and what lies in `contents`. */
-function reshapeSql({ table }: Names, start: string, at: number): string {
-  const changed = start
-    .replace(
-      ' FROM wanted g WHERE',
-      `, topic = $${at}::text, destination = $${at + 1}::text, priority = $${at + 2}::int2,
-    enqueued_at = $${at + 3}::int8, dedupe_key = $${at + 4}::text FROM wanted g WHERE`,
-    )
-    .replace('RETURNING g.n', 'RETURNING g.n, e.seq');
-  return `${changed}, rewritten AS (
-  UPDATE ${table.contents} k SET envelope = $${at + 5}::text,
-    body = CASE WHEN $${at + 6}::boolean THEN k.body ELSE $${at + 7}::bytea END
-  FROM changed WHERE k.seq = changed.seq
-)
-SELECT n FROM wanted WHERE n NOT IN (SELECT n FROM changed)`;
 }

@@ -11,12 +11,12 @@
  */
 
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
-import { textArray } from './arrays.ts';
+import { textArray, Values } from './arrays.ts';
 import type { Names } from './names.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
 import { ARCHIVED_SLOT, FLOW_SLOT_SQL, type Slot, slotOf, WAITING_SLOTS } from './slots.ts';
-import { rulesSql, Values } from './topics.ts';
+import { rulesSql } from './topics.ts';
 
 /** What of a filter decides over a row beside its slot and due time. */
 type Permit = ((alias: string) => string) | undefined;
@@ -299,7 +299,10 @@ function searchOf(
 }
 
 function topicPermitOf({ topics }: ClaimFilter, values: Values): Permit {
-  if (topics === undefined) return undefined;
+  const [first] = topics ?? [];
+  // The usual case: one handler for everything.
+  const takesAll = first?.pattern === '#' && first.take;
+  if (topics === undefined || takesAll) return undefined;
   // Bound once, used under several names.
   const rules = rulesSql('@.topic', topics, values.bind);
   return (alias) => rules.replaceAll('@.topic', `${alias}.topic`);

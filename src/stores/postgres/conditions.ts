@@ -7,9 +7,9 @@
 
 import { STATES } from '../../core/state.ts';
 import type { EntryQuery } from '../../ports/entry-store.ts';
-import { textArray } from './arrays.ts';
+import { type Bind, textArray } from './arrays.ts';
 import { ARCHIVED_SLOT, SLOT_COUNT, type Slot, slotOf } from './slots.ts';
-import { type Bind, patternSql } from './topics.ts';
+import { patternSql } from './topics.ts';
 
 /** A query, taken apart. */
 export interface Conditions {

@@ -8,7 +8,7 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
-import { Blob, numberArray, textArray } from './arrays.ts';
+import { Blob, Rows, textArray, Values } from './arrays.ts';
 import type { Names } from './names.ts';
 import {
   checkInline,
@@ -45,11 +45,13 @@ const ROUNDS_MAX = 10;
 
 /** Inserts over the tables of one store. */
 export class Inserts {
-  readonly #sql: ReturnType<typeof sqlOf>;
+  readonly #names: Names;
+  readonly #isForced: boolean;
 
   /** `isForced`: the server would commit without waiting for the disk, so each statement says so. */
   constructor(names: Names, isForced: boolean) {
-    this.#sql = sqlOf(names, isForced);
+    this.#names = names;
+    this.#isForced = isForced;
   }
 
   /**
@@ -88,14 +90,15 @@ export class Inserts {
 
   /** The ids that were not stored. */
   async #store(ask: Ask, rows: readonly NewRow[], isWithin: boolean): Promise<Set<string>> {
-    const { insert, forced } = this.#sql;
-    const refused = await ask(isWithin ? insert : forced, valuesOf(rows));
+    const values = new Values();
+    const sql = insertSql(this.#names, rowsOf(rows, values), this.#isForced && !isWithin);
+    const refused = await ask(sql, values.list);
     return new Set(refused.map(([id]) => String(id)));
   }
 
   async #owners(ask: Ask, rows: readonly NewRow[], refused: ReadonlySet<string>) {
     const asked = rows.filter(({ id }) => refused.has(id));
-    const found = await ask(this.#sql.owners, [
+    const found = await ask(ownersSql(this.#names), [
       textArray(asked.map(({ id }) => id)),
       textArray(asked.flatMap(({ envelope }) => envelope.dedupeKey ?? [])),
     ]);
@@ -136,93 +139,146 @@ function unsettled(id: string | undefined): RespoolError {
   );
 }
 
-const COLUMNS = [
-  ['id', 'text'],
-  ['slot', 'int2'],
-  ['due_at', 'int8'],
-  ['revision', 'int4'],
-  ['attempts', 'int4'],
-  ['notices', 'int4'],
-  ['lost', 'int4'],
-  ['postponed', 'int4'],
-  ['replays', 'int4'],
-  ['holder', 'text'],
-  ['claimed_from', 'int2'],
-  ['updated_at', 'int8'],
-  ['fingerprint', 'text'],
-  ['memory', 'text'],
-  ['topic', 'text'],
-  ['destination', 'text'],
-  ['priority', 'int2'],
-  ['enqueued_at', 'int8'],
-  ['dedupe_key', 'text'],
-] as const;
+/** The columns of `entries` in a statement, in any order. */
+const COLUMNS =
+  'id, slot, due_at, revision, attempts, notices, lost, postponed, replays, holder, claimed_from, ' +
+  'updated_at, fingerprint, memory, topic, destination, priority, enqueued_at, dedupe_key';
 
-function valuesOf(rows: readonly NewRow[]): unknown[] {
-  const blob = new Blob();
+/** All rows, and where in the blob their envelopes and bodies are. */
+function rowsOf(rows: readonly NewRow[], values: Values): Rows {
   const starts: number[] = [];
   const texts: number[] = [];
   const bodies: (number | null)[] = [];
+  const blob = new Blob();
   for (const { envelope, body } of rows) {
     // n.b. substr counts from 1.
     starts.push(blob.bytes + 1);
     texts.push(blob.add(envelope.text));
     bodies.push(body === undefined ? null : blob.add(body));
   }
-  const numbers = (of: (row: NewRow) => number | null): string => numberArray(rows.map(of));
-  const words = (of: (row: NewRow) => string | null): string => textArray(rows.map(of));
-  return [
-    words(({ id }) => id),
-    numbers(({ status }) => status.slot),
-    numbers(({ status }) => status.dueAt),
-    numbers(({ status }) => status.revision),
-    numbers(({ status }) => status.attempts),
-    numbers(({ status }) => status.notices),
-    numbers(({ status }) => status.lost),
-    numbers(({ status }) => status.postponed),
-    numbers(({ status }) => status.replays),
-    words(({ status }) => status.holder),
-    numbers(({ status }) => status.claimedFrom),
-    numbers(({ status }) => status.updatedAt),
-    words(({ status }) => status.fingerprint),
-    words(({ status }) => status.memory),
-    words(({ envelope }) => envelope.topic),
-    words(({ envelope }) => envelope.destination),
-    numbers(({ envelope }) => envelope.priority),
-    numbers(({ envelope }) => envelope.enqueuedAt),
-    words(({ envelope }) => envelope.dedupeKey),
-    numberArray(starts),
-    numberArray(texts),
-    numberArray(bodies),
-    blob.toBuffer(),
-  ];
+  // The first parameter; BLOB_SQL names it.
+  values.bind(blob.toBuffer(), 'bytea');
+  const of = <T>(read: (row: NewRow) => T): T[] => rows.map(read);
+  return new Rows(values)
+    .add(
+      'id',
+      'text',
+      of(({ id }) => id),
+    )
+    .add(
+      'slot',
+      'int2',
+      of(({ status }) => status.slot),
+    )
+    .add(
+      'due_at',
+      'int8',
+      of(({ status }) => status.dueAt),
+    )
+    .add(
+      'revision',
+      'int4',
+      of(({ status }) => status.revision),
+    )
+    .add(
+      'attempts',
+      'int4',
+      of(({ status }) => status.attempts),
+    )
+    .add(
+      'notices',
+      'int4',
+      of(({ status }) => status.notices),
+    )
+    .add(
+      'lost',
+      'int4',
+      of(({ status }) => status.lost),
+    )
+    .add(
+      'postponed',
+      'int4',
+      of(({ status }) => status.postponed),
+    )
+    .add(
+      'replays',
+      'int4',
+      of(({ status }) => status.replays),
+    )
+    .add(
+      'holder',
+      'text',
+      of(({ status }) => status.holder),
+    )
+    .add(
+      'claimed_from',
+      'int2',
+      of(({ status }) => status.claimedFrom),
+    )
+    .add(
+      'updated_at',
+      'int8',
+      of(({ status }) => status.updatedAt),
+    )
+    .add(
+      'fingerprint',
+      'text',
+      of(({ status }) => status.fingerprint),
+    )
+    .add(
+      'memory',
+      'text',
+      of(({ status }) => status.memory),
+    )
+    .add(
+      'topic',
+      'text',
+      of(({ envelope }) => envelope.topic),
+    )
+    .add(
+      'destination',
+      'text',
+      of(({ envelope }) => envelope.destination),
+    )
+    .add(
+      'priority',
+      'int2',
+      of(({ envelope }) => envelope.priority),
+    )
+    .add(
+      'enqueued_at',
+      'int8',
+      of(({ envelope }) => envelope.enqueuedAt),
+    )
+    .add(
+      'dedupe_key',
+      'text',
+      of(({ envelope }) => envelope.dedupeKey),
+    )
+    .add('start', 'int4', starts)
+    .add('text_bytes', 'int4', texts)
+    .add('body_bytes', 'int4', bodies);
 }
 
-function sqlOf({ table }: Names, isForced: boolean) {
-  const names = COLUMNS.map(([name]) => name).join(', ');
-  const arrays = COLUMNS.map(([, type], at) => `$${at + 1}::${type}[]`).join(', ');
-  const at = COLUMNS.length;
-  const blob = `$${at + 4}::bytea`;
-  const insert = (guard: string) => `WITH given AS MATERIALIZED (
-  SELECT * FROM unnest(${arrays}, $${at + 1}::int4[], $${at + 2}::int4[], $${at + 3}::int4[])
-    AS g(${names}, start, text_bytes, body_bytes)${guard}
-), stored AS (
-  INSERT INTO ${table.entries} (${names}) SELECT ${names} FROM given
+const BLOB_SQL = '$1::bytea';
+
+/** The statement that stores rows and gives the ids of those that it did not store. */
+function insertSql({ table }: Names, rows: Rows, isForced: boolean): string {
+  const guard = isForced ? " WHERE set_config('synchronous_commit', 'on', true) IS NOT NULL" : '';
+  return `WITH given AS MATERIALIZED (${rows.sql}${guard}), stored AS (
+  INSERT INTO ${table.entries} (${COLUMNS}) SELECT ${COLUMNS} FROM given
   ON CONFLICT DO NOTHING RETURNING id, seq
 ), kept AS (
   INSERT INTO ${table.contents} (seq, envelope, body)
-  SELECT s.seq, convert_from(substr(${blob}, g.start, g.text_bytes), 'UTF8'),
-    substr(${blob}, g.start + g.text_bytes, g.body_bytes)
+  SELECT s.seq, convert_from(substr(${BLOB_SQL}, g.start, g.text_bytes), 'UTF8'),
+    substr(${BLOB_SQL}, g.start + g.text_bytes, g.body_bytes)
   FROM stored s JOIN given g ON g.id = s.id
 )
 SELECT g.id FROM given g WHERE NOT EXISTS (SELECT FROM stored s WHERE s.id = g.id)`;
-  return {
-    insert: insert(''),
-    forced: insert(
-      isForced ? " WHERE set_config('synchronous_commit', 'on', true) IS NOT NULL" : '',
-    ),
-    owners: `SELECT e.id, e.dedupe_key, k.envelope FROM ${table.entries} e
+}
+
+function ownersSql({ table }: Names): string {
+  return `SELECT e.id, e.dedupe_key, k.envelope FROM ${table.entries} e
   LEFT JOIN ${table.contents} k ON k.seq = e.seq
-  WHERE e.id = ANY($1::text[]) OR e.dedupe_key = ANY($2::text[])`,
-  };
+  WHERE e.id = ANY($1::text[]) OR e.dedupe_key = ANY($2::text[])`;
 }

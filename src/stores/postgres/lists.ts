@@ -10,12 +10,12 @@ import { RespoolError } from '../../core/errors.ts';
 import type { CorruptEntry, ListOrder, ListPage, ListQuery } from '../../ports/entry-store.ts';
 import { type PageRequest, type Place, readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery } from '../shared/query.ts';
+import { Values } from './arrays.ts';
 import { allOf, conditionsOf } from './conditions.ts';
 import type { Names } from './names.ts';
 import { type BrokenRow, decodeAll, decodeRow, type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
 import { ARCHIVED_SLOT } from './slots.ts';
-import { Values } from './topics.ts';
 
 /** Rows that one page may read as a whole, to look into headers and texts. */
 const READ_MAX = 5_000;

@@ -10,12 +10,12 @@ import { STATES } from '../../core/state.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { EntryQuery, TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import { matchesQuery } from '../shared/query.ts';
+import { Values } from './arrays.ts';
 import { allOf, type Conditions, conditionsOf, slotsSql } from './conditions.ts';
 import type { Names } from './names.ts';
 import { decodeAll, type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
 import { type Slot, stateOfSlot } from './slots.ts';
-import { Values } from './topics.ts';
 
 /** Entries that are counted one by one. */
 export const COUNT_MAX = 100_000;

@@ -3,18 +3,7 @@
  */
 
 import { isPattern, type TopicRule } from '../../core/topic.ts';
-
-/** Takes a value in and gives the placeholder for it. */
-export type Bind = (value: unknown, type: string) => string;
-
-/** Collects the values of a statement. */
-export class Values {
-  readonly list: unknown[] = [];
-  readonly bind: Bind = (value, type) => {
-    this.list.push(value);
-    return `$${this.list.length}::${type}`;
-  };
-}
+import type { Bind } from './arrays.ts';
 
 /** Whether a topic fits a pattern. */
 export function patternSql(column: string, pattern: string, bind: Bind): string {

@@ -7,7 +7,7 @@ import { changeOf, claimRequest, stepped } from '../../../src/testkit/entry-case
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { type Fault, faultyPool, loseAnswers } from './faulty-pool.ts';
-import { atEnd, openClient, openStore, ownSchema } from './setup.ts';
+import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 
 const INSERT = /INSERT INTO .*"entries"/s;
 const CLAIM = /taken AS/;
@@ -58,6 +58,17 @@ withService('postgres', () => {
     const status = stepped(entry, { state: 'hold', dueAt: null });
     expect(await store.commit([changeOf(entry, status)])).toEqual(['done']);
     expect((await store.get('a'))?.status).toEqual(status);
+  });
+
+  test('of two changes of one revision whose answers were lost one is told as done', async () => {
+    const entry = sampleEntry('a');
+    const { pool, store } = await setup([entry]);
+    pool.plan = loseAnswers(CHANGE, 1);
+    const changes = ['first', 'second'].map((by) =>
+      changeOf(entry, stepped(entry, { notes: { by } })),
+    );
+    expect(await store.commit(changes)).toEqual(['done', 'stale']);
+    expect((await store.get('a'))?.status.notes).toEqual({ by: 'first' });
   });
 
   test('a removal whose answer was lost is told as done', async () => {
@@ -173,13 +184,14 @@ withService('postgres', () => {
   });
 
   test('a server that ends all connections again and again loses and doubles nothing', async () => {
-    const store = await openStore({ connections: 4 });
+    const url = `${await serverUrl()}?application_name=respool_killed`;
+    const store = await openStore({ url, connections: 4 });
     const killer = await openClient();
     let isOver = false;
     const kill = async () => {
       while (!isOver) {
         await killer.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-          WHERE application_name = 'respool' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 2`);
+          WHERE application_name = 'respool_killed' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 2`);
         await killer.query('SELECT pg_sleep(0.03)');
       }
     };
