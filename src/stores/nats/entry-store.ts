@@ -44,6 +44,7 @@ import { type OpenEntries, openEntries } from './open-entries.ts';
 import { type EntrySettings, type NatsEntryOptions, readEntryOptions } from './options.ts';
 import { getEntry, listEntries, tallyEntries } from './reader.ts';
 import { createRecords } from './records.ts';
+import { inTurn } from './turn.ts';
 
 /** The largest body that rides with its entry here: it is written with every step. */
 const INLINE_MAX_BYTES = 16 * 1024;
@@ -156,7 +157,13 @@ class NatsStore implements EntryStore {
     for (const { id, inlineBody } of changes) this.#checkInline(id, inlineBody);
     // n.b. A lazy commit is no cheaper here: only the server can say whether it is stale.
     const all = (): Promise<readonly ('done' | 'stale')[]> =>
-      Promise.all(changes.map((change) => commitOne(opened.keeper, change)));
+      Promise.all(
+        inTurn(
+          changes,
+          ({ id }) => [id],
+          (change) => commitOne(opened.keeper, change),
+        ),
+      );
     return this.#track(this.#ready(opened, all));
   }
 

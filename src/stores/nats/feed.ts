@@ -102,6 +102,8 @@ class Runner implements Feed {
   #delivered = 0;
   #pendingAtStart: number | undefined;
   #pending: number | undefined;
+  #endsAt = 0;
+  #fedSeq = 0;
   #isIdle = false;
   #isCaughtUp = false;
   #isOver = false;
@@ -131,6 +133,7 @@ class Runner implements Feed {
       from > 1
         ? { deliver_policy: 'by_start_sequence', opt_start_seq: from }
         : { deliver_policy: 'all' };
+    this.#endsAt = (await this.#stream.info())?.state.last_seq ?? 0;
     const answer = await this.#stream.api('CONSUMER.CREATE', {
       stream_name: this.#stream.name,
       config: {
@@ -194,6 +197,7 @@ class Runner implements Feed {
       storedAt: place.storedAt,
     });
     this.#pending = place.pending;
+    this.#fedSeq = place.seq;
     this.#checkCaughtUp();
   }
 
@@ -219,7 +223,10 @@ class Runner implements Feed {
     if (this.#isCaughtUp || this.#pendingAtStart === undefined) return;
     // Counts may include what was replaced since; a feed that falls idle has fed all there is.
     const isThrough =
-      this.#delivered >= this.#pendingAtStart || this.#pending === 0 || this.#isIdle;
+      this.#delivered >= this.#pendingAtStart ||
+      this.#fedSeq >= this.#endsAt ||
+      this.#pending === 0 ||
+      this.#isIdle;
     if (!isThrough) return;
     this.#isCaughtUp = true;
     this.#options.onCaughtUp();

@@ -18,6 +18,7 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
 import { writeTail } from './codec.ts';
 import type { Encoded, Found, Keeper } from './keeper.ts';
+import { inTurn } from './turn.ts';
 import { UNBORN_KEPT_MS } from './watcher.ts';
 
 /** Races that are lost again and again have a bound; each round somebody else won. */
@@ -50,7 +51,9 @@ export async function insertAll(
 ): Promise<readonly Inserted[]> {
   const written: { readonly draft: Draft; readonly seq: number }[] = [];
   const note = (draft: Draft, seq: number): void => void written.push({ draft, seq });
-  const results = await Promise.allSettled(drafts.map((draft) => create(keeper, draft, note)));
+  const results = await Promise.allSettled(
+    inTurn(drafts, namesOf, (draft) => create(keeper, draft, note)),
+  );
   const failed = results.find((result) => result.status === 'rejected');
   if (failed === undefined) {
     return results.map((result) => (result as PromiseFulfilledResult<Inserted>).value);
@@ -62,6 +65,10 @@ export async function insertAll(
 }
 
 type Note = (draft: Draft, seq: number) => void;
+
+function namesOf({ id, key }: Draft): readonly string[] {
+  return key === undefined ? [`e${id}`] : [`e${id}`, `d${key}`];
+}
 
 async function create(keeper: Keeper, draft: Draft, note: Note): Promise<Inserted> {
   const { id, encoded, key } = draft;

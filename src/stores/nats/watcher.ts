@@ -103,10 +103,11 @@ export class Watcher {
   async #catchUp(calls: readonly null[]): Promise<readonly null[]> {
     const { stream } = this.#parts;
     await this.ready();
+    const before = this.#applied;
     const info = await stream.info();
     this.#bytes = info?.state.bytes ?? 0;
     const last = info?.state.last_seq ?? 0;
-    if (last < this.#applied) this.#restart();
+    if (last < before) this.#restart();
     if (this.#isReady && this.#applied >= last) return calls;
     // The last message may have been taken out before it was fed: then it never comes.
     const { clock } = stream.line;
@@ -253,10 +254,11 @@ export class Watcher {
       return;
     }
     try {
+      const before = this.#applied;
       const info = await stream.info();
       const isForgetful = restartsForget && line.restarts !== this.#restarts;
       const wasAway = line.clock.monotonic() - this.#aliveAt > AWAY_MAX_MS;
-      const isShorter = (info?.state.last_seq ?? 0) < this.#applied;
+      const isShorter = (info?.state.last_seq ?? 0) < before;
       this.#restarts = line.restarts;
       const isAnew = isForgetful || wasAway || isShorter || this.#isRound;
       if (isAnew) this.#parts.onRestart();
