@@ -10,6 +10,7 @@ function evidence(
     readonly effects?: readonly Partial<Effect>[];
     readonly found?: readonly Partial<Found>[];
     readonly completions?: Facts['completions'];
+    readonly settledClaims?: Facts['completions'];
     readonly more?: Partial<Evidence>;
     readonly expiries?: number;
   } = {},
@@ -41,6 +42,7 @@ function evidence(
         ...effect,
       })),
       completions,
+      settledClaims: change.settledClaims ?? new Map(),
       expiries: change.expiries ?? 0,
       stale: 0,
     },
@@ -74,6 +76,15 @@ const BAD: Readonly<Record<string, Evidence>> = {
     more: { kills: 1 },
   }),
   'settled as delivered more than once': evidence({ completions: new Map([['a', 2]]) }),
+  'settled twice under one claim': evidence({ settledClaims: new Map([['a a:1', 2]]) }),
+  'given to two handlers under a valid lease': evidence({
+    effects: [
+      { kind: 'begun', fence: 'a:1', pid: 1, at: 1_000 },
+      { kind: 'begun', fence: 'a:2', pid: 2, at: 1_100 },
+      { fence: 'a:2', pid: 2 },
+    ],
+    more: { leaseMs: 1_000, kills: 1 },
+  }),
   'tried more than 5 times': evidence({ effects: [{ attempt: 6 }] }),
 };
 
@@ -91,6 +102,25 @@ describe('the checker', () => {
     expect(judgeRun(evidence({ ...twice, more: { kills: 1 } })).bound).toBe(8);
     expect(judgeRun(evidence({ ...twice, messages: [{ wasUnknown: true }] })).bound).toBe(1);
     expect(judgeRun(evidence({ ...twice, expiries: 1 })).complaints).toEqual([]);
+  });
+
+  test('allows two handlers for a message when the first one ended, lost its lease or is gone', () => {
+    const first = { kind: 'begun', fence: 'a:1', pid: 1, at: 1_000 } as const;
+    const second = { kind: 'begun', fence: 'a:2', pid: 2, at: 1_001 } as const;
+    const last = { fence: 'a:2', pid: 2 };
+    const more = { leaseMs: 1_000 };
+    const fine = [
+      evidence({ effects: [first, { kind: 'failed', fence: 'a:1' }, second, last], more }),
+      evidence({ effects: [first, { ...second, at: 1_900 }, last], more }),
+      evidence({ effects: [first, second, last], more: { ...more, seenGone: new Set([1]) } }),
+    ];
+    expect(fine.flatMap((run) => judgeRun(run).complaints)).toEqual([]);
+  });
+
+  test('allows what a crashed server forgot, and no more', () => {
+    const twice = { effects: [{}, {}], completions: new Map([['a', 2]]) };
+    expect(judgeRun(evidence({ ...twice, more: { forgotten: 1 } })).complaints).toEqual([]);
+    expect(judgeRun(evidence({ ...twice, more: { forgotten: 0 } })).complaints).toHaveLength(2);
   });
 
   test('does not miss a message whose enqueue was never acknowledged', () => {

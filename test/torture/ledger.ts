@@ -33,8 +33,11 @@ export interface Effect {
   readonly kind: EffectKind;
   readonly fence: string;
   readonly attempt: number;
-  readonly sha256: string;
+  /** Of the body, where it was read. */
+  readonly sha256?: string;
   readonly pid: number;
+  /** When a handling began, by the clock of the machine. */
+  readonly at?: number;
 }
 
 /** What children say. */
@@ -43,7 +46,8 @@ export type Word =
   | { readonly kind: 'invoke'; readonly message: Planned }
   | { readonly kind: 'accepted' | 'refused' | 'removing' | 'removed'; readonly key: string }
   | { readonly kind: 'effect'; readonly effect: Effect }
-  | { readonly kind: 'completed' | 'expired' | 'stale'; readonly key: string };
+  | { readonly kind: 'completed'; readonly key: string; readonly fence?: string }
+  | { readonly kind: 'expired' | 'stale'; readonly key: string };
 
 /** What they hear. */
 export interface Answer {
@@ -62,6 +66,8 @@ export interface Facts {
   readonly effects: readonly Effect[];
   /** How often each message was settled as delivered, as far as its process lived to tell. */
   readonly completions: ReadonlyMap<string, number>;
+  /** How often each claim was, by message and fence, where its process told which it was. */
+  readonly settledClaims?: ReadonlyMap<string, number>;
   /** Leases that ended under a living handler. */
   readonly expiries: number;
   /** Verdicts that came too late and were not accepted. */
@@ -73,6 +79,7 @@ export class Ledger implements Facts {
   readonly messages: Map<string, Written> = new Map();
   readonly effects: Effect[] = [];
   readonly completions: Map<string, number> = new Map();
+  readonly settledClaims: Map<string, number> = new Map();
   expiries = 0;
   stale = 0;
   readonly #seen = new Map<string, number>();
@@ -125,8 +132,8 @@ export class Ledger implements Facts {
 
   /** What was heard so far, for good. */
   snapshot(): Facts {
-    const { messages, effects, completions, expiries, stale } = this;
-    return structuredClone({ messages, effects, completions, expiries, stale });
+    const { messages, effects, completions, settledClaims, expiries, stale } = this;
+    return structuredClone({ messages, effects, completions, settledClaims, expiries, stale });
   }
 
   close(): void {
@@ -180,7 +187,8 @@ export class Ledger implements Facts {
         return { seen };
       }
       case 'completed':
-        this.completions.set(word.key, (this.completions.get(word.key) ?? 0) + 1);
+        countUp(this.completions, word.key);
+        if (word.fence !== undefined) countUp(this.settledClaims, `${word.key} ${word.fence}`);
         return {};
       case 'stale':
         this.stale += 1;
@@ -214,4 +222,8 @@ export class Ledger implements Facts {
     for (const { key } of taken) this.#again.delete(key);
     return taken;
   }
+}
+
+function countUp(counts: Map<string, number>, key: string): void {
+  counts.set(key, (counts.get(key) ?? 0) + 1);
 }

@@ -5,20 +5,42 @@
 import { join } from 'node:path';
 import { createSpool, type Spool, type SpoolOptions } from 'respool';
 import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
+import { nats, natsBodies } from 'respool/stores/nats';
+import { postgres, postgresBodies } from 'respool/stores/postgres';
+import { s3 } from 'respool/stores/s3';
 import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
 
 /**
  * SQLite with bodies as files (the default of a spool), all files, or all SQLite. `unsynced` are
  * files without fsync: what a test of power cuts must find wanting.
  */
-export type Place = 'sqlite' | 'filesystem' | 'sqlite-bodies' | 'unsynced';
+type FilePlace = 'sqlite' | 'filesystem' | 'sqlite-bodies' | 'unsynced';
+
+/** Entries and bodies on a server, or entries in PostgreSQL and bodies in S3. */
+export type ServerPlace = 'postgres' | 'nats' | 'postgres-s3';
+
+export type Place = FilePlace | ServerPlace;
 
 export const PLACES: readonly Place[] = ['sqlite', 'filesystem'];
 
 /** Short, so that faults meet the moving of the log, too. */
 const autoCheckpointPages = 10;
 
-/** A spool in this folder. */
+/**
+ * How long a call waits for a server that does not answer, below the defaults: a test that lets
+ * connections die in silence would take minutes with those.
+ */
+const statementTimeout = '3s';
+const connectTimeout = '3s';
+const timeoutMs = 6_000;
+const connect = { pingInterval: 1_000, maxPingOut: 2 };
+
+/** The `path` of a place on servers: addresses and names in the order of `spoolAt`. */
+export function joinPath(...parts: readonly string[]): string {
+  return parts.join('#');
+}
+
+/** A spool in this folder, or on these servers. */
 export function spoolAt(
   place: Place,
   path: string,
@@ -41,6 +63,25 @@ export function spoolAt(
         bodies: filesystemBodies({ path: join(path, 'bodies') }),
         ...options,
       });
+    }
+    case 'postgres': {
+      const [url = '', schema = ''] = path.split('#');
+      const given = { url, schema, statementTimeout, connectTimeout } as const;
+      const entries = postgres({ ...given, listenUrl: url });
+      return createSpool({ entries, bodies: postgresBodies(given), ...options });
+    }
+    case 'postgres-s3': {
+      const [url = '', schema = '', endpoint = '', bucket = ''] = path.split('#');
+      return createSpool({
+        entries: postgres({ url, schema, statementTimeout, connectTimeout }),
+        bodies: s3({ endpoint, bucket, createBucket: true }),
+        ...options,
+      });
+    }
+    case 'nats': {
+      const [url = '', bucket = ''] = path.split('#');
+      const given = { url, bucket, timeoutMs, connect };
+      return createSpool({ entries: nats(given), bodies: natsBodies(given), ...options });
     }
     default:
       return createSpool({
