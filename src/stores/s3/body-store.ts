@@ -274,10 +274,8 @@ class S3BodyStore implements S3Bodies {
         checksums === 'when-required' ? 'WHEN_REQUIRED' : 'WHEN_SUPPORTED',
       // We check a digest of our own.
       responseChecksumValidation: 'WHEN_REQUIRED',
-      requestHandler: {
-        connectionTimeout: CONNECT_TIMEOUT_MS,
-        socketTimeout: this.#options.requestTimeoutMs,
-      },
+      // n.b. No `socketTimeout`: it also counts the time a slow reader takes. Ours do not.
+      requestHandler: { connectionTimeout: CONNECT_TIMEOUT_MS },
     };
   }
 }

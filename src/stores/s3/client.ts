@@ -24,10 +24,7 @@ export interface ClientConfig {
   readonly maxAttempts: number;
   readonly requestChecksumCalculation: 'WHEN_SUPPORTED' | 'WHEN_REQUIRED';
   readonly responseChecksumValidation: 'WHEN_REQUIRED';
-  readonly requestHandler: {
-    readonly connectionTimeout: number;
-    readonly socketTimeout: number;
-  };
+  readonly requestHandler: { readonly connectionTimeout: number };
 }
 
 /** Keys of an account. */

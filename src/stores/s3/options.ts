@@ -220,7 +220,7 @@ function ofUrl(text: string): S3Options {
     throw new RespoolError(
       'config.invalid',
       'cannot use this "url" of s3: allowed is s3://bucket/prefix?region=…&endpoint=…; ' +
-        'keys belong into the environment, or into the endpoint as http://key:secret@host',
+        'keys belong into the environment, or into the URL of the endpoint',
     );
   }
   const found = Object.fromEntries(url.searchParams);

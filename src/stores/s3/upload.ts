@@ -176,6 +176,7 @@ class PartSender {
   readonly #sent: SentPart[] = [];
   readonly #abort = new AbortController();
   #count = 0;
+  #trouble: { readonly error: unknown } | undefined;
 
   constructor(parts: UploadParts, target: Target, uploadId: string) {
     this.#parts = parts;
@@ -194,15 +195,22 @@ class PartSender {
           `${this.#parts.partBytes} bytes; raise partBytes`,
       );
     }
-    const sending = this.#sendOne(this.#count, bytes);
+    const sending = this.#sendOne(this.#count, bytes).finally(() => {
+      this.#onTheWay.delete(sending);
+    });
     this.#onTheWay.add(sending);
-    // A failure is seen by whoever waits next; it must not be unhandled until then.
-    sending.then(() => this.#onTheWay.delete(sending)).catch(() => undefined);
+    // A failure is kept for whoever waits next; it must not be unhandled until then.
+    sending.catch((error: unknown) => {
+      this.#trouble ??= { error };
+    });
     if (this.#onTheWay.size >= this.#parts.partsAtOnce) await Promise.race(this.#onTheWay);
+    // Also where the others were quick: one that failed ends the whole at once.
+    if (this.#trouble !== undefined) throw this.#trouble.error;
   }
 
   async all(): Promise<readonly SentPart[]> {
     await Promise.all(this.#onTheWay);
+    if (this.#trouble !== undefined) throw this.#trouble.error;
     return this.#sent.sort((a, b) => a.PartNumber - b.PartNumber);
   }
 

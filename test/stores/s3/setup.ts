@@ -9,8 +9,12 @@ export function newBucket(): string {
 }
 
 /** An opened store in a bucket of its own. */
-export async function opened(endpoint: string, options: S3Options = {}): Promise<S3Bodies> {
-  const store = s3({ endpoint, bucket: newBucket(), createBucket: true, ...options });
+export async function opened(
+  endpoint: string,
+  { client, ...options }: S3Options = {},
+): Promise<S3Bodies> {
+  const place = client === undefined ? { endpoint } : { client };
+  const store = s3({ ...place, bucket: newBucket(), createBucket: true, ...options });
   await store.open();
   return store;
 }
@@ -24,4 +28,28 @@ export function clientOf(url: string): S3Client {
     forcePathStyle: true,
     credentials: { accessKeyId: username, secretAccessKey: password },
   });
+}
+
+export async function* chunksOf(...texts: readonly string[]): AsyncGenerator<Uint8Array> {
+  for (const text of texts) yield Buffer.from(text);
+}
+
+/** So many bytes in pieces of 256 KiB. */
+export async function* pieces(size: number): AsyncGenerator<Uint8Array> {
+  const piece = 256 * 1_024;
+  for (let at = 0; at < size; at += piece) {
+    yield new Uint8Array(Math.min(piece, size - at)).fill(at / piece);
+  }
+}
+
+export async function bytesOf(store: S3Bodies, ref: string): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of store.get(ref)) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+export async function allRefs(store: S3Bodies, before: number): Promise<readonly string[]> {
+  const refs: string[] = [];
+  for await (const { ref } of store.refs(before)) refs.push(ref);
+  return refs.sort();
 }

@@ -1,0 +1,188 @@
+/** Opening, and cut connections, against the real server. */
+import {
+  ListMultipartUploadsCommand,
+  PutBucketLifecycleConfigurationCommand,
+  PutBucketVersioningCommand,
+} from '@aws-sdk/client-s3';
+import { s3 } from 'respool/stores/s3';
+import { describe, expect, test } from 'vitest';
+import { withService } from '../../services/index.ts';
+import { startProxy } from '../../services/proxy.ts';
+import { allRefs, bytesOf, chunksOf, clientOf, newBucket, opened, pieces } from './setup.ts';
+
+const MIB = 2 ** 20;
+const FUTURE = 8e15;
+
+withService('s3', (url) => {
+  describe('opening', () => {
+    test('a bucket that is not there is refused, and made when that is asked for', async () => {
+      const options = { endpoint: url(), bucket: newBucket() };
+      await expect(s3(options).open()).rejects.toMatchObject({
+        code: 'config.invalid',
+        message: expect.stringContaining('createBucket'),
+      });
+      const store = s3({ ...options, createBucket: true });
+      await store.open();
+      await store.close();
+      const again = s3(options);
+      await again.open();
+      await again.close();
+    });
+
+    test('keys that are wrong are refused', async () => {
+      const wrong = new URL(url());
+      wrong.password = 'wrong';
+      const store = s3({ endpoint: wrong.href, bucket: newBucket(), createBucket: true });
+      await expect(store.open()).rejects.toMatchObject({ code: 'config.invalid' });
+    });
+
+    test('a server that is not there is unavailable', async () => {
+      const options = { endpoint: 'http://a:b@127.0.0.1:9', bucket: 'bucket', attemptsMax: 1 };
+      await expect(s3(options).open()).rejects.toMatchObject({ code: 'store.unavailable' });
+    });
+
+    test('the probe finds conditional writes, and leaves nothing', async () => {
+      const store = await opened(url());
+      const findings = await store.diagnose();
+      const found = findings.find(({ id }) => id === 'conditional-writes');
+      expect(found?.level).toBe('ok');
+      expect(await allRefs(store, FUTURE)).toEqual([]);
+      await store.close();
+    });
+
+    test('lifecycle rules and versions of the bucket are found', async () => {
+      const bucket = newBucket();
+      const store = await opened(url(), { bucket, prefix: 'app' });
+      const client = clientOf(url());
+      const rule = {
+        ID: 'tidy',
+        Status: 'Enabled' as const,
+        Filter: { Prefix: 'app/' },
+        Expiration: { Days: 3 },
+      };
+      await client.send(
+        new PutBucketLifecycleConfigurationCommand({
+          Bucket: bucket,
+          LifecycleConfiguration: { Rules: [rule] },
+        }),
+      );
+      await client.send(
+        new PutBucketVersioningCommand({
+          Bucket: bucket,
+          VersioningConfiguration: { Status: 'Enabled' },
+        }),
+      );
+      const levels = Object.fromEntries(
+        (await store.diagnose()).map(({ id, level }) => [id, level]),
+      );
+      expect(levels).toMatchObject({ lifecycle: 'unsafe', versions: 'note' });
+      client.destroy();
+      await store.close();
+    });
+
+    test('a client of yours does as well', async () => {
+      const client = clientOf(url());
+      const store = s3({ client, bucket: newBucket(), prefix: 'app/', createBucket: true });
+      await store.open();
+      await store.put('a', chunksOf('hello'));
+      expect(Buffer.from(await bytesOf(store, 'a')).toString()).toBe('hello');
+      await store.close();
+      client.destroy();
+    });
+
+    test('older checksums and a storage class go in and out', async () => {
+      const store = await opened(url(), { checksums: 'when-required', storageClass: 'STANDARD' });
+      await store.put('a', pieces(12 * MIB));
+      expect((await bytesOf(store, 'a')).byteLength).toBe(12 * MIB);
+      await store.remove(['a', 'b']);
+      expect(await allRefs(store, FUTURE)).toEqual([]);
+      await store.close();
+    });
+  });
+
+  describe('a connection that is cut', () => {
+    test('in the middle of an upload leaves nothing to be seen, and what it left is swept', async () => {
+      await using proxy = await startProxy(url());
+      const bucket = newBucket();
+      const store = await opened(proxy.url, { bucket, attemptsMax: 1 });
+      proxy.cutAfterSent(14 * MIB);
+      const put = store.put('a', pieces(40 * MIB));
+      await expect(put).rejects.toMatchObject({ code: 'store.unavailable' });
+      proxy.mend();
+      await expect(bytesOf(store, 'a')).rejects.toMatchObject({ code: 'body.missing' });
+      // The abort could not get through either: this is what a crash leaves.
+      const left = await allRefs(store, FUTURE);
+      expect(left).toEqual([expect.stringMatching(/^a\.[0-9a-f]+\.part$/)]);
+      await store.remove(left);
+      const client = clientOf(url());
+      const uploads = await client.send(new ListMultipartUploadsCommand({ Bucket: bucket }));
+      expect(uploads.Uploads ?? []).toEqual([]);
+      expect(await store.put('a', pieces(12 * MIB))).toEqual({ size: 12 * MIB });
+      client.destroy();
+      await store.close();
+    });
+
+    test('while a small body is written is mended by the next try of the package', async () => {
+      await using proxy = await startProxy(url());
+      const store = await opened(proxy.url);
+      proxy.cutAfterSent(100_000);
+      const put = store.put('a', pieces(MIB));
+      while (proxy.connections() > 0) await new Promise((resolve) => setImmediate(resolve));
+      proxy.mend();
+      expect(await put).toEqual({ size: MIB });
+      expect((await bytesOf(store, 'a')).byteLength).toBe(MIB);
+      await store.close();
+    });
+
+    test('in the middle of a body that is read is told, never a shorter body', async () => {
+      await using proxy = await startProxy(url());
+      const store = await opened(proxy.url);
+      await store.put('a', pieces(12 * MIB));
+      proxy.cutAfterAnswered(3 * MIB);
+      await expect(bytesOf(store, 'a')).rejects.toMatchObject({ code: 'store.unavailable' });
+      proxy.mend();
+      expect((await bytesOf(store, 'a')).byteLength).toBe(12 * MIB);
+      await store.close();
+    });
+  });
+
+  describe('a server that hangs', () => {
+    test('holds up a put for no longer than the time limit', async () => {
+      await using proxy = await startProxy(url());
+      const store = await opened(proxy.url, { requestTimeout: '1s' });
+      proxy.hold();
+      for (const size of [1, 12 * MIB]) {
+        await expect(store.put('a', pieces(size))).rejects.toMatchObject({
+          code: 'store.unavailable',
+        });
+      }
+      proxy.mend();
+      await store.put('b', pieces(1));
+      await store.close();
+    });
+
+    test('in the middle of a body that is read is told after the time limit', async () => {
+      await using proxy = await startProxy(url());
+      const store = await opened(proxy.url, { requestTimeout: '1s' });
+      await store.put('a', pieces(12 * MIB));
+      proxy.holdAfterAnswered(MIB);
+      await expect(bytesOf(store, 'a')).rejects.toMatchObject({ code: 'store.unavailable' });
+      await store.close();
+    });
+
+    test('does not mind a reader that takes its time', async () => {
+      const store = await opened(url(), { requestTimeout: '1s' });
+      await store.put('a', pieces(6 * MIB));
+      let size = 0;
+      let hasRested = false;
+      for await (const chunk of store.get('a')) {
+        size += chunk.byteLength;
+        // Longer than the limit, once; only the server's time counts.
+        if (!hasRested) await new Promise((resolve) => setTimeout(resolve, 1_200));
+        hasRested = true;
+      }
+      expect(size).toBe(6 * MIB);
+      await store.close();
+    });
+  });
+});
