@@ -44,7 +44,8 @@ export interface PgPool {
   end(): Promise<void>;
   on(event: 'error', listener: (error: Error) => void): unknown;
   on(event: 'connect', listener: (client: PgSpeaker) => void): unknown;
-  removeListener(event: 'error' | 'connect', listener: (...given: never[]) => void): unknown;
+  removeListener(event: 'error', listener: (error: Error) => void): unknown;
+  removeListener(event: 'connect', listener: (client: PgSpeaker) => void): unknown;
   /** How many callers wait for a connection. */
   readonly waitingCount?: number;
 }

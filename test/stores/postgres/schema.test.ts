@@ -1,0 +1,96 @@
+/** schema — tables are made once, by whoever comes first, and never by a stranger's tables. */
+
+import { expect, test } from 'vitest';
+import { postgres, postgresBodies, postgresSchema } from '../../../src/stores/postgres/index.ts';
+import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { withService } from '../../services/index.ts';
+import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+
+withService('postgres', () => {
+  test('openers that race make the tables once', async () => {
+    const [url, schema] = [await serverUrl(), ownSchema()];
+    const stores = Array.from({ length: 6 }, (_, n) =>
+      n % 2 === 0 ? postgres({ url, schema }) : postgresBodies({ url, schema }),
+    );
+    await Promise.all(stores.map((store) => store.open()));
+    await Promise.all(stores.map((store) => store.close()));
+    const store = await openStore({ schema });
+    expect(await store.insert([sampleEntry('a')])).toEqual(['stored']);
+  });
+
+  test('the printed SQL makes what a store needs that may not make it itself', async () => {
+    const client = await openClient();
+    const schema = ownSchema();
+    const url = await serverUrl();
+    const careful = { url, schema, tables: 'x_', migrate: false };
+    await expect(postgres(careful).open()).rejects.toMatchObject({ code: 'store.version' });
+    await client.query(postgresSchema({ schema, tables: 'x_' }));
+    const store = postgres(careful);
+    await store.open();
+    atEnd(() => store.close());
+    expect(await store.insert([sampleEntry('a')])).toEqual(['stored']);
+  });
+
+  test('the SQL has defaults: schema "respool", plain names', () => {
+    const sql = postgresSchema();
+    expect(sql).toContain('CREATE SCHEMA IF NOT EXISTS "respool"');
+    expect(sql).toContain('CREATE TABLE "respool"."entries"');
+    expect(sql).toContain("SET LOCAL lock_timeout = '5s'");
+    expect(sql).toContain('pg_advisory_xact_lock');
+    expect(postgresSchema({ schema: 's', tables: 't_' })).toContain('"s"."t_entries"');
+  });
+
+  test('tables of a newer Respool are refused', async () => {
+    const schema = ownSchema();
+    await (await openStore({ schema })).close();
+    const client = await openClient();
+    await client.query(`UPDATE "${schema}".meta SET value = 99 WHERE key = 'version'`);
+    await expect(openStore({ schema })).rejects.toMatchObject({ code: 'store.version' });
+  });
+
+  test('tables of something else under our names are refused, and left as they are', async () => {
+    const schema = ownSchema();
+    const client = await openClient();
+    await client.query(`CREATE SCHEMA "${schema}"; CREATE TABLE "${schema}".entries (mine int)`);
+    await expect(openStore({ schema })).rejects.toMatchObject({ code: 'config.invalid' });
+    expect((await client.query(`SELECT mine FROM "${schema}".entries`)).rows).toEqual([]);
+  });
+
+  test('a migration waits for a lock of somebody else only so long, and then starts again', async () => {
+    const schema = ownSchema();
+    const client = await openClient();
+    await client.query('BEGIN');
+    await client.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [
+      `respool:${schema}.`,
+    ]);
+    const opening = openStore({ schema });
+    const waits = async () => {
+      const sql =
+        "SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+      return Number((await client.query(sql)).rows[0].n);
+    };
+    await expect.poll(waits).toBeGreaterThan(0);
+    await client.query('COMMIT');
+    expect(await (await opening).insert([sampleEntry('a')])).toEqual(['stored']);
+  });
+
+  test('busy tables are cleaned up early and leave room on their pages', async () => {
+    const schema = ownSchema();
+    await openStore({ schema });
+    const client = await openClient();
+    const sql = 'SELECT reloptions FROM pg_class WHERE oid = $1::regclass';
+    const options = (await client.query(sql, [`"${schema}".entries`])).rows[0].reloptions;
+    expect(options).toContain('fillfactor=80');
+    expect(options).toContain('autovacuum_vacuum_scale_factor=0.01');
+    expect(options).toContain('autovacuum_vacuum_threshold=1000');
+  });
+
+  test('what was inserted stays when a store is opened again', async () => {
+    const schema = ownSchema();
+    const first = await openStore({ schema });
+    await first.insert([sampleEntry('a')]);
+    await first.close();
+    await first.open();
+    expect((await first.get('a'))?.envelope.id).toBe('a');
+  });
+});
