@@ -1,0 +1,165 @@
+/** The server is killed in the middle of work: what it acknowledged is there when it is back. */
+
+import { expect, test } from 'vitest';
+import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import { isRespoolError } from '../../../src/core/errors.ts';
+import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
+import { atEnd, bucketName, openBodies, openStore } from './setup.ts';
+
+const isSkipped = skipReason('nats') !== undefined;
+
+/** A server of this test, ended after its stores. */
+async function ownServer(): Promise<PrivateServer> {
+  const server = await privateServer('nats');
+  atEnd(() => server.stop());
+  return server;
+}
+
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+async function allIds(store: EntryStore): Promise<ReadonlySet<string>> {
+  const ids = new Set<string>();
+  let after: string | undefined;
+  do {
+    const page = await store.list({ limit: 500, ...(after === undefined ? {} : { after }) });
+    for (const { envelope } of page.entries) ids.add(envelope.id);
+    after = page.next;
+  } while (after !== undefined);
+  return ids;
+}
+
+/** Repeats what the absence of the server made fail. */
+async function untilThere<T>(act: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      return await act();
+    } catch (error) {
+      if (!isRespoolError(error, 'store.unavailable')) throw error;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+}
+
+test.skipIf(isSkipped)(
+  'what was acknowledged before a kill of the server is there, what was removed is not',
+  async () => {
+    const server = await ownServer();
+    const { url } = server;
+    const bucket = bucketName();
+    const store = await openStore({ url, bucket, timeoutMs: 2_000 });
+    const other = await openStore({ url, bucket, timeoutMs: 2_000 });
+    const stored = new Set<string>();
+    const removed = new Set<string>();
+    let isOver = false;
+    let count = 0;
+    const work = async (): Promise<void> => {
+      while (!isOver) {
+        const id = `m-${(count += 1)}`;
+        const isRemoved = count % 2 === 0;
+        try {
+          const bytes = new Uint8Array(600).fill(count % 256);
+          await store.insert([sampleEntry(id, { bytes })]);
+          stored.add(id);
+          if (!isRemoved) continue;
+          const [result] = await other.commit([{ id, revision: 1, to: 'remove' }]);
+          if (result === 'done') removed.add(id);
+          stored.delete(id);
+        } catch (error) {
+          // Of unknown outcome: it may be there or not.
+          if (!isRespoolError(error, 'store.unavailable')) throw error;
+          stored.delete(id);
+          await new Promise((resolve) => setImmediate(resolve));
+        }
+      }
+    };
+    const workers = Array.from({ length: 16 }, work);
+    const until = async (isReached: () => boolean): Promise<void> => {
+      while (!isReached()) await new Promise((resolve) => setImmediate(resolve));
+    };
+    await until(() => stored.size > 400);
+    await server.kill('SIGKILL');
+    await server.restart();
+    const before = stored.size;
+    await until(() => stored.size > before + 200);
+    isOver = true;
+    await Promise.all(workers);
+    for (const seen of [store, other]) {
+      const ids = await untilThere(() => allIds(seen));
+      expect([...stored].filter((id) => !ids.has(id))).toEqual([]);
+      expect([...removed].filter((id) => ids.has(id))).toEqual([]);
+    }
+    const fresh = await openStore({ url, bucket });
+    const ids = await allIds(fresh);
+    expect([...stored].filter((id) => !ids.has(id))).toEqual([]);
+    expect([...removed].filter((id) => ids.has(id))).toEqual([]);
+    expect(removed.size).toBeGreaterThan(100);
+  },
+);
+
+test.skipIf(isSkipped)(
+  'while the server is away everything is refused, and works again when it is back',
+  async () => {
+    const server = await ownServer();
+    const { url } = server;
+    const bucket = bucketName();
+    const store = await openStore({ url, bucket, timeoutMs: 1_000 });
+    const bodies = await openBodies({ url, bucket, timeoutMs: 1_000 });
+    await store.insert([sampleEntry('a')]);
+    await bodies.put('a', once(Uint8Array.of(1, 2, 3)));
+    await store.flush();
+    let wakes = 0;
+    store.watch?.(() => (wakes += 1));
+    await server.kill('SIGKILL');
+    await expect(store.insert([sampleEntry('b')])).rejects.toMatchObject({
+      code: 'store.unavailable',
+    });
+    await expect(store.get('a')).rejects.toMatchObject({ code: 'store.unavailable' });
+    await expect(bodies.get('a')[Symbol.asyncIterator]().next()).rejects.toMatchObject({
+      code: 'store.unavailable',
+    });
+    await server.restart();
+    const filter = { lane: 'delivery', states: ['incoming'] } as const;
+    expect(await untilThere(() => store.nextDueAt(filter))).toBeTypeOf('number');
+    // The restart is told once: a server whose machine failed may have lost something.
+    await expect(store.flush()).rejects.toMatchObject({ code: 'store.unavailable' });
+    await store.flush();
+    // The feed is open again: what another store writes arrives, and wakes.
+    const other = await openStore({ url, bucket });
+    wakes = 0;
+    await other.insert([sampleEntry('c')]);
+    expect((await allIds(store)).has('c')).toBe(true);
+    while (wakes === 0) await new Promise((resolve) => setImmediate(resolve));
+    const chunks = [];
+    for await (const chunk of bodies.get('a')) chunks.push(...chunk);
+    expect(chunks).toEqual([1, 2, 3]);
+  },
+);
+
+test.skipIf(isSkipped)(
+  'a server that stands still makes operations fail in their time, not hang',
+  async () => {
+    const server = await ownServer();
+    const store = await openStore({ url: server.url, timeoutMs: 500 });
+    await store.insert([sampleEntry('a')]);
+    await server.freeze();
+    // A process of many threads may do a little more before the last of them stands still.
+    let count = 0;
+    let startedAt = 0;
+    const insertUntilRefused = async (): Promise<void> => {
+      for (;;) {
+        startedAt = performance.now();
+        count += 1;
+        await store.insert([sampleEntry(`b${count}`)]);
+      }
+    };
+    await expect(insertUntilRefused()).rejects.toMatchObject({ code: 'store.unavailable' });
+    expect(performance.now() - startedAt).toBeLessThan(5_000);
+    await server.thaw();
+    const result = await untilThere(() => store.insert([sampleEntry(`b${count}`)]));
+    expect([['stored'], [{ duplicateOf: `b${count}` }]]).toContainEqual(result);
+    expect((await untilThere(() => allIds(store))).size).toBe(count + 1);
+  },
+);
