@@ -7,9 +7,17 @@
 
 import type { Machine } from './machine.ts';
 
-/** Debian asks this program whether a daemon may be started; 101 is no. */
-const POLICY_FILE = '/usr/sbin/policy-rc.d';
-const LOCK_FILE = '/run/lock/respool-test-servers.lock';
+/** Files of the system; tests have their own. */
+export interface AptFiles {
+  /** Debian asks this program whether a daemon may be started; 101 is no. */
+  readonly policy: string;
+  readonly lock: string;
+}
+
+const FILES: AptFiles = {
+  policy: '/usr/sbin/policy-rc.d',
+  lock: '/run/lock/respool-test-servers.lock',
+};
 const INSTALL_TIMEOUT_MS = 15 * 60_000;
 const DPKG_LOCK_TIMEOUT_S = 600;
 
@@ -42,13 +50,14 @@ apt-get -q -y -o "DPkg::Lock::Timeout=$PATIENCE" --no-install-recommends install
 export async function installPackages(
   machine: Machine,
   packages: readonly string[],
+  { policy, lock }: AptFiles = FILES,
 ): Promise<void> {
-  const args = [LOCK_FILE, 'sh', '-c', SCRIPT, 'respool-apt', ...packages];
+  const args = [lock, 'sh', '-c', SCRIPT, 'respool-apt', ...packages];
   await machine.run('flock', args, {
     env: {
       ...machine.env,
       DEBIAN_FRONTEND: 'noninteractive',
-      POLICY: POLICY_FILE,
+      POLICY: policy,
       PATIENCE: String(DPKG_LOCK_TIMEOUT_S),
     },
     timeoutMs: INSTALL_TIMEOUT_MS,

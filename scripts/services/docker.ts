@@ -29,6 +29,7 @@ export async function startContainer(
   }
   tell(`starting ${plan.image} with docker`);
   const name = `respool-test-${randomBytes(6).toString('hex')}`;
+  site.ledger.addContainer(name);
   await call(PULL_TIMEOUT_MS, 'run', '--detach', '--name', name, ...runArgs(plan));
   const remove = async (): Promise<void> => {
     await call(PULL_TIMEOUT_MS, 'rm', '--force', '--volumes', name);

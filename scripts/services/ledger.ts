@@ -30,10 +30,12 @@ const END_GRACE_MS = 5_000;
 /** It hears of processes by lines, and ends those that are left when its input ends. */
 const GUARD = `trap '' INT TERM HUP
 pids=' '
+containers=
 while read -r sign pid; do
   case $sign in
     +) pids="$pids$pid " ;;
     -) pids=$(printf %s "$pids" | sed "s/ $pid / /") ;;
+    container) containers="$containers $pid" ;;
   esac
 done
 if [ "$pids" != ' ' ]; then
@@ -41,6 +43,7 @@ if [ "$pids" != ' ' ]; then
   sleep 1
   for pid in $pids; do kill -KILL -- "-$pid"; kill -KILL "$pid"; done
 fi 2>/dev/null
+[ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null 2>&1
 rm -rf "$1"`;
 
 interface Remembered {
@@ -83,6 +86,10 @@ export class FolderLedger implements Ledger {
     if (!this.#pids.delete(pid)) return;
     this.#guard.stdin?.write(`- ${pid}\n`);
     this.#write();
+  }
+
+  addContainer(name: string): void {
+    this.#guard.stdin?.write(`container ${name}\n`);
   }
 
   /** Ends what is left, removes the folder, and sends the guard home. */

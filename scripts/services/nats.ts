@@ -11,9 +11,9 @@ import { findAll, type Programs, type Recipe } from './recipe.ts';
 import { type Server, type Site, serverOfUnits, Unit } from './server.ts';
 
 /** Another binary than the one in PATH, for another version. */
-export const NATS_BIN = 'RESPOOL_TEST_NATS_BIN';
+const NATS_BIN = 'RESPOOL_TEST_NATS_BIN';
 /** The value of `sync_interval`, such as `always`; a server before 2.10 does not know it. */
-export const NATS_SYNC = 'RESPOOL_TEST_NATS_SYNC';
+const NATS_SYNC = 'RESPOOL_TEST_NATS_SYNC';
 
 const MONITOR_PORT = 8222;
 const CLIENT_PORT = 4222;
@@ -37,7 +37,8 @@ export const nats: Recipe = {
 function findNats(machine: Machine): Programs | string {
   const chosen = machine.env[NATS_BIN];
   if (chosen === undefined || chosen === '') return findAll(machine, ['nats-server']);
-  return isProgram(chosen) ? { 'nats-server': chosen } : chosen;
+  if (isProgram(chosen)) return { 'nats-server': chosen };
+  throw new Error(`cannot run "${chosen}", which ${NATS_BIN} names: there is no such program`);
 }
 
 async function startNats(programs: Programs, site: Site, machine: Machine): Promise<Server> {

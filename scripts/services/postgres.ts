@@ -13,7 +13,7 @@ import type { Programs, Recipe } from './recipe.ts';
 import { type Server, type Site, serverOfUnits, Unit } from './server.ts';
 
 /** The folder of the programs, where it is not one of the usual. */
-export const POSTGRES_BIN = 'RESPOOL_TEST_POSTGRES_BIN';
+const POSTGRES_BIN = 'RESPOOL_TEST_POSTGRES_BIN';
 
 const CONNECTIONS_MAX = 200;
 /** The test password of a container, whose port is on loopback only. */
@@ -49,7 +49,8 @@ function findPostgres(machine: Machine): Programs | string {
     const [initdb, server] = [path.join(folder, 'initdb'), path.join(folder, 'postgres')];
     if (isProgram(initdb) && isProgram(server)) return { initdb, postgres: server };
   }
-  return 'postgres';
+  if (chosen === undefined || chosen === '') return 'postgres';
+  throw new Error(`cannot use "${chosen}", which ${POSTGRES_BIN} names: no PostgreSQL is there`);
 }
 
 function besides(file: string | undefined): readonly string[] {

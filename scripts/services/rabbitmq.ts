@@ -12,7 +12,7 @@ import type { Programs, Recipe } from './recipe.ts';
 import { type Server, type Site, serverOfUnits, stopUnits, Unit } from './server.ts';
 
 /** The folder of `rabbitmq-server`, where it is not one of the usual. */
-export const RABBITMQ_BIN = 'RESPOOL_TEST_RABBITMQ_BIN';
+const RABBITMQ_BIN = 'RESPOOL_TEST_RABBITMQ_BIN';
 
 const USER = 'respool';
 /** The test password of a container, whose ports are on loopback only. */
@@ -44,6 +44,9 @@ function findRabbit(machine: Machine): Programs | string {
       ? ['/usr/lib/rabbitmq/bin', '/usr/local/opt/rabbitmq/sbin', '/opt/homebrew/opt/rabbitmq/sbin']
       : [chosen];
   const server = folders.map((folder) => path.join(folder, 'rabbitmq-server')).find(isProgram);
+  if (server === undefined && folders[0] === chosen) {
+    throw new Error(`cannot use "${chosen}", which ${RABBITMQ_BIN} names: no RabbitMQ is there`);
+  }
   if (server === undefined) return 'rabbitmq-server';
   const epmd = machine.find('epmd');
   return epmd === undefined ? 'epmd' : { server, epmd };

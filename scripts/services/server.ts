@@ -34,6 +34,8 @@ export interface Site {
 export interface Ledger {
   add(pid: number): void;
   remove(pid: number): void;
+  /** A container is removed in the end in any case; twice is no harm. */
+  addContainer(name: string): void;
 }
 
 /** One process of a server. */

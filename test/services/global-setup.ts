@@ -6,24 +6,39 @@
  * ends, in whatever way, the keeper ends with it.
  */
 
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { standingDoor, startKeeper, type StartedKeeper } from '../../scripts/services/link.ts';
+import { isAlive } from '../../scripts/services/processes.ts';
 import { BROKER_VARIABLE } from './broker.ts';
+
+/** Followed by the id of the process whose door it is. */
+const FOLDER_PREFIX = 'respool-broker-';
 
 /** Called by vitest before the first test; what it returns is called after the last. */
 export async function setup(): Promise<() => Promise<void>> {
-  const dir = mkdtempSync(path.join(tmpdir(), 'respool-broker-'));
+  const { door, stop } = await startBroker(() => startKeeper('owned'));
+  process.env[BROKER_VARIABLE] = door;
+  return stop;
+}
+
+/** A door that leads to a keeper, which is started when somebody knocks. */
+export async function startBroker(
+  start: () => Promise<StartedKeeper>,
+  findStanding: () => Promise<string | undefined> = standingDoor,
+): Promise<{ readonly door: string; readonly stop: () => Promise<void> }> {
+  sweepBrokers();
+  const dir = mkdtempSync(path.join(tmpdir(), `${FOLDER_PREFIX}${process.pid}-`));
   const door = path.join(dir, 'door');
   let keeper: Promise<StartedKeeper> | undefined;
   const sockets = new Set<Socket>();
 
   const doorOfKeeper = async (): Promise<string> => {
-    const standing = keeper === undefined ? await standingDoor() : undefined;
+    const standing = keeper === undefined ? await findStanding() : undefined;
     if (standing !== undefined) return standing;
-    keeper ??= startKeeper('owned');
+    keeper ??= start();
     return (await keeper).door;
   };
 
@@ -38,14 +53,22 @@ export async function setup(): Promise<() => Promise<void>> {
   });
   await new Promise<void>((resolve) => broker.listen(door, resolve));
   broker.unref();
-  process.env[BROKER_VARIABLE] = door;
-
-  return async () => {
+  const stop = async (): Promise<void> => {
     broker.close();
     for (const socket of sockets) socket.destroy();
     if (keeper !== undefined) await (await keeper).end();
     rmSync(dir, { recursive: true, force: true });
   };
+  return { door, stop };
+}
+
+/** Removes the doors of runs that were killed. */
+function sweepBrokers(): void {
+  for (const name of readdirSync(tmpdir())) {
+    const [, pid] = name.startsWith(FOLDER_PREFIX) ? (/-(\d+)-\w+$/.exec(name) ?? []) : [];
+    if (pid === undefined || isAlive(Number(pid))) continue;
+    rmSync(path.join(tmpdir(), name), { recursive: true, force: true });
+  }
 }
 
 /** Lets two connections speak to each other; the end of one is the end of both. */

@@ -3,7 +3,7 @@ import { jetstreamManager } from '@nats-io/jetstream';
 import { connect } from '@nats-io/transport-node';
 import pg from 'pg';
 import { expect, test } from 'vitest';
-import { answersHttp } from '../../scripts/services/probes.ts';
+import { answersHttp, answersTcp } from '../../scripts/services/probes.ts';
 import { privateServer, service, withService } from './index.ts';
 
 withService('postgres', (url) => {
@@ -29,6 +29,42 @@ withService('s3', (url) => {
   test('the S3 server answers, and refuses who has no key', async () => {
     const { origin } = new URL(url());
     expect(await answersHttp(`${origin}/some-bucket`, { codes: [403, 404] })).toBe(true);
+  });
+});
+
+withService('pgbouncer', (url) => {
+  test('pgbouncer shares connections between transactions', async () => {
+    const clients = Array.from({ length: 40 }, () => new pg.Client({ connectionString: url() }));
+    await Promise.all(clients.map((client) => client.connect()));
+    const pids = new Set<unknown>();
+    for (const client of clients) {
+      pids.add((await client.query('SELECT pg_backend_pid() AS pid')).rows[0]?.pid);
+    }
+    await Promise.all(clients.map((client) => client.end()));
+    // In session mode, each client would have one of its own.
+    expect(pids.size).toBeLessThan(10);
+  });
+});
+
+withService('rabbitmq', (url) => {
+  test('RabbitMQ answers at both of its doors', async () => {
+    const { port } = new URL(url());
+    const hello = Uint8Array.of(0x41, 0x4d, 0x51, 0x50, 0, 0, 9, 1);
+    expect(await answersTcp(Number(port), { send: hello, expect: /RabbitMQ/ })).toBe(true);
+    const { origin, username, password } = new URL(await service('rabbitmq-management'));
+    const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`;
+    const overview = await fetch(`${origin}/api/overview`, { headers: { authorization } });
+    expect(((await overview.json()) as { node: string }).node).toMatch(/^respool\d+@localhost$/);
+  });
+});
+
+withService('nats', () => {
+  test('another binary can be picked, and one that is not there is told', async () => {
+    const env = { RESPOOL_TEST_NATS_BIN: '/nowhere/nats-server' };
+    await using server = await privateServer('nats');
+    expect(server.url).toMatch(/^nats:/);
+    // Not installed: but packages and docker are not the answer to a wrong path.
+    await expect(privateServer('nats', { env })).rejects.toThrow('/nowhere/nats-server');
   });
 });
 
