@@ -66,7 +66,7 @@ async function startPostgres(programs: Programs, site: Site, machine: Machine): 
   const server = new Unit(site, {
     name: 'postgres',
     command: programs['postgres'] ?? '',
-    args: ['-D', data, '-p', String(port), ...settings(site.dir)],
+    args: ['-D', data, '-p', String(port), ...settings()],
     account,
     isReady: () => answersPostgres(port),
     // "immediate": it leaves its data as a crash does, but no shared memory.
@@ -78,10 +78,11 @@ async function startPostgres(programs: Programs, site: Site, machine: Machine): 
   return serverOfUnits({ postgres: url }, [server]);
 }
 
-function settings(dir: string): readonly string[] {
+function settings(): readonly string[] {
   const values = {
     listen_addresses: '127.0.0.1',
-    unix_socket_directories: dir,
+    // The names of sockets are short, and those of temporary folders may be long.
+    unix_socket_directories: '',
     max_connections: CONNECTIONS_MAX,
     // As in production: durability is what is tested.
     fsync: 'on',

@@ -32,6 +32,9 @@ export async function startBroker(
   sweepBrokers();
   const dir = mkdtempSync(path.join(tmpdir(), `${FOLDER_PREFIX}${process.pid}-`));
   const door = path.join(dir, 'door');
+  const removeDoor = (): void => rmSync(dir, { recursive: true, force: true });
+  // A run that is interrupted does not come to its teardown.
+  process.once('exit', removeDoor);
   let keeper: Promise<StartedKeeper> | undefined;
   const sockets = new Set<Socket>();
 
@@ -57,7 +60,8 @@ export async function startBroker(
     broker.close();
     for (const socket of sockets) socket.destroy();
     if (keeper !== undefined) await (await keeper).end();
-    rmSync(dir, { recursive: true, force: true });
+    removeDoor();
+    process.off('exit', removeDoor);
   };
   return { door, stop };
 }
