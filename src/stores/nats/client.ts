@@ -49,7 +49,7 @@ export interface NatsConnection {
   flush(): Promise<void>;
   close(): Promise<void>;
   isClosed(): boolean;
-  status(): AsyncIterable<{ readonly type: string }>;
+  status(): AsyncIterable<{ readonly type: string }> & { stop?(): void };
 }
 
 /** The package, as far as we use it. */

@@ -51,6 +51,9 @@ const INLINE_MAX_BYTES = 16 * 1024;
 /** Of `maxBytes`, what inserts may fill: claims and removals of a full bucket need room too. */
 const FILL_MAX = 0.9;
 
+/** Who has to know of the leases of others is told so often at most. */
+const LATER_MS = 1_000;
+
 /** Keeps entries in a bucket of NATS JetStream. */
 export function nats(options: NatsEntryOptions): EntryStore {
   return new NatsStore(readEntryOptions(options));
@@ -75,6 +78,7 @@ class NatsStore implements EntryStore {
   #opened: OpenEntries | undefined;
   #restarts = 0;
   #isDueTold = false;
+  #cancelLater: (() => void) | undefined;
 
   constructor(settings: EntrySettings) {
     this.#settings = settings;
@@ -209,7 +213,7 @@ class NatsStore implements EntryStore {
 
   async #open(): Promise<void> {
     await this.#closing.catch(() => undefined);
-    const opened = await openEntries(this.#settings, this.instance, () => this.#tellDue());
+    const opened = await openEntries(this.#settings, this.instance, (when) => this.#tellDue(when));
     this.#traits = { ...this.#traits, durability: opened.durability };
     this.#restarts = opened.stream.line.restarts;
     this.#opened = opened;
@@ -221,13 +225,23 @@ class NatsStore implements EntryStore {
     const opened = this.#opened;
     if (opened === undefined) return;
     this.#opened = undefined;
+    this.#cancelLater?.();
+    this.#cancelLater = undefined;
     await Promise.allSettled(this.#underway);
     await opened.close();
   }
 
-  /** Once per turn of the loop, however many came. */
-  #tellDue(): void {
-    if (this.#isDueTold || this.#onDue.size === 0) return;
+  /** Once per turn of the loop, however many came; for what others claimed, once per second. */
+  #tellDue(when: 'now' | 'later' = 'now'): void {
+    if (this.#onDue.size === 0) return;
+    if (when === 'later') {
+      this.#cancelLater ??= this.#settings.clock.after(LATER_MS, () => {
+        this.#cancelLater = undefined;
+        this.#tellDue();
+      });
+      return;
+    }
+    if (this.#isDueTold) return;
     this.#isDueTold = true;
     this.#settings.clock.soon(() => {
       this.#isDueTold = false;

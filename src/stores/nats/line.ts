@@ -52,6 +52,7 @@ export class Line {
   readonly #apiGate = new Gate(API_IN_FLIGHT_MAX);
   readonly #subscription: NatsSubscription;
   readonly #onChange = new Set<() => void>();
+  readonly #news: ReturnType<NatsConnection['status']>;
   #serverId: string;
   #count = 0;
   #restarts = 0;
@@ -70,6 +71,7 @@ export class Line {
         if (error === null) this.#answered(message);
       },
     });
+    this.#news = connection.status();
     void this.#follow();
   }
 
@@ -144,6 +146,8 @@ export class Line {
   /** Ends everything that waits. The connection is not closed. */
   close(): void {
     this.#isClosed = true;
+    // A connection of the caller's lives on, and must not keep us.
+    this.#news.stop?.();
     this.#subscription.unsubscribe();
     this.#breakAll('the store was closed');
     this.#tell();
@@ -177,7 +181,7 @@ export class Line {
   }
 
   async #follow(): Promise<void> {
-    for await (const { type } of this.connection.status()) {
+    for await (const { type } of this.#news) {
       if (this.#isClosed) return;
       if (type === 'disconnect' || type === 'staleConnection') this.#disconnected();
       else if (type === 'reconnect') this.#reconnected();

@@ -8,7 +8,7 @@ import { Graves } from './graves.ts';
 import { Keeper } from './keeper.ts';
 import type { EntrySettings } from './options.ts';
 import type { Stream } from './stream.ts';
-import { Watcher } from './watcher.ts';
+import { Watcher, type WatcherParts } from './watcher.ts';
 
 /** An open entry store. */
 export interface OpenEntries {
@@ -28,7 +28,7 @@ export interface OpenEntries {
 export async function openEntries(
   settings: EntrySettings,
   instance: string,
-  onDue: () => void,
+  onDue: WatcherParts['onDue'],
 ): Promise<OpenEntries> {
   const { bucket: name, clock } = settings;
   const prefix = `$KV.${name}.`;

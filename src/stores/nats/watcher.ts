@@ -39,8 +39,8 @@ export interface WatcherParts {
   readonly bury: (burials: readonly Burial[]) => void;
   /** Called before the stream is read from its beginning again. */
   readonly onRestart: () => void;
-  /** Another process may have made something due. */
-  readonly onDue: () => void;
+  /** Another process may have made something due; `later`: not before the end of a lease. */
+  readonly onDue: (when: 'now' | 'later') => void;
 }
 
 /** Follows the stream for as long as the store is open. */
@@ -211,7 +211,7 @@ export class Watcher {
     this.#aliveAt = line.clock.monotonic();
     this.#isReady = true;
     this.#wake();
-    this.#parts.onDue();
+    this.#parts.onDue('now');
   }
 
   /** Keys that point to nothing, and entries whose key never came; both left by a crash. */
@@ -302,7 +302,8 @@ export class Watcher {
     }
     if (facts.isUnborn && this.#isRound) this.#noteYoung(seq, storedAt);
     const isOurs = headers?.get(TOKEN).startsWith(`${instance}.`) === true;
-    if (catalog.put(id, seq, facts) && !isOurs && this.#isReady && facts.dueAt !== null) onDue();
+    const isNews = catalog.put(id, seq, facts) && !isOurs && this.#isReady;
+    if (isNews && facts.dueAt !== null) onDue(facts.state === 'active' ? 'later' : 'now');
   }
 
   #applyKey({ subject, headers, seq, storedAt }: Fed): void {
@@ -313,7 +314,7 @@ export class Watcher {
     if (this.#isRound) this.#noteYoung(seq, storedAt);
     catalog.putKey(key, { id, seq });
     // An entry that was written before its key is born by it.
-    if (this.#isReady && catalog.live(id)?.isUnborn === true) onDue();
+    if (this.#isReady && catalog.live(id)?.isUnborn === true) onDue('now');
   }
 
   #applyGrave({ headers, seq, storedAt }: Fed): void {

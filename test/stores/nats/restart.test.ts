@@ -53,10 +53,10 @@ test.skipIf(isSkipped)(
     const other = await openStore({ url, bucket, timeoutMs: 2_000 });
     const stored = new Set<string>();
     const removed = new Set<string>();
-    let isOver = false;
+    const load = { isOver: false };
     let count = 0;
     const work = async (): Promise<void> => {
-      while (!isOver) {
+      while (!load.isOver) {
         const id = `m-${(count += 1)}`;
         const isRemoved = count % 2 === 0;
         try {
@@ -84,7 +84,7 @@ test.skipIf(isSkipped)(
     await server.restart();
     const before = stored.size;
     await until(() => stored.size > before + 200);
-    isOver = true;
+    load.isOver = true;
     await Promise.all(workers);
     for (const seen of [store, other]) {
       const ids = await untilThere(() => allIds(seen));
@@ -110,8 +110,6 @@ test.skipIf(isSkipped)(
     await store.insert([sampleEntry('a')]);
     await bodies.put('a', once(Uint8Array.of(1, 2, 3)));
     await store.flush();
-    let wakes = 0;
-    store.watch?.(() => (wakes += 1));
     await server.kill('SIGKILL');
     await expect(store.insert([sampleEntry('b')])).rejects.toMatchObject({
       code: 'store.unavailable',
@@ -128,10 +126,10 @@ test.skipIf(isSkipped)(
     await store.flush();
     // The feed is open again: what another store writes arrives, and wakes.
     const other = await openStore({ url, bucket });
-    wakes = 0;
+    const woken = new Promise<void>((resolve) => void store.watch?.(resolve));
     await other.insert([sampleEntry('c')]);
     expect((await allIds(store)).has('c')).toBe(true);
-    while (wakes === 0) await new Promise((resolve) => setImmediate(resolve));
+    await woken;
     const chunks = [];
     for await (const chunk of bodies.get('a')) chunks.push(...chunk);
     expect(chunks).toEqual([1, 2, 3]);

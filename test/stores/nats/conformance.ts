@@ -1,4 +1,4 @@
-/** The shared suite over the NATS entry store, against a real server. */
+/** conformance — the shared suite over the NATS entry store; two files run a half of it each. */
 
 import { connect } from '@nats-io/transport-node';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
@@ -42,13 +42,18 @@ async function damage(url: string, bucket: string, id: string): Promise<void> {
   await connection.close();
 }
 
-withService('nats', (url) => {
-  runSuite(
-    'the NATS store keeps the promises of an entry store:',
-    entryStoreSuite(() => makeEntries(url()), {
+/** Every second case of the suite, against a real server. */
+export function runHalf(half: 0 | 1): void {
+  withService('nats', (url) => {
+    const cases = entryStoreSuite(() => makeEntries(url()), {
       canReopen: true,
       canShare: true,
       canDamage: true,
-    }),
-  );
-});
+      crowd: 5_000,
+    });
+    runSuite(
+      `the NATS store keeps the promises of an entry store (half ${half + 1}):`,
+      cases.filter((_, at) => at % 2 === half),
+    );
+  });
+}

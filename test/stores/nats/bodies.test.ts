@@ -1,0 +1,106 @@
+/** What the body store leaves behind when it dies, what it finds again, and who else can read it. */
+
+import { jetstream } from '@nats-io/jetstream';
+import { Objm } from '@nats-io/obj';
+import { expect, test } from 'vitest';
+import type { BodyStore } from '../../../src/ports/body-store.ts';
+import { natsBodies } from '../../../src/stores/nats/index.ts';
+import { systemClock } from '../../../src/system/clock.ts';
+import { withService } from '../../services/index.ts';
+import { faultyConnection } from './faulty-connection.ts';
+import { bucketName, openBodies, plainConnection } from './setup.ts';
+
+async function* pieces(...sizes: readonly number[]): AsyncGenerator<Uint8Array> {
+  for (const [at, size] of sizes.entries()) yield new Uint8Array(size).fill(at + 1);
+}
+
+async function refsOf(bodies: BodyStore, before = systemClock.now() + 60_000) {
+  const refs: string[] = [];
+  for await (const { ref } of bodies.refs(before)) refs.push(ref);
+  return refs.sort();
+}
+
+async function messagesIn(url: string, bucket: string): Promise<number> {
+  const connection = await plainConnection(url);
+  const answer = await connection.request(`$JS.API.STREAM.INFO.OBJ_${bucket}`);
+  return answer.json<{ state: { messages: number } }>().state.messages;
+}
+
+async function sizeOf(body: AsyncIterable<Uint8Array>): Promise<number> {
+  let size = 0;
+  for await (const chunk of body) size += chunk.length;
+  return size;
+}
+
+/** A body whose writer died before the last step, beside a whole one. */
+async function withHalfWritten(url: string) {
+  const bucket = bucketName();
+  const bodies = await openBodies({ url, bucket });
+  await bodies.put('whole', pieces(300_000));
+  const connection = await faultyConnection(url, (subject) =>
+    subject.startsWith('$O.') && subject.includes('.M.') ? 'swallowed' : 'sent',
+  );
+  const dying = natsBodies({ connection, bucket, timeoutMs: 200 });
+  await dying.open();
+  return { bucket, bodies, dying };
+}
+
+withService('nats', (url) => {
+  test('chunks of a body whose writer died are found and removed', async () => {
+    const { bucket, bodies } = await withHalfWritten(url());
+    const connection = await plainConnection(url());
+    const word = Buffer.from('half').toString('base64url');
+    await connection.request(`$O.${bucket}.C.${word}.abc`, new Uint8Array(1_000));
+    await connection.request(`$O.${bucket}.C.${word}.abc`, new Uint8Array(1_000));
+    await expect(sizeOf(bodies.get('half'))).rejects.toMatchObject({ code: 'body.missing' });
+    expect(await refsOf(bodies)).toEqual(['half', 'whole']);
+    expect(await refsOf(bodies, systemClock.now() - 60_000)).toEqual([]);
+    await bodies.remove(['half']);
+    expect(await refsOf(bodies)).toEqual(['whole']);
+    expect(await sizeOf(bodies.get('whole'))).toBe(300_000);
+    await bodies.remove(['whole']);
+    expect(await messagesIn(url(), bucket)).toBe(0);
+  });
+
+  test('chunks that a lost second writer left beside a whole body are swept out', async () => {
+    const { bucket, bodies } = await withHalfWritten(url());
+    const before = await messagesIn(url(), bucket);
+    const connection = await plainConnection(url());
+    const word = Buffer.from('whole').toString('base64url');
+    await connection.request(`$O.${bucket}.C.${word}.other`, new Uint8Array(1_000));
+    expect(await refsOf(bodies)).toEqual(['whole']);
+    expect(await messagesIn(url(), bucket)).toBe(before);
+    expect(await sizeOf(bodies.get('whole'))).toBe(300_000);
+  });
+
+  test('a put whose last step is of unknown outcome is told as unavailable', async () => {
+    const { bodies, dying } = await withHalfWritten(url());
+    const trouble = dying.put('half', pieces(1_000));
+    await expect(trouble).rejects.toMatchObject({ code: 'store.unavailable' });
+    await dying.close();
+    expect(await refsOf(bodies)).toEqual(['whole']);
+  });
+
+  test('a body with a chunk that is lost or changed is corrupt', async () => {
+    const bucket = bucketName();
+    const bodies = await openBodies({ url: url(), bucket });
+    await bodies.put('a', pieces(400_000));
+    const connection = await plainConnection(url());
+    await connection.request(
+      `$JS.API.STREAM.MSG.DELETE.OBJ_${bucket}`,
+      JSON.stringify({ seq: 2, no_erase: true }),
+    );
+    await expect(sizeOf(bodies.get('a'))).rejects.toMatchObject({ code: 'body.corrupt' });
+  });
+
+  test('other tools for object stores read our bodies', async () => {
+    const bucket = bucketName();
+    const bodies = await openBodies({ url: url(), bucket });
+    await bodies.put('some/ref', pieces(1_000, 200_000));
+    const connection = await plainConnection(url());
+    const objects = await new Objm(jetstream(connection)).open(bucket);
+    const bytes = await objects.getBlob('some/ref');
+    expect(bytes).toHaveLength(201_000);
+    expect(bytes?.[1_500]).toBe(2);
+  });
+});

@@ -1,0 +1,3 @@
+import { runHalf } from './conformance.ts';
+
+runHalf(0);
