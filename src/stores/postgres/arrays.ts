@@ -19,7 +19,10 @@ export class Values {
   };
 }
 
-type Cell = number | string | null;
+/** What stands in one column of one row. */
+export type Cell = number | string | null;
+
+export type CellType = 'text' | 'int2' | 'int4' | 'int8';
 
 /**
  * The rows of a batch as a source to select from. A column that is the same in all rows goes as one
@@ -36,7 +39,7 @@ export class Rows {
     this.#values = values;
   }
 
-  add(name: string, type: 'text' | 'int2' | 'int4' | 'int8', cells: readonly Cell[]): this {
+  add(name: string, type: CellType, cells: readonly Cell[]): this {
     const [first] = cells;
     const isSame = this.#names.length > 0 && cells.every((cell) => cell === first);
     if (isSame) this.#constants.push(`, ${this.#values.bind(first, type)} AS ${name}`);

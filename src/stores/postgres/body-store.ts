@@ -1,15 +1,15 @@
 /**
  * postgresBodies — bodies in rows of at most 256 KiB, streamed both ways.
  *
- *   first chunk ─▶ chunk … chunk ─▶ last chunk, complete   visible from here, durable with all of it
+ *   first chunk ─▶ chunk … chunk ─▶ last chunk, complete   visible and durable from here
  *
  * Chunks are committed as they come, and no transaction is open while a caller's stream runs. Only
- * the last write waits for the disk: it takes along what was written before it, and counts it, since
- * a server that crashed meanwhile may have forgotten a chunk. A body that fits one chunk is one row
- * of a batch that it shares with whoever writes at the same time.
+ * the last write waits for the disk: it takes along what was written before, and counts it, since a
+ * server that crashed meanwhile may have forgotten a chunk. A body that fits one chunk is a row of
+ * a batch that it shares with whoever writes at the same time.
  */
 
-import { RespoolError } from '../../core/errors.ts';
+import { RespoolError, textOf } from '../../core/errors.ts';
 import { checkKey } from '../../core/limits.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import type { Durability } from '../../ports/entry-store.ts';
@@ -92,7 +92,6 @@ export function postgresBodies(
       yield* read(use, ref);
     },
     async remove(refs) {
-      if (refs.length === 0) return void use();
       await run(use, 'remove bodies', (ask, { sql }) => ask(sql.remove, [textArray(refs)]));
     },
     async *refs(writtenBefore) {
@@ -103,9 +102,9 @@ export function postgresBodies(
           ask(sql.refs, [from, writtenBefore, REFS_PAGE]),
         );
         for (const [ref, writtenAt] of page) {
-          yield { ref: String(ref), writtenAt: Number(writtenAt) };
+          yield { ref: textOf(ref), writtenAt: Number(writtenAt) };
         }
-        after = String(page.at(-1)?.[0] ?? '');
+        after = textOf(page.at(-1)?.[0]);
         if (page.length < REFS_PAGE) return;
       }
     },

@@ -6,7 +6,7 @@
  * its neighbours.
  */
 
-import { assert, RespoolError } from '../../core/errors.ts';
+import { assert, RespoolError, textOf } from '../../core/errors.ts';
 import type { Change } from '../../ports/entry-store.ts';
 import { numberArray, Rows, textArray, Values } from './arrays.ts';
 import { codeOf } from './failures.ts';
@@ -63,7 +63,7 @@ export class Changes {
   readonly #sql: ReturnType<typeof fixedSql>;
   readonly #durable: Commit;
 
-  /** `isForced`: the server would commit without waiting for the disk, so each statement says so. */
+  /** `isForced`: the server would not wait for the disk at a commit unless a statement says so. */
   constructor(names: Names, isForced: boolean) {
     this.#names = names;
     this.#sql = fixedSql(names);
@@ -129,7 +129,7 @@ ${NOT_CHANGED_SQL}`;
     } catch (error) {
       if (codeOf(error) !== '23505') throw error;
       const found = await ask(this.#sql.keyOwner, [envelope.dedupeKey]);
-      return { refused: `its dedupe key belongs to "${String(found[0]?.[0] ?? 'another')}"` };
+      return { refused: `its dedupe key belongs to "${textOf(found[0]?.[0] ?? 'another')}"` };
     }
   }
 

@@ -222,10 +222,11 @@ function glanceAt(entries: string, search: Search, slot: Slot): string {
 /** Rows by their place, if they still are what was looked for. */
 function lockedOf(entries: string, source: string, search: Search, slot: Slot): string {
   const { until, max, isLocking } = search;
+  const order = 'ORDER BY x.priority, x.due_at, x.id';
   return `SELECT x.ctid AS at, x.seq, x.slot, x.priority, x.due_at, x.id
   FROM ${source} f JOIN ${entries} x ON x.ctid = f.at
   WHERE x.slot = ${slot} AND x.due_at <= ${until}
-  ${isLocking ? `ORDER BY x.priority, x.due_at, x.id LIMIT ${max} FOR UPDATE OF x SKIP LOCKED` : ''}`;
+  ${isLocking ? `${order} LIMIT ${max} FOR UPDATE OF x SKIP LOCKED` : ''}`;
 }
 
 /** Sorts behind every destination. */

@@ -262,7 +262,7 @@ function createWrites(
         );
         if (rows.length > 0) wakes.noteWrite();
         const { entries, broken } = decodeAll(rows);
-        // A row that stays where it is was leased by this claim, and is met again when that is over.
+        // A row that stays is leased by this claim, and is met again when that is over.
         await quarantine(opened, broken).catch(() => undefined);
         return entries;
       }),

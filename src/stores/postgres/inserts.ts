@@ -8,7 +8,7 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
-import { Blob, Rows, textArray, Values } from './arrays.ts';
+import { Blob, type Cell, type CellType, Rows, textArray, Values } from './arrays.ts';
 import type { Names } from './names.ts';
 import {
   checkInline,
@@ -40,6 +40,14 @@ export function newRow({ envelope, status, inlineBody }: Entry): NewRow {
   };
 }
 
+/** How a batch is stored. */
+interface InsertOptions {
+  /** It may be there already, by a try that was not answered. */
+  readonly isUnknown?: boolean;
+  /** In a transaction of the caller's, which decides itself how it commits. */
+  readonly isWithin?: boolean;
+}
+
 /** How often an insert is tried against entries that come and go at the same time. */
 const ROUNDS_MAX = 10;
 
@@ -48,20 +56,17 @@ export class Inserts {
   readonly #names: Names;
   readonly #isForced: boolean;
 
-  /** `isForced`: the server would commit without waiting for the disk, so each statement says so. */
+  /** `isForced`: the server would not wait for the disk at a commit unless a statement says so. */
   constructor(names: Names, isForced: boolean) {
     this.#names = names;
     this.#isForced = isForced;
   }
 
-  /**
-   * Stores a batch. `isUnknown`: it may be there already by a try that was not answered.
-   * `isWithin`: in a transaction of the caller's, which decides itself how it commits.
-   */
+  /** Stores a batch. */
   async insert(
     ask: Ask,
     rows: readonly NewRow[],
-    { isUnknown = false, isWithin = false } = {},
+    { isUnknown = false, isWithin = false }: InsertOptions = {},
   ): Promise<Inserted[]> {
     const results: Inserted[] = rows.map(() => 'stored');
     let left = rows.map((row, index) => ({ row, index }));
@@ -139,10 +144,30 @@ function unsettled(id: string | undefined): RespoolError {
   );
 }
 
-/** The columns of `entries` in a statement, in any order. */
-const COLUMNS =
-  'id, slot, due_at, revision, attempts, notices, lost, postponed, replays, holder, claimed_from, ' +
-  'updated_at, fingerprint, memory, topic, destination, priority, enqueued_at, dedupe_key';
+/** The columns of `entries`, and what a new row has there. */
+const COLUMNS: readonly (readonly [string, CellType, (row: NewRow) => Cell])[] = [
+  ['id', 'text', ({ id }) => id],
+  ['slot', 'int2', ({ status }) => status.slot],
+  ['due_at', 'int8', ({ status }) => status.dueAt],
+  ['revision', 'int4', ({ status }) => status.revision],
+  ['attempts', 'int4', ({ status }) => status.attempts],
+  ['notices', 'int4', ({ status }) => status.notices],
+  ['lost', 'int4', ({ status }) => status.lost],
+  ['postponed', 'int4', ({ status }) => status.postponed],
+  ['replays', 'int4', ({ status }) => status.replays],
+  ['holder', 'text', ({ status }) => status.holder],
+  ['claimed_from', 'int2', ({ status }) => status.claimedFrom],
+  ['updated_at', 'int8', ({ status }) => status.updatedAt],
+  ['fingerprint', 'text', ({ status }) => status.fingerprint],
+  ['memory', 'text', ({ status }) => status.memory],
+  ['topic', 'text', ({ envelope }) => envelope.topic],
+  ['destination', 'text', ({ envelope }) => envelope.destination],
+  ['priority', 'int2', ({ envelope }) => envelope.priority],
+  ['enqueued_at', 'int8', ({ envelope }) => envelope.enqueuedAt],
+  ['dedupe_key', 'text', ({ envelope }) => envelope.dedupeKey],
+];
+
+const COLUMNS_SQL: string = COLUMNS.map(([name]) => name).join(', ');
 
 /** All rows, and where in the blob their envelopes and bodies are. */
 function rowsOf(rows: readonly NewRow[], values: Values): Rows {
@@ -158,103 +183,9 @@ function rowsOf(rows: readonly NewRow[], values: Values): Rows {
   }
   // The first parameter; BLOB_SQL names it.
   values.bind(blob.toBuffer(), 'bytea');
-  const of = <T>(read: (row: NewRow) => T): T[] => rows.map(read);
-  return new Rows(values)
-    .add(
-      'id',
-      'text',
-      of(({ id }) => id),
-    )
-    .add(
-      'slot',
-      'int2',
-      of(({ status }) => status.slot),
-    )
-    .add(
-      'due_at',
-      'int8',
-      of(({ status }) => status.dueAt),
-    )
-    .add(
-      'revision',
-      'int4',
-      of(({ status }) => status.revision),
-    )
-    .add(
-      'attempts',
-      'int4',
-      of(({ status }) => status.attempts),
-    )
-    .add(
-      'notices',
-      'int4',
-      of(({ status }) => status.notices),
-    )
-    .add(
-      'lost',
-      'int4',
-      of(({ status }) => status.lost),
-    )
-    .add(
-      'postponed',
-      'int4',
-      of(({ status }) => status.postponed),
-    )
-    .add(
-      'replays',
-      'int4',
-      of(({ status }) => status.replays),
-    )
-    .add(
-      'holder',
-      'text',
-      of(({ status }) => status.holder),
-    )
-    .add(
-      'claimed_from',
-      'int2',
-      of(({ status }) => status.claimedFrom),
-    )
-    .add(
-      'updated_at',
-      'int8',
-      of(({ status }) => status.updatedAt),
-    )
-    .add(
-      'fingerprint',
-      'text',
-      of(({ status }) => status.fingerprint),
-    )
-    .add(
-      'memory',
-      'text',
-      of(({ status }) => status.memory),
-    )
-    .add(
-      'topic',
-      'text',
-      of(({ envelope }) => envelope.topic),
-    )
-    .add(
-      'destination',
-      'text',
-      of(({ envelope }) => envelope.destination),
-    )
-    .add(
-      'priority',
-      'int2',
-      of(({ envelope }) => envelope.priority),
-    )
-    .add(
-      'enqueued_at',
-      'int8',
-      of(({ envelope }) => envelope.enqueuedAt),
-    )
-    .add(
-      'dedupe_key',
-      'text',
-      of(({ envelope }) => envelope.dedupeKey),
-    )
+  const given = new Rows(values);
+  for (const [name, type, read] of COLUMNS) given.add(name, type, rows.map(read));
+  return given
     .add('start', 'int4', starts)
     .add('text_bytes', 'int4', texts)
     .add('body_bytes', 'int4', bodies);
@@ -266,7 +197,7 @@ const BLOB_SQL = '$1::bytea';
 function insertSql({ table }: Names, rows: Rows, isForced: boolean): string {
   const guard = isForced ? " WHERE set_config('synchronous_commit', 'on', true) IS NOT NULL" : '';
   return `WITH given AS MATERIALIZED (${rows.sql}${guard}), stored AS (
-  INSERT INTO ${table.entries} (${COLUMNS}) SELECT ${COLUMNS} FROM given
+  INSERT INTO ${table.entries} (${COLUMNS_SQL}) SELECT ${COLUMNS_SQL} FROM given
   ON CONFLICT DO NOTHING RETURNING id, seq
 ), kept AS (
   INSERT INTO ${table.contents} (seq, envelope, body)

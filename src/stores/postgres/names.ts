@@ -37,7 +37,7 @@ export interface Names {
   readonly table: Readonly<Record<Table, string>>;
   readonly sequence: string;
   /** `"prefix_name"`, for an index, which takes its schema from its table. */
-  index(name: string): string;
+  readonly index: (name: string) => string;
   /** The channel of NOTIFY; not quoted. */
   readonly channel: string;
   /** The key of the lock around migrations. */

@@ -26,7 +26,7 @@ export interface PostgresOptions {
    * looks every 50 ms to 1 s.
    */
   readonly listenUrl?: string;
-  /** Whether `open()` makes and changes tables; false: it refuses if that is needed. Default true. */
+  /** Whether `open()` may make and change tables; default true. False: it refuses to need it. */
   readonly migrate?: boolean;
   /** How long to wait for a connection; default `'5s'`. */
   readonly connectTimeout?: Duration;

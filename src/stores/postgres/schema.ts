@@ -91,7 +91,8 @@ CREATE UNIQUE INDEX ${index('entries_dedupe')} ON ${table.entries} (dedupe_key)
 CREATE INDEX ${index('entries_due')} ON ${table.entries} (slot, priority, due_at, id)
   WHERE slot < ${ARCHIVED_SLOT};
 CREATE INDEX ${index('entries_flow')}
-  ON ${table.entries} (${FLOW_SLOT_SQL}, topic, destination, priority, due_at, id) WHERE ${WAITING_SQL};
+  ON ${table.entries} (${FLOW_SLOT_SQL}, topic, destination, priority, due_at, id)
+  WHERE ${WAITING_SQL};
 CREATE INDEX ${index('entries_ended')} ON ${table.entries} (due_at, id)
   WHERE slot >= ${ARCHIVED_SLOT};
 CREATE TABLE ${table.contents} (

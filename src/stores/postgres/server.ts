@@ -40,8 +40,8 @@ export class Server {
     // An idle connection went away. Whoever needs one next gets another; nothing was lost here.
   };
   /**
-   * n.b. Here, and not when we get it: a server that ends a connection as soon as it is made says so
-   * before anybody who waits for it can listen, and that would end the process.
+   * n.b. Here, and not when we get it: a server that ends a connection as soon as it is made says
+   * so before anybody who waits for it can listen, and that would end the process.
    */
   readonly #onConnect = (client: PgSpeaker): void => {
     client.on('error', () => undefined);
@@ -126,7 +126,7 @@ export class Server {
         tried.isSent = true;
         return this.#ask(client, text, values);
       }, isUnknown);
-      // The commit may be on this server alone. Until a later one has been waited for, nobody knows.
+      // The commit may be on this server alone. Until a later one was waited for, nobody knows.
       if (known.isWarned) await this.#confirm(client, known);
       return result;
     } catch (error) {

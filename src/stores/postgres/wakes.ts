@@ -1,9 +1,9 @@
 /**
  * wakes — telling other processes that something may be due, and hearing of it from them.
  *
- * With `listenUrl` there is one connection for LISTEN and NOTIFY. A NOTIFY takes a lock of the whole
- * database when it commits, so it is never sent with a write: it goes by itself, afterwards, and at
- * most every 20 ms. Without, and beside it since others may not tell, we look: every 50 ms while
+ * With `listenUrl` there is one connection for LISTEN and NOTIFY. A NOTIFY takes a lock of the
+ * whole database when it commits, so it is never sent with a write: it goes by itself, afterwards,
+ * at most every 20 ms. Without, and beside it since others may not tell, we look: every 50 ms while
  * there is something to see, up to every second while there is not.
  */
 
@@ -53,6 +53,8 @@ export class Wakes {
 
   async open(): Promise<void> {
     this.#isOpen = true;
+    // What comes from here on is news to whoever watches, also if that begins later.
+    await this.#server.run('look at what is there', (ask) => this.#ask(ask));
     if (this.#options.listenUrl !== undefined) await this.#listen();
   }
 

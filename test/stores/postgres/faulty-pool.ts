@@ -46,7 +46,7 @@ export async function faultyPool(): Promise<FaultyPool> {
     on: (event: 'error' | 'connect', listener: (given: never) => void) =>
       pool.on(event as 'error', listener as (error: Error) => void),
     removeListener: (event: 'error' | 'connect', listener: (...given: never[]) => void) =>
-      pool.removeListener(event, listener as () => void),
+      pool.removeListener(event, listener as (...given: unknown[]) => void),
   };
   return faulty;
 }
@@ -61,7 +61,7 @@ function wrap(
   const notices: ((notice: { readonly code?: string | undefined }) => void)[] = [];
   const found = clients.get(client);
   if (found !== undefined) return found;
-  const wrapped: PgClient = {
+  const wrapped = {
     async query(query: PgQuery) {
       const fault = plan(query.text);
       if (fault === 'before') throw lost();
@@ -74,7 +74,7 @@ function wrap(
       if (typeof fault === 'object') for (const tell of notices) tell({ code: fault.notice });
       return result;
     },
-    release(error) {
+    release(error?: Error | boolean) {
       counts.released += 1;
       if (error !== undefined && error !== false) counts.destroyed += 1;
       client.release(error);
@@ -83,7 +83,7 @@ function wrap(
       if (event === 'notice') notices.push(listener as (typeof notices)[number]);
       else client.on('error', listener as (error: Error) => void);
     },
-  } as PgClient;
+  };
   clients.set(client, wrapped);
   return wrapped;
 }

@@ -187,9 +187,9 @@ withService('postgres', () => {
     const url = `${await serverUrl()}?application_name=respool_killed`;
     const store = await openStore({ url, connections: 4 });
     const killer = await openClient();
-    let isOver = false;
+    const work = { isOver: false };
     const kill = async () => {
-      while (!isOver) {
+      while (!work.isOver) {
         await killer.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
           WHERE application_name = 'respool_killed' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 2`);
         await killer.query('SELECT pg_sleep(0.03)');
@@ -214,7 +214,7 @@ withService('postgres', () => {
       }
     };
     await Promise.all([produce(1), produce(2), produce(3), produce(4), consume(), consume()]);
-    isOver = true;
+    work.isOver = true;
     await killing;
     expect(done.toSorted()).toEqual(stored.toSorted());
     expect(await store.tally('state', {})).toEqual([]);

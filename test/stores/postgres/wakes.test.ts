@@ -1,0 +1,178 @@
+/** wakes — a store hears of what others write, by LISTEN or by looking, and not of its own. */
+
+import { expect, test } from 'vitest';
+import type { Clock } from '../../../src/ports/clock.ts';
+import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import { systemClock } from '../../../src/system/clock.ts';
+import { changeOf, claimRequest, later, stepped } from '../../../src/testkit/entry-cases/shared.ts';
+import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { withService } from '../../services/index.ts';
+import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+
+/** Counts the calls of a watch; `next` resolves with the next one. */
+function watching(store: EntryStore) {
+  let calls = 0;
+  let waiting: (() => void)[] = [];
+  const stop = store.watch?.(() => {
+    calls += 1;
+    for (const resolve of waiting.splice(0)) resolve();
+  });
+  return {
+    stop,
+    calls: () => calls,
+    next: () => new Promise<void>((resolve) => waiting.push(resolve)),
+    reset: () => {
+      waiting = [];
+      calls = 0;
+    },
+  };
+}
+
+/** The machine's clock, and a count of the timers of a length that were set. */
+function countingClock(): Clock & { readonly spans: number[] } {
+  const spans: number[] = [];
+  return {
+    ...systemClock,
+    spans,
+    after(ms, call) {
+      spans.push(ms);
+      return systemClock.after(ms, call);
+    },
+  };
+}
+
+withService('postgres', () => {
+  test('an insert wakes a store that listens', async () => {
+    const [schema, listenUrl] = [ownSchema(), await serverUrl()];
+    const one = await openStore({ schema, listenUrl });
+    const two = await openStore({ schema, listenUrl });
+    const watch = watching(two);
+    const woken = watch.next();
+    await one.insert([sampleEntry('a')]);
+    await woken;
+    expect((await two.claim(claimRequest(two))).length).toBe(1);
+  });
+
+  test('a record that was put wakes a store that listens', async () => {
+    const [schema, listenUrl] = [ownSchema(), await serverUrl()];
+    const one = await openStore({ schema, listenUrl });
+    const two = await openStore({ schema, listenUrl });
+    const woken = watching(two).next();
+    await one.records.put('pause', 'mail', true);
+    await woken;
+    expect(await two.records.get('pause', 'mail')).toBeDefined();
+  });
+
+  test('many inserts send few notifications, and never with the insert', async () => {
+    const [schema, listenUrl] = [ownSchema(), await serverUrl()];
+    const store = await openStore({ schema, listenUrl });
+    const client = await openClient();
+    const channels = await client.query(
+      'SELECT query FROM pg_stat_activity WHERE application_name = $1 AND query LIKE $2',
+      ['respool listen', 'LISTEN%'],
+    );
+    const channel = /"(respool_[0-9a-f]+)"/.exec(String(channels.rows[0]?.query))?.[1] ?? '';
+    const heard: number[] = [];
+    client.on('notification', () => heard.push(systemClock.monotonic()));
+    await client.query(`LISTEN "${channel}"`);
+    for (let n = 0; n < 60; n += 1) await store.insert([sampleEntry(`m${n}`)]);
+    await client.query('SELECT 1');
+    expect(heard.length).toBeGreaterThan(0);
+    expect(heard.length).toBeLessThan(60);
+  });
+
+  test('without LISTEN a store finds what another inserted', async () => {
+    const schema = ownSchema();
+    const one = await openStore({ schema });
+    const two = await openStore({ schema });
+    const watch = watching(two);
+    const woken = watch.next();
+    await one.insert([sampleEntry('a')]);
+    await woken;
+    expect(watch.calls()).toBeGreaterThan(0);
+  });
+
+  test('without LISTEN a store finds what another released', async () => {
+    const schema = ownSchema();
+    const one = await openStore({ schema });
+    const held = sampleEntry('a', { state: 'hold', dueAt: null });
+    await one.insert([held]);
+    const clock = countingClock();
+    const two = await openStore({ schema }, { clock });
+    const watch = watching(two);
+    await expect
+      .poll(() => clock.spans.filter((ms) => ms >= 50 && ms <= 1_000).length)
+      .toBeGreaterThan(1);
+    const woken = watch.next();
+    await one.commit([changeOf(held, stepped(held, { state: 'incoming', dueAt: later(0) }))]);
+    await woken;
+    expect(watch.calls()).toBe(1);
+  });
+
+  test('a message of a transaction is found once it is committed', async () => {
+    const store = await openStore();
+    const client = await openClient();
+    const clock = systemClock;
+    const watch = watching(store);
+    await client.query('BEGIN');
+    await store.insertWithin(client, [sampleEntry('a')]);
+    await client.query('COMMIT');
+    const startedAt = clock.monotonic();
+    await watch.next();
+    expect(clock.monotonic() - startedAt).toBeLessThan(10_000);
+    expect(await store.claim(claimRequest(store))).toHaveLength(1);
+  });
+
+  test('a store is not woken by what it writes itself, and looks less often while it is quiet', async () => {
+    const clock = countingClock();
+    const store = await openStore({}, { clock });
+    const watch = watching(store);
+    const entry = sampleEntry('a');
+    await store.insert([entry]);
+    await store.commit([changeOf(entry, stepped(entry, { dueAt: later(1) }))]);
+    await store.claim(claimRequest(store, { now: later(1) }));
+    await expect.poll(() => clock.spans.includes(800), { timeout: 20_000 }).toBe(true);
+    expect(watch.calls()).toBe(0);
+    expect(clock.spans.filter((ms) => [100, 200, 400, 800].includes(ms))).toEqual([
+      100, 200, 400, 800,
+    ]);
+  });
+
+  test('a store that lost its LISTEN connection listens again', async () => {
+    const [schema, listenUrl] = [ownSchema(), `${await serverUrl()}?application_name=respool_ears`];
+    const one = await openStore({ schema, listenUrl: await serverUrl() });
+    const two = await openStore({ schema, listenUrl });
+    const watch = watching(two);
+    const client = await openClient();
+    const ears = "SELECT pid FROM pg_stat_activity WHERE application_name = 'respool_ears'";
+    const before = (await client.query(ears)).rows[0]?.pid;
+    await client.query('SELECT pg_terminate_backend($1)', [before]);
+    await expect
+      .poll(
+        async () => (await client.query(ears)).rows.filter(({ pid }) => pid !== before).length,
+        {
+          timeout: 10_000,
+        },
+      )
+      .toBe(1);
+    const woken = watch.next();
+    await one.insert([sampleEntry('a')]);
+    await woken;
+    expect(watch.calls()).toBeGreaterThan(0);
+  });
+
+  test('who stopped watching is not called, and a closed store looks no more', async () => {
+    const schema = ownSchema();
+    const clock = countingClock();
+    const one = await openStore({ schema });
+    const two = await openStore({ schema }, { clock });
+    const watch = watching(two);
+    watch.stop?.();
+    await one.insert([sampleEntry('a')]);
+    await two.close();
+    const timers = clock.spans.length;
+    await one.insert([sampleEntry('b')]);
+    expect(clock.spans.length).toBe(timers);
+    expect(watch.calls()).toBe(0);
+  });
+});
