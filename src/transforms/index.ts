@@ -7,3 +7,5 @@ export type {
   Transform,
   WriteContext,
 } from '../ports/transform.ts';
+export type { Key, KeyFunction, KeySource, Keys } from './key.ts';
+export { generateKey } from './key.ts';
