@@ -58,7 +58,7 @@ export interface ServeConfig {
   readonly host?: string;
   /** 0 to 65,535, 0 takes any free one; default 7667. */
   readonly port?: number;
-  /** A token with every right; default none. */
+  /** A token with every right, as `sha256:` and its SHA-256 in hex; default none. */
   readonly token?: string;
   /** More tokens, each by its SHA-256. */
   readonly tokens?: readonly TokenConfig[];

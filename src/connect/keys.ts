@@ -129,7 +129,7 @@ export const KEYS: readonly Key[] = [
   {
     key: 'serve.token',
     kind: 'text',
-    type: '1 to 512 visible ASCII characters',
+    type: '`sha256:` and 64 hex digits; in the environment also the token itself',
     defaultText: 'none',
     isSecret: true,
     check: tokenText,
@@ -254,12 +254,19 @@ function fileName(value: unknown, what: string): void {
   if (!fits) throw invalid(what, value, 'the name of a file');
 }
 
+/** Whether it is the hash of a token, as a file keeps it, and not a token. */
+export function isTokenHash(value: unknown): boolean {
+  return typeof value === 'string' && /^sha256:[0-9a-f]{64}$/i.test(value);
+}
+
 function tokenText(value: unknown, what: string): void {
-  if (typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value)) return;
+  const isText = typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value);
+  if (isText && (isTokenHash(value) || !/^sha256:/i.test(value))) return;
   // What was given may be most of a token: it is not shown.
   throw new RespoolError(
     'config.invalid',
-    `cannot use (secret) as "${what}": allowed is 1 to 512 visible ASCII characters`,
+    `cannot use (secret) as "${what}": allowed is 1 to 512 visible ASCII characters, or ` +
+      '"sha256:" and 64 hex digits',
   );
 }
 

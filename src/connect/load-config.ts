@@ -55,7 +55,7 @@ export interface LoadedConfig {
 /** Shorter ones are words like `bearer` more often than secrets. */
 const ENV_SECRET_MIN_CHARS = 8;
 
-const NOTHING: RawConfig = { value: {}, filled: new Set() };
+const NOTHING: RawConfig = { value: {}, filled: new Set(), lent: new Set() };
 
 /** The configuration file that is named or nearest; undefined when there is none. */
 export async function configFileOf({
@@ -75,8 +75,9 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
     const folder = file === undefined ? path.resolve(cwd) : path.dirname(file);
     const added = await addDotEnv(folder, env);
     collectFrom(env, secrets);
-    const left = options.routes === false ? ['routes', 'bounces'] : [];
-    const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets, left);
+    const without = options.routes === false ? ['routes', 'bounces'] : [];
+    const reading = { without, added };
+    const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets, reading);
     return await completeConfig({ ...options, file, folder, raw, added, secrets });
   } catch (error) {
     throw hidden(error, secrets);

@@ -79,7 +79,7 @@ function settable(name: string): Key {
     known === undefined
       ? `there is no such key${didYouMean(name, names)}`
       : known.isSecret === true
-        ? 'a secret does not belong on the command line; write it into .env'
+        ? 'a secret does not belong on the command line; see: respool token create --help'
         : 'it is more than one value; edit the file';
   throw new RespoolError('config.invalid', `cannot set "${name}": ${reason}`);
 }
@@ -181,7 +181,7 @@ async function checkText(text: string, file: string, given: Environment): Promis
   const env = { ...given };
   try {
     const added = await addDotEnv(folder, env);
-    const raw = await parseConfig(text, file, env, secrets);
+    const raw = await parseConfig(text, file, env, secrets, { added });
     await completeConfig({ env, file, folder, raw, added, secrets });
   } catch (error) {
     if (!isRespoolError(error)) throw error;

@@ -321,7 +321,15 @@ export const report: Form<CheckReport> = fields<CheckReport>({
   bodies: number,
   findings: list(
     fields<Finding>({
-      kind: oneOf(['body.missing', 'body.corrupt', 'body.orphan', 'entry.corrupt', 'lease']),
+      kind: oneOf([
+        'body.missing',
+        'body.corrupt',
+        'body.orphan',
+        'key.unavailable',
+        'transform.missing',
+        'entry.corrupt',
+        'lease',
+      ]),
       id: optional(text),
       where: text,
       text,

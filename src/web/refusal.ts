@@ -88,6 +88,7 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
   'broker.unconfirmed': 503,
   'topology.mismatch': 500,
   'key.unavailable': 503,
+  'transform.missing': 503,
   'limit.exceeded': 400,
   'engine.stopping': 503,
 };

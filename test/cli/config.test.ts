@@ -33,17 +33,17 @@ test('show is what config does, as a table with the file above it', async () => 
 });
 
 test('no secret is printed, in no form', async () => {
-  const token = 'canary-token-1234567890';
+  const env = { THE_TOKEN: 'canary-token-1234567890' };
   const { cli } = await configured(
     [
-      `serve: { token: ${token} }`,
+      'serve: { token: "${THE_TOKEN}" }',
       'routes:',
       '  - topic: a',
       '    deliver: { http: { url: "https://example.com/?key=canary-key-123456" } }',
     ].join('\n'),
   );
   for (const argv of [['config'], ['config', '--json'], ['config', 'check', '--verbose']]) {
-    const { code, stdout, stderr } = await cli(argv);
+    const { code, stdout, stderr } = await cli(argv, { env });
     expect(code, argv.join(' ')).toBe(0);
     expect(stdout + stderr).not.toContain('canary');
   }

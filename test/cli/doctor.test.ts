@@ -152,7 +152,8 @@ describe('the configuration', () => {
     [0o640, 'note'],
     [0o600, 'ok'],
   ])('a file with secrets and the rights %o is %s', async (mode, level) => {
-    const shell = await configured({ serve: { token: 'canary-token-1234567890' } });
+    const http = { url: 'https://example.com/', headers: { authorization: 'canary-1234567890' } };
+    const shell = await configured({ routes: [{ topic: 'a', deliver: { http } }] });
     await chmod(shell.file, mode);
     const { found } = await examined(shell);
     expect(found['config.secrets']?.level).toBe(level);
@@ -161,7 +162,8 @@ describe('the configuration', () => {
 
   test('the hash of a token is no secret', async () => {
     const tokens = [{ name: 'a', role: 'read', sha256: 'ab'.repeat(32) }];
-    const shell = await configured({ serve: { tokens } });
+    const token = `sha256:${'cd'.repeat(32)}`;
+    const shell = await configured({ serve: { token, tokens } });
     await chmod(shell.file, 0o644);
     const { code, found } = await examined(shell);
     expect(code).toBe(0);
@@ -175,7 +177,7 @@ describe('the configuration', () => {
   });
 
   test('listening everywhere behind a proxy is worth a note', async () => {
-    const serve = { host: '0.0.0.0', token: 'canary-token-1234567890', behindProxy: true };
+    const serve = { host: '0.0.0.0', token: `sha256:${'cd'.repeat(32)}`, behindProxy: true };
     const { found } = await examined(await configured({ serve }));
     expect(found['serve.listen']).toMatchObject({ level: 'note' });
     expect(found['serve.listen']?.todo).toContain('only the proxy');

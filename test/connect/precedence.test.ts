@@ -37,7 +37,7 @@ const VALUES: Readonly<Record<string, readonly [flag: unknown, file: unknown, en
   'log.format': ['json', 'pretty', 'json'],
   'log.level': ['debug', 'warn', 'error'],
   // A token on the command line is refused: the first of its values is never taken.
-  'serve.token': [undefined, 'token-of-the-file', 'token-of-the-environment'],
+  'serve.token': [undefined, `sha256:${'ab'.repeat(32)}`, 'token-of-the-environment'],
 };
 
 const asText = (value: unknown): string =>
