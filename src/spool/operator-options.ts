@@ -31,4 +31,6 @@ export interface CheckOptions {
   /** Also mends what can be mended; default false. */
   readonly repair?: boolean;
   readonly by?: string;
+  /** Hears how far it is, after each message and each body. */
+  readonly onProgress?: (progress: CheckProgress) => void;
 }

@@ -24,7 +24,9 @@ import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker, randomName } from '../system/ids.ts';
 import type { AcceptParts } from './accept.ts';
 import type { ActionParts } from './actions.ts';
+import type { BodySettings } from './body.ts';
 import { Caretaker } from './caretaker.ts';
+import { Chain } from './chain.ts';
 import { Intake } from './intake.ts';
 import { logEvent } from './log.ts';
 import { DURABILITIES, type Settings, type SpoolOptions, settingsOf } from './options.ts';
@@ -48,6 +50,8 @@ export class Runtime implements AcceptParts, ActionParts {
   readonly dice: Dice;
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
+  /** What happens to bodies on their way to the store and back. */
+  readonly chain: Chain;
   readonly events: Events = new Events();
   readonly routes: Routes = new Routes();
   readonly reaper: Reaper;
@@ -72,6 +76,7 @@ export class Runtime implements AcceptParts, ActionParts {
     this.dice = options.dice ?? systemDice;
     this.entries = options.entries ?? sqlite({ path: settings.path });
     this.bodies = options.bodies ?? filesystemBodies({ path: join(settings.path, 'bodies') });
+    this.chain = new Chain(settings.transforms);
     this.intake = new Intake(this.clock);
     this.makeId = createIdMaker(this.dice);
     this.#storeClock = new StoreClock(this.clock, this.entries);
@@ -83,6 +88,7 @@ export class Runtime implements AcceptParts, ActionParts {
       ...settings,
       entries: this.entries,
       bodies: this.bodies,
+      chain: this.chain,
       reaper: this.reaper,
       clock: this.clock,
       storeClock: this.#storeClock,
@@ -118,10 +124,21 @@ export class Runtime implements AcceptParts, ActionParts {
     return this.#phase === 'open' || this.#phase === 'running';
   }
 
-  /** A ref for a new body of this message. */
-  newRef(id: string): string {
-    return refOf(id, randomName(this.dice));
+  /** How bodies are kept now. */
+  get bodySettings(): BodySettings {
+    const { bodies, chain, inlineMaxBytes, settings, entries } = this;
+    return {
+      bodies,
+      chain,
+      inlineMaxBytes,
+      bodyMaxBytes: settings.bodyMaxBytes,
+      encodedInlineMaxBytes: entries.traits.inlineMaxBytes,
+      newRef: this.#newRef,
+    };
   }
+
+  /** A ref for a new body of this message. */
+  readonly #newRef = (id: string): string => refOf(id, randomName(this.dice));
 
   /** Opens the stores if they are not; every call of the spool comes through here. */
   async ready(): Promise<void> {
@@ -223,6 +240,8 @@ export class Runtime implements AcceptParts, ActionParts {
 
   async #open(): Promise<void> {
     this.#requireDurability();
+    // First: a key that cannot be had must not leave a store open, or locked.
+    await this.chain.open();
     const opened: (() => Promise<void>)[] = [];
     try {
       for (const store of [this.entries, this.bodies]) {

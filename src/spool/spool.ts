@@ -130,11 +130,12 @@ export class Spool {
   }
 
   /**
-   * The message's body as a stream; `message.unknown`, `body.missing` or `body.corrupt` otherwise.
+   * The message's body as a stream; `message.unknown`, `body.missing`, `body.corrupt`,
+   * `key.unavailable` or `transform.missing` otherwise.
    */
   async body(id: string): Promise<AsyncIterable<Uint8Array>> {
     await this.#runtime.ready();
-    return readBody(await actions.known(this.#runtime, id), this.#runtime.bodies);
+    return readBody(await actions.known(this.#runtime, id), this.#runtime);
   }
 
   /** Goes through messages, page by page, stable while things move. */
@@ -303,13 +304,15 @@ export class Spool {
   }
 
   /** Looks through every entry and body for what is not as it should be; repairs when asked. */
-  async check({ repair = false, by = BY_DEFAULT }: CheckOptions = {}): Promise<CheckReport> {
+  async check(options: CheckOptions = {}): Promise<CheckReport> {
+    const { repair = false, by = BY_DEFAULT, onProgress } = options;
     const runtime = this.#runtime;
     await runtime.ready();
-    const { entries, bodies, source, settings } = runtime;
+    const { entries, bodies, chain, source, settings } = runtime;
     const record: CheckParts['record'] = ({ ids, details }) =>
       actions.audit(runtime, { by, action: 'check', ids, details: { ...details } });
-    return check({ ...settings, entries, bodies, repair, record, now: () => source.now() });
+    const now = (): Millis => source.now();
+    return check({ ...settings, entries, bodies, chain, repair, record, onProgress, now });
   }
 
   /** One round of the caretaker now, instead of waiting for its hour. */
