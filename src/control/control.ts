@@ -14,7 +14,7 @@ import type { EngineLoad } from '../engine/engine.ts';
 import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../spool/actions.ts';
-import type { CheckReport } from '../spool/check.ts';
+import type { CheckProgress, CheckReport } from '../spool/check.ts';
 import type { ListFilter, PageOptions } from '../spool/list.ts';
 import type { Message } from '../spool/message.ts';
 import type { Pause } from '../spool/pauses.ts';
@@ -57,7 +57,11 @@ export interface Control {
   audit(after?: number, max?: number): Promise<readonly (AuditRecord & { sequence: number })[]>;
   stats(): Promise<Stats>;
   shape(options?: ShapeOptions): Promise<Shape>;
-  check(options?: { readonly repair?: boolean }): Promise<CheckReport>;
+  /** `onProgress` hears how far it is; of a service about every second. */
+  check(options?: {
+    readonly repair?: boolean;
+    readonly onProgress?: (progress: CheckProgress) => void;
+  }): Promise<CheckReport>;
   /** What happens in the process that delivers, until the signal fires. */
   events(options: EventOptions): AsyncIterable<ToldEvent>;
 }

@@ -1,6 +1,7 @@
 /** operator-options — how to remove, move, pause and check. */
 
 import type { State } from '../core/state.ts';
+import type { CheckProgress } from './check.ts';
 
 /** How to remove. */
 export interface RemoveOptions {

@@ -17,7 +17,7 @@ import type { EngineLoad } from '../engine/engine.ts';
 import type { CorruptEntry, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../spool/actions.ts';
-import type { CheckReport, Finding } from '../spool/check.ts';
+import type { CheckProgress, CheckReport, Finding } from '../spool/check.ts';
 import type { ListFilter } from '../spool/list.ts';
 import type { Pause } from '../spool/pauses.ts';
 
@@ -313,6 +313,11 @@ export const shape: Form<Shape> = fields<Shape>({
   boundsMs: list(number),
   rows: list(shapeRow),
   total: shapeRow,
+});
+
+/** The checks that run in a service, the oldest first. */
+export const checks: Form<{ readonly running: readonly CheckProgress[] }> = fields({
+  running: list(fields<CheckProgress>({ seen: number, total: number })),
 });
 
 /** What a check found. */
