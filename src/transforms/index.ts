@@ -9,3 +9,8 @@ export type {
 } from '../ports/transform.ts';
 export type { Key, KeyFunction, KeySource, Keys } from './key.ts';
 export { generateKey } from './key.ts';
+
+export { compress, type CompressOptions } from './compress.ts';
+export type { CompressionCodec } from './compress-codecs.ts';
+export { type ReadCompressed, readCompressed } from './compress-read.ts';
+export type { CompressionLevel } from './codec.ts';
