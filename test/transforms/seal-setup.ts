@@ -1,0 +1,86 @@
+/** What the tests of the seal share: keys, folders that go away, stores that are closed. */
+
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach } from 'vitest';
+import type { EntryStore } from '../../src/ports/entry-store.ts';
+import { entryStoreSuite } from '../../src/testkit/entry-store-suite.ts';
+import type { EntryStoreAbilities } from '../../src/testkit/suite.ts';
+import { generateKey } from '../../src/transforms/key.ts';
+import { type SealOptions, type SealedStore, seal } from '../../src/transforms/seal.ts';
+import { runSuite } from '../suite.ts';
+
+/** One key for everybody; the tests that mind make their own. */
+export const KEYS: Readonly<Record<'k1' | 'k2', string>> = { k1: generateKey(), k2: generateKey() };
+
+const endings: (() => Promise<unknown>)[] = [];
+
+afterEach(async () => {
+  for (const end of endings.splice(0).reverse()) await end();
+});
+
+/** Runs after the test, the last one first. */
+export function atEnd(end: () => Promise<unknown>): void {
+  endings.push(end);
+}
+
+export async function makeFolder(): Promise<string> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'respool-seal-'));
+  atEnd(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A sealed store, opened; with the key `k1` unless said otherwise. */
+export async function openSealed(
+  inner: EntryStore,
+  options: SealOptions = { keys: { k1: KEYS.k1 } },
+): Promise<SealedStore> {
+  const store = seal(inner, options);
+  await store.open();
+  atEnd(() => store.close());
+  return store;
+}
+
+/** How the store below is opened and damaged, in a folder of its own. */
+export interface Below {
+  readonly open: (folder: string) => EntryStore;
+  readonly damage: (folder: string, id: string, store: EntryStore) => Promise<void>;
+}
+
+/** The contract of an entry store, over a sealed one; a file each, so that they run at once. */
+export function sealedConforms(
+  what: string,
+  { open, damage }: Below,
+  can: Partial<EntryStoreAbilities>,
+): void {
+  const make = async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'respool-seal-'));
+    const stores: EntryStore[] = [];
+    const openOne = async () => {
+      const store = seal(open(folder), { keys: KEYS, primary: 'k2' });
+      stores.push(store);
+      await store.open();
+      return store;
+    };
+    const store = await openOne();
+    return {
+      store,
+      async reopen() {
+        await store.close();
+        return openOne();
+      },
+      second: openOne,
+      damage: (id: string) => damage(folder, id, stores.at(-1) ?? store),
+      async dispose() {
+        for (const opened of stores) await opened.close();
+        await rm(folder, { recursive: true, force: true });
+      },
+    };
+  };
+  const abilities = { canReopen: true, canShare: true, canDamage: true, crowd: 2_000, ...can };
+  runSuite(
+    `a sealed ${what} keeps the promises of an entry store:`,
+    entryStoreSuite(make, { ...abilities, refusesSearch: true }),
+  );
+}
