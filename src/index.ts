@@ -101,4 +101,5 @@ export type {
   PauseOptions,
   RemoveOptions,
 } from './spool/operator-options.ts';
+export type { RekeyOptions, RekeyProgress, RekeyTrouble } from './spool/rekey.ts';
 export { createSpool, type Spool } from './spool/spool.ts';

@@ -18,6 +18,7 @@ import type { CheckProgress, CheckReport } from '../spool/check.ts';
 import type { ListFilter, PageOptions } from '../spool/list.ts';
 import type { Message } from '../spool/message.ts';
 import type { Pause } from '../spool/pauses.ts';
+import type { RekeyOptions, RekeyProgress } from '../spool/rekey.ts';
 
 /** An operator's desk. */
 export interface Control {
@@ -91,6 +92,11 @@ export interface Bulk {
 
 /** A desk in the process of the spool: there a bulk action can be done step by step. */
 export interface Desk extends Control {
+  /**
+   * Brings every body, and every sealed entry, to the encryption of today while messages are
+   * delivered; audited with its count before it begins. It can be stopped and run again.
+   */
+  rekey(options?: Omit<RekeyOptions, 'by'>): Promise<RekeyProgress>;
   /** Writes action, filter and count into the audit record; before the first step. */
   beginBulk(action: BulkAction, bulk: Pick<Bulk, 'count' | 'filter'>): Promise<void>;
   /** The next messages of a prepared filter, at most 500; goes on at `next` of the step before. */

@@ -53,6 +53,38 @@ export class Chain {
     return new ReadChain(encodings.map((one, at) => this.#reader(one, context(at))));
   }
 
+  /** What encryption records on a new body; undefined where bodies are not encrypted. */
+  async encryption(): Promise<string | undefined> {
+    const encryption = this.#writing.find(({ kind }) => kind === 'encryption');
+    if (encryption === undefined) return undefined;
+    // A record is known when the bytes are out, so some are written; no message has this id.
+    const writer = encryption.writer({ id: 'none' });
+    await writer.encodeBytes(new Uint8Array(0));
+    return checkEncoding(encryption.name, writer.encoding);
+  }
+
+  /** Whether a body is encrypted as a new one would be, with the record that a new one gets. */
+  isEncryptedAs(wanted: string | undefined, { encodings }: BodyInfo): boolean {
+    if (wanted !== undefined && encodings.includes(wanted)) return true;
+    // What nobody here reads may be encrypted: whoever tries will be told.
+    return wanted === undefined && encodings.every((one) => this.#isPlainly(one));
+  }
+
+  #isPlainly(encoding: string): boolean {
+    const kind = this.#kindOf(encoding);
+    return kind === 'compression' || kind === 'other';
+  }
+
+  #kindOf(encoding: string): Transform['kind'] | undefined {
+    for (const transform of this.#transforms) {
+      if (transform.name === nameIn(encoding)) return transform.kind;
+      // Only asked whose it is: the reader is not used.
+      const context = { id: 'none', maxBytes: 0 };
+      if (transform.reader(encoding, context) !== undefined) return transform.kind;
+    }
+    return undefined;
+  }
+
   #reader(encoding: string, context: ReadContext): BodyReader {
     for (const transform of this.#transforms) {
       const reader = transform.reader(encoding, context);
@@ -149,6 +181,11 @@ function keyOf(steps: readonly { readonly digestKey?: Bytes }[]): Bytes | undefi
   return undefined;
 }
 
+/** The name that an encoding begins with. */
+function nameIn(encoding: string): string {
+  return encoding.split(';', 1)[0] ?? encoding;
+}
+
 function checkEncoding(name: string, encoding: unknown): string {
   const isText = typeof encoding === 'string' && ENCODING_PATTERN.test(encoding);
   if (isText && encoding.length <= ENCODING_MAX_CHARS) return encoding;
@@ -160,7 +197,7 @@ function checkEncoding(name: string, encoding: unknown): string {
 }
 
 function unreadable(encoding: string, id: string): RespoolError {
-  const [name = encoding] = encoding.split(';');
+  const name = nameIn(encoding);
   return new RespoolError(
     'transform.missing',
     `cannot read the body of message "${id}": it was stored as "${encoding}", and no transform ` +

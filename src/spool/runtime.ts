@@ -9,6 +9,7 @@
 import { join } from 'node:path';
 import { durationMs, type Millis, SECOND_MS } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
+import type { Entry } from '../core/entry.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
 import { Events } from '../engine/events.ts';
@@ -33,6 +34,7 @@ import { DURABILITIES, type Settings, type SpoolOptions, settingsOf } from './op
 import { Pauses } from './pauses.ts';
 import { Reaper } from './reaper.ts';
 import { refOf } from './refs.ts';
+import type { RekeyParts } from './rekey.ts';
 import { SpoolSource } from './source.ts';
 import { StoreClock } from './store-clock.ts';
 
@@ -41,10 +43,15 @@ const LOST_EVERY_MS: number = 10 * SECOND_MS;
 /** Pauses made by other processes are looked for this often, whether the store calls or not. */
 const PAUSES_EVERY_MS: number = 30 * SECOND_MS;
 
+/** What a sealed store can do besides. */
+interface Sealed {
+  readonly isSealOld: (entry: Entry) => boolean;
+}
+
 type Phase = 'closed' | 'open' | 'starting' | 'running' | 'stopping';
 
 /** Everything one spool is made of. */
-export class Runtime implements AcceptParts, ActionParts {
+export class Runtime implements AcceptParts, ActionParts, RekeyParts {
   readonly settings: Settings;
   readonly clock: Clock;
   readonly dice: Dice;
@@ -135,6 +142,21 @@ export class Runtime implements AcceptParts, ActionParts {
       encodedInlineMaxBytes: entries.traits.inlineMaxBytes,
       newRef: this.#newRef,
     };
+  }
+
+  get isStopping(): boolean {
+    return this.#phase === 'stopping' || this.#phase === 'closed';
+  }
+
+  /** Whether a sealed store would write this entry in another way now. */
+  readonly isOldEntry = (entry: Entry): boolean => {
+    const { isSealOld }: Partial<Sealed> = this.entries as Partial<Sealed>;
+    return isSealOld?.(entry) === true;
+  };
+
+  /** A stop waits for this. */
+  during<T>(work: () => Promise<T>): Promise<T> {
+    return this.intake.during(work);
   }
 
   /** A ref for a new body of this message. */

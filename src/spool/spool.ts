@@ -37,6 +37,7 @@ import type { SpoolOptions } from './options.ts';
 import { EVERYTHING, type Pause } from './pauses.ts';
 import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
+import { rekey, type RekeyOptions, type RekeyProgress } from './rekey.ts';
 import { Runtime } from './runtime.ts';
 
 /** Who acts when nobody says who. */
@@ -313,6 +314,12 @@ export class Spool {
       actions.audit(runtime, { by, action: 'check', ids, details: { ...details } });
     const now = (): Millis => source.now();
     return check({ ...settings, entries, bodies, chain, repair, record, onProgress, now });
+  }
+
+  /** Brings every body, and every sealed entry, to the encryption of today; delivery goes on. */
+  async rekey(options: RekeyOptions = {}): Promise<RekeyProgress> {
+    await this.#runtime.ready();
+    return rekey(this.#runtime, { by: BY_DEFAULT, ...options });
   }
 
   /** One round of the caretaker now, instead of waiting for its hour. */
