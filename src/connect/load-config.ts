@@ -10,11 +10,13 @@ import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { type EffectiveConfig, effectiveConfig, type Flags } from './effective-config.ts';
 import { addDotEnv, strangeNames, valuesOfEnvironment } from './environment.ts';
 import { findConfigFile } from './find-file.ts';
-import { KEYS } from './keys.ts';
+import { collectKeys, KEY_HOLDERS } from './key-data.ts';
+import { KEYS, valueOfText } from './keys.ts';
 import { type Origin, withOrigin } from './problems.ts';
 import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
 import { isSecretName, Secrets } from './secrets.ts';
 import { storesOf } from './stores.ts';
+import { sealedBy, transformsOf } from './transforms.ts';
 
 /** Where to look. */
 export interface LoadOptions {
@@ -108,8 +110,14 @@ export async function completeConfig({
 }): Promise<LoadedConfig> {
   collectFrom(env, secrets);
   for (const [name, value] of Object.entries(raw.value)) secrets.collect(value, name);
-  for (const { key, isSecret } of KEYS) if (isSecret === true) secrets.add(flags[key]);
   const environment = valuesOfEnvironment(env, added);
+  for (const key of KEY_HOLDERS) {
+    for (const said of [raw.value[key], environment.get(key)?.value, flags[key]]) {
+      const value = typeof said === 'string' ? valueOfText({ kind: 'json' }, said) : said;
+      collectKeys(value, secrets, env);
+    }
+  }
+  for (const { key, isSecret } of KEYS) if (isSecret === true) secrets.add(flags[key]);
   try {
     const { config, origins, warnings } = effectiveConfig({
       flags,
@@ -159,14 +167,16 @@ function reasonOf(error: unknown): string {
   return code === 'EACCES' ? 'this user may not' : textOf(error);
 }
 
-/** Making a store opens nothing, and says what is wrong with its options. */
+/** Making stores and transforms opens nothing, and says what is wrong with its options. */
 async function checkStores(
   config: EffectiveConfig,
   origins: ReadonlyMap<string, Origin>,
   { file, folder }: { readonly file: string | undefined; readonly folder: string },
 ): Promise<void> {
   try {
-    await storesOf(config, folder);
+    const { entries } = await storesOf(config, folder);
+    await transformsOf(config, folder);
+    await sealedBy(config, entries, folder);
   } catch (error) {
     throw withOrigin(error, origins, file);
   }
