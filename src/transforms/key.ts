@@ -69,7 +69,7 @@ export function checkKeyId(what: string, id: unknown): string {
 
 /** The id or name as an error may show it: what is as long as a key is not shown. */
 export function showName(name: unknown): string {
-  if (typeof name !== 'string') return name === undefined ? 'undefined' : `a ${kindOf(name)}`;
+  if (typeof name !== 'string') return `a ${kindOf(name)}`;
   if (name.length <= NAME_SHOWN_MAX_CHARS && bytesOfText(name) === undefined) return show(name);
   return `a text of ${name.length} characters`;
 }
@@ -116,6 +116,7 @@ function bytesOfText(text: string): Uint8Array | undefined {
 
 function describe(source: unknown): string {
   if (source instanceof Uint8Array) return `${source.length} bytes`;
+  if (source === null || source === undefined) return 'missing';
   if (typeof source !== 'string') return `a ${kindOf(source)}`;
   const length = source.trim().length;
   return length === 0
@@ -124,7 +125,6 @@ function describe(source: unknown): string {
 }
 
 function kindOf(value: unknown): string {
-  if (value === null) return 'null';
   return Array.isArray(value) ? 'list' : typeof value;
 }
 
