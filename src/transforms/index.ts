@@ -7,6 +7,9 @@ export type {
   Transform,
   WriteContext,
 } from '../ports/transform.ts';
+export type { DecryptOptions, EncryptOptions } from './encrypt.ts';
+export { decrypt, encrypt } from './encrypt.ts';
+export type { Cipher } from './encrypt-header.ts';
 export type { Key, KeyFunction, KeySource, Keys } from './key.ts';
 export { generateKey } from './key.ts';
 
