@@ -7,8 +7,9 @@
  */
 
 import type { BodyInfo } from '../core/entry.ts';
-import { RespoolError, show } from '../core/errors.ts';
+import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import type { BodyReader, BodyWriter, ReadContext, Transform } from '../ports/transform.ts';
+import type { ReadCompressed } from '../transforms/compress-read.ts';
 
 type Bytes = Uint8Array;
 type Stream = AsyncIterable<Bytes>;
@@ -25,6 +26,7 @@ export class Chain {
   readonly #transforms: readonly Transform[];
   readonly #writing: readonly Writing[];
   readonly #opened = new Set<Transform>();
+  #codecs: ReadCompressed | undefined;
 
   constructor(transforms: readonly Transform[]) {
     this.#transforms = transforms;
@@ -50,11 +52,16 @@ export class Chain {
       id,
       maxBytes: at === 0 ? size : Number.POSITIVE_INFINITY,
     });
-    return new ReadChain(encodings.map((one, at) => this.#reader(one, context(at))));
+    const readers = encodings.map((one, at) => this.#reader(one, context(at)));
+    const unknown = readers.indexOf(undefined);
+    if (unknown < 0) return new ReadChain(readers as BodyReader[]);
+    if (this.#codecs === undefined) return this.#loadCodecs().then(() => this.reading(id, body));
+    throw unreadable(encodings[unknown] ?? '', id);
   }
 
   /** What encryption records on a new body; undefined where bodies are not encrypted. */
   async encryption(): Promise<string | undefined> {
+    await this.#loadCodecs();
     const encryption = this.#writing.find(({ kind }) => kind === 'encryption');
     if (encryption === undefined) return undefined;
     // A record is known when the bytes are out, so some are written; no message has this id.
@@ -63,7 +70,7 @@ export class Chain {
     return checkEncoding(encryption.name, writer.encoding);
   }
 
-  /** Whether a body is encrypted as a new one would be, with the record that a new one gets. */
+  /** Whether a body is encrypted as a new one is; `wanted` is what `encryption` resolved to. */
   isEncryptedAs(wanted: string | undefined, { encodings }: BodyInfo): boolean {
     if (wanted !== undefined && encodings.includes(wanted)) return true;
     // What nobody here reads may be encrypted: whoever tries will be told.
@@ -71,26 +78,26 @@ export class Chain {
   }
 
   #isPlainly(encoding: string): boolean {
-    const kind = this.#kindOf(encoding);
-    return kind === 'compression' || kind === 'other';
-  }
-
-  #kindOf(encoding: string): Transform['kind'] | undefined {
+    // Only asked whose it is: no reader is used.
+    const context = { id: 'none', maxBytes: 0 };
     for (const transform of this.#transforms) {
-      if (transform.name === nameIn(encoding)) return transform.kind;
-      // Only asked whose it is: the reader is not used.
-      const context = { id: 'none', maxBytes: 0 };
-      if (transform.reader(encoding, context) !== undefined) return transform.kind;
+      if (isRead(transform, encoding, context)) return transform.kind !== 'encryption';
     }
-    return undefined;
+    return this.#codecs?.(encoding, context) !== undefined;
   }
 
-  #reader(encoding: string, context: ReadContext): BodyReader {
+  /** By the list of today, or by a codec of ours: those read without being configured. */
+  #reader(encoding: string, context: ReadContext): BodyReader | undefined {
     for (const transform of this.#transforms) {
       const reader = transform.reader(encoding, context);
       if (reader !== undefined) return reader;
     }
-    throw unreadable(encoding, context.id);
+    return this.#codecs?.(encoding, context);
+  }
+
+  /** With the first body that needs them, so that importing a spool stays cheap. */
+  async #loadCodecs(): Promise<void> {
+    this.#codecs = (await import('../transforms/compress-read.ts')).readCompressed;
   }
 
   async #open(transform: Transform): Promise<void> {
@@ -179,6 +186,16 @@ function through(
 function keyOf(steps: readonly { readonly digestKey?: Bytes }[]): Bytes | undefined {
   for (const { digestKey } of steps) if (digestKey !== undefined) return digestKey;
   return undefined;
+}
+
+function isRead(transform: Transform, encoding: string, context: ReadContext): boolean {
+  try {
+    return transform.reader(encoding, context) !== undefined;
+  } catch (error) {
+    // Whoever says that an encoding is damaged says that it is one of its own.
+    if (isRespoolError(error)) return true;
+    throw error;
+  }
 }
 
 /** The name that an encoding begins with. */

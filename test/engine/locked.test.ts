@@ -1,4 +1,6 @@
 /** A body that cannot be read for want of a key or a transform holds its message and costs nothing. */
+// Loaded before time is virtual: the spool loads its codecs when it meets the first strange body.
+import 'respool/transforms';
 import { fixed, type Handler } from 'respool';
 import type { Transform } from 'respool/transforms';
 import { describe, expect, test } from 'vitest';
