@@ -15,6 +15,8 @@ export const BLOCK_BYTES: number = 64 * 1024;
 /** So much in one go: about 2 ms of work. */
 const AT_ONCE_MAX_BYTES = 512 * 1024;
 
+const NOTHING = Buffer.alloc(0);
+
 /** How blocks are written and read. */
 export interface BlockFormat {
   /** What stands before the first block; may be empty. */
@@ -65,14 +67,17 @@ async function* packStream(
 ): AsyncGenerator<Bytes, void, undefined> {
   const turns = new Turns();
   let isLastFull = true;
-  if (format.head.length > 0) yield format.head;
+  // With the first block: who stops at an output must find the source begun, to close it.
+  let head = format.head;
   for await (const block of pieces(plain, BLOCK_BYTES)) {
     isLastFull = block.length === BLOCK_BYTES;
-    yield format.pack(bufferOf(block));
+    const packed = format.pack(bufferOf(block));
+    yield head.length === 0 ? packed : Buffer.concat([head, packed]);
+    head = NOTHING;
     await turns.after(block.length);
   }
-  const tail = format.tail(isLastFull);
-  if (tail.length > 0) yield tail;
+  const end = joined([head, format.tail(isLastFull)]);
+  if (end.length > 0) yield end;
 }
 
 function unpack(format: BlockFormat, packed: Bytes, maxBytes: number): Bytes {

@@ -5,7 +5,7 @@
  * the end and an end that comes too early are damage, also where Node itself lets them pass.
  */
 
-import * as zlib from 'node:zlib';
+import * as nodeZlib from 'node:zlib';
 import { RespoolError } from '../core/errors.ts';
 import {
   type Bytes,
@@ -21,7 +21,9 @@ import { ZstdFrame } from './codec-zstd-frame.ts';
 /** The names of the codecs that come with Node. */
 export type ZlibName = 'gzip' | 'zlib' | 'deflate' | 'brotli' | 'zstd';
 
-type Options = zlib.ZlibOptions & zlib.BrotliOptions & zlib.ZstdOptions;
+type Options = nodeZlib.ZlibOptions & nodeZlib.BrotliOptions & nodeZlib.ZstdOptions;
+/** The module; before Node 22.15 without zstd, whatever its types say. */
+type Zlib = typeof nodeZlib;
 type OneShot = (bytes: Bytes, options: Options) => unknown;
 type Numbers = Readonly<Record<CompressionLevel, number>>;
 
@@ -50,17 +52,13 @@ const OUT_MIN_BYTES = KIB;
 const ZSTD_WINDOW_LOG_MAX = 23;
 
 /** The codec, or why this Node does not have it. */
-export function zlibSource(name: ZlibName, from: Partial<typeof zlib> = zlib): CodecSource {
+export function zlibSource(name: ZlibName, node: Zlib = nodeZlib): CodecSource {
   let codec: Codec | undefined;
-  const ready = (): Codec => (codec ??= codecOf(familyOf(name, from)));
+  const ready = (): Codec => (codec ??= codecOf(FAMILIES[name](node)));
   return { hasLevels: true, ready, load: async () => ready() };
 }
 
-function familyOf(name: ZlibName, from: Partial<typeof zlib>): Family {
-  if (name === 'brotli') return brotli();
-  if (name === 'zstd') return zstd(from);
-  return { ...DEFLATE, ...DEFLATE_WRAPPINGS[name] };
-}
+const FAMILIES = { gzip, zlib, deflate, brotli, zstd };
 
 function codecOf(family: Family): Codec {
   const { levels, levelOptions, createFrame } = family;
@@ -135,43 +133,53 @@ const DEFLATE = {
   unpackMaxBytes: 512 * KIB,
 };
 
-const DEFLATE_WRAPPINGS = {
-  gzip: {
-    pack: zlib.gzipSync,
-    unpack: zlib.gunzipSync,
-    createPack: zlib.createGzip,
-    createUnpack: zlib.createGunzip,
-  },
-  zlib: {
-    pack: zlib.deflateSync,
-    unpack: zlib.inflateSync,
-    createPack: zlib.createDeflate,
-    createUnpack: zlib.createInflate,
-  },
-  deflate: {
-    pack: zlib.deflateRawSync,
-    unpack: zlib.inflateRawSync,
-    createPack: zlib.createDeflateRaw,
-    createUnpack: zlib.createInflateRaw,
-  },
-};
-
-function brotli(): Family {
+function gzip({ gzipSync, gunzipSync, createGzip, createGunzip }: Zlib): Family {
   return {
-    pack: zlib.brotliCompressSync,
-    unpack: zlib.brotliDecompressSync,
-    createPack: zlib.createBrotliCompress,
-    createUnpack: zlib.createBrotliDecompress,
+    ...DEFLATE,
+    pack: gzipSync,
+    unpack: gunzipSync,
+    createPack: createGzip,
+    createUnpack: createGunzip,
+  };
+}
+
+function zlib({ deflateSync, inflateSync, createDeflate, createInflate }: Zlib): Family {
+  return {
+    ...DEFLATE,
+    pack: deflateSync,
+    unpack: inflateSync,
+    createPack: createDeflate,
+    createUnpack: createInflate,
+  };
+}
+
+function deflate(node: Zlib): Family {
+  return {
+    ...DEFLATE,
+    pack: node.deflateRawSync,
+    unpack: node.inflateRawSync,
+    createPack: node.createDeflateRaw,
+    createUnpack: node.createInflateRaw,
+  };
+}
+
+function brotli(node: Zlib): Family {
+  return {
+    pack: node.brotliCompressSync,
+    unpack: node.brotliDecompressSync,
+    createPack: node.createBrotliCompress,
+    createUnpack: node.createBrotliDecompress,
     levels: { fastest: 1, default: 4, better: 6, best: 11 },
-    levelOptions: (level) => ({ params: { [zlib.constants.BROTLI_PARAM_QUALITY]: level } }),
+    levelOptions: (level) => ({ params: { [node.constants.BROTLI_PARAM_QUALITY]: level } }),
     unpackOptions: {},
     packMaxBytes: { fastest: 256 * KIB, default: 128 * KIB, better: 64 * KIB, best: 2 * KIB },
     unpackMaxBytes: 512 * KIB,
   };
 }
 
-function zstd(from: Partial<typeof zlib>): Family {
-  const { zstdCompressSync, zstdDecompressSync, createZstdCompress, createZstdDecompress } = from;
+function zstd(node: Zlib): Family {
+  const { zstdCompressSync, zstdDecompressSync, createZstdCompress, createZstdDecompress } =
+    node as Partial<Zlib>;
   const isHere =
     zstdCompressSync && zstdDecompressSync && createZstdCompress && createZstdDecompress;
   if (!isHere) {
@@ -181,7 +189,7 @@ function zstd(from: Partial<typeof zlib>): Family {
         'use Node 22.15 or newer, or another compression',
     );
   }
-  const { ZSTD_c_compressionLevel, ZSTD_c_checksumFlag, ZSTD_d_windowLogMax } = zlib.constants;
+  const { ZSTD_c_compressionLevel, ZSTD_c_checksumFlag, ZSTD_d_windowLogMax } = node.constants;
   return {
     pack: zstdCompressSync,
     unpack: zstdDecompressSync,
