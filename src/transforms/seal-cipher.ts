@@ -1,13 +1,14 @@
 /**
- * seal-cipher — short texts under the keys of a ring, each bound to what it belongs to.
+ * seal-cipher — short texts under the keys of a ring, each bound to the place it belongs to.
  *
- *   ring key ─HKDF─▶ root ─HMAC(subject)─▶ key of one message ─AES-256-GCM─▶ v1:<key id>:<bytes>
+ *   ring key ─HKDF─▶ root ─HMAC(salt)─▶ key ─AES-256-GCM─▶ v1:<key id>:<salt nonce bytes tag>
  *                └─▶ token key ─HMAC(value)─▶ sealed.<16 characters>
  *
- * A key per message, because a status is sealed on every step: under one key for all, 2³² random
- * nonces, after which the cipher is no longer safe, are used up in ten days at 5,000 a second. No
- * message has that many steps. Subject and part are authenticated: a text opens only where it was
- * sealed. Nothing here waits; `need` fetches keys before.
+ * A status is sealed on every step. Under one key for all, the 2³² random nonces that the cipher
+ * allows would be used up in ten days at 5,000 a second. So whoever seals makes a salt, and with it
+ * a key of its own, for 2²⁴ texts at most: that two of them share a nonce has a chance of 2⁻⁴⁹. A
+ * key per message would do too, at twice the time. (2026-11-15) The place is authenticated: a text
+ * opens only where it was sealed. Nothing here waits; `need` fetches keys before.
  */
 
 import {
@@ -17,22 +18,25 @@ import {
   createSecretKey,
   hkdfSync,
   type KeyObject,
+  randomBytes,
   randomFillSync,
 } from 'node:crypto';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { isKeyId } from './key.ts';
 import type { KeyRing } from './key-ring.ts';
 
-/** What a text belongs to. */
-export interface SealPlace {
-  /** A message or a kind of records; it has a key of its own. */
-  readonly subject: string;
-  /** Which part of it. */
-  readonly part: string;
-}
+/** What a text belongs to: `message`, its id and which half; or a kind of records and a key. */
+export type SealPlace = readonly string[];
 
 /** Keys that a ring does not have, and what it said. */
 export type MissingKeys = ReadonlyMap<string, RespoolError>;
+
+/** What the next texts are sealed with. */
+interface Sealing {
+  readonly salt: Buffer;
+  readonly key: KeyObject;
+  textsLeft: number;
+}
 
 interface Roots {
   readonly texts: KeyObject;
@@ -41,15 +45,19 @@ interface Roots {
 
 const CIPHER = 'aes-256-gcm';
 const VERSION = 'v1';
+const SALT_BYTES = 16;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
+const TEXT_AT: number = SALT_BYTES + NONCE_BYTES;
 const AUTH: { readonly authTagLength: number } = { authTagLength: TAG_BYTES };
-const SALT = 'respool/v1/seal';
+const ROOT_SALT = 'respool/v1/seal';
 const TOKEN_PREFIX = 'sealed.';
 const TOKEN_CHARS = 16;
 
-/** Keys of messages that are kept: a message is sealed and opened several times within seconds. */
-const SUBJECT_KEYS_MAX = 4_096;
+/** Texts that one salt is good for, unless a test says otherwise. */
+const TEXTS_PER_SALT_MAX = 2 ** 24;
+/** Keys that are kept for opening; every process that sealed made one, or a few. */
+const SALTED_KEYS_MAX = 1_000;
 /** Tokens that are kept; codes and fingerprints come again and again. */
 const TOKENS_MAX = 10_000;
 const NONCE_POOL_BYTES = 3_072;
@@ -59,14 +67,18 @@ const NONE_MISSING: MissingKeys = new Map();
 /** Seals texts with the primary key of a ring and opens them with any. */
 export class SealCipher {
   readonly #ring: KeyRing;
+  readonly #textsPerSalt: number;
   readonly #roots = new Map<string, Roots>();
-  readonly #subjectKeys = new Map<string, KeyObject>();
+  /** By key id and salt. */
+  readonly #salted = new Map<string, KeyObject>();
   readonly #tokens = new Map<string, string>();
   readonly #nonces = Buffer.alloc(NONCE_POOL_BYTES);
   #nonceAt = NONCE_POOL_BYTES;
+  #sealing: Sealing | undefined;
 
-  constructor(ring: KeyRing) {
+  constructor(ring: KeyRing, textsPerSalt: number = TEXTS_PER_SALT_MAX) {
     this.#ring = ring;
+    this.#textsPerSalt = textsPerSalt;
   }
 
   /** Fetches the key that seals. */
@@ -86,25 +98,25 @@ export class SealCipher {
 
   /** Seals a text with the primary key. */
   seal(place: SealPlace, text: string): string {
-    const id = this.primary;
+    const { salt, key } = this.#nextSealing();
     const nonce = this.#nextNonce();
-    const cipher = createCipheriv(CIPHER, this.#subjectKey(id, place.subject), nonce, AUTH);
+    const cipher = createCipheriv(CIPHER, key, nonce, AUTH);
     cipher.setAAD(boundTo(place));
     const sealed = cipher.update(text, 'utf8');
     cipher.final();
-    const bytes = Buffer.concat([nonce, sealed, cipher.getAuthTag()]);
-    return `${VERSION}:${id}:${bytes.toString('base64url')}`;
+    const bytes = Buffer.concat([salt, nonce, sealed, cipher.getAuthTag()]);
+    return `${VERSION}:${this.primary}:${bytes.toString('base64url')}`;
   }
 
   /** Opens a text whose key is there; `store.corrupt` where it is not what was sealed here. */
   unseal(place: SealPlace, sealed: string): string {
     const { id, bytes } = readSealed(sealed);
-    if (bytes.length < NONCE_BYTES + TAG_BYTES) throw damaged(id);
-    const nonce = bytes.subarray(0, NONCE_BYTES);
-    const cipher = createDecipheriv(CIPHER, this.#subjectKey(id, place.subject), nonce, AUTH);
+    if (bytes.length < TEXT_AT + TAG_BYTES) throw damaged(id);
+    const key = this.#saltedKey(id, bytes.subarray(0, SALT_BYTES));
+    const cipher = createDecipheriv(CIPHER, key, bytes.subarray(SALT_BYTES, TEXT_AT), AUTH);
     cipher.setAAD(boundTo(place));
     cipher.setAuthTag(bytes.subarray(-TAG_BYTES));
-    const text = cipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES));
+    const text = cipher.update(bytes.subarray(TEXT_AT, -TAG_BYTES));
     try {
       cipher.final();
     } catch {
@@ -147,12 +159,22 @@ export class SealCipher {
     return missing;
   }
 
-  #subjectKey(id: string, subject: string): KeyObject {
-    const name = `${id}\n${subject}`;
-    const known = this.#subjectKeys.get(name);
+  #nextSealing(): Sealing {
+    if (this.#sealing === undefined || this.#sealing.textsLeft === 0) {
+      const salt = randomBytes(SALT_BYTES);
+      const key = this.#saltedKey(this.primary, salt);
+      this.#sealing = { salt, key, textsLeft: this.#textsPerSalt };
+    }
+    this.#sealing.textsLeft -= 1;
+    return this.#sealing;
+  }
+
+  #saltedKey(id: string, salt: Buffer): KeyObject {
+    const name = `${id}:${salt.toString('latin1')}`;
+    const known = this.#salted.get(name);
     if (known !== undefined) return known;
-    const mac = createHmac('sha256', this.#rootsOf(id).texts).update(subject);
-    return keep(this.#subjectKeys, name, createSecretKey(mac.digest()), SUBJECT_KEYS_MAX);
+    const mac = createHmac('sha256', this.#rootsOf(id).texts).update(salt);
+    return keep(this.#salted, name, createSecretKey(mac.digest()), SALTED_KEYS_MAX);
   }
 
   #rootsOf(id: string): Roots {
@@ -166,7 +188,7 @@ export class SealCipher {
       );
     }
     const derive = (info: string) =>
-      createSecretKey(Buffer.from(hkdfSync('sha256', key, SALT, info, 32)));
+      createSecretKey(Buffer.from(hkdfSync('sha256', key, ROOT_SALT, info, 32)));
     const roots = { texts: derive('texts'), tokens: derive('tokens') };
     this.#roots.set(id, roots);
     return roots;
@@ -217,9 +239,9 @@ function readSealed(sealed: string): { readonly id: string; readonly bytes: Buff
   return { id, bytes };
 }
 
-/** No subject has a line feed: ids and kinds of records are checked for control characters. */
-function boundTo({ subject, part }: SealPlace): Buffer {
-  return Buffer.from(`${subject}\n${part}`, 'utf8');
+/** As JSON: no two places are written the same. */
+function boundTo(place: SealPlace): Buffer {
+  return Buffer.from(JSON.stringify(place), 'utf8');
 }
 
 function damaged(id: string): RespoolError {

@@ -219,9 +219,9 @@ function isEmpty(headers: Headers): boolean {
 }
 
 function headersOf(id: string): SealPlace {
-  return { subject: `message\n${id}`, part: 'headers' };
+  return ['message', id, 'headers'];
 }
 
 function statusOf(id: string): SealPlace {
-  return { subject: `message\n${id}`, part: 'status' };
+  return ['message', id, 'status'];
 }

@@ -111,9 +111,9 @@ function sealedIn(value: unknown): string | undefined {
 }
 
 function logOf(kind: string): SealPlace {
-  return { subject: `records\n${kind}`, part: 'log' };
+  return ['log', kind];
 }
 
 function mapOf(kind: string, key: string): SealPlace {
-  return { subject: `records\n${kind}`, part: `map\n${key}` };
+  return ['map', kind, key];
 }

@@ -4,8 +4,12 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach } from 'vitest';
-import type { EntryStore } from '../../src/ports/entry-store.ts';
+import type { Entry } from '../../src/core/entry.ts';
+import { failure } from '../../src/core/failure.ts';
+import type { ClaimRequest, EntryStore } from '../../src/ports/entry-store.ts';
+import { createMemoryData, memory } from '../../src/stores/memory/index.ts';
 import { entryStoreSuite } from '../../src/testkit/entry-store-suite.ts';
+import { SAMPLE_AT, type SampleParts, sampleEntry } from '../../src/testkit/samples.ts';
 import type { EntryStoreAbilities } from '../../src/testkit/suite.ts';
 import { generateKey } from '../../src/transforms/key.ts';
 import { type SealOptions, type SealedStore, seal } from '../../src/transforms/seal.ts';
@@ -83,4 +87,40 @@ export function sealedConforms(
     `a sealed ${what} keeps the promises of an entry store:`,
     entryStoreSuite(make, { ...abilities, refusesSearch: true }),
   );
+}
+
+/** A memory store to be sealed, and another over the same data that sees what lies there. */
+export async function openWith(): Promise<{ raw: EntryStore; inner: EntryStore }> {
+  const shared = createMemoryData();
+  const [raw, inner] = [memory({ shared }), memory({ shared })];
+  await raw.open();
+  return { raw, inner };
+}
+
+/** A deferred sample that is due and has something to hide in every place. */
+export function speaking(id: string, parts: SampleParts = {}): Entry {
+  return sampleEntry(id, {
+    state: 'deferred',
+    headers: { tenant: 'acme', trace: '1' },
+    notes: { tried: 'mx1' },
+    because: { code: 'smtp.451', text: 'greylisted', by: 'handler' },
+    lastFailure: failure('permanent', 'smtp.550', 'no such user'),
+    history: [
+      { at: SAMPLE_AT, tookMs: 3, by: 'x', lane: 'delivery', attempt: 1, code: 'smtp.451' },
+    ],
+    ...parts,
+  });
+}
+
+/** A claim of all that is due, under the holder `h:1`. */
+export function claimOf(parts: Partial<ClaimRequest> = {}): ClaimRequest {
+  return {
+    lane: 'delivery',
+    states: ['incoming', 'deferred', 'active'],
+    max: 100,
+    now: SAMPLE_AT,
+    leaseMs: 1_000,
+    holder: 'h:1',
+    ...parts,
+  };
 }
