@@ -17,3 +17,4 @@ export { compress, type CompressOptions } from './compress.ts';
 export type { CompressionCodec } from './compress-codecs.ts';
 export { type ReadCompressed, readCompressed } from './compress-read.ts';
 export type { CompressionLevel } from './codec.ts';
+export { seal, type SealedStore, type SealOptions } from './seal.ts';

@@ -11,7 +11,6 @@
  * plain entries there, or an older status of a message back.
  */
 
-import type { Millis } from '../core/duration.ts';
 import type { Entry, Envelope } from '../core/entry.ts';
 import { checkNames } from '../core/limits.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
@@ -34,14 +33,10 @@ export interface SealOptions {
 export interface SealedStore extends EntryStore {
   /**
    * Whether an entry that this store handed out, the very object, lies in it otherwise than it
-   * would be written now: with another key, or not sealed at all.
+   * would be written now: with another key, or not sealed at all. A commit of it as it is, with its
+   * envelope, seals it anew.
    */
   isSealOld(entry: Entry): boolean;
-  /**
-   * Writes entries as they are, sealed with the primary key. One that is active, or has changed
-   * meanwhile, is `stale`.
-   */
-  reseal(entries: readonly Entry[], now: Millis): Promise<readonly ('done' | 'stale')[]>;
 }
 
 /** Entries handed out whose envelopes should be sealed when they are next written. */
@@ -59,11 +54,6 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
   const keyIds = typeof options.keys === 'function' ? [] : Object.keys(options.keys);
   const queries = new SealedQueries({ inner: entries, cipher, opener, keyIds });
   const renewals = new Renewals(form);
-  const commit: EntryStore['commit'] = async (changes, how) =>
-    entries.commit(
-      changes.map((change) => sealChange(renewals.renewed(change), form)),
-      how,
-    );
 
   return {
     get name() {
@@ -84,7 +74,11 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
     insert: async (fresh) => entries.insert(fresh.map((entry) => form.sealEntry(entry))),
     claim: async (request) => renewals.noted(await opener.claim(request)),
     nextDueAt: (filter) => entries.nextDueAt(filter),
-    commit,
+    commit: async (changes, how) =>
+      entries.commit(
+        changes.map((change) => sealChange(renewals.renewed(change), form)),
+        how,
+      ),
     flush: () => entries.flush(),
     async get(id) {
       const stored = await entries.get(id);
@@ -102,12 +96,6 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
     ...optionalParts(entries),
     records: createSealedRecords(() => entries.records, cipher),
     isSealOld: (entry) => form.isOld(entry),
-    async reseal(some, now) {
-      const idle = some.filter(({ status }) => status.state !== 'active');
-      const results = await commit(idle.map((entry) => touched(entry, now)));
-      const byEntry = new Map(idle.map((entry, at) => [entry, results[at]]));
-      return some.map((entry) => byEntry.get(entry) ?? 'stale');
-    },
   };
 }
 
@@ -171,16 +159,5 @@ function sealChange(change: Change, form: SealedForm): Change {
     ...change,
     to: form.sealStatus(to, id),
     ...(envelope === undefined ? {} : { envelope: form.sealEnvelope(envelope) }),
-  };
-}
-
-function touched({ envelope, status }: Entry, now: Millis): Change {
-  const { revision, holder } = status;
-  return {
-    id: envelope.id,
-    revision,
-    ...(holder === undefined ? {} : { holder }),
-    to: { ...status, revision: revision + 1, updatedAt: now },
-    envelope,
   };
 }

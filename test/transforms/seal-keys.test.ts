@@ -1,10 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import type { Entry, Envelope, Status } from '../../src/core/entry.ts';
-import type { RespoolError } from '../../src/core/errors.ts';
+import { RespoolError } from '../../src/core/errors.ts';
 import { failure } from '../../src/core/failure.ts';
 import { operatorMove } from '../../src/core/operator.ts';
 import type { EntryStore } from '../../src/ports/entry-store.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../src/testkit/samples.ts';
+import type { SealOptions } from '../../src/transforms/seal.ts';
 import { claimOf, KEYS, openSealed, openWith, speaking } from './seal-setup.ts';
 
 /** Replaces what lies in the store, as somebody who can write to it. */
@@ -194,6 +195,39 @@ describe('without the key of an entry', () => {
   });
 });
 
+describe('when the store fails while a claim puts aside what does not open', () => {
+  /** Fails every commit while `isDown`. */
+  async function setup(keys: SealOptions['keys']) {
+    const { raw, inner } = await openWith();
+    await (await openSealed(inner)).insert([speaking('a'), sampleEntry('b')]);
+    const world = { isDown: true };
+    const commit: EntryStore['commit'] = async (changes, how) => {
+      if (world.isDown) throw new RespoolError('store.unavailable', 'the disk is gone');
+      return inner.commit(changes, how);
+    };
+    const store = await openSealed({ ...inner, commit }, { keys, primary: 'k2' });
+    return { raw, store, world };
+  }
+
+  test('the others are handed out, and it is met again when its lease is over', async () => {
+    const { raw, store, world } = await setup({ k2: KEYS.k2 });
+    expect(ids(await store.claim(claimOf()))).toEqual(['b']);
+    expect((await found(raw, 'a')).status.state).toBe('active');
+    world.isDown = false;
+    const late = claimOf({ now: SAMPLE_AT + 1_000, holder: 'h:2', ids: ['a'] });
+    expect(await store.claim(late)).toEqual([]);
+    expect((await found(raw, 'a')).status).toMatchObject({ state: 'hold', attempts: 1 });
+  });
+
+  test('the caller hears why the keys could not be had', async () => {
+    const { store } = await setup((id) => {
+      if (id === 'k1') throw new Error('no route to the key service');
+      return KEYS.k2;
+    });
+    await expect(store.claim(claimOf())).rejects.toThrow('no route to the key service');
+  });
+});
+
 describe('when the keys cannot be had', () => {
   test('a claim fails and gives back what it took, as it was', async () => {
     const { raw, inner } = await openWith();
@@ -300,12 +334,18 @@ describe('after a change of the primary key', () => {
     expect((await found(store, 'plain')).envelope.headers).toEqual({ tenant: 'zeta' });
   });
 
-  test('those that are not sealed with it are known, and sealed with it by reseal', async () => {
+  test('those that are not sealed with it are known, and a commit as they are seals them', async () => {
     const { raw, store } = await setup();
     const { entries } = await store.list({ limit: 9 });
     const old = entries.filter((entry) => store.isSealOld(entry));
     expect(ids(old)).toEqual(['old', 'plain']);
-    expect(await store.reseal(old, SAMPLE_AT + 5)).toEqual(['done', 'done']);
+    const changes = old.map(({ envelope, status }) => ({
+      id: envelope.id,
+      revision: 1,
+      to: { ...status, revision: 2, updatedAt: SAMPLE_AT + 5 },
+      envelope,
+    }));
+    expect(await store.commit(changes)).toEqual(['done', 'done']);
     for (const { envelope, status } of old) {
       const now = await found(store, envelope.id);
       expect(now.envelope).toEqual(envelope);
@@ -313,15 +353,7 @@ describe('after a change of the primary key', () => {
       expect(store.isSealOld(now)).toBe(false);
     }
     expect(JSON.stringify(await raw.list({ limit: 9 }))).not.toMatch(/v1:k1:|acme/);
-    expect(await store.reseal(old, SAMPLE_AT + 6)).toEqual(['stale', 'stale']);
-  });
-
-  test('an active entry is left alone by reseal', async () => {
-    const { store } = await setup();
-    const taken = await store.claim(claimOf());
-    const old = taken.filter((entry) => store.isSealOld(entry));
-    expect(await store.reseal(old, SAMPLE_AT)).toEqual(['stale', 'stale']);
-    expect((await found(store, 'old')).status.revision).toBe(2);
+    expect(await store.commit(changes)).toEqual(['stale', 'stale']);
   });
 });
 
