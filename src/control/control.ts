@@ -63,6 +63,11 @@ export interface Control {
     readonly repair?: boolean;
     readonly onProgress?: (progress: CheckProgress) => void;
   }): Promise<CheckReport>;
+  /**
+   * Brings every body, and every sealed entry, to the encryption of today while messages are
+   * delivered; audited with its count before it begins. It can be stopped and run again.
+   */
+  rekey(options?: Omit<RekeyOptions, 'by'>): Promise<RekeyProgress>;
   /** What happens in the process that delivers, until the signal fires. */
   events(options: EventOptions): AsyncIterable<ToldEvent>;
 }
@@ -92,11 +97,6 @@ export interface Bulk {
 
 /** A desk in the process of the spool: there a bulk action can be done step by step. */
 export interface Desk extends Control {
-  /**
-   * Brings every body, and every sealed entry, to the encryption of today while messages are
-   * delivered; audited with its count before it begins. It can be stopped and run again.
-   */
-  rekey(options?: Omit<RekeyOptions, 'by'>): Promise<RekeyProgress>;
   /** Writes action, filter and count into the audit record; before the first step. */
   beginBulk(action: BulkAction, bulk: Pick<Bulk, 'count' | 'filter'>): Promise<void>;
   /** The next messages of a prepared filter, at most 500; goes on at `next` of the step before. */

@@ -22,6 +22,8 @@ import { type ListFilter, queryOf } from './list.ts';
 export interface RekeyOptions {
   /** Which messages; default all. */
   readonly filter?: ListFilter;
+  /** Only counts, and changes nothing; default false. */
+  readonly dryRun?: boolean;
   /** Stops it between two messages; what is done stays done. */
   readonly signal?: AbortSignal;
   /** Told after every message. */
@@ -81,11 +83,12 @@ const LASTING = [
 
 /** Brings what fits to the encryption of today; resolves when nothing more can be done. */
 export async function rekey(parts: RekeyParts, options: RekeyOptions): Promise<RekeyProgress> {
-  checkNames('rekey', options, ['filter', 'signal', 'onProgress', 'by']);
-  const { filter = {}, by = 'program' } = options;
+  checkNames('rekey', options, ['filter', 'dryRun', 'signal', 'onProgress', 'by']);
+  const { filter = {}, dryRun = false, by = 'program' } = options;
   const to = await parts.bodySettings.chain.encryption();
   const work = new Rekeying(parts, options, to);
   const count = await work.count();
+  if (dryRun) return work.progress;
   const details = { count, to: to ?? 'none', filter };
   await audit(parts, { by, action: 'rekey', ids: [], details });
   await work.run();

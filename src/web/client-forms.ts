@@ -45,7 +45,8 @@ export const number: Form<number> = (value, at) => {
   throw new Misfit(at, value, 'a number');
 };
 
-const flag: Form<boolean> = (value, at) => {
+/** True or false. */
+export const flag: Form<boolean> = (value, at) => {
   if (typeof value === 'boolean') return value;
   throw new Misfit(at, value, 'true or false');
 };

@@ -16,6 +16,7 @@ import { askCheck } from './client-check.ts';
 import * as forms from './client-forms.ts';
 import { type ClientOptions, ServiceClient } from './client-http.ts';
 import { sendMany, sendMessage } from './client-post.ts';
+import { createRekey } from './client-rekey.ts';
 import { queryOfFilter } from './filter-query.ts';
 
 export type { ClientOptions } from './client-http.ts';
@@ -117,6 +118,7 @@ function steers(client: ServiceClient): Omit<Control, 'by' | keyof Looks> {
       await client.ask('/v1/resume', forms.ok, { method: 'POST', json: { topic } });
     },
     check: (options) => askCheck(client, options),
+    rekey: createRekey(client),
   };
 }
 

@@ -22,6 +22,7 @@ export type RefusalReason =
   | 'not-ready'
   | 'origin.foreign'
   | 'rate.exceeded'
+  | 'rekey.running'
   | 'role.missing'
   | 'route.unknown'
   | 'token.locked'

@@ -73,6 +73,14 @@ describe('rekeying', () => {
     expect((await world.spool.check()).findings).toEqual([]);
   });
 
+  test('as a dry run only counts, and leaves nothing on record', async () => {
+    const world = await changed(OLD, NEW);
+    const report = await world.spool.rekey({ dryRun: true });
+    expect(report).toEqual({ count: 4, done: 0, left: 4, unreadable: 0, troubles: [] });
+    expect(await encodingsOf(world)).toEqual(['lock;key=k1']);
+    expect(await world.spool.audit()).toEqual([]);
+  });
+
   test('again finds nothing to do', async () => {
     const world = await changed(OLD, NEW);
     await world.spool.rekey();

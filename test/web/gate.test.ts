@@ -78,6 +78,7 @@ describe('a token', () => {
       ['operate', (as) => post('/v1/bulk', { action: { kind: 'remove' }, ids: ['y'] }, as)],
       ['admin', (as) => ask('/v1/messages/x?hard=true', { method: 'DELETE', ...as })],
       ['admin', (as) => post('/v1/check', { repair: true }, as)],
+      ['admin', (as) => post('/v1/rekey', { dryRun: true }, as)],
       [
         'admin',
         (as) => post('/v1/bulk', { action: { kind: 'remove', hard: true }, ids: ['y'] }, as),
