@@ -74,16 +74,21 @@ export class Chunks {
     return [bytes, work.getAuthTag()];
   }
 
-  /** The plain bytes of the next chunk, or undefined where they are not what was written. */
-  decrypt(chunk: Uint8Array, isLast: boolean): Uint8Array | undefined {
+  /**
+   * The plain bytes of the next chunk, which comes in parts with its tag at the end; undefined
+   * where they are not what was written. Nothing of them is given out before the tag was right.
+   */
+  decrypt(chunk: readonly Uint8Array[], isLast: boolean): readonly Uint8Array[] | undefined {
+    const parts = withTagWhole(chunk);
+    const end = parts?.at(-1);
+    if (parts === undefined || end === undefined || this.isFull) return undefined;
     const { cipher } = this.#header;
-    const at = chunk.length - TAG_BYTES;
-    if (at < 0 || this.isFull) return undefined;
     const nonce = this.#nextNonce(isLast);
     const work = createDecipheriv(cipher as 'aes-256-gcm', this.#key, nonce, TAG);
     work.setAAD(this.#known);
-    work.setAuthTag(chunk.subarray(at));
-    const plain = work.update(chunk.subarray(0, at));
+    work.setAuthTag(end.subarray(-TAG_BYTES));
+    const plain = parts.slice(0, -1).map((part) => work.update(part));
+    plain.push(work.update(end.subarray(0, -TAG_BYTES)));
     try {
       work.final();
     } catch {
@@ -101,9 +106,20 @@ export class Chunks {
   }
 }
 
+/** Every part costs a call of the library; more than this are put together first. */
+const PARTS_MAX = 8;
+
+/** The parts of a chunk, such that the last holds the whole tag; undefined where there is none. */
+function withTagWhole(chunk: readonly Uint8Array[]): readonly Uint8Array[] | undefined {
+  const isWhole = (chunk.at(-1)?.length ?? 0) >= TAG_BYTES;
+  if (isWhole && chunk.length <= PARTS_MAX) return chunk;
+  const joined = Buffer.concat(chunk);
+  return joined.length >= TAG_BYTES ? [joined] : undefined;
+}
+
 /**
- * Cuts a stream into blocks of one size. What may be the last one is kept back until more comes,
- * in memory of its own: whoever gave the bytes may use theirs again.
+ * Cuts a stream that is written into blocks of one size. What may be the last one is kept back
+ * until more comes, in memory of its own: whoever gave the bytes may use theirs again.
  */
 export class Blocks {
   readonly #size: number;
@@ -140,5 +156,44 @@ export class Blocks {
     this.#kept.set(bytes, this.#filled);
     this.#filled += bytes.length;
     return bytes.length;
+  }
+}
+
+/**
+ * The same for a stream that is read, without copying: what a store gives out may be kept. Blocks
+ * come in parts.
+ */
+export class BlocksInParts {
+  readonly #size: number;
+  #parts: Uint8Array[] = [];
+  #filled = 0;
+
+  constructor(size: number) {
+    this.#size = size;
+  }
+
+  /** Blocks that are not the last. */
+  *push(bytes: Uint8Array): Generator<readonly Uint8Array[]> {
+    let rest = bytes;
+    while (this.#filled + rest.length > this.#size) {
+      const at = this.#size - this.#filled;
+      this.#keep(rest.subarray(0, at));
+      rest = rest.subarray(at);
+      yield this.#parts;
+      this.#parts = [];
+      this.#filled = 0;
+    }
+    this.#keep(rest);
+  }
+
+  /** What is left: the last block, when the stream is over. */
+  last(): readonly Uint8Array[] {
+    return this.#parts;
+  }
+
+  #keep(bytes: Uint8Array): void {
+    if (bytes.length === 0) return;
+    this.#parts.push(bytes);
+    this.#filled += bytes.length;
   }
 }

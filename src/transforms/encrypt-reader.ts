@@ -8,7 +8,7 @@
 import type { KeyObject } from 'node:crypto';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyReader } from '../ports/transform.ts';
-import { Blocks, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
+import { BlocksInParts, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
 import { type Cipher, type EncryptHeader, headerLength, parseHeader } from './encrypt-header.ts';
 import type { KeyRing } from './key-ring.ts';
 import { PadStripper, withoutPadding } from './pad.ts';
@@ -50,32 +50,31 @@ export class EncryptReader implements BodyReader {
   async *decode(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
     const strip = new PadStripper();
     const turns = new Turns();
-    let start: Uint8Array = new Uint8Array(0);
-    let body: (OpenBody & { readonly blocks: Blocks }) | undefined;
+    let start: Uint8Array = NOTHING;
+    let body: (OpenBody & { readonly blocks: BlocksInParts }) | undefined;
     for await (const bytes of stream) {
       let rest = bytes;
       if (body === undefined) {
-        start = Buffer.concat([start, bytes]);
+        start = start.length === 0 ? bytes : Buffer.concat([start, bytes]);
         const length = headerLength(start);
         if (length === undefined || start.length < length) continue;
         const header = this.#header(start.subarray(0, length));
         // Inside the loop, so that a failure closes the stream.
-        const open = this.#open(header, await this.#ring.fetch(header.keyId));
-        body = { ...open, blocks: new Blocks(open.blockBytes) };
+        const key = this.#ring.loaded(header.keyId) ?? (await this.#ring.fetch(header.keyId));
+        const open = this.#open(header, key);
+        body = { ...open, blocks: new BlocksInParts(open.blockBytes) };
         rest = start.subarray(length);
       }
       for (const block of body.blocks.push(rest)) {
         const plain = this.#plain(body.chunks, block, false);
-        if (body.isPadded) yield* strip.push(plain);
-        else yield plain;
-        if (turns.add(block.length)) await turns.pause();
+        yield* body.isPadded ? strip.pushAll(plain) : plain;
+        if (turns.add(body.blockBytes)) await turns.pause();
       }
     }
     // Too short for a header: reading it says so.
     if (body === undefined) throw this.#corrupt(faultOf(start));
     const plain = this.#plain(body.chunks, body.blocks.last(), true);
-    if (body.isPadded) yield* strip.push(plain);
-    else if (plain.length > 0) yield plain;
+    yield* body.isPadded ? strip.pushAll(plain) : plain.filter((part) => part.length > 0);
     if (body.isPadded && !strip.isPadded) throw this.#corrupt(NO_PADDING);
   }
 
@@ -91,10 +90,10 @@ export class EncryptReader implements BodyReader {
     const plain: Uint8Array[] = [];
     let at = headerLength(bytes) ?? 0;
     for (; bytes.length - at > blockBytes; at += blockBytes) {
-      plain.push(this.#plain(chunks, bytes.subarray(at, at + blockBytes), false));
+      plain.push(...this.#plain(chunks, [bytes.subarray(at, at + blockBytes)], false));
     }
-    const last = this.#plain(chunks, bytes.subarray(at), true);
-    const whole = plain.length === 0 ? last : Buffer.concat([...plain, last]);
+    plain.push(...this.#plain(chunks, [bytes.subarray(at)], true));
+    const whole = plain.length === 1 ? (plain[0] ?? NOTHING) : Buffer.concat(plain);
     const stripped = isPadded ? withoutPadding(whole) : whole;
     if (stripped === undefined) throw this.#corrupt(NO_PADDING);
     return stripped;
@@ -118,12 +117,12 @@ export class EncryptReader implements BodyReader {
     return { chunks, blockBytes: header.chunkBytes + TAG_BYTES, isPadded: header.isPadded };
   }
 
-  #plain(chunks: Chunks, chunk: Uint8Array, isLast: boolean): Uint8Array {
+  #plain(chunks: Chunks, chunk: readonly Uint8Array[], isLast: boolean): readonly Uint8Array[] {
     const number = chunks.count + 1;
+    const plain = chunks.decrypt(chunk, isLast);
     // A body has one form: only where there is nothing else is an empty chunk the last.
-    const isNeedless = isLast && number > 1 && chunk.length <= TAG_BYTES;
-    const plain = isNeedless ? undefined : chunks.decrypt(chunk, isLast);
-    if (plain !== undefined) return plain;
+    const isNeedless = number > 1 && plain?.every((part) => part.length === 0);
+    if (plain !== undefined && isNeedless !== true) return plain;
     throw this.#corrupt(
       `chunk ${number} is not what was written under key "${this.#record.keyId}": the bytes were ` +
         'damaged, cut or exchanged, or the key of that id is another one now',
@@ -136,6 +135,7 @@ export class EncryptReader implements BodyReader {
   }
 }
 
+const NOTHING: Uint8Array = new Uint8Array(0);
 const NO_PADDING = 'its padding is missing';
 
 function faultOf(start: Uint8Array): string {

@@ -32,7 +32,12 @@ export class PadStripper {
   /** Zeros since the last mark; undefined where the bytes so far cannot end in padding. */
   #zeros: number | undefined;
 
-  /** What is no padding for sure, in order. */
+  /** What is no padding for sure, in order, of some parts. */
+  *pushAll(parts: readonly Uint8Array[]): Generator<Uint8Array> {
+    for (const part of parts) yield* this.push(part);
+  }
+
+  /** The same of one part. */
   *push(bytes: Uint8Array): Generator<Uint8Array> {
     const at = lastNonZero(bytes);
     if (at < 0 && this.#zeros !== undefined) {

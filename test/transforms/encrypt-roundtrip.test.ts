@@ -15,6 +15,7 @@ import {
   pieces,
   readerOf,
   refusal,
+  reused,
   type Stored,
   smallChunks,
   someBytes,
@@ -53,7 +54,7 @@ test('any body in any pieces comes back equal through every combination', async 
         const bytes =
           wayIn === 'bytes'
             ? await writer.encodeBytes(plain)
-            : await gather(writer.encode(pieces(plain, sizesIn)));
+            : await gather(writer.encode(reused(plain, sizesIn)));
         const stored: Stored = { id, bytes, encoding: writer.encoding };
         const reader = readerOf(transform, stored);
         const back =
@@ -82,7 +83,7 @@ describe.each(CIPHERS)('%s', (cipher) => {
       expect(Buffer.compare(await load(transform, stored), plain)).toBe(0);
       expect(Buffer.compare(await loadStream(transform, stored, [65_536]), plain)).toBe(0);
       const writer = writerOf(transform, 'm1');
-      const bytes = await gather(writer.encode(pieces(plain, [65_536])));
+      const bytes = await gather(writer.encode(reused(plain, [65_536])));
       expect(Buffer.compare(await load(transform, { ...stored, bytes }), plain)).toBe(0);
     },
   );
@@ -162,7 +163,7 @@ test('a writer refuses a second body: it would have the nonces of the first', as
   const writer = writerOf(smallChunks(), 'm1');
   await writer.encodeBytes(someBytes(3));
   expect(() => writer.encodeBytes(someBytes(3))).toThrow('two bodies');
-  expect(() => writer.encode(pieces(someBytes(3), [1]))).toThrow('two bodies');
+  expect(() => writer.encode(reused(someBytes(3), [1]))).toThrow('two bodies');
 });
 
 test('a body with more chunks than there are numbers is refused on both ways', async () => {
@@ -171,7 +172,7 @@ test('a body with more chunks than there are numbers is refused on both ways', a
   expect((await store(fits, someBytes(CHUNK_BYTES))).bytes).toHaveLength(53 + BLOCK_BYTES);
   const tooLong = someBytes(CHUNK_BYTES + 1);
   const one = await refusal(() => writerOf(fits, 'm1').encodeBytes(tooLong));
-  const other = await refusal(() => gather(writerOf(fits, 'm1').encode(pieces(tooLong, [5]))));
+  const other = await refusal(() => gather(writerOf(fits, 'm1').encode(reused(tooLong, [5]))));
   for (const error of [one, other]) {
     expect(error.code).toBe('limit.exceeded');
     expect(error.message).toContain('"m1"');

@@ -12,6 +12,7 @@ import {
   load,
   pieces,
   readerOf,
+  reused,
   smallChunks,
   someBytes,
   store,
@@ -107,7 +108,7 @@ test('no error of reading or writing holds a part of a key', async () => {
     await full.open?.();
     errors.push(await failure(() => writerOf(full, 'm1').encodeBytes(someBytes(100))));
     errors.push(
-      await failure(() => gather(writerOf(full, 'm1').encode(pieces(someBytes(100), [9])))),
+      await failure(() => gather(writerOf(full, 'm1').encode(reused(someBytes(100), [9])))),
     );
     const missing = { ...stored, encoding: 'aes-256-gcm;key=k9' };
     errors.push(await failure(() => load(decrypt({ keys: { k1: form() } }), missing)));

@@ -65,20 +65,29 @@ export async function loadStream(
   return gather(readerOf(transform, stored).decode(pieces(stored.bytes, sizes)));
 }
 
-/** Pieces out of one buffer that is used again: as some readers do. */
+/** Pieces of these sizes, again and again. */
 export async function* pieces(
   bytes: Uint8Array,
   sizes: readonly number[],
 ): AsyncGenerator<Uint8Array> {
-  const reused = new Uint8Array(Math.max(...sizes));
   let turn = 0;
   for (let at = 0; at < bytes.length; turn += 1) {
     const size = sizes[turn % sizes.length] ?? 1;
-    const piece = bytes.subarray(at, at + size);
-    reused.set(piece);
-    yield reused.subarray(0, piece.length);
-    reused.fill(0xee);
+    yield bytes.subarray(at, at + size);
     at += size;
+  }
+}
+
+/** The same out of one buffer that is used again: as some who enqueue do. */
+export async function* reused(
+  bytes: Uint8Array,
+  sizes: readonly number[],
+): AsyncGenerator<Uint8Array> {
+  const buffer = new Uint8Array(Math.max(...sizes));
+  for await (const piece of pieces(bytes, sizes)) {
+    buffer.set(piece);
+    yield buffer.subarray(0, piece.length);
+    buffer.fill(0xee);
   }
 }
 
