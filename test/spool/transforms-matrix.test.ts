@@ -6,9 +6,8 @@ import { createSpool, type Spool } from 'respool';
 import { filesystemBodies } from 'respool/stores/filesystem';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { sqlite } from 'respool/stores/sqlite';
-import { compress, decrypt, encrypt, generateKey, type Transform } from 'respool/transforms';
+import { compress, decrypt, encrypt, generateKey, seal, type Transform } from 'respool/transforms';
 import { afterEach, describe, expect, test } from 'vitest';
-import { seal } from '../../src/transforms/seal.ts';
 import { all, bytesOf, codeOf } from './setup.ts';
 
 const KEYS = { k1: generateKey(), k2: generateKey(), k3: generateKey() };
