@@ -13,7 +13,7 @@ import {
   hkdfSync,
   type KeyObject,
 } from 'node:crypto';
-import { type EncryptHeader, headerBytes, PREFIX_BYTES } from './encrypt-header.ts';
+import { type EncryptHeader, PREFIX_BYTES } from './encrypt-header.ts';
 
 export const TAG_BYTES = 16;
 
@@ -44,7 +44,7 @@ export class Chunks {
     // A copy: whoever holds a view of it would hold the cipher's key as well.
     this.#digestKey = new Uint8Array(derived.slice(DERIVED_BYTES));
     this.#nonce.set(header.prefix, 0);
-    this.#known = Buffer.concat([headerBytes(header), Buffer.from(id, 'utf8')]);
+    this.#known = Buffer.concat([header.bytes, Buffer.from(id, 'utf8')]);
     this.#counter = firstCounter;
   }
 

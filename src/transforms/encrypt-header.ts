@@ -23,7 +23,7 @@ export const SALT_BYTES = 32;
 export const PREFIX_BYTES = 7;
 const CHUNK_MAX_BYTES = 1_048_576;
 
-const MAGIC: Uint8Array = Buffer.from('RSPE', 'latin1');
+const MAGIC = 'RSPE';
 const VERSION = 1;
 const CODES: Readonly<Record<Cipher, number>> = { 'aes-256-gcm': 1, 'chacha20-poly1305': 2 };
 const PADDED = 1;
@@ -37,7 +37,7 @@ const KEY_LENGTH_AT = PREFIX_AT + PREFIX_BYTES;
 const KEY_AT = KEY_LENGTH_AT + 1;
 
 /** What a header says. */
-export interface EncryptHeader {
+export interface HeaderFields {
   readonly cipher: Cipher;
   readonly isPadded: boolean;
   readonly chunkBytes: number;
@@ -46,11 +46,16 @@ export interface EncryptHeader {
   readonly keyId: string;
 }
 
-/** The bytes of a header. */
-export function headerBytes(header: EncryptHeader): Uint8Array {
-  const { cipher, isPadded, chunkBytes, salt, prefix, keyId } = header;
+/** A header, and its bytes as they are stored. */
+export interface EncryptHeader extends HeaderFields {
+  readonly bytes: Uint8Array;
+}
+
+/** A new header. */
+export function createHeader(fields: HeaderFields): EncryptHeader {
+  const { cipher, isPadded, chunkBytes, salt, prefix, keyId } = fields;
   const bytes = Buffer.alloc(KEY_AT + keyId.length);
-  bytes.set(MAGIC, 0);
+  bytes.write(MAGIC, 0, 'latin1');
   bytes[MAGIC.length] = VERSION;
   bytes[CIPHER_AT] = CODES[cipher];
   bytes[FLAGS_AT] = isPadded ? PADDED : 0;
@@ -59,7 +64,7 @@ export function headerBytes(header: EncryptHeader): Uint8Array {
   bytes.set(prefix, PREFIX_AT);
   bytes[KEY_LENGTH_AT] = keyId.length;
   bytes.write(keyId, KEY_AT, 'latin1');
-  return bytes;
+  return { ...fields, bytes };
 }
 
 /** How long the header is that begins so; undefined where that is not known yet. */
@@ -72,7 +77,7 @@ export function headerLength(start: Uint8Array): number | undefined {
 export function parseHeader(bytes: Uint8Array): EncryptHeader | string {
   // A copy: the key may have to be fetched before the salt is used.
   const view = Buffer.from(bytes);
-  if (!view.subarray(0, MAGIC.length).equals(MAGIC)) return 'it does not begin as one';
+  if (view.toString('latin1', 0, MAGIC.length) !== MAGIC) return 'it does not begin as one';
   const version = view[MAGIC.length] ?? 0;
   if (version > VERSION) {
     return `it is of version ${version}, written by a newer version of respool; update this one`;
@@ -90,6 +95,7 @@ export function parseHeader(bytes: Uint8Array): EncryptHeader | string {
   const keyId = view.toString('latin1', KEY_AT);
   if (!isKeyId(keyId)) return "its key's id is none";
   return {
+    bytes: view,
     cipher,
     isPadded: (flags & PADDED) !== 0,
     chunkBytes,

@@ -6,7 +6,7 @@ import type { KeyObject } from 'node:crypto';
 import { assert, RespoolError } from '../core/errors.ts';
 import type { BodyWriter } from '../ports/transform.ts';
 import { Blocks, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
-import { type EncryptHeader, headerBytes } from './encrypt-header.ts';
+import type { EncryptHeader } from './encrypt-header.ts';
 import { paddedLength, paddingAfter } from './pad.ts';
 import { fill, only, TURN_BYTES, Turns } from './turns.ts';
 
@@ -47,7 +47,7 @@ export class EncryptWriter implements BodyWriter {
 
   encodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
     this.#use();
-    const encoded = Buffer.allocUnsafeSlow(this.#encodedLength(bytes.length));
+    const encoded = Buffer.allocUnsafe(this.#encodedLength(bytes.length));
     return bytes.length <= TURN_BYTES
       ? this.#encodeNow(bytes, encoded)
       : fill(encoded, this.#encode(only(bytes)));
@@ -61,7 +61,7 @@ export class EncryptWriter implements BodyWriter {
   async *#encode(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
     const blocks = new Blocks(this.#header.chunkBytes);
     const turns = new Turns();
-    yield headerBytes(this.#header);
+    yield this.#header.bytes;
     for await (const bytes of this.#header.isPadded ? padded(stream) : stream) {
       for (const block of blocks.push(bytes)) {
         // n.b. Apart, not joined: copying 64 KiB costs more than a second small write.
@@ -76,9 +76,8 @@ export class EncryptWriter implements BodyWriter {
     const whole = this.#header.isPadded
       ? Buffer.concat([bytes, ...paddingAfter(bytes.length)])
       : bytes;
-    const header = headerBytes(this.#header);
-    encoded.set(header, 0);
-    let length = header.length;
+    encoded.set(this.#header.bytes, 0);
+    let length = this.#header.bytes.length;
     let at = 0;
     const add = (isLast: boolean): void => {
       const block = whole.subarray(at, at + this.#header.chunkBytes);
@@ -106,7 +105,7 @@ export class EncryptWriter implements BodyWriter {
     const { chunkBytes, isPadded } = this.#header;
     const length = isPadded ? paddedLength(bytes) : bytes;
     const chunks = Math.max(1, Math.ceil(length / chunkBytes));
-    return headerBytes(this.#header).length + length + chunks * TAG_BYTES;
+    return this.#header.bytes.length + length + chunks * TAG_BYTES;
   }
 }
 

@@ -13,7 +13,7 @@ import {
   CHUNK_BYTES,
   type Cipher,
   CIPHERS,
-  type EncryptHeader,
+  createHeader,
   PREFIX_BYTES,
   SALT_BYTES,
 } from './encrypt-header.ts';
@@ -81,14 +81,14 @@ export function encryptWith(options: EncryptOptions, internals: EncryptInternals
       const master = ring.loaded(primary);
       if (master === undefined) throw notOpen(primary);
       const chance = random(SALT_BYTES + PREFIX_BYTES);
-      const header: EncryptHeader = {
+      const header = createHeader({
         cipher,
         isPadded,
         chunkBytes,
         salt: chance.subarray(0, SALT_BYTES),
         prefix: chance.subarray(SALT_BYTES),
         keyId: primary,
-      };
+      });
       return new EncryptWriter({ header, master, id, firstCounter });
     },
     reader: (encoding, context) => readerOf(ring, encoding, context),

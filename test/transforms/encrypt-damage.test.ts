@@ -6,8 +6,8 @@ import { describe, expect, test } from 'vitest';
 import { decrypt } from '../../src/transforms/encrypt.ts';
 import { Chunks } from '../../src/transforms/encrypt-chunks.ts';
 import {
+  createHeader,
   type EncryptHeader,
-  headerBytes,
   parseHeader,
 } from '../../src/transforms/encrypt-header.ts';
 import { generateKey } from '../../src/transforms/key.ts';
@@ -150,7 +150,7 @@ describe.each(CIPHERS)('%s', (cipher) => {
     ];
     for (const change of changes) {
       const [, ...chunks] = parts(stored);
-      await expectFound(joined(stored, [headerBytes({ ...header, ...change }), ...chunks]));
+      await expectFound(joined(stored, [createHeader({ ...header, ...change }).bytes, ...chunks]));
     }
   });
 
@@ -164,7 +164,7 @@ describe.each(CIPHERS)('%s', (cipher) => {
       const header = { ...headerOf(stored), ...record };
       const encoding = `${header.cipher};key=${header.keyId}`;
       await expectFound({ ...stored, encoding }, { transform });
-      const changed = joined({ ...stored, encoding }, [headerBytes(header), ...chunks]);
+      const changed = joined({ ...stored, encoding }, [createHeader(header).bytes, ...chunks]);
       await expectFound(changed, { transform });
     }
   });
@@ -193,11 +193,11 @@ describe.each(CIPHERS)('%s', (cipher) => {
   test('padding that is missing, and an empty last chunk after others, are found', async () => {
     const header = { ...headerOf(await setup()), cipher };
     const forge = (isPadded: boolean, blocks: readonly Uint8Array[]): Stored => {
-      const forged = { ...header, isPadded };
+      const forged = createHeader({ ...header, isPadded });
       const chunks = new Chunks(forged, createSecretKey(Buffer.from(KEY, 'base64')), 'm1');
       const bytes = blocks.flatMap((block, at) => chunks.encrypt(block, at === blocks.length - 1));
       return joined({ id: 'm1', bytes: PLAIN, encoding: `${cipher};key=k1` }, [
-        headerBytes(forged),
+        forged.bytes,
         ...bytes,
       ]);
     };
@@ -299,7 +299,7 @@ test('any bytes at all are refused as damaged, none crashes', async () => {
 test('what is undamaged still comes back, so that the above proves something', async () => {
   const stored = await store(smallChunks(), PLAIN);
   const [header, ...chunks] = parts(stored);
-  const again = joined(stored, [headerBytes(headerOf(stored)), ...chunks]);
+  const again = joined(stored, [createHeader(headerOf(stored)).bytes, ...chunks]);
   expect(header).toHaveLength(HEADER_BYTES);
   expect(Buffer.compare(await load(smallChunks(), again), PLAIN)).toBe(0);
   expect(Buffer.compare(await loadStream(smallChunks(), again), PLAIN)).toBe(0);

@@ -11,7 +11,7 @@ import { compress } from '../../src/transforms/compress.ts';
 import type { CompressionCodec } from '../../src/transforms/compress-codecs.ts';
 import { encryptWith } from '../../src/transforms/encrypt.ts';
 import { Chunks } from '../../src/transforms/encrypt-chunks.ts';
-import { type Cipher, headerBytes, parseHeader } from '../../src/transforms/encrypt-header.ts';
+import { type Cipher, createHeader, parseHeader } from '../../src/transforms/encrypt-header.ts';
 
 /** One body as it is stored; bytes in base64, keys in hex. */
 export interface Vector {
@@ -226,12 +226,12 @@ function forged(
 ): Uint8Array[] {
   const parsed = parseHeader(bytes.subarray(0, 53));
   if (typeof parsed === 'string') throw new Error(parsed);
-  const header = { ...parsed, isPadded };
+  const header = createHeader({ ...parsed, isPadded });
   const chunks = new Chunks(header, createSecretKey(key, 'hex'), id);
   const written = sizes.flatMap((size, at) =>
     chunks.encrypt(plainOf(size), at === sizes.length - 1),
   );
-  return [headerBytes(header), ...written];
+  return [header.bytes, ...written];
 }
 
 function base64(bytes: Uint8Array): string {
