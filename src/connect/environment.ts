@@ -100,11 +100,12 @@ export function valuesOfEnvironment(
   return values;
 }
 
-/** A sentence for every RESPOOL_… name that means nothing to anybody. */
-export function strangeNames(env: Environment): readonly string[] {
+/** A sentence for every RESPOOL_… name that means nothing to anybody; `named` are of keys. */
+export function strangeNames(env: Environment, named: ReadonlySet<string>): readonly string[] {
   const known = [...KEYS.filter(isScalar).map(({ key }) => environmentName(key)), TOKEN_NAME];
   return Object.keys(env)
     .filter((name) => name.startsWith(PREFIX) && !known.includes(name) && !OTHERS.has(name))
+    .filter((name) => !named.has(name))
     .filter((name) => !OTHER_BEGINNINGS.some((beginning) => name.startsWith(beginning)))
     .toSorted()
     .map((name) => `the environment's ${name} is no setting${didYouMean(name, known, PREFIX)}`);

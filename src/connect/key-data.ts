@@ -21,16 +21,22 @@ type Change = (value: unknown, isKey: boolean) => unknown;
 /** The keys of the configuration that hold keys. */
 export const KEY_HOLDERS: readonly string[] = ['transforms', 'seal'];
 
-/** Remembers every key that is there, and those of variables that are named. */
-export function collectKeys(value: unknown, secrets: Secrets, env: Environment): void {
+/** Remembers every key that is there, and those of variables; returns the variables' names. */
+export function collectKeys(value: unknown, secrets: Secrets, env: Environment): string[] {
+  const names: string[] = [];
   mapLeaves(value, (leaf, isKey) => {
     if (typeof leaf !== 'string') return leaf;
     const text = leaf.trim();
     const name = /^env:(.+)$/s.exec(text)?.[1];
-    if (name !== undefined) secrets.add(env[name]?.trim());
-    else if (!isPlace(text) && (isKey || text.length >= KEY_MIN_CHARS)) secrets.add(text);
+    if (name !== undefined) {
+      names.push(name);
+      secrets.add(env[name]?.trim());
+    } else if (!isPlace(text) && (isKey || text.length >= KEY_MIN_CHARS)) {
+      secrets.add(text);
+    }
     return leaf;
   });
+  return names;
 }
 
 /** The same data with `file:` of keys as absolute paths. */

@@ -111,10 +111,11 @@ export async function completeConfig({
   collectFrom(env, secrets);
   for (const [name, value] of Object.entries(raw.value)) secrets.collect(value, name);
   const environment = valuesOfEnvironment(env, added);
+  const named = new Set<string>();
   for (const key of KEY_HOLDERS) {
     for (const said of [raw.value[key], environment.get(key)?.value, flags[key]]) {
       const value = typeof said === 'string' ? valueOfText({ kind: 'json' }, said) : said;
-      collectKeys(value, secrets, env);
+      for (const name of collectKeys(value, secrets, env)) named.add(name);
     }
   }
   for (const { key, isSecret } of KEYS) if (isSecret === true) secrets.add(flags[key]);
@@ -134,7 +135,7 @@ export async function completeConfig({
       config,
       origins,
       warnings: [
-        ...strangeNames(env),
+        ...strangeNames(env, named),
         ...warnings,
         ...(routes ? await unreadable(config.serve) : []),
       ].map((text) => secrets.hide(text)),

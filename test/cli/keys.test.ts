@@ -9,7 +9,7 @@ test('a new key is one line on stdout, and how to use it is on stderr', async ()
   expect(ran.code).toBe(0);
   expect(ran.stdout).toMatch(/^[A-Za-z0-9+/]{43}=\n$/);
   expect(Buffer.from(ran.stdout, 'base64')).toHaveLength(32);
-  expect(ran.stderr).toContain('env:RESPOOL_KEY_1');
+  expect(ran.stderr).toContain('env:SPOOL_KEY');
   expect(ran.stderr).not.toContain(ran.stdout.trim());
   expect(await readdir(folder)).toEqual([]);
   expect((await cli(['keys', 'generate', '--quiet'])).stderr).toBe('');

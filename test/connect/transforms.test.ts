@@ -263,6 +263,13 @@ describe('no key is shown', () => {
     });
   }
 
+  test('a variable of a key is no strange name', async () => {
+    const env = { RESPOOL_KEY_1: KEY, RESPOOL_KEY_2: KEY };
+    const config = { transforms: { encrypt: { keys: { k1: 'env:RESPOOL_KEY_1' } } } };
+    const { warnings } = await load({ config, env });
+    expect(warnings).toEqual(["the environment's RESPOOL_KEY_2 is no setting"]);
+  });
+
   test('a place is shown', async () => {
     const keys = { k1: 'env:K1', k2: 'file:./k2' };
     const lines = describeConfig(

@@ -20,7 +20,7 @@ const generate: CommandSpec = {
     out.note(
       'Keep it as a variable or in a file that only the service can read, and name its place:',
     );
-    out.note('  transforms: [zstd, { encrypt: { keys: { k1: "env:RESPOOL_KEY_1" } } }]');
+    out.note('  transforms: [zstd, { encrypt: { keys: { k1: "env:SPOOL_KEY" } } }]');
     out.note('To change keys, add the new one, set primary to its id, and run: respool rekey');
     out.note('What is encrypted with a key is lost with it: keep a copy elsewhere.');
     return undefined;
