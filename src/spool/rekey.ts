@@ -13,6 +13,7 @@ import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
 import { operatorMove } from '../core/operator.ts';
 import type { Clock } from '../ports/clock.ts';
+import type { CorruptEntry } from '../ports/entry-store.ts';
 import { type ActionParts, audit } from './actions.ts';
 import { type BodySettings, keepBody, type KeptBody, readBody } from './body.ts';
 import { isOrphan } from './caretaker.ts';
@@ -38,14 +39,15 @@ export interface RekeyProgress {
   readonly done: number;
   /** Not done and not given up: active, or not looked at yet. */
   readonly left: number;
-  /** Their bodies cannot be read; nothing was done to them. */
+  /** Body or entry cannot be read; nothing was done to them. */
   readonly unreadable: number;
   /** The first that cannot be read, at most 100. */
   readonly troubles: readonly RekeyTrouble[];
 }
 
-/** A message whose body cannot be read, and why. */
+/** A message whose body or entry cannot be read, and why. */
 export interface RekeyTrouble {
+  /** Where it lies, if not even its id can be read. */
   readonly id: string;
   /** `key.unavailable`, `transform.missing`, `body.corrupt`, `body.missing` or `store.corrupt`. */
   readonly code: string;
@@ -95,6 +97,11 @@ export async function rekey(parts: RekeyParts, options: RekeyOptions): Promise<R
   return work.progress;
 }
 
+interface Page {
+  readonly ids: readonly string[];
+  readonly corrupt: readonly CorruptEntry[];
+}
+
 class Rekeying {
   readonly #parts: RekeyParts;
   readonly #options: RekeyOptions;
@@ -126,13 +133,18 @@ class Rekeying {
   }
 
   async count(): Promise<number> {
-    for await (const ids of this.#pages()) this.#count += ids.length;
+    for await (const { ids, corrupt } of this.#pages()) this.#count += ids.length + corrupt.length;
     this.#tell();
     return this.#count;
   }
 
   async run(): Promise<void> {
-    for await (const ids of this.#pages()) await this.#all(ids);
+    for await (const { ids, corrupt } of this.#pages()) {
+      for (const { id, where, reason } of corrupt) {
+        this.#giveUp({ id: id ?? where, code: 'store.corrupt', text: reason });
+      }
+      await this.#all(ids);
+    }
     let looks = 0;
     while (this.#later.length > 0 && looks < LOOKS_MAX) {
       await this.#wait();
@@ -143,10 +155,11 @@ class Rekeying {
     }
   }
 
-  /** The ids of what has to be done, page by page. */
-  async *#pages(): AsyncGenerator<readonly string[]> {
+  /** The ids of what has to be done, and what cannot be read, page by page. */
+  async *#pages(): AsyncGenerator<Page> {
     const { entries, source } = this.#parts;
-    const query = queryOf(this.#options.filter ?? {}, source.now());
+    const { filter } = this.#options;
+    const query = queryOf(filter ?? {}, source.now());
     let after: string | undefined;
     do {
       this.#check();
@@ -155,8 +168,10 @@ class Rekeying {
         limit: PAGE_MAX,
         ...(after === undefined ? {} : { after }),
       });
-      const ids = page.entries.filter((entry) => this.#isOld(entry));
-      yield ids.map(({ envelope }) => envelope.id);
+      const old = page.entries.filter((entry) => this.#isOld(entry));
+      const ids = old.map(({ envelope }) => envelope.id);
+      // Whether it would fit a filter, nobody knows.
+      yield { ids, corrupt: filter === undefined ? page.corrupt : [] };
       after = page.next;
     } while (after !== undefined);
   }

@@ -180,6 +180,29 @@ describe('rekeying', () => {
     expect(await all(world.spool.list())).toEqual(before);
   });
 
+  test('lists entries that cannot be read, and does not touch them', async () => {
+    const world = await changed(OLD, NEW);
+    const [one = ''] = world.bodiesOf.keys();
+    world.data.damage(one);
+    const report = await world.spool.rekey();
+    expect(report).toMatchObject({
+      count: 4,
+      done: 3,
+      left: 0,
+      unreadable: 1,
+      troubles: [{ id: one, code: 'store.corrupt' }],
+    });
+    // Whether it would fit a filter, nobody knows.
+    expect(await world.spool.rekey({ filter: { topic: 't0' } })).toMatchObject({ unreadable: 0 });
+  });
+
+  test('only counts when it is asked to, and leaves no trace', async () => {
+    const world = await changed(OLD, NEW);
+    expect(await world.spool.rekey({ dryRun: true })).toMatchObject({ count: 4, done: 0, left: 4 });
+    expect(await encodingsOf(world)).toEqual(['lock;key=k1']);
+    expect(await world.spool.audit()).toEqual([]);
+  });
+
   test('does not hide a damaged body behind a new digest', async () => {
     const world = await changed(OLD, NEW);
     const [, id = ''] = world.bodiesOf.keys();
