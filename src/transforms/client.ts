@@ -3,8 +3,15 @@
 import { RespoolError } from '../core/errors.ts';
 import { importPeer } from '../system/peer.ts';
 
+/** Packs a stream into frames. */
+interface SnappyCompressor {
+  update(plain: Uint8Array): Buffer;
+  finish(): Promise<Buffer>;
+}
+
 /** The part of the package `snappy` that is used. */
 export interface SnappyPackage {
+  readonly Compressor: new () => SnappyCompressor;
   compressSync(plain: Buffer, options: { readonly copyOutputData: boolean }): Buffer;
   uncompressSync(
     packed: Buffer,
@@ -20,7 +27,7 @@ export interface Lz4Package {
 
 /** Loads `snappy`; `peer.missing` where it is not installed. */
 export function loadSnappy(): Promise<SnappyPackage> {
-  return load<SnappyPackage>('snappy', ['compressSync', 'uncompressSync']);
+  return load<SnappyPackage>('snappy', ['Compressor', 'compressSync', 'uncompressSync']);
 }
 
 /** Loads `lz4-napi`; `peer.missing` where it is not installed. */

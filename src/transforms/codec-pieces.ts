@@ -31,28 +31,41 @@ export async function* pieces(
   if (heldBytes > 0) yield joined(held);
 }
 
+/** Is told of every part that is taken. */
+export type OnPart = (part: Bytes) => void;
+
 /** The same for bytes that are whole in memory. */
 export async function* slices(
   bytes: Bytes,
   pieceBytes: number,
+  onPart?: OnPart,
 ): AsyncGenerator<Bytes, void, undefined> {
-  for (let at = 0; at < bytes.length; at += pieceBytes) yield bytes.subarray(at, at + pieceBytes);
+  for (let at = 0; at < bytes.length; at += pieceBytes) {
+    const part = bytes.subarray(at, at + pieceBytes);
+    onPart?.(part);
+    yield part;
+  }
 }
 
 /** What is there already, then the rest of an iteration that was begun. */
 export async function* resumed(
   begun: readonly Bytes[],
   rest: AsyncIterator<Bytes>,
+  onPart?: OnPart,
 ): AsyncGenerator<Bytes, void, undefined> {
   let isOver = false;
   try {
-    yield* begun;
+    for (const part of begun) {
+      onPart?.(part);
+      yield part;
+    }
     for (;;) {
       const { done, value } = await failing(rest.next(), () => (isOver = true));
       if (done === true) {
         isOver = true;
         return;
       }
+      onPart?.(value);
       yield value;
     }
   } finally {
@@ -61,7 +74,7 @@ export async function* resumed(
   }
 }
 
-/** Reads until the end, or until more than `maxBytes` are held. */
+/** Reads until the end; gives up when more than `maxBytes` are held. */
 export async function gather(
   stream: AsyncIterator<Bytes>,
   maxBytes: number,

@@ -4,8 +4,8 @@
  *   identifier, then chunks of up to 64 KiB plain bytes, then one empty chunk of padding
  *
  * The padding is ours: other readers skip it, and without it a stream that is cut between two
- * chunks would look whole. The framing is done here and not by the package, whose streams start a
- * thread for each body and work only asynchronously.
+ * chunks would look whole. Reading is done here and not by the package, which starts a thread for
+ * each body; so is writing of whole bodies, which the package does only asynchronously.
  */
 
 import { textOf } from '../core/errors.ts';
@@ -13,6 +13,7 @@ import { loadSnappy, type SnappyPackage } from './client.ts';
 import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
 import { BLOCK_BYTES, type BlockFormat, blockCodec, type BlockReader } from './codec-blocks.ts';
 import { createChecksum } from './codec-crc32c.ts';
+import { Turns } from './codec-pieces.ts';
 
 const IDENTIFIER = Buffer.from('\xff\x06\x00\x00sNaPpY', 'latin1');
 const END = Buffer.from('\xfe\x00\x00\x00', 'latin1');
@@ -21,12 +22,35 @@ const COMPRESSED = 0x00;
 const STORED = 0x01;
 const HEADER_BYTES = 4;
 const CHECKSUM_BYTES = 4;
+/** The package takes any length, in one go; others must have their turn. */
+const UPDATE_MAX_BYTES = 256 * 1024;
 /** Snappy makes bytes that do not compress at most so much longer. */
 const CHUNK_MAX_BYTES: number = CHECKSUM_BYTES + 32 + BLOCK_BYTES + Math.ceil(BLOCK_BYTES / 6);
 
 /** Where the package comes from is a parameter only for tests. */
 export function snappySource(load: () => Promise<SnappyPackage> = loadSnappy): CodecSource {
-  return lazySource(async () => blockCodec(formatOf(await load())));
+  return lazySource(async () => {
+    const snappy = await load();
+    return { ...blockCodec(formatOf(snappy)), packStream: (plain) => packStream(snappy, plain) };
+  });
+}
+
+/** The same bytes by the package's own class: long bodies are worth the trip to its finish(). */
+async function* packStream(
+  snappy: SnappyPackage,
+  plain: AsyncIterable<Bytes>,
+): AsyncGenerator<Bytes, void, undefined> {
+  const compressor = new snappy.Compressor();
+  const turns = new Turns();
+  for await (const part of plain) {
+    for (let at = 0; at < part.length; at += UPDATE_MAX_BYTES) {
+      const piece = part.subarray(at, at + UPDATE_MAX_BYTES);
+      const packed = compressor.update(piece);
+      if (packed.length > 0) yield packed;
+      await turns.after(piece.length);
+    }
+  }
+  yield Buffer.concat([await compressor.finish(), END]);
 }
 
 function formatOf(snappy: SnappyPackage): BlockFormat {

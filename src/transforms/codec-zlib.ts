@@ -44,8 +44,8 @@ interface Family {
 
 const KIB = 1024;
 /** Plain bytes for one trip to the thread pool: below it the trips cost more than the work. */
-const PACK_STEP_BYTES = 256 * KIB;
-const PACK_OUT_BYTES = 64 * KIB;
+const PACK_STEP_BYTES = 512 * KIB;
+const PACK_OUT_BYTES = 256 * KIB;
 const UNPACK_OUT_BYTES = 256 * KIB;
 const OUT_MIN_BYTES = KIB;
 /** 8 MiB, the largest that `best` writes: a hostile frame must not take 128 MiB of memory. */
@@ -130,7 +130,7 @@ const DEFLATE = {
   levelOptions: (level: number): Options => ({ level }),
   unpackOptions: {},
   packMaxBytes: { fastest: 256 * KIB, default: 128 * KIB, better: 64 * KIB, best: 32 * KIB },
-  unpackMaxBytes: 512 * KIB,
+  unpackMaxBytes: 1024 * KIB,
 };
 
 function gzip({ gzipSync, gunzipSync, createGzip, createGunzip }: Zlib): Family {
@@ -173,7 +173,7 @@ function brotli(node: Zlib): Family {
     levelOptions: (level) => ({ params: { [node.constants.BROTLI_PARAM_QUALITY]: level } }),
     unpackOptions: {},
     packMaxBytes: { fastest: 256 * KIB, default: 128 * KIB, better: 64 * KIB, best: 2 * KIB },
-    unpackMaxBytes: 512 * KIB,
+    unpackMaxBytes: 1024 * KIB,
   };
 }
 
@@ -200,7 +200,7 @@ function zstd(node: Zlib): Family {
       params: { [ZSTD_c_compressionLevel]: level, [ZSTD_c_checksumFlag]: 1 },
     }),
     unpackOptions: { params: { [ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG_MAX } },
-    packMaxBytes: { fastest: 256 * KIB, default: 256 * KIB, better: 128 * KIB, best: 4 * KIB },
+    packMaxBytes: { fastest: 1024 * KIB, default: 1024 * KIB, better: 128 * KIB, best: 4 * KIB },
     unpackMaxBytes: 1024 * KIB,
     createFrame: () => new ZstdFrame(),
   };

@@ -31,9 +31,6 @@ export const RATIO_MAX = 200;
 /** Ratios count only past this many plain bytes: what is smaller harms nobody. */
 export const RATIO_FREE_BYTES: number = 1024 * 1024;
 
-/** What is collected of a stream, so that most bodies take the quick way of whole ones. */
-export const COLLECT_MAX_BYTES: number = 256 * 1024;
-
 const ENCODING_PATTERN = /^([a-z0-9]+)(?:;ratio=([1-9][0-9]{0,14}))?$/;
 
 // Snappy is written under two names, for readers that know only the other one.

@@ -12,12 +12,14 @@ import { collect, gather, joined, pieces, resumed, slices } from './codec-pieces
 import {
   CODECS,
   type CodecSources,
-  COLLECT_MAX_BYTES,
   type CompressionCodec,
   parseEncoding,
   PLAIN,
   RATIO_FREE_BYTES,
 } from './compress-codecs.ts';
+
+/** What is collected of a stream whose plain size is small enough for one call. */
+const COLLECT_MAX_BYTES = 1024 * 1024;
 
 /** Finds who can read an encoding; undefined for one that is no compression. */
 export type ReadCompressed = (encoding: string, context: ReadContext) => BodyReader | undefined;

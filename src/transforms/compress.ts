@@ -14,7 +14,6 @@ import {
   CODEC_NAMES,
   CODECS,
   type CodecSources,
-  COLLECT_MAX_BYTES,
   type CompressionCodec,
   encodingOf,
   PLAIN,
@@ -26,6 +25,8 @@ import { createReadCompressed } from './compress-read.ts';
 const COMPRESS_MIN_BYTES = 64;
 /** So much of the beginning of a body tells whether the rest is worth the work. */
 const SAMPLE_BYTES = 64 * 1024;
+/** A body in memory goes through a codec's stream in slices of this size. */
+const SLICE_BYTES = 512 * 1024;
 /** Less gain than this is not worth the work of reading it back. */
 const GAIN_MIN = 0.05;
 
@@ -108,16 +109,21 @@ class CompressWriter implements BodyWriter {
     // Before the stream is begun: what fails here must leave nothing open.
     const codec = source.ready() ?? (await source.load());
     const rest = stream[Symbol.asyncIterator]();
-    const { held, isWhole } = await gather(rest, COLLECT_MAX_BYTES);
+    // As much as one call takes: the body is often whole by then.
+    const collectMaxBytes = Math.max(SAMPLE_BYTES, codec.packMaxBytes[this.#level]);
+    const { held, isWhole } = await gather(rest, collectMaxBytes);
     if (isWhole) {
       const packed = await this.encodeBytes(joined(held));
       if (packed.length > 0) yield packed;
       return;
     }
-    const body = resumed(held, rest);
-    const isWorthIt = isSmaller(codec, Buffer.concat(held, SAMPLE_BYTES));
-    if (!isWorthIt) this.#encoding = PLAIN;
-    yield* isWorthIt ? this.#packStream(codec, body) : body;
+    if (!isSmaller(codec, beginning(held))) {
+      this.#encoding = PLAIN;
+      yield* resumed(held, rest);
+      return;
+    }
+    const meter = new RatioMeter();
+    yield* this.#packStream(codec, resumed(held, rest, meter.onPlain), meter);
   }
 
   #pack(codec: Codec, plain: Bytes): Bytes | Promise<Bytes> {
@@ -126,8 +132,9 @@ class CompressWriter implements BodyWriter {
       this.#encoding = this.#name;
       return this.#judge(plain, codec.pack(plain, this.#level));
     }
-    const packed = collect(this.#packStream(codec, slices(plain, COLLECT_MAX_BYTES)));
-    return packed.then((bytes) => this.#judge(plain, bytes));
+    const meter = new RatioMeter();
+    const stream = this.#packStream(codec, slices(plain, SLICE_BYTES, meter.onPlain), meter);
+    return collect(stream).then((packed) => this.#judge(plain, packed));
   }
 
   /** Small bodies are their own sample. */
@@ -144,9 +151,9 @@ class CompressWriter implements BodyWriter {
   async *#packStream(
     codec: Codec,
     plain: AsyncIterable<Bytes>,
+    meter: RatioMeter,
   ): AsyncGenerator<Bytes, void, undefined> {
-    const meter = new RatioMeter();
-    for await (const part of codec.packStream(meter.watch(plain), this.#level)) {
+    for await (const part of codec.packStream(plain, this.#level)) {
       meter.packed(part.length);
       yield part;
     }
@@ -154,10 +161,19 @@ class CompressWriter implements BodyWriter {
   }
 }
 
+function beginning(parts: readonly Bytes[]): Bytes {
+  const [first] = parts;
+  const isEnough = first !== undefined && first.length >= SAMPLE_BYTES;
+  return isEnough ? first : Buffer.concat(parts, SAMPLE_BYTES);
+}
+
 /** Judged by the beginning, in the quickest way the codec has. */
 function isSmaller(codec: Codec, plain: Bytes): boolean {
   const sample = plain.subarray(0, SAMPLE_BYTES);
-  return hasGain(sample.length, codec.sample(sample));
+  // Mostly a quarter of the sample gains enough for all of it, whatever the rest does.
+  const glance = sample.subarray(0, SAMPLE_BYTES / 4);
+  const isClear = glance.length - codec.sample(glance) >= SAMPLE_BYTES * GAIN_MIN;
+  return isClear || hasGain(sample.length, codec.sample(sample));
 }
 
 function hasGain(plainBytes: number, packedBytes: number): boolean {
@@ -174,12 +190,9 @@ class RatioMeter {
   #packedBytes = 0;
   #highest = 0;
 
-  async *watch(plain: AsyncIterable<Bytes>): AsyncGenerator<Bytes, void, undefined> {
-    for await (const part of plain) {
-      this.#plainBytes += part.length;
-      yield part;
-    }
-  }
+  readonly onPlain = (part: Bytes): void => {
+    this.#plainBytes += part.length;
+  };
 
   packed(bytes: number): void {
     const nextStepBytes = (Math.floor(this.#packedBytes / STEP_BYTES) + 1) * STEP_BYTES;

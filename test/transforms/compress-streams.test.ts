@@ -95,7 +95,7 @@ describe.each(CODECS)('%s', (codec) => {
         for await (const part of stream) {
           yield part;
           count += 1;
-          if (count === 10) throw broken;
+          if (count === 20) throw broken;
         }
       }
       const run = setup();
