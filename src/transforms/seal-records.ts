@@ -5,7 +5,7 @@
  * somebody who may write to the store: the sequence is not known before the record is written.
  */
 
-import { isRespoolError, textOf } from '../core/errors.ts';
+import { textOf } from '../core/errors.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import { keyIdOf, type MissingKeys, type SealCipher, type SealPlace } from './seal-cipher.ts';
 import { SEALED_NAME } from './seal-entry.ts';
@@ -75,9 +75,6 @@ function openValue(
     if (lacking !== undefined) throw lacking;
     return JSON.parse(cipher.unseal(place, sealed)) as unknown;
   } catch (error) {
-    const isOurs =
-      isRespoolError(error, 'store.corrupt') || isRespoolError(error, 'key.unavailable');
-    if (!isOurs) throw error;
     return standIn(textOf(error));
   }
 }

@@ -67,6 +67,7 @@ describe('what was changed in the store', () => {
     ['of nothing but a key', () => 'v1:k1:'],
     ['of another version', (text: string) => text.replace('v1', 'v2')],
     ['not a text', () => 7 as unknown as string],
+    ['spelled in another way', (text: string) => `${text}=`],
   ])('so that it is %s does not open', async (_, edit) => {
     const { raw, store, a } = await setup();
     const $sealed = edit(a.status.notes['$sealed'] ?? '');
@@ -90,6 +91,30 @@ describe('what was changed in the store', () => {
     for (const id of ['a', 'b']) {
       await expect(store.get(id)).rejects.toMatchObject({ code: 'store.corrupt' });
     }
+  });
+
+  test('by naming another key of the ring does not open, though the right key was just used', async () => {
+    const { raw, inner } = await openWith();
+    const store = await openSealed(inner, { keys: KEYS, primary: 'k1' });
+    await store.insert([speaking('a')]);
+    const { envelope } = await found(raw, 'a');
+    await found(store, 'a');
+    const $sealed = envelope.headers['$sealed']?.replace('v1:k1:', 'v1:k2:') ?? '';
+    await tamper(raw, 'a', { envelope: { headers: { $sealed } } });
+    await expect(store.get('a')).rejects.toMatchObject({ code: 'store.corrupt' });
+  });
+
+  test('is listed beside what the store itself cannot read', async () => {
+    const { raw, inner, shared } = await openWith();
+    const store = await openSealed(inner);
+    await store.insert([speaking('a'), speaking('b'), speaking('c')]);
+    shared.damage('a');
+    await tamper(raw, 'b', { envelope: { headers: { $sealed: 'v1:k1:AAAA' } } });
+    const page = await store.list({ limit: 9 });
+    expect(ids(page.entries)).toEqual(['c']);
+    expect(page.corrupt.map(({ id }) => id)).toEqual(['a', 'b']);
+    const searched = await store.list({ limit: 9, code: 'smtp.550' });
+    expect(searched.corrupt.map(({ id }) => id)).toEqual(['a', 'b']);
   });
 
   test('is listed as corrupt, whatever page it is on, and its neighbours are listed as they are', async () => {
@@ -141,7 +166,13 @@ describe('another key under the same id', () => {
     expect(await wrong.claim(claimOf())).toEqual([]);
     expect((await found(raw, 'a')).status).toEqual(held('store.corrupt'));
     const right = await openSealed(inner);
-    expect((await found(right, 'a')).envelope).toEqual(speaking('a').envelope);
+    const { envelope, status } = await found(right, 'a');
+    expect(envelope).toEqual(speaking('a').envelope);
+    expect(status).toEqual(held('store.corrupt'));
+    // Why it is held outlives a write that changes nothing of it.
+    const { revision } = status;
+    await right.commit([{ id: 'a', revision, to: { ...status, revision: revision + 1 } }]);
+    expect((await found(right, 'a')).status).toEqual({ ...status, revision: revision + 1 });
   });
 });
 
@@ -164,6 +195,27 @@ describe('without the key of an entry', () => {
     expect(page.entries).toEqual([]);
     expect(page.corrupt).toMatchObject([{ id: 'a' }]);
     expect(page.corrupt[0]?.reason).toContain('"k1"');
+  });
+
+  test('a search by code passes over it, and counts what it can tell', async () => {
+    const { inner, without } = await setup();
+    await without.insert([speaking('b')]);
+    expect(ids((await without.list({ limit: 9, code: 'smtp.550' })).entries)).toEqual(['b']);
+    const keys = { k1: 'env:RESPOOL_TEST_NO_SUCH_KEY', k2: KEYS.k2 };
+    const unset = await openSealed(inner, { keys, primary: 'k2' });
+    expect(await unset.tally('state', { code: 'smtp.550' })).toMatchObject([{ count: 1 }]);
+  });
+
+  test('one that had nothing but headers to hide is held, and has no notes afterwards', async () => {
+    const { raw, inner } = await openWith();
+    const entry = sampleEntry('a', { headers: { tenant: 'acme' } });
+    await (await openSealed(inner)).insert([entry]);
+    const without = await openSealed(inner, { keys: { k2: KEYS.k2 } });
+    expect(await without.claim(claimOf())).toEqual([]);
+    expect((await found(raw, 'a')).status).toEqual(held('key.unavailable'));
+    const again = await openSealed(inner);
+    expect(await again.get('a')).toMatchObject({ envelope: entry.envelope, status: { notes: {} } });
+    expect((await found(again, 'a')).status.notes).toEqual({});
   });
 
   test('it is held by a claim, costs no attempt, and goes on when the key is back', async () => {
@@ -323,6 +375,33 @@ describe('after a change of the primary key', () => {
       expect(inlineBody).toEqual(speaking(id).inlineBody);
       expect((await found(store, id)).envelope).toEqual(speaking(id).envelope);
     }
+  });
+
+  test('a change that brings an envelope of its own keeps it', async () => {
+    const { store } = await setup();
+    const { envelope, status } = await found(store, 'plain');
+    const changed = { ...envelope, headers: { tenant: 'zeta' } };
+    const to = { ...status, revision: 2 };
+    await store.commit([{ id: 'plain', revision: 1, to, envelope: changed }]);
+    expect((await found(store, 'plain')).envelope).toEqual(changed);
+  });
+
+  test('old entries are counted by code where keys come from a function, once it was asked', async () => {
+    const { inner } = await setup();
+    const keys = (id: string) => KEYS[id as keyof typeof KEYS];
+    const store = await openSealed(inner, { keys, primary: 'k2' });
+    expect(await store.tally('state', { code: 'smtp.550' })).toMatchObject([{ count: 2 }]);
+    await store.get('old');
+    expect(await store.tally('state', { code: 'smtp.550' })).toMatchObject([{ count: 3 }]);
+  });
+
+  test('one half of an entry is enough to make it old', async () => {
+    const { raw, store } = await setup();
+    const headers = { tenant: 'acme' };
+    await raw.insert([sampleEntry('x', { headers }), sampleEntry('y', { notes: { n: '1' } })]);
+    await store.insert([sampleEntry('z', { headers })]);
+    const { entries } = await store.list({ limit: 9, ids: ['x', 'y', 'z'] });
+    expect(entries.map((entry) => store.isSealOld(entry))).toEqual([true, true, false]);
   });
 
   test('an envelope that another process changed meanwhile is not written back', async () => {

@@ -7,7 +7,7 @@ import { afterEach } from 'vitest';
 import type { Entry } from '../../src/core/entry.ts';
 import { failure } from '../../src/core/failure.ts';
 import type { ClaimRequest, EntryStore } from '../../src/ports/entry-store.ts';
-import { createMemoryData, memory } from '../../src/stores/memory/index.ts';
+import { createMemoryData, type MemoryData, memory } from '../../src/stores/memory/index.ts';
 import { entryStoreSuite } from '../../src/testkit/entry-store-suite.ts';
 import { SAMPLE_AT, type SampleParts, sampleEntry } from '../../src/testkit/samples.ts';
 import type { EntryStoreAbilities } from '../../src/testkit/suite.ts';
@@ -90,11 +90,15 @@ export function sealedConforms(
 }
 
 /** A memory store to be sealed, and another over the same data that sees what lies there. */
-export async function openWith(): Promise<{ raw: EntryStore; inner: EntryStore }> {
+export async function openWith(): Promise<{
+  raw: EntryStore;
+  inner: EntryStore;
+  shared: MemoryData;
+}> {
   const shared = createMemoryData();
   const [raw, inner] = [memory({ shared }), memory({ shared })];
   await raw.open();
-  return { raw, inner };
+  return { raw, inner, shared };
 }
 
 /** A deferred sample that is due and has something to hide in every place. */

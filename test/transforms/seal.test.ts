@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { Entry } from '../../src/core/entry.ts';
+import type { Entry, Status } from '../../src/core/entry.ts';
 import { failure } from '../../src/core/failure.ts';
 import { extended } from '../../src/core/next-status.ts';
 import type { EntryStore } from '../../src/ports/entry-store.ts';
@@ -80,6 +80,32 @@ describe('in the store', () => {
     await store.commit([{ id: 'a', revision: 2, holder: 'h:1', to }]);
     expect((await raw.get('a'))?.status.notes).toEqual(before?.status.notes);
     expect((await store.get('a'))?.status).toEqual(to);
+  });
+
+  const TIMEOUT = failure('transient', 'timeout', 'no answer');
+  test.each<[string, Partial<Status>]>([
+    ['why it is there', { because: { code: 'c', text: 't', by: 'b' } }],
+    ['its last failure', { lastFailure: TIMEOUT }],
+    ['its history', { history: [] }],
+    ['its notes', { notes: { other: 'note' } }],
+  ])('a step that changes nothing but %s is stored', async (_, parts) => {
+    const { store } = await setup();
+    await store.insert([speaking('a')]);
+    const status = (await store.get('a'))?.status;
+    if (status === undefined) throw new Error('there is no "a"');
+    const to = { ...status, ...parts, revision: 2 };
+    await store.commit([{ id: 'a', revision: 1, to }]);
+    expect((await store.get('a'))?.status).toEqual(to);
+  });
+
+  test('the status of one message, given to another, is sealed for that one', async () => {
+    const { store } = await setup();
+    await store.insert([speaking('a'), sampleEntry('b')]);
+    const status = (await store.get('a'))?.status;
+    if (status === undefined) throw new Error('there is no "a"');
+    const to = { ...status, revision: 2 };
+    await store.commit([{ id: 'b', revision: 1, to }]);
+    expect((await store.get('b'))?.status).toEqual(to);
   });
 
   test('the same headers make another text every time', async () => {
@@ -199,6 +225,7 @@ describe('a search', () => {
     await store.insert(
       sampleEntries(1_200, 'm', (index) => ({ lastFailure: index % 7 === 3 ? rare : common })),
     );
+    expect((await store.list({ limit: 10, code: 'rare' })).entries).toHaveLength(10);
     for (const limit of [1, 10, 500]) {
       const found: string[] = [];
       let next: string | undefined;
@@ -212,9 +239,10 @@ describe('a search', () => {
       expect(found).toHaveLength(171);
       expect(found).toEqual([...found].sort().reverse());
     }
-    await expect(store.list({ limit: 0, code: 'rare' })).rejects.toMatchObject({
-      code: 'limit.exceeded',
-    });
+    for (const limit of [0, 1.5, 501]) {
+      const page = store.list({ limit, code: 'rare' });
+      await expect(page).rejects.toMatchObject({ code: 'limit.exceeded' });
+    }
   });
 
   test('of one page goes through a bounded number of entries, and the next goes on', async () => {
@@ -273,7 +301,7 @@ describe('a sealed store', () => {
 
   test('refuses options that do not exist, and keys without a primary', () => {
     const invalid = expect.objectContaining({ code: 'config.invalid' });
-    expect(() => seal(memory(), { keys: KEYS, primry: 'k1' } as never)).toThrow(invalid);
+    expect(() => seal(memory(), { keys: { k1: KEYS.k1 }, primry: 'k1' } as never)).toThrow(invalid);
     expect(() => seal(memory(), { keys: KEYS })).toThrow(invalid);
     expect(() => seal(memory(), { keys: KEYS, primary: 'k3' })).toThrow(invalid);
   });
@@ -291,6 +319,18 @@ describe('a sealed store', () => {
     await expect(store.insert([speaking('a')])).rejects.toMatchObject({
       code: 'store.unavailable',
     });
+  });
+
+  test('passes on whether a commit is durable', async () => {
+    const { inner } = await openWith();
+    const asked: unknown[] = [];
+    const commit: EntryStore['commit'] = async (changes, how) => {
+      asked.push(how);
+      return changes.map(() => 'done');
+    };
+    const store = await openSealed({ ...inner, commit });
+    await store.commit([{ id: 'a', revision: 1, to: 'remove' }], { durable: false });
+    expect(asked).toEqual([{ durable: false }]);
   });
 
   test('does not change the entries it is given', async () => {
