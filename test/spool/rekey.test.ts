@@ -10,6 +10,7 @@ import {
   bytesOf,
   codeOf,
   DAY,
+  HOUR,
   makeGate,
   setup,
   type World,
@@ -343,8 +344,10 @@ describe('a crash in the middle of rekeying', () => {
     await expectReadable(next, world.bodiesOf);
     expect(await encodingsOf(next)).toEqual(['lock;key=k2']);
     // What was left over is found by the caretaker, and nothing else is.
-    await next.spool.start();
-    await world.clock.advance(2 * DAY);
+    await world.clock.advance(DAY + HOUR);
+    await next.spool.sweep();
+    await world.clock.advance(HOUR);
+    await next.spool.sweep();
     expect(await all(next.bodies.refs(Number.MAX_SAFE_INTEGER))).toHaveLength(2);
     await expectReadable(next, world.bodiesOf);
     if (hasCrashed && failure instanceof Error) expect(failure).toBeInstanceOf(RespoolError);
