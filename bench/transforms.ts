@@ -9,6 +9,7 @@
 import { createHash, hash } from 'node:crypto';
 import { setImmediate as turn } from 'node:timers/promises';
 import { type BenchOptions, runCase, type Sample } from './measure.ts';
+import { cipherSteps } from './transform-ciphers.ts';
 import { codecSteps } from './transform-codecs.ts';
 import { partsOf, sampleBody, type TransformStep } from './transform-step.ts';
 
@@ -39,7 +40,7 @@ const digestSteps: readonly TransformStep[] = [
   },
 ];
 
-const STEPS: readonly TransformStep[] = [...codecSteps, ...digestSteps];
+const STEPS: readonly TransformStep[] = [...codecSteps, ...cipherSteps, ...digestSteps];
 
 /** Runs every case, or those with a target. */
 export async function transformsBench(options: BenchOptions): Promise<void> {
