@@ -10,7 +10,7 @@ const generate: CommandSpec = {
     'Makes a random key of 32 bytes and prints it in base64, this one time. How to use it is ' +
     'printed on stderr. What is encrypted with a key is lost with it: keep a copy elsewhere.',
   examples: [
-    { line: 'respool keys generate > k1.key', does: 'a new key in a file; then chmod 600 k1.key' },
+    { line: '(umask 077; respool keys generate > k1.key)', does: 'a key in a file of your own' },
   ],
   run: async ({ out }) => {
     const { generateKey } = await import('../../transforms/index.ts');
