@@ -173,17 +173,19 @@ export class BlocksInParts {
   }
 
   /** Blocks that are not the last. */
-  *push(bytes: Uint8Array): Generator<readonly Uint8Array[]> {
+  push(bytes: Uint8Array): readonly (readonly Uint8Array[])[] {
+    const blocks: (readonly Uint8Array[])[] = [];
     let rest = bytes;
     while (this.#filled + rest.length > this.#size) {
       const at = this.#size - this.#filled;
       this.#keep(rest.subarray(0, at));
       rest = rest.subarray(at);
-      yield this.#parts;
+      blocks.push(this.#parts);
       this.#parts = [];
       this.#filled = 0;
     }
     this.#keep(rest);
+    return blocks;
   }
 
   /** What is left: the last block, when the stream is over. */
