@@ -1,8 +1,8 @@
 /**
  * codec-crc32c — the checksum of the snappy framing format (CRC-32C, Castagnoli).
  *
- * Node has only the other CRC-32. Sixteen bytes a step by sixteen tables: 1.3 GB/s, against 0.7 with
- * eight bytes read one by one.
+ * Node has only the other CRC-32. Sixteen bytes a step by sixteen tables: 1.3 GB/s, against 0.7
+ * with eight bytes read one by one.
  */
 
 import { endianness } from 'node:os';

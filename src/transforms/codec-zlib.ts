@@ -15,7 +15,7 @@ import {
   Damaged,
 } from './codec.ts';
 import { runEngine, type ZlibStream } from './codec-engine.ts';
-import { pieces } from './codec-pieces.ts';
+import { createJoin, pieces } from './codec-pieces.ts';
 import { ZstdFrame } from './codec-zstd-frame.ts';
 
 /** The names of the codecs that come with Node. */
@@ -71,7 +71,7 @@ function codecOf(family: Family): Codec {
     packStream: (plain, level) =>
       runEngine(
         family.createPack({ ...options(level), chunkSize: PACK_OUT_BYTES }),
-        pieces(plain, PACK_STEP_BYTES),
+        pieces(plain, PACK_STEP_BYTES, createJoin(PACK_STEP_BYTES)),
       ),
     unpack: (packed, maxBytes) => {
       const frame = createFrame?.();
