@@ -11,6 +11,9 @@ import { RespoolError } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { Chain, ReadChain } from './chain.ts';
 
+/** Parts that a body in memory is cut into. */
+const PART_MAX_BYTES: number = 2 ** 20;
+
 /** What can be a body: text, bytes, a stream of bytes, or any JSON value; nothing: empty. */
 export type BodyInput = unknown;
 
@@ -61,7 +64,7 @@ export function keepBody(
   const { bytes } = body;
   if (bytes.byteLength > settings.bodyMaxBytes) throw tooLarge(settings.bodyMaxBytes);
   if (bytes.byteLength <= settings.inlineMaxBytes) return keepBytes(bytes, id, settings);
-  return keepStream(once(bytes), id, settings);
+  return keepStream(partsIn(bytes), id, settings);
 }
 
 /** The plain bytes of an inline body, verified; a promise only where decoding takes long. */
@@ -198,7 +201,7 @@ function keepBytes(
     }
     const ref = settings.newRef(id);
     return settings.bodies
-      .put(ref, once(encoded))
+      .put(ref, partsIn(encoded))
       .then(() => ({ info: { ref, place: 'store', ...what }, plain }));
   };
   const encoded = writing.bytes(plain);
@@ -299,8 +302,11 @@ async function* partsOf(
   return undefined;
 }
 
-async function* once(bytes: Uint8Array): AsyncIterable<Uint8Array> {
-  yield bytes;
+/** In parts: hashing 64 MiB at once would keep the process from everything else. */
+async function* partsIn(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.byteLength; at += PART_MAX_BYTES) {
+    yield bytes.subarray(at, at + PART_MAX_BYTES);
+  }
 }
 
 function digestOf(bytes: Uint8Array, key: Uint8Array | undefined): string {
