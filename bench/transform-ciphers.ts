@@ -1,9 +1,9 @@
 /**
  * transform-ciphers — both ciphers, beside one call of node:crypto over the whole body.
  *
- * The one call is made as Node's documentation makes it: with the key as bytes, one nonce and one
- * tag. It gives nonce, ciphertext and tag as one buffer, as one would store it. Ours derives a key
- * for each body, and makes a nonce and a tag for each 64 KiB.
+ * The one call is made as Node's documentation makes it, with the key as bytes, one nonce and one
+ * tag. To encode, it joins them to one buffer, as one would store it; to decode, it joins nothing.
+ * Ours derives a key for each body, and makes a nonce and a tag for each 64 KiB.
  */
 
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
