@@ -7,7 +7,7 @@ import { zlibSource } from '../../src/transforms/codec-zlib.ts';
 import { CODECS as SOURCES, type CodecSources } from '../../src/transforms/compress-codecs.ts';
 import { createReadCompressed } from '../../src/transforms/compress-read.ts';
 import { compressWith } from '../../src/transforms/compress.ts';
-import { CODECS, collect, KIB, MIB, noise, pack, text } from './compress-setup.ts';
+import { CODECS, collect, KIB, MIB, noise, pack, text, unpack } from './compress-setup.ts';
 
 const FROM_NODE = ['gzip', 'zlib', 'deflate', 'brotli', 'zstd'] as const;
 const NO_LIMIT = { id: 'a', maxBytes: Number.POSITIVE_INFINITY };
@@ -168,6 +168,22 @@ describe.each(CODECS)('%s', (codec) => {
       expect(turns).toBeGreaterThan(3);
     }
   });
+});
+
+test.each(CODECS)('%s: bodies that are packed at the same time do not mix', async (codec) => {
+  const bodies = Array.from({ length: 12 }, (_, at) => {
+    const body = Buffer.concat([text(5_000 * (at + 1)), noise(9_000 * at)]).reverse();
+    body.writeUInt32LE(at, 0);
+    return body;
+  });
+  const stored = await Promise.all(
+    bodies.map((body) => pack(codec, body, { way: 'stream', sizes: [3_000] })),
+  );
+  expect(new Set(stored.map(({ encoding }) => encoding))).toEqual(new Set([codec, 'plain']));
+  const back = await Promise.all(
+    stored.map((one) => unpack(one, { way: 'stream', sizes: [3_000] })),
+  );
+  for (const [at, body] of bodies.entries()) expect(back[at]?.equals(body)).toBe(true);
 });
 
 test('a stream of nothing but empty parts is an empty body', async () => {
