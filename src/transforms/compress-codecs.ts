@@ -27,7 +27,7 @@ export type CodecSources = Readonly<Record<CompressionCodec, CodecSource>>;
 export const PLAIN = 'plain';
 
 /** A body may unpack to so many times its size without saying so beforehand. */
-export const RATIO_MAX = 200;
+const RATIO_MAX = 200;
 /** Ratios count only past this many plain bytes: what is smaller harms nobody. */
 export const RATIO_FREE_BYTES: number = 1024 * 1024;
 

@@ -5,6 +5,7 @@ import { type CompressionCodec, readCompressed } from 'respool/transforms';
 import * as zlib from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { Damaged } from '../../src/transforms/codec.ts';
+import { zlibSource } from '../../src/transforms/codec-zlib.ts';
 import { CODECS as SOURCES } from '../../src/transforms/compress-codecs.ts';
 import {
   chunkings,
@@ -187,6 +188,27 @@ describe('traps of the libraries', () => {
     ]) {
       const stored = { encoding: 'zstd', bytes: zstdFrame.subarray(0, length) };
       for (const way of WAYS) await refusal(() => unpack(stored, { way }), 'body.corrupt');
+    }
+  });
+
+  test('zstd: a frame that is cut is found out on a Node that does not tell, such as 22', async () => {
+    // So told, Node 24 does as Node 22 does.
+    const finishFlush = zlib.constants.ZSTD_e_flush;
+    const silent: typeof zlib = {
+      ...zlib,
+      zstdDecompressSync: (bytes, options) =>
+        zlib.zstdDecompressSync(bytes, { ...options, finishFlush }),
+      createZstdDecompress: (options) => zlib.createZstdDecompress({ ...options, finishFlush }),
+    };
+    const codec = await zlibSource('zstd', silent).load();
+    for (const length of [zstdFrame.length - 1, zstdFrame.length - 5, zstdFrame.length >> 1]) {
+      const cut = zstdFrame.subarray(0, length);
+      expect(() => silent.zstdDecompressSync(cut)).not.toThrow();
+      expect(() => codec.unpack(cut, zstdBody.length)).toThrow(Damaged);
+      async function* stream(): AsyncGenerator<Uint8Array, void, undefined> {
+        yield cut;
+      }
+      await expect(collect(codec.unpackStream(stream()))).rejects.toBeInstanceOf(Damaged);
     }
   });
 
