@@ -18,7 +18,8 @@ import { isKeyId } from './key.ts';
 export type Cipher = 'aes-256-gcm' | 'chacha20-poly1305';
 
 export const CIPHERS: readonly Cipher[] = ['aes-256-gcm', 'chacha20-poly1305'];
-export const CHUNK_BYTES = 65_536;
+/** n.b. With 64 KiB, a MiB takes half as long again to read: every chunk has a price. */
+export const CHUNK_BYTES = 262_144;
 export const SALT_BYTES = 32;
 export const PREFIX_BYTES = 7;
 const CHUNK_MAX_BYTES = 1_048_576;

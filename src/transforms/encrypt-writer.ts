@@ -64,7 +64,7 @@ export class EncryptWriter implements BodyWriter {
     yield this.#header.bytes;
     for await (const bytes of this.#header.isPadded ? padded(stream) : stream) {
       for (const block of blocks.push(bytes)) {
-        // n.b. Apart, not joined: copying 64 KiB costs more than a second small write. And one by
+        // n.b. Apart, not joined: copying a chunk costs more than a second small write. And one by
         // one: `yield*` would wait three times as often.
         for (const part of this.#chunk(block, false)) yield part;
         if (turns.add(block.length)) await turns.pause();

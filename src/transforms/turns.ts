@@ -17,7 +17,7 @@ export class Turns {
   /** True when it is time to pause. */
   add(bytes: number): boolean {
     this.#bytes += bytes;
-    return this.#bytes > TURN_BYTES;
+    return this.#bytes >= TURN_BYTES;
   }
 
   async pause(): Promise<void> {
