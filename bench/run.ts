@@ -9,8 +9,14 @@ import { parseArgs } from 'node:util';
 import { backlogBench } from './backlog.ts';
 import { serviceBench } from './service.ts';
 import { spoolBench } from './spool.ts';
+import { transformsBench } from './transforms.ts';
 
-const BENCHES = { spool: spoolBench, backlog: backlogBench, service: serviceBench };
+const BENCHES = {
+  spool: spoolBench,
+  backlog: backlogBench,
+  service: serviceBench,
+  transforms: transformsBench,
+};
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,

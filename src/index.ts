@@ -89,7 +89,7 @@ export type { Enqueued } from './spool/accept.ts';
 export type { ActionResult, AuditRecord } from './spool/actions.ts';
 export type { BodyInput } from './spool/body.ts';
 export type { Swept } from './spool/caretaker.ts';
-export type { CheckReport, Finding } from './spool/check.ts';
+export type { CheckProgress, CheckReport, Finding } from './spool/check.ts';
 export type { EnqueueTx } from './spool/enqueue-tx.ts';
 export type { BounceOptions, HandleOptions } from './spool/handle.ts';
 export type { ListFilter, ListOptions, PageOptions } from './spool/list.ts';
@@ -101,4 +101,5 @@ export type {
   PauseOptions,
   RemoveOptions,
 } from './spool/operator-options.ts';
+export type { RekeyOptions, RekeyProgress, RekeyTrouble } from './spool/rekey.ts';
 export { createSpool, type Spool } from './spool/spool.ts';

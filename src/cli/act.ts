@@ -73,30 +73,42 @@ type Counts = Record<ActionResult['result'], number>;
 async function actOnIds(context: CommandContext, action: Action): Promise<ExitCode> {
   const { args, io, out, options } = context;
   const counts: Counts = { done: 0, refused: 0, unknown: 0 };
+  const total = args.includes('-') ? undefined : args.length;
   const isDry = options.flag('dryRun');
   if (action.warning !== undefined && !isDry) await ask(context, action.warning);
   const { control } = await context.desk();
   if (isDry) await checkPolicyKnown(control, action.bulk);
+  const bar = createProgress(io, out);
   try {
     for await (const { ids, bad } of idBatches(args, io)) {
+      bar.clear();
       for (const line of bad) await tellBadLine(out, line);
       counts.refused += bad.length;
       if (ids.length === 0) continue;
+      bar.show(sum(counts), total);
       const results = isDry
         ? await rehearse(control, ids, action.bulk, context)
         : await action.byIds(control, ids);
+      bar.clear();
       for (const result of results) {
         counts[result.result] += 1;
         await tellResult(out, result, isDry);
       }
+      bar.show(sum(counts), total);
     }
   } catch (error) {
-    if (counts.done + counts.refused + counts.unknown === 0) throw error;
+    if (sum(counts) === 0) throw error;
     throw brokenOff(error, countsText(action, counts, isDry));
+  } finally {
+    bar.clear();
   }
   // With --json every message has a line of its own: one more without id would be in the way.
   if (!out.json) await out.line(countsText(action, counts, isDry));
   return counts.refused + counts.unknown > 0 ? EXIT.refused : EXIT.done;
+}
+
+function sum({ done, refused, unknown }: Counts): number {
+  return done + refused + unknown;
 }
 
 /** The same error, and how far it came until then. */

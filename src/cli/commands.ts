@@ -17,9 +17,11 @@ import { enqueue } from './commands/enqueue.ts';
 import { events } from './commands/events.ts';
 import { hold } from './commands/hold.ts';
 import { init } from './commands/init.ts';
+import { keys } from './commands/keys.ts';
 import { list } from './commands/list.ts';
 import { pause } from './commands/pause.ts';
 import { policy } from './commands/policy.ts';
+import { rekey } from './commands/rekey.ts';
 import { release } from './commands/release.ts';
 import { remove } from './commands/remove.ts';
 import { resume } from './commands/resume.ts';
@@ -54,6 +56,8 @@ export const commands: readonly CommandSpec[] = [
   audit,
   config,
   token,
+  keys,
+  rekey,
   check,
   doctor,
   bench,

@@ -52,6 +52,7 @@ const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   'broker.unconfirmed': EXIT.unavailable,
   'topology.mismatch': EXIT.unavailable,
   'key.unavailable': EXIT.unavailable,
+  'transform.missing': EXIT.unavailable,
   'limit.exceeded': EXIT.refused,
   'engine.stopping': EXIT.unavailable,
 };

@@ -137,6 +137,7 @@ function factsOf({ envelope, status }: SeenEntry, now: Millis): [string, string]
     ['destination', envelope.destination],
     ['dedupe key', envelope.dedupeKey],
     ['body', body.place === 'none' ? 'let go after the delivery' : bytesText(body.size)],
+    ['stored', body.place === 'none' ? undefined : storedText(body)],
     ['digest', body.digest],
     ['revision', numberText(status.revision)],
   ];
@@ -146,6 +147,12 @@ function factsOf({ envelope, status }: SeenEntry, now: Millis): [string, string]
 function dueWord({ state }: Entry['status']): string {
   if (state === 'active') return 'lease until';
   return state === 'bounce' ? 'notice due' : 'due';
+}
+
+/** What was done to the body, and what it takes now; an empty list has nothing to tell. */
+function storedText({ encodings, storedSize }: Entry['envelope']['body']): string | undefined {
+  if (encodings.length === 0) return undefined;
+  return `${bytesText(storedSize)}, ${encodings.join(', ')}`;
 }
 
 function bytesText(size: number): string {

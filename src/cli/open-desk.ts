@@ -15,6 +15,7 @@
 
 import { existsSync } from 'node:fs';
 import type { Control } from '../control/control.ts';
+import { isTokenHash } from '../connect/keys.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import type { StorePlace } from '../connect/stores.ts';
 import { SECOND_MS } from '../core/duration.ts';
@@ -143,7 +144,11 @@ async function serviceDesk(
 ): Promise<Desk> {
   const { connectControl } = await import('../web/client.ts');
   // The configuration of our own service has its token; a service that was named is not sent it.
-  const token = (io.env['RESPOOL_TOKEN'] || undefined) ?? loaded?.config.serve.token;
+  const tokens = [io.env['RESPOOL_TOKEN'] || undefined, loaded?.config.serve.token];
+  const token = tokens.find((one) => one !== undefined && !isTokenHash(one));
+  if (token === undefined && tokens.some((one) => one !== undefined)) {
+    out.detail('only the hash of a token is known here: set RESPOOL_TOKEN to the token itself');
+  }
   out.detail(`through the service at ${safe(url.replace(/\/\/[^/]*@/, '//'))}`);
   const control = connectControl({
     url,

@@ -10,7 +10,15 @@ import type { ExecOptions, HttpOptions, ReadyHandler } from '../deliver/index.ts
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Handler } from '../ports/handler.ts';
+import type { Transform } from '../ports/transform.ts';
 import type { SpoolOptions } from '../spool/options.ts';
+import type {
+  CompressionCodec,
+  CompressOptions,
+  DecryptOptions,
+  EncryptOptions,
+} from '../transforms/index.ts';
+import type { SealOptions } from '../transforms/seal.ts';
 
 /** Gives a configuration its type; returns it as it is. */
 export function defineConfig(config: Config): Config {
@@ -42,6 +50,13 @@ export interface Config extends SpoolConfig {
   readonly entries?: string | EntryStore;
   /** Where bodies are kept, apart from entries; not together with `store`. */
   readonly bodies?: string | BodyStore;
+  /**
+   * What is done to bodies before they are kept, in this order: compression, then encryption;
+   * default nothing. Transforms, or data: `zstd`, `{ encrypt: { keys: { k1: 'env:K1' } } }`.
+   */
+  readonly transforms?: TransformConfig | readonly TransformConfig[];
+  /** Keys that seal headers, notes and failures in the entry store; default not sealed. */
+  readonly seal?: SealOptions;
   /** Policies by name; `default` serves every message that names none, `notice` the notices. */
   readonly policies?: Readonly<Record<string, PolicyConfig>>;
   /** Who delivers which topics; the first match wins. */
@@ -52,13 +67,21 @@ export interface Config extends SpoolConfig {
   readonly log?: LogConfig;
 }
 
+/** A transform, the name of a codec, or a transform as data. */
+export type TransformConfig =
+  | Transform
+  | CompressionCodec
+  | ({ readonly compress: CompressionCodec } & CompressOptions)
+  | { readonly encrypt: EncryptOptions }
+  | { readonly decrypt: DecryptOptions };
+
 /** The HTTP service. */
 export interface ServeConfig {
   /** Default `127.0.0.1`. */
   readonly host?: string;
   /** 0 to 65,535, 0 takes any free one; default 7667. */
   readonly port?: number;
-  /** A token with every right; default none. */
+  /** A token with every right, as `sha256:` and its SHA-256 in hex; default none. */
   readonly token?: string;
   /** More tokens, each by its SHA-256. */
   readonly tokens?: readonly TokenConfig[];

@@ -1,6 +1,7 @@
 /** describe-config — what holds and who said it, line by line, without secrets. */
 
 import { describePolicy, type RetryPolicy } from '../core/policy.ts';
+import { withoutKeys } from './key-data.ts';
 import { KEYS } from './keys.ts';
 import type { LoadedConfig } from './load-config.ts';
 import { nearestOrigin } from './problems.ts';
@@ -33,6 +34,7 @@ export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
         lineOf(loaded, `policies.${name}`, describePolicy(policy)),
       );
     }
+    if (key.kind === 'json') return flatLines(loaded, key.key, withoutKeys(value));
     if (key.kind === 'data' || key.kind === 'code') return flatLines(loaded, key.key, value);
     return [lineOf(loaded, key.key, shownValue(loaded, value))];
   });

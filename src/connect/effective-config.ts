@@ -10,13 +10,13 @@ import type { RetryPolicy } from '../core/policy.ts';
 import { type SpoolOptions, settingsOf } from '../spool/options.ts';
 import type { Config, LogConfig, ServeConfig } from './define-config.ts';
 import type { Named } from './environment.ts';
-import { isScalar, KEYS, keyOf, valueOfText } from './keys.ts';
+import { isScalar, isTokenHash, KEYS, keyOf, valueOfText } from './keys.ts';
 import { fromHere } from './places.ts';
 import { policiesOf } from './policies.ts';
 import { checkKeys, type Origin, refused, withOrigin } from './problems.ts';
 import type { RawConfig } from './read-file.ts';
 import { describeHandler, type EffectiveRoute, routesOf, unreached } from './routes.ts';
-import { hostsOf, tlsOf, tokensOf } from './serve.ts';
+import { checkTokenAtRest, hostsOf, tlsOf, tokensOf } from './serve.ts';
 import { STORE_DEFAULTS } from './stores.ts';
 
 /** A configuration that is checked, with its defaults. */
@@ -131,7 +131,7 @@ function ofFlags(said: Said): Values {
       throw new RespoolError(
         'config.invalid',
         `cannot take "${name}" from the command line, where everybody on the machine can read ` +
-          'it: set it in the environment, in .env or in the configuration file',
+          'it: set it in the environment, or its hash in the configuration file',
       );
     }
     values.set(name, {
@@ -173,6 +173,7 @@ function ofFile({ raw, file }: Said): Values {
       // In YAML a key with nothing behind it is null: as if it were not there.
       if (value === undefined || value === null) continue;
       if (known !== undefined) {
+        if (key === 'serve.token' && !raw.lent.has(key)) checkTokenAtRest(value);
         const isText = typeof value === 'string' && raw.filled.has(key);
         values.set(key, { value: isText ? valueOfText(known, value) : value, origin });
       } else if (GROUPS.has(key)) {
@@ -275,7 +276,8 @@ function strange({ concurrency, serve }: EffectiveConfig, wanted: number): strin
         'slots of the others',
     );
   }
-  if (serve.token !== undefined && serve.token.length < TOKEN_SHORT_CHARS) {
+  const { token } = serve;
+  if (token !== undefined && !isTokenHash(token) && token.length < TOKEN_SHORT_CHARS) {
     warnings.push(`serve.token has fewer than ${TOKEN_SHORT_CHARS} characters: it can be guessed`);
   }
   return warnings;

@@ -9,6 +9,7 @@ import { RespoolError, textOf } from '../core/errors.ts';
 import { environmentName, isScalar, KEYS, valueOfText } from './keys.ts';
 import { didYouMean } from './nearest.ts';
 import type { Environment } from './read-file.ts';
+import { checkTokenAtRest } from './serve.ts';
 
 const DOT_ENV = '.env';
 const PREFIX = 'RESPOOL_';
@@ -81,8 +82,14 @@ export function valuesOfEnvironment(
   const values = new Map<string, Named>();
   for (const key of KEYS.filter(isScalar)) {
     const names = [environmentName(key.key), ...(key.key === 'serve.token' ? [TOKEN_NAME] : [])];
-    const name = names.find((one) => (env[one] ?? '') !== '');
+    const set = names.filter((one) => (env[one] ?? '') !== '');
+    const [name] = set;
     if (name === undefined) continue;
+    if (key.key === 'serve.token') {
+      // Also one that another source overtakes: clients read it, and it lies there in plain.
+      const kept = set.filter((one) => fromDotEnv.has(one));
+      for (const one of kept) checkTokenAtRest(env[one], `${one} in ${DOT_ENV}`);
+    }
     const isOfFile = fromDotEnv.has(name);
     values.set(key.key, {
       value: valueOfText(key, env[name] ?? ''),
@@ -93,11 +100,12 @@ export function valuesOfEnvironment(
   return values;
 }
 
-/** A sentence for every RESPOOL_… name that means nothing to anybody. */
-export function strangeNames(env: Environment): readonly string[] {
+/** A sentence for every RESPOOL_… name that means nothing to anybody; `named` are of keys. */
+export function strangeNames(env: Environment, named: ReadonlySet<string>): readonly string[] {
   const known = [...KEYS.filter(isScalar).map(({ key }) => environmentName(key)), TOKEN_NAME];
   return Object.keys(env)
     .filter((name) => name.startsWith(PREFIX) && !known.includes(name) && !OTHERS.has(name))
+    .filter((name) => !named.has(name))
     .filter((name) => !OTHER_BEGINNINGS.some((beginning) => name.startsWith(beginning)))
     .toSorted()
     .map((name) => `the environment's ${name} is no setting${didYouMean(name, known, PREFIX)}`);

@@ -11,7 +11,7 @@ import { checkNumber, checkOneOf } from '../core/limits.ts';
 import { checkStoreText } from './store-url.ts';
 
 /** How a value is read from a text, and whether it can be. */
-type Kind = 'text' | 'number' | 'boolean' | 'duration' | 'keep' | 'file' | 'data' | 'code';
+type Kind = 'text' | 'number' | 'boolean' | 'duration' | 'keep' | 'file' | 'json' | 'data' | 'code';
 
 /** One key that holds a value. */
 export interface Key {
@@ -57,6 +57,20 @@ export const KEYS: readonly Key[] = [
     type: 'the same, or a body store',
     flag: '--bodies',
     check: storeOrText,
+  },
+  {
+    key: 'transforms',
+    kind: 'json',
+    type: 'a codec such as `zstd`, or a list of [transforms](#transforms)',
+    defaultText: 'none',
+    check: jsonText('a codec such as zstd, or a list of transforms'),
+  },
+  {
+    key: 'seal',
+    kind: 'json',
+    type: '`{ keys, primary }`',
+    defaultText: 'none',
+    check: jsonText('{ keys, primary }'),
   },
   { key: 'policies', kind: 'data', type: 'policies by name' },
   { key: 'backoffs', kind: 'code', type: 'functions by name' },
@@ -129,7 +143,7 @@ export const KEYS: readonly Key[] = [
   {
     key: 'serve.token',
     kind: 'text',
-    type: '1 to 512 visible ASCII characters',
+    type: '`sha256:` and 64 hex digits; in the environment also the token itself',
     defaultText: 'none',
     isSecret: true,
     check: tokenText,
@@ -228,8 +242,29 @@ export function valueOfText({ kind }: Pick<Key, 'kind'>, text: string): unknown 
     if (trimmed === 'true' || trimmed === '1') return true;
     return trimmed === 'false' || trimmed === '0' ? false : text;
   }
+  if (kind === 'json' && /^[[{]/.test(trimmed)) return jsonOf(trimmed);
   const archived = kind === 'keep' ? /^archive:(.+)$/.exec(trimmed)?.[1] : undefined;
   return archived === undefined ? text : { archive: archived };
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    // The check refuses it, and does not show what may hold a key.
+    return text;
+  }
+}
+
+/** What is still a text that begins like JSON could not be read as such. */
+function jsonText(allowed: string): Check {
+  return (value, what) => {
+    const isBroken = typeof value === 'string' && /^\s*[[{]/.test(value);
+    if (!isBroken && (typeof value === 'string' || typeof value === 'object')) return;
+    const shown = isBroken ? 'broken JSON' : show(value);
+    const text = `cannot use ${shown} as "${what}": allowed is ${allowed}`;
+    throw new RespoolError('config.invalid', text);
+  };
 }
 
 function range(min: number, max: number): Check {
@@ -254,12 +289,19 @@ function fileName(value: unknown, what: string): void {
   if (!fits) throw invalid(what, value, 'the name of a file');
 }
 
+/** Whether it is the hash of a token, as a file keeps it, and not a token. */
+export function isTokenHash(value: unknown): boolean {
+  return typeof value === 'string' && /^sha256:[0-9a-f]{64}$/i.test(value);
+}
+
 function tokenText(value: unknown, what: string): void {
-  if (typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value)) return;
+  const isText = typeof value === 'string' && /^[\x21-\x7e]{1,512}$/.test(value);
+  if (isText && (isTokenHash(value) || !/^sha256:/i.test(value))) return;
   // What was given may be most of a token: it is not shown.
   throw new RespoolError(
     'config.invalid',
-    `cannot use (secret) as "${what}": allowed is 1 to 512 visible ASCII characters`,
+    `cannot use (secret) as "${what}": allowed is 1 to 512 visible ASCII characters, or ` +
+      '"sha256:" and 64 hex digits',
   );
 }
 

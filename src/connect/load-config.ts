@@ -10,11 +10,13 @@ import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { type EffectiveConfig, effectiveConfig, type Flags } from './effective-config.ts';
 import { addDotEnv, strangeNames, valuesOfEnvironment } from './environment.ts';
 import { findConfigFile } from './find-file.ts';
-import { KEYS } from './keys.ts';
+import { collectKeys, KEY_HOLDERS } from './key-data.ts';
+import { KEYS, valueOfText } from './keys.ts';
 import { type Origin, withOrigin } from './problems.ts';
 import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
 import { isSecretName, Secrets } from './secrets.ts';
 import { storesOf } from './stores.ts';
+import { sealedBy, transformsOf } from './transforms.ts';
 
 /** Where to look. */
 export interface LoadOptions {
@@ -55,7 +57,7 @@ export interface LoadedConfig {
 /** Shorter ones are words like `bearer` more often than secrets. */
 const ENV_SECRET_MIN_CHARS = 8;
 
-const NOTHING: RawConfig = { value: {}, filled: new Set() };
+const NOTHING: RawConfig = { value: {}, filled: new Set(), lent: new Set() };
 
 /** The configuration file that is named or nearest; undefined when there is none. */
 export async function configFileOf({
@@ -75,8 +77,9 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
     const folder = file === undefined ? path.resolve(cwd) : path.dirname(file);
     const added = await addDotEnv(folder, env);
     collectFrom(env, secrets);
-    const left = options.routes === false ? ['routes', 'bounces'] : [];
-    const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets, left);
+    const without = options.routes === false ? ['routes', 'bounces'] : [];
+    const reading = { without, added };
+    const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets, reading);
     return await completeConfig({ ...options, file, folder, raw, added, secrets });
   } catch (error) {
     throw hidden(error, secrets);
@@ -107,8 +110,15 @@ export async function completeConfig({
 }): Promise<LoadedConfig> {
   collectFrom(env, secrets);
   for (const [name, value] of Object.entries(raw.value)) secrets.collect(value, name);
-  for (const { key, isSecret } of KEYS) if (isSecret === true) secrets.add(flags[key]);
   const environment = valuesOfEnvironment(env, added);
+  const named = new Set<string>();
+  for (const key of KEY_HOLDERS) {
+    for (const said of [raw.value[key], environment.get(key)?.value, flags[key]]) {
+      const value = typeof said === 'string' ? valueOfText({ kind: 'json' }, said) : said;
+      for (const name of collectKeys(value, secrets, env)) named.add(name);
+    }
+  }
+  for (const { key, isSecret } of KEYS) if (isSecret === true) secrets.add(flags[key]);
   try {
     const { config, origins, warnings } = effectiveConfig({
       flags,
@@ -125,7 +135,7 @@ export async function completeConfig({
       config,
       origins,
       warnings: [
-        ...strangeNames(env),
+        ...strangeNames(env, named),
         ...warnings,
         ...(routes ? await unreadable(config.serve) : []),
       ].map((text) => secrets.hide(text)),
@@ -158,14 +168,16 @@ function reasonOf(error: unknown): string {
   return code === 'EACCES' ? 'this user may not' : textOf(error);
 }
 
-/** Making a store opens nothing, and says what is wrong with its options. */
+/** Making stores and transforms opens nothing, and says what is wrong with its options. */
 async function checkStores(
   config: EffectiveConfig,
   origins: ReadonlyMap<string, Origin>,
   { file, folder }: { readonly file: string | undefined; readonly folder: string },
 ): Promise<void> {
   try {
-    await storesOf(config, folder);
+    const { entries } = await storesOf(config, folder);
+    await transformsOf(config, folder);
+    await sealedBy(config, entries, folder);
   } catch (error) {
     throw withOrigin(error, origins, file);
   }

@@ -3,15 +3,18 @@
  */
 
 import { type Duration, durationMs } from '../core/duration.ts';
+import { assert, isRespoolError, type RespoolError } from '../core/errors.ts';
 import { describePolicy, type RetryPolicy } from '../core/policy.ts';
 import type { Lane } from '../core/state.ts';
 import type { Logger } from '../ports/logger.ts';
+import type { Transform } from '../ports/transform.ts';
 import { createSpool, type Spool } from '../spool/spool.ts';
 import { spoolOptionsOf } from './effective-config.ts';
 import type { LoadedConfig } from './load-config.ts';
 import { within } from './problems.ts';
 import { describeHandler, type EffectiveRoute } from './routes.ts';
 import { type StorePlace, storesOf } from './stores.ts';
+import { sealedBy, transformsOf } from './transforms.ts';
 
 /** A route as it may be shown. */
 export interface RouteInfo {
@@ -50,9 +53,12 @@ export async function createConfiguredSpool(
 ): Promise<ConfiguredSpool> {
   const { config, folder } = loaded;
   const { entries, bodies, place, bodiesPlace } = await storesOf(config, folder);
+  const made = await transformsOf(config, folder);
+  const transforms = deliver ? made : made.map(patient);
   const spool = createSpool({
     ...spoolOptionsOf(config),
-    entries,
+    entries: await sealedBy(config, entries, folder),
+    transforms,
     bodies,
     ...(logger === undefined ? {} : { logger }),
   });
@@ -70,6 +76,35 @@ export async function createConfiguredSpool(
     ...config.bounces.map((route) => infoOf('notice', route, loaded)),
   ];
   return { spool, routes, place, bodiesPlace, close: () => closeHandlers(loaded) };
+}
+
+/**
+ * A transform whose key or package is missed only by who writes a body: an operator may list and
+ * hold messages without the keys of the service.
+ */
+function patient(transform: Transform): Transform {
+  const { name, kind } = transform;
+  let missed: RespoolError | undefined;
+  const writer: Transform['writer'] = (context) => {
+    if (missed !== undefined) throw missed;
+    const made = transform.writer?.(context);
+    assert(made !== undefined, `the transform "${name}" cannot write any more`);
+    return made;
+  };
+  return {
+    name,
+    kind,
+    open: async () => {
+      try {
+        await transform.open?.();
+      } catch (error) {
+        if (!isRespoolError(error)) throw error;
+        missed = error;
+      }
+    },
+    reader: (encoding, context) => transform.reader(encoding, context),
+    ...(transform.writer === undefined ? {} : { writer }),
+  };
 }
 
 /** What a handler misses is said before the first message needs it. */

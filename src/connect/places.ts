@@ -4,6 +4,7 @@
  */
 
 import path from 'node:path';
+import { KEY_HOLDERS, withKeyFiles } from './key-data.ts';
 import type { Key } from './keys.ts';
 import { refused } from './problems.ts';
 
@@ -19,6 +20,7 @@ const STORES: readonly string[] = ['store', 'entries', 'bodies'];
 
 /** A value that was said in the working directory, so that it means the same in the folder. */
 export function fromHere({ key, kind }: Key, value: unknown, { cwd, folder }: Bases): unknown {
+  if (KEY_HOLDERS.includes(key)) return withKeyFiles(value, cwd);
   if (typeof value !== 'string' || value.includes('\0')) return value;
   const [, scheme = '', place = '', options = ''] = STORES.includes(key)
     ? (/^((?:sqlite|file):)([^?]*)(.*)$/is.exec(value) ?? [])

@@ -25,6 +25,16 @@ export interface RawConfig {
   readonly value: Readonly<Record<string, unknown>>;
   /** The paths of texts in which something was filled in, and which may mean a number. */
   readonly filled: ReadonlySet<string>;
+  /** The paths of texts that are one variable of the environment itself, so not kept in a file. */
+  readonly lent: ReadonlySet<string>;
+}
+
+/** What of a file is read, and how. */
+export interface ReadOptions {
+  /** Keys at the top that are left out. */
+  readonly without?: readonly string[];
+  /** Variables that came from a file `.env`. */
+  readonly added?: ReadonlySet<string>;
 }
 
 /** Whether a configuration file is a program. */
@@ -37,11 +47,11 @@ export async function readConfigFile(
   file: string,
   env: Environment,
   secrets: Secrets,
-  without: readonly string[] = [],
+  options: ReadOptions = {},
 ): Promise<RawConfig> {
-  const raw = isProgram(file) ? await runProgram(file) : undefined;
-  if (raw !== undefined) return { value: leave(raw, without), filled: new Set() };
-  return parseConfig(await readText(file), file, env, secrets, without);
+  if (!isProgram(file)) return parseConfig(await readText(file), file, env, secrets, options);
+  const value = leave(await runProgram(file), options.without ?? []);
+  return { value, filled: new Set(), lent: new Set() };
 }
 
 function leave(data: Record<string, unknown>, without: readonly string[]): Record<string, unknown> {
@@ -54,7 +64,7 @@ export async function parseConfig(
   file: string,
   env: Environment,
   secrets: Secrets,
-  without: readonly string[] = [],
+  { without = [], added = new Set() }: ReadOptions = {},
 ): Promise<RawConfig> {
   const data = file.endsWith('.json') ? parseJson(text, file) : await parseYamlFile(text, file);
   if (!isPlain(data)) {
@@ -65,8 +75,9 @@ export async function parseConfig(
     );
   }
   const filled = new Set<string>();
-  const fill = createFill({ file, env, secrets, filled });
-  return { value: fill(leave(data, without), '', 0) as Record<string, unknown>, filled };
+  const lent = new Set<string>();
+  const fill = createFill({ file, env, secrets, filled, lent, added });
+  return { value: fill(leave(data, without), '', 0) as Record<string, unknown>, filled, lent };
 }
 
 /** Loaded for files that are YAML: its parser is larger than all the rest of this room. */
@@ -121,10 +132,12 @@ interface FillParts {
   readonly env: Environment;
   readonly secrets: Secrets;
   readonly filled: Set<string>;
+  readonly lent: Set<string>;
+  readonly added: ReadonlySet<string>;
 }
 
 /** Replaces `${NAME}` in every text by the environment's; `$${` stays `${`. */
-function createFill({ file, env, secrets, filled }: FillParts) {
+function createFill({ file, env, secrets, filled, lent, added }: FillParts) {
   const fillText = (text: string, key: string): string =>
     text.replaceAll(/\$(\$\{)|\$\{([^}]*)\}/g, (_, escaped?: string, name = '') => {
       if (escaped !== undefined) return escaped;
@@ -138,6 +151,7 @@ function createFill({ file, env, secrets, filled }: FillParts) {
       }
       if (isSecretName(name as string)) secrets.add(value);
       filled.add(key);
+      if (text === `\${${name}}` && !added.has(name as string)) lent.add(key);
       return value;
     });
   const fill = (value: unknown, key: string, depth: number): unknown => {

@@ -3,7 +3,7 @@
 import { checkKey, checkOneOf } from '../core/limits.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { ServeConfig, TokenConfig } from './define-config.ts';
-import { hostName } from './keys.ts';
+import { hostName, isTokenHash } from './keys.ts';
 import { checkKeys, refused, within } from './problems.ts';
 import { isPlain } from './secrets.ts';
 
@@ -32,6 +32,19 @@ export function tokensOf(given: unknown): readonly TokenConfig[] {
     const role = checkOneOf(`${key}.role`, token['role'], ROLES);
     return { name, role, sha256: sha256.toLowerCase() };
   });
+}
+
+/** Refuses a token that would lie in a file as it is: whoever reads the file could use it. */
+export function checkTokenAtRest(value: unknown, where?: string): void {
+  if (isTokenHash(value)) return;
+  const said = where === undefined ? '' : `, from ${where}`;
+  // It may be a token: it is not shown.
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use (secret) as "serve.token"${said}: a file keeps only the hash of a token, ` +
+      '"sha256:" and 64 hex digits; run "respool token create --name admin --role admin" and ' +
+      'write the hash that it prints, or set RESPOOL_TOKEN in the environment of the process',
+  );
 }
 
 /** More host names. */

@@ -7,12 +7,13 @@ import { chmod, chown, open, realpath, rename, rm, stat } from 'node:fs/promises
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { type Document, isMap, parseDocument } from 'yaml';
-import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
+import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import { systemDice } from '../system/clock.ts';
 import { randomName } from '../system/ids.ts';
 import { newlineOf, type Source, withKey, withoutKey } from './edit-text.ts';
 import { addDotEnv } from './environment.ts';
 import { configFilesIn } from './find-file.ts';
+import { hasLiteralKey } from './key-data.ts';
 import { isScalar, type Key, keyOf, KEYS, valueOfText } from './keys.ts';
 import { completeConfig } from './load-config.ts';
 import { didYouMean } from './nearest.ts';
@@ -40,6 +41,7 @@ export async function setConfig(
   { cwd, env }: { readonly cwd: string; readonly env: Environment },
 ): Promise<SetResult> {
   const known = settable(key);
+  if (hasLiteralKey(valueOfText(known, value))) throw aKey(key);
   const isNew = file === undefined;
   const target = isNew ? path.resolve(cwd, NEW_NAME) : await realFile(path.resolve(cwd, file));
   if (isProgram(target)) throw aProgram(target, key, value);
@@ -79,9 +81,17 @@ function settable(name: string): Key {
     known === undefined
       ? `there is no such key${didYouMean(name, names)}`
       : known.isSecret === true
-        ? 'a secret does not belong on the command line; write it into .env'
+        ? 'a secret does not belong on the command line; see: respool token create --help'
         : 'it is more than one value; edit the file';
   throw new RespoolError('config.invalid', `cannot set "${name}": ${reason}`);
+}
+
+function aKey(key: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot set "${key}": a key does not belong on the command line, where everybody on the ` +
+      'machine can read it; name its place, as "env:NAME" or "file:PATH"',
+  );
 }
 
 /** One store for both, or one for each: whoever sets the one takes the other out. */
@@ -94,12 +104,16 @@ function aProgram(file: string, key: string, value: string): RespoolError {
   const [last = '', ...groups] = key.split('.').toReversed();
   const known = keyOf(key);
   const typed = known === undefined ? value : valueOfText(known, value);
-  const written = typeof typed === 'string' ? `'${typed.replaceAll("'", "\\'")}'` : show(typed);
+  const written = typeof typed === 'string' ? quoted(typed) : JSON.stringify(typed);
   const line = groups.reduce((inner, group) => `${group}: { ${inner} }`, `${last}: ${written}`);
   return new RespoolError(
     'config.invalid',
     `cannot set "${key}" in ${file}: it is a program; write this line into it: ${line},`,
   );
+}
+
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", "\\'")}'`;
 }
 
 /** Step by step in the text as it stands; anew where that does not come out as it should. */
@@ -181,7 +195,7 @@ async function checkText(text: string, file: string, given: Environment): Promis
   const env = { ...given };
   try {
     const added = await addDotEnv(folder, env);
-    const raw = await parseConfig(text, file, env, secrets);
+    const raw = await parseConfig(text, file, env, secrets, { added });
     await completeConfig({ env, file, folder, raw, added, secrets });
   } catch (error) {
     if (!isRespoolError(error)) throw error;

@@ -14,10 +14,11 @@ import type { EngineLoad } from '../engine/engine.ts';
 import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../spool/actions.ts';
-import type { CheckReport } from '../spool/check.ts';
+import type { CheckProgress, CheckReport } from '../spool/check.ts';
 import type { ListFilter, PageOptions } from '../spool/list.ts';
 import type { Message } from '../spool/message.ts';
 import type { Pause } from '../spool/pauses.ts';
+import type { RekeyOptions, RekeyProgress } from '../spool/rekey.ts';
 
 /** An operator's desk. */
 export interface Control {
@@ -57,7 +58,16 @@ export interface Control {
   audit(after?: number, max?: number): Promise<readonly (AuditRecord & { sequence: number })[]>;
   stats(): Promise<Stats>;
   shape(options?: ShapeOptions): Promise<Shape>;
-  check(options?: { readonly repair?: boolean }): Promise<CheckReport>;
+  /** `onProgress` hears how far it is; of a service about every second. */
+  check(options?: {
+    readonly repair?: boolean;
+    readonly onProgress?: (progress: CheckProgress) => void;
+  }): Promise<CheckReport>;
+  /**
+   * Brings every body, and every sealed entry, to the encryption of today while messages are
+   * delivered; audited with its count before it begins. It can be stopped and run again.
+   */
+  rekey(options?: Omit<RekeyOptions, 'by'>): Promise<RekeyProgress>;
   /** What happens in the process that delivers, until the signal fires. */
   events(options: EventOptions): AsyncIterable<ToldEvent>;
 }

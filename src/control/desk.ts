@@ -48,6 +48,7 @@ export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk
     stats: () => statsOf(spool, meter),
     shape: (options) => shapeOf(spool, options),
     check: (options) => spool.check({ ...options, by }),
+    rekey: (options) => spool.rekey({ ...options, by }),
     events: (options) => toldEvents(spool, options),
   };
 }

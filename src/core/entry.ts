@@ -21,7 +21,10 @@ export interface BodyInfo {
   readonly size: number;
   /** Bytes as they are stored, after the transforms. */
   readonly storedSize: number;
-  /** `sha256:` and 64 hex digits, over the bytes as the caller gave them. */
+  /**
+   * `sha256:` and 64 hex digits, over the bytes as the caller gave them; `hmac-sha256:` where they
+   * are encrypted.
+   */
   readonly digest: string;
   /** The transforms that were applied, in order; empty for plain bytes. */
   readonly encodings: readonly string[];

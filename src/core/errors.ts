@@ -28,6 +28,7 @@ export const ERROR_CODES = [
   'broker.unconfirmed',
   'topology.mismatch',
   'key.unavailable',
+  'transform.missing',
   'limit.exceeded',
   'engine.stopping',
 ] as const;

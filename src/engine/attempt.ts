@@ -24,9 +24,12 @@ export async function runAttempt(route: Route, delivery: EngineDelivery): Promis
     const misfit = misfitOf(thrown);
     outcome = misfit === undefined ? failed(classify(thrown)) : held(misfit.message, misfit.code);
   }
-  // A body that is damaged or gone is nobody's success, whatever the handler made of the error.
-  if (delivery.trouble !== undefined) return held(delivery.trouble.message, delivery.trouble.code);
-  return outcome;
+  return despiteTrouble(delivery, outcome);
+}
+
+/** A body that cannot be read is nobody's success, whatever the handler made of the error. */
+function despiteTrouble({ trouble }: EngineDelivery, outcome: Outcome): Outcome {
+  return trouble === undefined ? outcome : held(trouble.message, trouble.code);
 }
 
 function misfitOf(thrown: unknown): BodyInvalid | undefined {
@@ -39,9 +42,9 @@ function misfitOf(thrown: unknown): BodyInvalid | undefined {
 }
 
 /** The outcome of an attempt that took longer than its time limit. */
-export function timedOut(timeoutMs: number): Outcome {
+export function timedOut(timeoutMs: number, delivery: EngineDelivery): Outcome {
   const text = `the handler did not finish within ${formatDuration(timeoutMs)}`;
-  return failed(failure('transient', 'timeout', text));
+  return despiteTrouble(delivery, failed(failure('transient', 'timeout', text)));
 }
 
 /** What a handler's return value means: nothing, or an outcome. */

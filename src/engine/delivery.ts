@@ -6,7 +6,7 @@
  */
 
 import type { Envelope, Headers } from '../core/entry.ts';
-import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import { type ErrorCode, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { Failure } from '../core/failure.ts';
 import { HEADER_NAME_PATTERN } from '../core/limits.ts';
 import type { Lane } from '../core/state.ts';
@@ -19,6 +19,14 @@ export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
 /** What one attempt may note. */
 export const NOTES_MAX = 64;
 export const NOTE_MAX_CHARS = 4_096;
+
+/** What is wrong with a body until somebody does something about it. */
+const LASTING: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'body.missing',
+  'body.corrupt',
+  'key.unavailable',
+  'transform.missing',
+]);
 
 const decoder = new TextDecoder('utf-8', { fatal: true });
 
@@ -163,7 +171,8 @@ export class EngineDelivery implements Delivery {
   async #readWhole(): Promise<Uint8Array> {
     try {
       const atHand = this.#source.bytes?.(this.#claim);
-      if (atHand !== undefined) return atHand;
+      // Awaited only where it has to be, and inside the try: what it fails with is remembered.
+      if (atHand !== undefined) return atHand instanceof Promise ? await atHand : atHand;
       const parts: Uint8Array[] = [];
       for await (const part of this.#source.body(this.#claim)) parts.push(part);
       return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
@@ -173,11 +182,7 @@ export class EngineDelivery implements Delivery {
   }
 
   #remember(error: unknown): unknown {
-    const isLasting =
-      isRespoolError(error, 'body.missing') ||
-      isRespoolError(error, 'body.corrupt') ||
-      isRespoolError(error, 'key.unavailable');
-    if (isLasting) this.trouble = error;
+    if (isRespoolError(error) && LASTING.has(error.code)) this.trouble = error;
     return error;
   }
 }

@@ -95,7 +95,7 @@ export class LiveAttempt implements Watched {
   /** The handler has had its time. */
   onTimeout(): void {
     const timeoutMs = this.#route?.timeoutMs ?? 0;
-    const outcome = timedOut(timeoutMs);
+    const outcome = timedOut(timeoutMs, this.#delivery);
     this.#delivery.abort(
       new RespoolError('limit.exceeded', `the handler's time limit of ${timeoutMs} ms is over`),
     );

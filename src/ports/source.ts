@@ -62,8 +62,11 @@ export interface Source {
   wait(demand: Demand, signal: AbortSignal): Promise<void>;
   /** The body, decoded; verified at its end. */
   body(claim: Claim): AsyncIterable<Uint8Array>;
-  /** The whole body when it is at hand in memory, verified; otherwise undefined. */
-  bytes?(claim: Claim): Uint8Array | undefined;
+  /**
+   * The whole body when it is at hand in memory, verified; otherwise undefined. A promise only
+   * where decoding it takes long.
+   */
+  bytes?(claim: Claim): Uint8Array | Promise<Uint8Array> | undefined;
   /** Carries out the verdict; 'stale' when somebody overtook us. */
   settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'>;
   /** Keeps the claims for another lease; those that were lost answer 'stale'. */

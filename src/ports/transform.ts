@@ -19,7 +19,7 @@ export interface ReadContext {
   readonly maxBytes: number;
 }
 
-/** A transform at work on one body that is written; used once. */
+/** A transform at work on one body that is written; used once. It changes no bytes it is given. */
 export interface BodyWriter {
   encode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array>;
   /** The same for a body that is whole in memory; a promise only where it takes long. */
@@ -32,7 +32,7 @@ export interface BodyWriter {
   readonly digestKey?: Uint8Array;
 }
 
-/** A transform at work on one body that is read; used once. */
+/** A transform at work on one body that is read; used once. It changes no bytes it is given. */
 export interface BodyReader {
   /** Fails with `body.corrupt` where the bytes cannot be what `encode` wrote. */
   decode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array>;

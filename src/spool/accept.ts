@@ -102,6 +102,7 @@ export async function accept(
 
 interface Prepared {
   readonly entry: Entry;
+  readonly plain: Uint8Array | undefined;
   readonly reservation: Reservation | undefined;
 }
 
@@ -125,9 +126,12 @@ function prepare(parts: AcceptParts, ready: ReadyMessage, now: number): Prepared
     isImmediate && status.state === 'incoming' && source.isDry(now)
       ? engine.reserve(envelope)
       : undefined;
-  if (reservation === undefined) return { entry: { envelope, status, ...inline }, reservation };
+  const { plain } = body;
+  if (reservation === undefined) {
+    return { entry: { envelope, status, ...inline }, plain, reservation };
+  }
   const claim = { now, leaseMs: source.leaseMs, holder: source.holder() };
-  return { entry: { envelope, status: handedOff(status, claim), ...inline }, reservation };
+  return { entry: { envelope, status: handedOff(status, claim), ...inline }, plain, reservation };
 }
 
 /** It was there already: nothing of it stays. */
@@ -143,7 +147,7 @@ function skip(
 }
 
 /** It is ours: tell of it, and start it or note when it is due. */
-function begin(parts: AcceptParts, { entry, reservation }: Prepared): Enqueued {
+function begin(parts: AcceptParts, { entry, plain, reservation }: Prepared): Enqueued {
   const { envelope, status } = entry;
   if (parts.events.hears('accepted')) {
     const { id, topic, enqueuedAt } = envelope;
@@ -156,7 +160,7 @@ function begin(parts: AcceptParts, { entry, reservation }: Prepared): Enqueued {
     parts.events.emit({ at: enqueuedAt, kind: 'accepted', id, topic, ...about });
   }
   if (reservation !== undefined)
-    parts.engine.beginReserved(reservation, new SpoolClaim(entry, true));
+    parts.engine.beginReserved(reservation, new SpoolClaim(entry, plain));
   else if (parts.isImmediate) parts.source.noteDue(status.dueAt ?? status.updatedAt);
   return { id: envelope.id, duplicate: false };
 }

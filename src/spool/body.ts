@@ -5,10 +5,14 @@
  * Nothing above the inline limit is ever held whole in memory by us.
  */
 
-import { createHash, hash } from 'node:crypto';
+import { createHash, createHmac, hash } from 'node:crypto';
 import type { BodyInfo, Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
+import type { Chain, ReadChain } from './chain.ts';
+
+/** Parts that a body in memory is cut into. */
+const PART_MAX_BYTES: number = 2 ** 20;
 
 /** What can be a body: text, bytes, a stream of bytes, or any JSON value; nothing: empty. */
 export type BodyInput = unknown;
@@ -16,8 +20,14 @@ export type BodyInput = unknown;
 /** What body storing needs. */
 export interface BodySettings {
   readonly bodies: BodyStore;
+  readonly chain: Chain;
+  /** Bodies up to this ride with their entry, counted as the caller gave them. */
   readonly inlineMaxBytes: number;
+  /** What the entry store takes with an entry, counted as it is stored. */
+  readonly encodedInlineMaxBytes: number;
   readonly bodyMaxBytes: number;
+  /** A ref for a new body of the message. */
+  readonly newRef: (id: string) => string;
 }
 
 /**
@@ -26,6 +36,8 @@ export interface BodySettings {
 export interface KeptBody {
   readonly info: BodyInfo;
   readonly inline?: Uint8Array;
+  /** The bytes as the caller gave them, where they are in memory anyway. */
+  readonly plain?: Uint8Array;
 }
 
 /** A body that the caller can no longer change: bytes of our own, or a stream. */
@@ -45,44 +57,85 @@ export function ownBody(input: BodyInput): OwnBody {
  */
 export function keepBody(
   body: OwnBody,
-  newRef: () => string,
+  id: string,
   settings: BodySettings,
 ): KeptBody | Promise<KeptBody> {
-  if ('stream' in body) return keepStream(body.stream, newRef(), settings);
+  if ('stream' in body) return keepStream(body.stream, id, settings);
   const { bytes } = body;
   if (bytes.byteLength > settings.bodyMaxBytes) throw tooLarge(settings.bodyMaxBytes);
-  if (bytes.byteLength <= settings.inlineMaxBytes) return inlineBody(bytes);
-  return keepStream(once(bytes), newRef(), settings);
+  if (bytes.byteLength <= settings.inlineMaxBytes) return keepBytes(bytes, id, settings);
+  return keepStream(partsIn(bytes), id, settings);
 }
 
-/** The stored bytes of an inline body, verified. */
-export function inlineBytes(entry: Entry): Uint8Array {
-  const { envelope, inlineBody: bytes } = entry;
-  if (bytes === undefined) throw missing(entry);
-  const isWhole =
-    bytes.byteLength === envelope.body.size && digestOf(bytes) === envelope.body.digest;
-  if (!isWhole) throw corrupt(entry);
-  return bytes;
+/** The plain bytes of an inline body, verified; a promise only where decoding takes long. */
+export function inlineBytes(entry: Entry, chain: Chain): Uint8Array | Promise<Uint8Array> {
+  const { envelope, inlineBody: stored } = entry;
+  if (stored === undefined) throw missing(entry);
+  if (envelope.body.encodings.length === 0) return verified(entry, stored, undefined);
+  if (stored.byteLength !== envelope.body.storedSize) throw corrupt(entry);
+  const reading = chain.reading(envelope.id, envelope.body);
+  return reading instanceof Promise
+    ? reading.then((ready) => decoded(entry, stored, ready))
+    : decoded(entry, stored, reading);
 }
 
 /** The body of an entry as a stream; the last step fails if it is not what was accepted. */
-export async function* readBody(entry: Entry, bodies: BodyStore): AsyncIterable<Uint8Array> {
-  const { body } = entry.envelope;
+export async function* readBody(
+  entry: Entry,
+  { bodies, chain }: { readonly bodies: BodyStore; readonly chain: Chain },
+): AsyncIterable<Uint8Array> {
+  const { id, body } = entry.envelope;
   if (body.place === 'none') throw missing(entry);
   if (body.place === 'inline') {
-    const bytes = inlineBytes(entry);
+    const bytes = await inlineBytes(entry, chain);
     if (bytes.byteLength > 0) yield bytes;
     return;
   }
-  const running = createHash('sha256');
-  let size = 0;
-  for await (const part of bodies.get(body.ref)) {
-    running.update(part);
-    size += part.byteLength;
-    if (size > body.size) throw corrupt(entry);
+  const reading = body.encodings.length === 0 ? undefined : await chain.reading(id, body);
+  const stored = bodies.get(body.ref);
+  const plain = reading === undefined ? stored : reading.stream(measured(entry, stored));
+  let running: Running | undefined;
+  for await (const part of plain) {
+    // The key of the digest is known with the first byte.
+    running ??= new Running(reading?.digestKey);
+    running.add(part);
+    if (running.size > body.size) throw corrupt(entry);
     yield part;
   }
-  if (size !== body.size || `sha256:${running.digest('hex')}` !== body.digest) throw corrupt(entry);
+  running ??= new Running(reading?.digestKey);
+  if (running.size !== body.size || running.digest() !== body.digest) throw corrupt(entry);
+}
+
+/** Refuses stored bytes that are more or fewer than were stored: a decoder may not look at all. */
+async function* measured(
+  entry: Entry,
+  stored: AsyncIterable<Uint8Array>,
+): AsyncIterable<Uint8Array> {
+  const { storedSize } = entry.envelope.body;
+  let size = 0;
+  for await (const part of stored) {
+    size += part.byteLength;
+    if (size > storedSize) throw corrupt(entry);
+    yield part;
+  }
+  if (size !== storedSize) throw corrupt(entry);
+}
+
+function decoded(
+  entry: Entry,
+  stored: Uint8Array,
+  reading: ReadChain,
+): Uint8Array | Promise<Uint8Array> {
+  const plain = reading.bytes(stored);
+  return plain instanceof Promise
+    ? plain.then((bytes) => verified(entry, bytes, reading.digestKey))
+    : verified(entry, plain, reading.digestKey);
+}
+
+function verified(entry: Entry, plain: Uint8Array, key: Uint8Array | undefined): Uint8Array {
+  const { size, digest } = entry.envelope.body;
+  if (plain.byteLength !== size || digestOf(plain, key) !== digest) throw corrupt(entry);
+  return plain;
 }
 
 function isStream(input: unknown): input is AsyncIterable<Uint8Array | string> {
@@ -125,60 +178,112 @@ function saysNothing(input: unknown): boolean {
   return !isPlain && !('toJSON' in input) && Object.keys(input).length === 0;
 }
 
-function inlineBody(bytes: Uint8Array): KeptBody {
-  const size = bytes.byteLength;
-  const digest = digestOf(bytes);
-  return {
-    info: { ref: '', place: 'inline', size, storedSize: size, digest, encodings: [] },
-    inline: bytes,
+function keepBytes(
+  plain: Uint8Array,
+  id: string,
+  settings: BodySettings,
+): KeptBody | Promise<KeptBody> {
+  const size = plain.byteLength;
+  const writing = settings.chain.writing(id);
+  if (writing === undefined) {
+    const digest = digestOf(plain, undefined);
+    const place = { ref: '', place: 'inline' as const };
+    const info = { ...place, size, storedSize: size, digest, encodings: [] };
+    return { info, inline: plain, plain };
+  }
+  const digest = digestOf(plain, writing.digestKey);
+  const keep = (encoded: Uint8Array): KeptBody | Promise<KeptBody> => {
+    const { encodings } = writing;
+    const storedSize = encoded.byteLength;
+    const what = { size, storedSize, digest, encodings };
+    if (storedSize <= settings.encodedInlineMaxBytes) {
+      return { info: { ref: '', place: 'inline', ...what }, inline: encoded, plain };
+    }
+    const ref = settings.newRef(id);
+    return settings.bodies
+      .put(ref, partsIn(encoded))
+      .then(() => ({ info: { ref, place: 'store', ...what }, plain }));
   };
+  const encoded = writing.bytes(plain);
+  return encoded instanceof Promise ? encoded.then(keep) : keep(encoded);
 }
 
 async function keepStream(
   input: AsyncIterable<Uint8Array | string>,
-  ref: string,
-  { bodies, inlineMaxBytes, bodyMaxBytes }: BodySettings,
+  id: string,
+  settings: BodySettings,
 ): Promise<KeptBody> {
-  const parts = partsOf(input, bodyMaxBytes);
+  const parts = partsOf(input, settings.bodyMaxBytes);
   const head: Uint8Array[] = [];
   let headBytes = 0;
-  let isEnded = false;
-  while (headBytes <= inlineMaxBytes) {
+  while (headBytes <= settings.inlineMaxBytes) {
     const step = await parts.next();
-    if (step.done === true) {
-      isEnded = true;
-      break;
-    }
+    if (step.done === true) return keepBytes(Buffer.concat(head), id, settings);
     head.push(step.value);
     headBytes += step.value.byteLength;
   }
-  if (isEnded) return inlineBody(Buffer.concat(head));
-  const running = createHash('sha256');
-  let size = 0;
-  const measured = async function* (): AsyncGenerator<Uint8Array> {
+  return store(head, parts, id, settings);
+}
+
+/** Writes a body to the store, encoded and measured on its way. */
+async function store(
+  head: Uint8Array[],
+  parts: AsyncGenerator<Uint8Array, undefined>,
+  id: string,
+  { bodies, chain, newRef }: BodySettings,
+): Promise<KeptBody> {
+  const ref = newRef(id);
+  const writing = chain.writing(id);
+  const running = new Running(writing?.digestKey);
+  let isWhole = false;
+  const plain = async function* (): AsyncGenerator<Uint8Array> {
     try {
-      for (const part of head.splice(0)) yield measure(part);
-      for await (const part of parts) yield measure(part);
+      for (const part of head.splice(0)) yield running.add(part);
+      for await (const part of parts) yield running.add(part);
+      isWhole = true;
     } finally {
       await parts.return(undefined);
     }
   };
-  const measure = (part: Uint8Array): Uint8Array => {
-    running.update(part);
-    size += part.byteLength;
+  let storedSize: number;
+  try {
+    const stream = writing === undefined ? plain() : writing.stream(plain());
+    storedSize = (await bodies.put(ref, stream)).size;
+  } catch (error) {
+    // A transform that failed before it read anything leaves the caller's stream open.
+    parts.return(undefined).catch(() => undefined);
+    throw error;
+  }
+  if (!isWhole) {
+    await bodies.remove([ref]);
+    throw notRead(id);
+  }
+  const { size } = running;
+  const encodings = writing?.encodings ?? [];
+  const digest = running.digest();
+  return { info: { ref, place: 'store', size, storedSize, digest, encodings } };
+}
+
+/** Size and digest of a body that goes by. */
+class Running {
+  readonly #hash: { update(part: Uint8Array): unknown; digest(form: 'hex'): string };
+  readonly #name: string;
+  size = 0;
+
+  constructor(key: Uint8Array | undefined) {
+    this.#name = digestName(key);
+    this.#hash = key === undefined ? createHash('sha256') : createHmac('sha256', key);
+  }
+
+  add(part: Uint8Array): Uint8Array {
+    this.#hash.update(part);
+    this.size += part.byteLength;
     return part;
-  };
-  const stored = await bodies.put(ref, measured());
-  const digest = `sha256:${running.digest('hex')}`;
-  const info: BodyInfo = {
-    ref,
-    place: 'store',
-    size,
-    storedSize: stored.size,
-    digest,
-    encodings: [],
-  };
-  return { info };
+  }
+
+  digest(): string {
+    return `${this.#name}:${this.#hash.digest('hex')}`;
+  }
 }
 
 /** The caller's parts as bytes, cut off with an error at the byte that passes the limit. */
@@ -197,12 +302,29 @@ async function* partsOf(
   return undefined;
 }
 
-async function* once(bytes: Uint8Array): AsyncIterable<Uint8Array> {
-  yield bytes;
+/** In parts: hashing 64 MiB at once would keep the process from everything else. */
+async function* partsIn(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.byteLength; at += PART_MAX_BYTES) {
+    yield bytes.subarray(at, at + PART_MAX_BYTES);
+  }
 }
 
-function digestOf(bytes: Uint8Array): string {
-  return `sha256:${hash('sha256', bytes, 'hex')}`;
+function digestOf(bytes: Uint8Array, key: Uint8Array | undefined): string {
+  if (key === undefined) return `sha256:${hash('sha256', bytes, 'hex')}`;
+  return `${digestName(key)}:${createHmac('sha256', key).update(bytes).digest('hex')}`;
+}
+
+/** Keyed where the body is encrypted: a plain hash would tell whoever can guess the body. */
+function digestName(key: Uint8Array | undefined): string {
+  return key === undefined ? 'sha256' : 'hmac-sha256';
+}
+
+function notRead(id: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot keep the body of message "${id}": a transform of this spool ended before it had read ` +
+      'all of it; mend the transform, or take it out of "transforms"',
+  );
 }
 
 function tooLarge(maxBytes: number): RespoolError {

@@ -10,10 +10,20 @@ import type { BodyStore } from '../ports/body-store.ts';
 import type { CorruptEntry, EntryStore } from '../ports/entry-store.ts';
 import { readBody } from './body.ts';
 import { isOrphan } from './caretaker.ts';
+import type { Chain } from './chain.ts';
+
+/** Why a body cannot be read: it is damaged, or we lack what it takes. */
+const UNREADABLE = [
+  'body.missing',
+  'body.corrupt',
+  'key.unavailable',
+  'transform.missing',
+] as const;
+type Unreadable = (typeof UNREADABLE)[number];
 
 /** One thing that is not as it should be. */
 export interface Finding {
-  readonly kind: 'body.missing' | 'body.corrupt' | 'body.orphan' | 'entry.corrupt' | 'lease';
+  readonly kind: Unreadable | 'body.orphan' | 'entry.corrupt' | 'lease';
   /** The message, where there is one. */
   readonly id?: string;
   /** The body's ref, or where the damage lies. */
@@ -30,14 +40,23 @@ export interface CheckReport {
   readonly findings: readonly Finding[];
 }
 
+/** How far a check is: messages first, then bodies, whose number shows only as they come. */
+export interface CheckProgress {
+  readonly seen: number;
+  readonly total: number;
+}
+
 /** What `check` needs and may do. */
 export interface CheckParts {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
+  readonly chain: Chain;
   readonly now: () => Millis;
   readonly leaseMs: number;
   readonly orphanGraceMs: number;
   readonly repair: boolean;
+  /** Hears how far it is, after each message and each body. */
+  readonly onProgress?: ((progress: CheckProgress) => void) | undefined;
   /** Puts a repair on record; resolves when it may be done. */
   readonly record: (repair: {
     readonly ids: readonly string[];
@@ -55,6 +74,8 @@ export async function check(parts: CheckParts): Promise<CheckReport> {
   const report = (finding: Finding): void => {
     if (findings.length < FINDINGS_MAX) findings.push(finding);
   };
+  const { onProgress } = parts;
+  const expected = onProgress === undefined ? 0 : await countOf(parts.entries);
   let entries = 0;
   let after: string | undefined;
   do {
@@ -67,6 +88,7 @@ export async function check(parts: CheckParts): Promise<CheckReport> {
       entries += 1;
       const finding = (await bodyFinding(parts, entry)) ?? (await leaseFinding(parts, entry));
       if (finding !== undefined) report(finding);
+      onProgress?.({ seen: entries, total: Math.max(expected, entries) });
     }
     after = page.next;
   } while (after !== undefined);
@@ -75,8 +97,14 @@ export async function check(parts: CheckParts): Promise<CheckReport> {
     bodies += 1;
     const finding = await orphanFinding(parts, ref, writtenAt);
     if (finding !== undefined) report(finding);
+    onProgress?.({ seen: entries + bodies, total: entries + bodies });
   }
   return { entries, bodies, findings };
+}
+
+async function countOf(entries: EntryStore): Promise<number> {
+  const rows = await entries.tally('state', {});
+  return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
 function damaged({ id, where, reason }: CorruptEntry): Finding {
@@ -92,17 +120,19 @@ async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | 
   try {
     // Read to its end for the verification that comes with the last part.
     let bytes = 0;
-    for await (const part of readBody(entry, parts.bodies)) bytes += part.byteLength;
+    for await (const part of readBody(entry, parts)) bytes += part.byteLength;
     assert(bytes === body.size, `the verified body of "${id}" has another size`);
     return undefined;
   } catch (error) {
-    const isMissing = isRespoolError(error, 'body.missing');
-    if (!isMissing && !isRespoolError(error, 'body.corrupt')) throw error;
-    const kind = isMissing ? 'body.missing' : 'body.corrupt';
+    const kind = UNREADABLE.find((code) => isRespoolError(error, code));
+    if (kind === undefined) throw error;
     // Taken and finished between the two looks: then there is nothing to find.
     if ((await parts.entries.get(id))?.status.revision !== entry.status.revision) return undefined;
-    const repaired = await holdIfIdle(parts, entry, kind, textOf(error));
-    return { kind, id, where: body.ref, text: textOf(error), ...repaired };
+    const found = { kind, id, where: body.ref, text: textOf(error) };
+    // Nothing is wrong with the message: with the key, or the transform, it can be delivered.
+    const isDamage = kind === 'body.missing' || kind === 'body.corrupt';
+    if (!isDamage) return found;
+    return { ...found, ...(await holdIfIdle(parts, entry, kind, textOf(error))) };
   }
 }
 

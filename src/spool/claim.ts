@@ -17,13 +17,13 @@ export class SpoolClaim implements Claim {
   sent: Status | 'remove' | undefined;
   /** A write was not answered, so what the store has may be one step ahead of `entry`. */
   isUnsure = false;
-  /** Its body was hashed in this process a moment ago, and has not left memory since. */
-  readonly isVerified: boolean;
+  /** Its whole body, hashed in this process a moment ago and not out of memory since. */
+  readonly plain: Uint8Array | undefined;
   readonly #fencedAt: number;
 
-  constructor(entry: Entry, isVerified = false) {
+  constructor(entry: Entry, plain?: Uint8Array) {
     this.entry = entry;
-    this.isVerified = isVerified;
+    this.plain = plain;
     this.#fencedAt = entry.status.revision;
   }
 

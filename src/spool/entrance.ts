@@ -35,11 +35,17 @@ export class Entrance {
       if (!isSmall || !runtime.isOpen) return this.#enqueueSlowly(ownMessage(message), body);
       // The common case without a turn of promises more than its one write needs.
       const checked = this.#check(message);
-      const ready = this.#keep(checked, body) as ReadyMessage;
+      const ready = this.#keep(checked, body);
+      if (ready instanceof Promise) return this.#acceptLater(ready);
       return acceptOne(runtime, ready, checked.envelope.enqueuedAt);
     } catch (error) {
       return Promise.reject(asError(error));
     }
+  }
+
+  /** A small body that takes time to encode, or does not stay small enough for its entry. */
+  #acceptLater(ready: Promise<ReadyMessage>): Promise<Enqueued> {
+    return this.#runtime.intake.during(async () => acceptOne(this.#runtime, await ready));
   }
 
   async #enqueueSlowly(message: Message, body: OwnBody): Promise<Enqueued> {
@@ -107,10 +113,7 @@ export class Entrance {
   }
 
   #keep(message: CheckedMessage, given: OwnBody): ReadyMessage | Promise<ReadyMessage> {
-    const { bodies, inlineMaxBytes, settings } = this.#runtime;
-    const limits = { bodies, inlineMaxBytes, bodyMaxBytes: settings.bodyMaxBytes };
-    const newRef = (): string => this.#runtime.newRef(message.envelope.id);
-    const body = keepBody(given, newRef, limits);
+    const body = keepBody(given, message.envelope.id, this.#runtime.bodySettings);
     return body instanceof Promise
       ? body.then((kept) => ({ message, body: kept }))
       : { message, body };

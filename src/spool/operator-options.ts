@@ -1,6 +1,7 @@
 /** operator-options — how to remove, move, pause and check. */
 
 import type { State } from '../core/state.ts';
+import type { CheckProgress } from './check.ts';
 
 /** How to remove. */
 export interface RemoveOptions {
@@ -31,4 +32,6 @@ export interface CheckOptions {
   /** Also mends what can be mended; default false. */
   readonly repair?: boolean;
   readonly by?: string;
+  /** Hears how far it is, after each message and each body. */
+  readonly onProgress?: (progress: CheckProgress) => void;
 }

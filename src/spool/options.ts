@@ -20,6 +20,8 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { Durability, EntryStore } from '../ports/entry-store.ts';
 import type { Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
+import type { Transform } from '../ports/transform.ts';
+import { checkTransforms } from './check-transforms.ts';
 
 /** How long something is kept after its end: not at all, for good, or archived for a while. */
 export type Keep = 'remove' | 'keep' | { readonly archive: Duration };
@@ -32,6 +34,11 @@ export interface SpoolOptions {
   readonly entries?: EntryStore;
   /** Where bodies above the inline limit are kept; default files in `path`. */
   readonly bodies?: BodyStore;
+  /**
+   * What is done to bodies before they are kept, in this order; default nothing. See
+   * `respool/transforms`.
+   */
+  readonly transforms?: readonly Transform[];
   /** Policies by name; `default` serves every message that names none, `notice` the notices. */
   readonly policies?: Readonly<Record<string, RetryPolicy>>;
   /** Delay functions by name, for `custom(name, rungs)` policies. */
@@ -93,6 +100,7 @@ export interface SpoolOptions {
 /** The options after the door. */
 export interface Settings {
   readonly path: string;
+  readonly transforms: readonly Transform[];
   readonly policies: ReadonlyMap<string, RetryPolicy>;
   readonly defaultPolicy: RetryPolicy;
   readonly noticePolicy: RetryPolicy;
@@ -119,6 +127,7 @@ const NAMES = {
     'path',
     'entries',
     'bodies',
+    'transforms',
     'policies',
     'backoffs',
     'concurrency',
@@ -154,6 +163,7 @@ export function settingsOf(options: SpoolOptions): Settings {
   checkNames('caretaker', caretaker, NAMES.caretaker);
   return {
     path: pathOf(options.path),
+    transforms: checkTransforms(options.transforms ?? []),
     policies,
     defaultPolicy,
     noticePolicy: policies.get('notice') ?? defaultPolicy,

@@ -9,6 +9,7 @@
 import { join } from 'node:path';
 import { durationMs, type Millis, SECOND_MS } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
+import type { Entry } from '../core/entry.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
 import { Events } from '../engine/events.ts';
@@ -24,13 +25,16 @@ import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker, randomName } from '../system/ids.ts';
 import type { AcceptParts } from './accept.ts';
 import type { ActionParts } from './actions.ts';
+import type { BodySettings } from './body.ts';
 import { Caretaker } from './caretaker.ts';
+import { Chain } from './chain.ts';
 import { Intake } from './intake.ts';
 import { logEvent } from './log.ts';
 import { DURABILITIES, type Settings, type SpoolOptions, settingsOf } from './options.ts';
 import { Pauses } from './pauses.ts';
 import { Reaper } from './reaper.ts';
 import { refOf } from './refs.ts';
+import type { RekeyParts } from './rekey.ts';
 import { SpoolSource } from './source.ts';
 import { StoreClock } from './store-clock.ts';
 
@@ -39,15 +43,22 @@ const LOST_EVERY_MS: number = 10 * SECOND_MS;
 /** Pauses made by other processes are looked for this often, whether the store calls or not. */
 const PAUSES_EVERY_MS: number = 30 * SECOND_MS;
 
+/** What a sealed store can do besides. */
+interface Sealed {
+  readonly isSealOld: (entry: Entry) => boolean;
+}
+
 type Phase = 'closed' | 'open' | 'starting' | 'running' | 'stopping';
 
 /** Everything one spool is made of. */
-export class Runtime implements AcceptParts, ActionParts {
+export class Runtime implements AcceptParts, ActionParts, RekeyParts {
   readonly settings: Settings;
   readonly clock: Clock;
   readonly dice: Dice;
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
+  /** What happens to bodies on their way to the store and back. */
+  readonly chain: Chain;
   readonly events: Events = new Events();
   readonly routes: Routes = new Routes();
   readonly reaper: Reaper;
@@ -72,6 +83,7 @@ export class Runtime implements AcceptParts, ActionParts {
     this.dice = options.dice ?? systemDice;
     this.entries = options.entries ?? sqlite({ path: settings.path });
     this.bodies = options.bodies ?? filesystemBodies({ path: join(settings.path, 'bodies') });
+    this.chain = new Chain(settings.transforms);
     this.intake = new Intake(this.clock);
     this.makeId = createIdMaker(this.dice);
     this.#storeClock = new StoreClock(this.clock, this.entries);
@@ -83,6 +95,7 @@ export class Runtime implements AcceptParts, ActionParts {
       ...settings,
       entries: this.entries,
       bodies: this.bodies,
+      chain: this.chain,
       reaper: this.reaper,
       clock: this.clock,
       storeClock: this.#storeClock,
@@ -118,10 +131,36 @@ export class Runtime implements AcceptParts, ActionParts {
     return this.#phase === 'open' || this.#phase === 'running';
   }
 
-  /** A ref for a new body of this message. */
-  newRef(id: string): string {
-    return refOf(id, randomName(this.dice));
+  /** How bodies are kept now. */
+  get bodySettings(): BodySettings {
+    const { bodies, chain, inlineMaxBytes, settings, entries } = this;
+    return {
+      bodies,
+      chain,
+      inlineMaxBytes,
+      bodyMaxBytes: settings.bodyMaxBytes,
+      encodedInlineMaxBytes: entries.traits.inlineMaxBytes,
+      newRef: this.#newRef,
+    };
   }
+
+  get isStopping(): boolean {
+    return this.#phase === 'stopping' || this.#phase === 'closed';
+  }
+
+  /** Whether a sealed store would write this entry in another way now. */
+  readonly isOldEntry = (entry: Entry): boolean => {
+    const { isSealOld }: Partial<Sealed> = this.entries as Partial<Sealed>;
+    return isSealOld?.(entry) === true;
+  };
+
+  /** A stop waits for this. */
+  during<T>(work: () => Promise<T>): Promise<T> {
+    return this.intake.during(work);
+  }
+
+  /** A ref for a new body of this message. */
+  readonly #newRef = (id: string): string => refOf(id, randomName(this.dice));
 
   /** Opens the stores if they are not; every call of the spool comes through here. */
   async ready(): Promise<void> {
@@ -223,6 +262,8 @@ export class Runtime implements AcceptParts, ActionParts {
 
   async #open(): Promise<void> {
     this.#requireDurability();
+    // First: a key that cannot be had must not leave a store open, or locked.
+    await this.chain.open();
     const opened: (() => Promise<void>)[] = [];
     try {
       for (const store of [this.entries, this.bodies]) {

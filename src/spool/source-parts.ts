@@ -4,6 +4,7 @@ import type { Retention } from '../core/next-status.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
+import type { Chain } from './chain.ts';
 import type { Reaper } from './reaper.ts';
 import type { StoreClock } from './store-clock.ts';
 
@@ -11,6 +12,7 @@ import type { StoreClock } from './store-clock.ts';
 export interface SourceParts {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
+  readonly chain: Chain;
   readonly reaper: Reaper;
   readonly clock: Clock;
   readonly storeClock: StoreClock;

@@ -183,13 +183,14 @@ export class SpoolSource implements Source {
   }
 
   body(claim: Claim): AsyncIterable<Uint8Array> {
-    return readBody((claim as SpoolClaim).entry, this.#parts.bodies);
+    return readBody((claim as SpoolClaim).entry, this.#parts);
   }
 
-  bytes(claim: Claim): Uint8Array | undefined {
-    const { entry, isVerified } = claim as SpoolClaim;
+  bytes(claim: Claim): Uint8Array | Promise<Uint8Array> | undefined {
+    const { entry, plain } = claim as SpoolClaim;
+    if (plain !== undefined) return plain;
     if (entry.envelope.body.place !== 'inline') return undefined;
-    return isVerified ? entry.inlineBody : inlineBytes(entry);
+    return inlineBytes(entry, this.#parts.chain);
   }
 
   async settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'> {

@@ -37,6 +37,7 @@ import type { SpoolOptions } from './options.ts';
 import { EVERYTHING, type Pause } from './pauses.ts';
 import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
+import { rekey, type RekeyOptions, type RekeyProgress } from './rekey.ts';
 import { Runtime } from './runtime.ts';
 
 /** Who acts when nobody says who. */
@@ -130,11 +131,12 @@ export class Spool {
   }
 
   /**
-   * The message's body as a stream; `message.unknown`, `body.missing` or `body.corrupt` otherwise.
+   * The message's body as a stream; `message.unknown`, `body.missing`, `body.corrupt`,
+   * `key.unavailable` or `transform.missing` otherwise.
    */
   async body(id: string): Promise<AsyncIterable<Uint8Array>> {
     await this.#runtime.ready();
-    return readBody(await actions.known(this.#runtime, id), this.#runtime.bodies);
+    return readBody(await actions.known(this.#runtime, id), this.#runtime);
   }
 
   /** Goes through messages, page by page, stable while things move. */
@@ -303,13 +305,21 @@ export class Spool {
   }
 
   /** Looks through every entry and body for what is not as it should be; repairs when asked. */
-  async check({ repair = false, by = BY_DEFAULT }: CheckOptions = {}): Promise<CheckReport> {
+  async check(options: CheckOptions = {}): Promise<CheckReport> {
+    const { repair = false, by = BY_DEFAULT, onProgress } = options;
     const runtime = this.#runtime;
     await runtime.ready();
-    const { entries, bodies, source, settings } = runtime;
+    const { entries, bodies, chain, source, settings } = runtime;
     const record: CheckParts['record'] = ({ ids, details }) =>
       actions.audit(runtime, { by, action: 'check', ids, details: { ...details } });
-    return check({ ...settings, entries, bodies, repair, record, now: () => source.now() });
+    const now = (): Millis => source.now();
+    return check({ ...settings, entries, bodies, chain, repair, record, onProgress, now });
+  }
+
+  /** Brings every body, and every sealed entry, to the encryption of today; delivery goes on. */
+  async rekey(options: RekeyOptions = {}): Promise<RekeyProgress> {
+    await this.#runtime.ready();
+    return rekey(this.#runtime, { by: BY_DEFAULT, ...options });
   }
 
   /** One round of the caretaker now, instead of waiting for its hour. */

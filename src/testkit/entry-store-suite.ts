@@ -48,6 +48,8 @@ export function entryStoreSuite(
     share: can.canShare,
     damage: can.canDamage,
     expireLost: can.canExpireLost === true,
+    search: can.refusesSearch !== true,
+    noSearch: can.refusesSearch === true,
   };
   return CASES.filter(({ needs = [] }) => needs.every((need) => has[need])).map((entryCase) => ({
     name: entryCase.name,

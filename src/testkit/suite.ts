@@ -42,6 +42,8 @@ export interface EntryStoreAbilities {
   readonly canDamage: boolean;
   /** The store has `expireLost`; checked with `reopen`, and with `second` where there is one. */
   readonly canExpireLost?: boolean;
+  /** Lists and counts by header or text are refused, as by a store that is sealed. */
+  readonly refusesSearch?: boolean;
   /** How many entries stand in the way in the load cases; default 20,000. */
   readonly crowd?: number;
 }

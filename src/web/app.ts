@@ -13,6 +13,7 @@ import { addEventRoutes } from './event-routes.ts';
 import { addLookRoutes } from './look-routes.ts';
 import { addMessageRoutes } from './message-routes.ts';
 import { Refusal, refusedOf } from './refusal.ts';
+import { addRekeyRoutes } from './rekey-routes.ts';
 import { SharedReads } from './shared-reads.ts';
 import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
 
@@ -52,6 +53,7 @@ export function createApp(parts: AppParts): App {
   addActionRoutes(app);
   addBulkRoutes(app, parts);
   addLookRoutes(app, shared);
+  addRekeyRoutes(app, parts);
   addEventRoutes(app, { clock: parts.clock, max: parts.eventsMax, signal: parts.signal });
   addHealth(app, parts);
   addDocument(app, parts.version);

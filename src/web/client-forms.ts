@@ -17,7 +17,7 @@ import type { EngineLoad } from '../engine/engine.ts';
 import type { CorruptEntry, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../spool/actions.ts';
-import type { CheckReport, Finding } from '../spool/check.ts';
+import type { CheckProgress, CheckReport, Finding } from '../spool/check.ts';
 import type { ListFilter } from '../spool/list.ts';
 import type { Pause } from '../spool/pauses.ts';
 
@@ -45,7 +45,8 @@ export const number: Form<number> = (value, at) => {
   throw new Misfit(at, value, 'a number');
 };
 
-const flag: Form<boolean> = (value, at) => {
+/** True or false. */
+export const flag: Form<boolean> = (value, at) => {
   if (typeof value === 'boolean') return value;
   throw new Misfit(at, value, 'true or false');
 };
@@ -315,13 +316,26 @@ export const shape: Form<Shape> = fields<Shape>({
   total: shapeRow,
 });
 
+/** The checks that run in a service, the oldest first. */
+export const checks: Form<{ readonly running: readonly CheckProgress[] }> = fields({
+  running: list(fields<CheckProgress>({ seen: number, total: number })),
+});
+
 /** What a check found. */
 export const report: Form<CheckReport> = fields<CheckReport>({
   entries: number,
   bodies: number,
   findings: list(
     fields<Finding>({
-      kind: oneOf(['body.missing', 'body.corrupt', 'body.orphan', 'entry.corrupt', 'lease']),
+      kind: oneOf([
+        'body.missing',
+        'body.corrupt',
+        'body.orphan',
+        'key.unavailable',
+        'transform.missing',
+        'entry.corrupt',
+        'lease',
+      ]),
       id: optional(text),
       where: text,
       text,

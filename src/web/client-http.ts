@@ -93,7 +93,7 @@ export class ServiceClient {
       if (waitMs > leftMs) throw await this.#refused(answer);
       leftMs -= waitMs;
       await answer.body?.cancel();
-      await this.#wait(waitMs, sending.signal);
+      await this.wait(waitMs, sending.signal);
     }
   }
 
@@ -126,7 +126,8 @@ export class ServiceClient {
     throw this.strange(`the answer is ${type === '' ? 'of no type' : type}, not ${accept}`);
   }
 
-  #wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  /** Resolves after the span; rejects when the signal fires before. */
+  wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
       const stop = (): void => {
         callOff();

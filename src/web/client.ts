@@ -12,9 +12,11 @@ import type { ActionResult } from '../spool/actions.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ListFilter } from '../spool/list.ts';
 import { eventsOf } from './client-events.ts';
+import { askCheck } from './client-check.ts';
 import * as forms from './client-forms.ts';
 import { type ClientOptions, ServiceClient } from './client-http.ts';
 import { sendMany, sendMessage } from './client-post.ts';
+import { createRekey } from './client-rekey.ts';
 import { queryOfFilter } from './filter-query.ts';
 
 export type { ClientOptions } from './client-http.ts';
@@ -115,8 +117,8 @@ function steers(client: ServiceClient): Omit<Control, 'by' | keyof Looks> {
     resume: async (topic) => {
       await client.ask('/v1/resume', forms.ok, { method: 'POST', json: { topic } });
     },
-    check: ({ repair = false } = {}) =>
-      client.ask('/v1/check', forms.report, { method: 'POST', json: { repair } }),
+    check: (options) => askCheck(client, options),
+    rekey: createRekey(client),
   };
 }
 

@@ -17,6 +17,9 @@ const GOOD_FOR_MS: number = 10 * MINUTE_MS;
 /** Tokens that were used and are not yet over, at the most. */
 const USED_MAX = 10_000;
 
+/** What is counted before it is done. */
+type Confirmed = BulkAction | { readonly kind: 'rekey' };
+
 /** What a dry run found. */
 export interface Counted {
   readonly count: number;
@@ -43,14 +46,14 @@ export class Confirms {
   }
 
   /** The token for what was counted. */
-  sign(action: BulkAction, filter: ListFilter, counted: Omit<Counted, 'expiresAt'>): Signed {
+  sign(action: Confirmed, filter: ListFilter, counted: Omit<Counted, 'expiresAt'>): Signed {
     const expiresAt = this.#clock.now() + GOOD_FOR_MS;
     const payload = encoded({ ...counted, expiresAt });
     return { confirm: `${payload}.${this.#mac(payload, action, filter)}`, expiresAt };
   }
 
   /** What was counted, if it was for this action and filter. */
-  read(confirm: string, action: BulkAction, filter: ListFilter): Counted {
+  read(confirm: string, action: Confirmed, filter: ListFilter): Counted {
     const { payload, mac } = partsOf(confirm);
     if (!isSame(mac, this.#mac(payload, action, filter))) throw invalid(OTHER);
     const counted = decoded(payload) as Counted;

@@ -5,6 +5,7 @@
 import { z } from '@hono/zod-openapi';
 import { checkNumber } from '../core/limits.ts';
 import type { TallyBy } from '../ports/entry-store.ts';
+import type { CheckProgress } from '../spool/check.ts';
 import { addEndpoint, type App } from './endpoint.ts';
 import { filterOf } from './filter-query.ts';
 import { auditQuery, FILTER_LISTS, shapeQuery, tallyQuery } from './schemas.ts';
@@ -107,6 +108,23 @@ export function addLookRoutes(app: App, shared: SharedReads): void {
       return Response.json({ records: await control.audit(after, max) });
     },
   });
+  addCheck(app);
+}
+
+const runningSchema = z.object({
+  running: z.array(z.object({ by: z.string(), seen: z.number(), total: z.number() })),
+});
+
+function addCheck(app: App): void {
+  const running = new Set<{ readonly by: string; seen: number; total: number }>();
+  addEndpoint(app, {
+    method: 'get',
+    path: '/v1/check',
+    summary: 'How far the checks are that run now.',
+    role: 'admin',
+    answers: { 200: { description: 'The oldest first.', schema: runningSchema } },
+    answer: () => Response.json({ running: [...running] }),
+  });
   addEndpoint(app, {
     method: 'post',
     path: '/v1/check',
@@ -115,8 +133,17 @@ export function addLookRoutes(app: App, shared: SharedReads): void {
     body: z.strictObject({ repair: z.boolean().optional() }),
     isBodyOptional: true,
     answers: { 200: { description: 'What was found.', schema: checkSchema } },
-    answer: async ({ body, control }) =>
-      Response.json(await control.check({ repair: body.repair === true })),
+    answer: async ({ body, control }) => {
+      const own = { by: control.by, seen: 0, total: 0 };
+      running.add(own);
+      try {
+        const repair = body.repair === true;
+        const onProgress = (now: CheckProgress): void => void Object.assign(own, now);
+        return Response.json(await control.check({ repair, onProgress }));
+      } finally {
+        running.delete(own);
+      }
+    },
   });
 }
 

@@ -22,6 +22,7 @@ export type RefusalReason =
   | 'not-ready'
   | 'origin.foreign'
   | 'rate.exceeded'
+  | 'rekey.running'
   | 'role.missing'
   | 'route.unknown'
   | 'token.locked'
@@ -88,6 +89,7 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
   'broker.unconfirmed': 503,
   'topology.mismatch': 500,
   'key.unavailable': 503,
+  'transform.missing': 503,
   'limit.exceeded': 400,
   'engine.stopping': 503,
 };

@@ -21,7 +21,7 @@ export interface ServeSettings {
   readonly host: string;
   /** 0 takes any free one. */
   readonly port: number;
-  /** A token with every right, in plain; hashed when the service is made. */
+  /** A token with every right: itself, or `sha256:` and its SHA-256 in hex. */
   readonly token?: string | undefined;
   readonly tokens?: readonly ServeToken[] | undefined;
   /** Files with the private key and the certificate. */

@@ -33,17 +33,17 @@ test('show is what config does, as a table with the file above it', async () => 
 });
 
 test('no secret is printed, in no form', async () => {
-  const token = 'canary-token-1234567890';
+  const env = { THE_TOKEN: 'canary-token-1234567890' };
   const { cli } = await configured(
     [
-      `serve: { token: ${token} }`,
+      'serve: { token: "${THE_TOKEN}" }',
       'routes:',
       '  - topic: a',
       '    deliver: { http: { url: "https://example.com/?key=canary-key-123456" } }',
     ].join('\n'),
   );
   for (const argv of [['config'], ['config', '--json'], ['config', 'check', '--verbose']]) {
-    const { code, stdout, stderr } = await cli(argv);
+    const { code, stdout, stderr } = await cli(argv, { env });
     expect(code, argv.join(' ')).toBe(0);
     expect(stdout + stderr).not.toContain('canary');
   }
@@ -77,13 +77,29 @@ test('set writes nothing that would be wrong, and only what can be set', async (
   for (const words of [
     ['store', 'nonsense:x'],
     ['lease', '10s'],
-    ['transforms', 'gzip'],
+    ['transforms', 'gz'],
+    ['seal', '{}'],
   ]) {
     expect((await cli(['config', 'set', ...words])).code, words.join(' ')).toBe(2);
   }
   const twice = await cli(['config', 'set', 'store', 'file:./a', '--store', 'file:./b']);
   expect(twice).toMatchObject({ code: 2 });
   expect(await readFile(file, 'utf8')).toBe('lease: 30s\n');
+});
+
+test('set transforms takes the name of a codec, or a list in JSON', async () => {
+  const { cli, file } = await configured('lease: 30s # ours\n');
+  const ran = await cli(['config', 'set', 'transforms', 'zstd']);
+  expect(ran).toMatchObject({ code: 0, stdout: `transforms is zstd in ${file}\n` });
+  expect(ran.stderr).toContain('goes on as before until');
+  expect(await readFile(file, 'utf8')).toBe('lease: 30s # ours\ntransforms: zstd\n');
+  const list = '["gzip", {"encrypt": {"keys": {"k1": "env:K1"}}}]';
+  expect((await cli(['config', 'set', 'transforms', list])).code).toBe(0);
+  const { objects } = await cli(['config', '--json']);
+  expect(objects().filter(({ id }) => String(id).startsWith('transforms'))).toMatchObject([
+    { id: 'transforms[0]', value: 'gzip' },
+    { id: 'transforms[1].encrypt.keys.k1', value: 'env:K1' },
+  ]);
 });
 
 test('set mends the value that made the configuration wrong', async () => {

@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { SimClock } from 'respool/testkit';
+import { generateKey } from 'respool/transforms';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { examineStats } from '../../src/cli/doctor/messages.ts';
 import { fileSystem, room } from '../../src/cli/doctor/places.ts';
@@ -152,7 +153,8 @@ describe('the configuration', () => {
     [0o640, 'note'],
     [0o600, 'ok'],
   ])('a file with secrets and the rights %o is %s', async (mode, level) => {
-    const shell = await configured({ serve: { token: 'canary-token-1234567890' } });
+    const http = { url: 'https://example.com/', headers: { authorization: 'canary-1234567890' } };
+    const shell = await configured({ routes: [{ topic: 'a', deliver: { http } }] });
     await chmod(shell.file, mode);
     const { found } = await examined(shell);
     expect(found['config.secrets']?.level).toBe(level);
@@ -161,7 +163,8 @@ describe('the configuration', () => {
 
   test('the hash of a token is no secret', async () => {
     const tokens = [{ name: 'a', role: 'read', sha256: 'ab'.repeat(32) }];
-    const shell = await configured({ serve: { tokens } });
+    const token = `sha256:${'cd'.repeat(32)}`;
+    const shell = await configured({ serve: { token, tokens } });
     await chmod(shell.file, 0o644);
     const { code, found } = await examined(shell);
     expect(code).toBe(0);
@@ -175,7 +178,7 @@ describe('the configuration', () => {
   });
 
   test('listening everywhere behind a proxy is worth a note', async () => {
-    const serve = { host: '0.0.0.0', token: 'canary-token-1234567890', behindProxy: true };
+    const serve = { host: '0.0.0.0', token: `sha256:${'cd'.repeat(32)}`, behindProxy: true };
     const { found } = await examined(await configured({ serve }));
     expect(found['serve.listen']).toMatchObject({ level: 'note' });
     expect(found['serve.listen']?.todo).toContain('only the proxy');
@@ -368,5 +371,77 @@ describe('the service', () => {
     const { found } = await examined(await setup(), ['--url', 'http://respool.invalid:1/']);
     expect(found['url.plain']).toMatchObject({ level: 'unsafe' });
     expect(found['store.entries.durability']).toBeUndefined();
+  });
+});
+
+describe('transforms', () => {
+  const KEY = generateKey();
+
+  async function withKeys(transforms: object, seal?: object): Promise<Shell & { file: string }> {
+    const shell = await configured({ transforms, ...(seal === undefined ? {} : { seal }) });
+    await chmod(shell.file, 0o600);
+    for (const name of ['k1.key', 'k2.key']) {
+      await writeFile(path.join(shell.folder, name), generateKey(), { mode: 0o600 });
+    }
+    return shell;
+  }
+
+  test('the codec and the ids of the keys that can be had are told, and no key', async () => {
+    const keys = { k1: 'file:k1.key', k2: 'file:k2.key', k3: KEY };
+    const encrypt = { keys, primary: 'k2', pad: true };
+    const shell = await withKeys(['zstd', { encrypt }], { keys: { s1: 'file:k1.key' } });
+    const { code, found } = await examined(shell);
+    expect(code).toBe(0);
+    expect(found['transforms[0]']?.text).toBe('bodies are compressed with zstd');
+    expect(found['transforms[1].keys']).toMatchObject({
+      level: 'ok',
+      text: 'keys of encrypt that can be had here: k1, k2 (primary), k3',
+    });
+    expect(found['seal.keys']?.text).toContain('the seal that can be had here: s1');
+    expect(found['transforms.length']).toBeUndefined();
+    expect(JSON.stringify(found)).not.toContain(KEY);
+  });
+
+  test('a key that cannot be had here is worth a note', async () => {
+    const shell = await withKeys({ decrypt: { keys: { k1: 'file:gone.key', k2: 'env:NOT_SET' } } });
+    const { code, found } = await examined(shell);
+    expect(code).toBe(0);
+    expect(found['transforms[0].keys.k1']).toMatchObject({ level: 'note' });
+    expect(found['transforms[0].keys.k2']?.text).toContain('NOT_SET');
+    expect(found['transforms[0].keys']).toBeUndefined();
+  });
+
+  test.each([
+    [0o644, 'unsafe'],
+    [0o640, 'note'],
+  ])('a file of a key with the rights %o is %s', async (mode, level) => {
+    const shell = await withKeys({ encrypt: { keys: { k1: 'file:./k1.key' } } });
+    await chmod(path.join(shell.folder, 'k1.key'), mode);
+    const { found } = await examined(shell);
+    expect(found['transforms[0].keys.k1.file']).toMatchObject({ level });
+    expect(found['transforms[0].keys.k1.file']?.todo).toContain('chmod 600');
+  });
+
+  test('a key in a configuration that others can read is unsafe', async () => {
+    const shell = await withKeys({ encrypt: { keys: { k1: KEY } } });
+    expect((await examined(shell)).found['config.secrets']?.level).toBe('ok');
+    await chmod(shell.file, 0o644);
+    const { code, found } = await examined(shell);
+    expect(code).toBe(1);
+    expect(found['config.secrets']).toMatchObject({ level: 'unsafe' });
+    expect(JSON.stringify(found)).not.toContain(KEY);
+  });
+
+  test('what the length of a compressed body gives away is worth a note', async () => {
+    const shell = await withKeys(['gzip', { encrypt: { keys: { k1: 'file:k1.key' } } }]);
+    const { code, found } = await examined(shell);
+    expect(code).toBe(0);
+    expect(found['transforms.length']).toMatchObject({ level: 'note' });
+    expect(found['transforms.length']?.todo).toContain('pad: true');
+  });
+
+  test('without any there is nothing to tell', async () => {
+    const { found } = await examined(await configured({}));
+    expect(Object.keys(found).filter((id) => /^(?:transforms|seal)/.test(id))).toEqual([]);
   });
 });

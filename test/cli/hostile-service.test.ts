@@ -74,6 +74,10 @@ const ANSWERS: Readonly<Record<string, unknown>> = {
   '/v1/messages': { messages: [MESSAGE], corrupt: [{ where: EVIL, reason: EVIL }] },
   '/v1/messages/one': MESSAGE,
   '/v1/bulk': { count: EVIL, approximate: false, confirm: 'x', filter: {} },
+  '/v1/rekey': {
+    ...{ count: 2, confirm: EVIL, isRunning: false, done: 1, left: 1, unreadable: 1 },
+    troubles: [{ id: EVIL, code: EVIL, text: EVIL }],
+  },
   '/v1/policies': { policies: [{ name: EVIL, policy: {} }] },
 };
 
@@ -87,6 +91,7 @@ test.each([
   ['hold', 'ALL', '--dry-run'],
   ['policy', 'set', 'x', 'one', '--dry-run'],
   ['list', '--json'],
+  ['rekey', '--yes'],
 ])('%s', async (...words) => {
   let asked = 0;
   const url = await hostile((request, response) => {

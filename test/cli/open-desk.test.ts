@@ -1,4 +1,5 @@
 /** open-desk — on the store itself, or through the service that owns it. */
+import { createHash } from 'node:crypto';
 import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
@@ -57,7 +58,8 @@ test('the token comes from RESPOOL_TOKEN, and without it the service refuses', a
   const shell = await setup();
   const file = path.join(shell.folder, 'respool.config.json');
   const token = 'a-token-of-some-length';
-  await writeFile(file, JSON.stringify({ store: 'memory:', serve: { token } }));
+  const hash = `sha256:${createHash('sha256').update(token).digest('hex')}`;
+  await writeFile(file, JSON.stringify({ store: 'memory:', serve: { token: hash } }));
   const url = await serve(shell, '--port', '0');
   const elsewhere = await setup();
   const words = ['list', '--url', url, '--json'];
@@ -65,6 +67,11 @@ test('the token comes from RESPOOL_TOKEN, and without it the service refuses', a
   expect(refused.code).not.toBe(0);
   expect(refused.stderr).not.toContain(token);
   expect((await elsewhere.cli(words, { env: { RESPOOL_TOKEN: token } })).code).toBe(0);
+  // The hash opens nothing: it is not even sent.
+  const hashed = await elsewhere.cli([...words, '--verbose'], { env: { RESPOOL_TOKEN: hash } });
+  expect(hashed.code).not.toBe(0);
+  expect(hashed.stderr).toContain('set RESPOOL_TOKEN to the token itself');
+  expect(hashed.stderr).not.toContain(hash);
 });
 
 test('a file .env may name the service', async () => {

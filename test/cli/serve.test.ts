@@ -173,12 +173,13 @@ test('no secret of the configuration is printed, whatever a handler says', async
   const shell = await setup();
   const canary = 'canary-7f3a91c04be2';
   const config = `
-    const serve = { token: '${canary}' };
-    const deliver = () => { throw new Error('refused with ' + serve.token); };
-    export default { serve, routes: [{ topic: 'a', deliver }] };
+    const deliver = () => { throw new Error('refused with ${canary}'); };
+    export default { routes: [{ topic: 'a', deliver }] };
   `;
   await writeFile(path.join(shell.folder, 'respool.config.mjs'), config);
-  const { running, url } = await started(shell, ['--verbose']);
+  const { running, url } = await started(shell, ['--verbose'], {
+    env: { RESPOOL_TOKEN: canary, NO_COLOR: '1' },
+  });
   const headers = { authorization: `Bearer ${canary}` };
   const answer = await fetch(`${url}/v1/topics/a/messages`, { method: 'POST', headers, body: 'x' });
   expect(answer.status).toBe(201);

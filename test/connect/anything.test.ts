@@ -67,13 +67,14 @@ test('anything is a configuration or refused, never a crash', async () => {
   await fc.assert(
     fc.asyncProperty(configs, async (config) => {
       const secrets = new Secrets();
-      const serve = 'serve' in config ? config.serve : { token: CANARY };
+      const serve = 'serve' in config ? config.serve : { token: '${THE_TOKEN}' };
+      const env = { THE_TOKEN: CANARY };
       const withSecret = { ...config, serve };
       const folder = import.meta.dirname;
       const file = `${folder}/respool.config.json`;
       try {
-        const raw = await parseConfig(JSON.stringify(withSecret), file, {}, secrets);
-        const given = { env: {}, file, folder, raw, added: new Set<string>(), secrets };
+        const raw = await parseConfig(JSON.stringify(withSecret), file, env, secrets);
+        const given = { env, file, folder, raw, added: new Set<string>(), secrets };
         const lines = describeConfig(await completeConfig(given));
         expect(JSON.stringify(lines)).not.toContain(CANARY);
         taken += 1;

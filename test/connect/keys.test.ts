@@ -157,8 +157,8 @@ test('lists of the service are taken as they are, hashes in lower case', async (
 });
 
 test('a short token is a warning', async () => {
-  const short = await load({ config: { serve: { token: 'short' } } });
+  const short = await load({ config: {}, env: { RESPOOL_TOKEN: 'short' } });
   expect(short.warnings).toEqual(['serve.token has fewer than 16 characters: it can be guessed']);
-  const long = await load({ config: { serve: { token: 'x'.repeat(16) } } });
+  const long = await load({ config: {}, env: { RESPOOL_TOKEN: 'x'.repeat(16) } });
   expect(long.warnings).toEqual([]);
 });

@@ -3,6 +3,8 @@ import { describe, expect, test } from 'vitest';
 import { environmentName, isScalar, KEYS } from '../../src/connect/keys.ts';
 import { at, load, refusal } from './setup.ts';
 
+const sealed = (name: string): object => ({ keys: { k1: `env:${name}` } });
+
 /** Three values for every key that a text can say: as a flag, in a file, in the environment. */
 const VALUES: Readonly<Record<string, readonly [flag: unknown, file: unknown, env: unknown]>> = {
   store: ['memory:', 'file:./f', 'sqlite:./e'],
@@ -24,6 +26,8 @@ const VALUES: Readonly<Record<string, readonly [flag: unknown, file: unknown, en
   requireDurability: ['process', 'server', 'power-loss'],
   'caretaker.every': ['2m', '3m', '4m'],
   'caretaker.orphanGrace': ['2h', '3h', '4h'],
+  transforms: ['zstd', 'gzip', 'brotli'],
+  seal: [sealed('FLAG'), sealed('FILE'), sealed('ENVIRONMENT')],
   'serve.host': ['::1', 'localhost', '0.0.0.0'],
   'serve.port': [0, 8080, 65_535],
   'serve.tls.key': ['/flag.pem', '/file.pem', '/env.pem'],
@@ -37,13 +41,13 @@ const VALUES: Readonly<Record<string, readonly [flag: unknown, file: unknown, en
   'log.format': ['json', 'pretty', 'json'],
   'log.level': ['debug', 'warn', 'error'],
   // A token on the command line is refused: the first of its values is never taken.
-  'serve.token': [undefined, 'token-of-the-file', 'token-of-the-environment'],
+  'serve.token': [undefined, `sha256:${'ab'.repeat(32)}`, 'token-of-the-environment'],
 };
 
-const asText = (value: unknown): string =>
-  typeof value === 'object' && value !== null && 'archive' in value
-    ? `archive:${String(value.archive)}`
-    : String(value);
+const asText = (value: unknown): string => {
+  if (typeof value !== 'object' || value === null) return String(value);
+  return 'archive' in value ? `archive:${String(value.archive)}` : JSON.stringify(value);
+};
 
 /** TLS wants both of its files. */
 const beside = (key: string): object =>

@@ -15,7 +15,7 @@ const WEBHOOK = `whsec_${Buffer.from(`${CANARY}-${CANARY}`).toString('base64')}`
 const FULL = {
   store: 'memory:',
   serve: {
-    token: CANARY,
+    token: '${WORD_SECRET}',
     tokens: [{ name: 'ci', role: 'post', sha256: 'c4'.repeat(32) }],
   },
   routes: [
@@ -76,8 +76,8 @@ test('a spool tells its routes without secrets', async () => {
 
 test('warnings show no secret', async () => {
   const { warnings } = await load({
-    config: { serve: { token: 'c4nary' } },
-    env: { RESPOOL_TOKN: CANARY },
+    config: {},
+    env: { RESPOOL_TOKEN: 'c4nary', RESPOOL_TOKN: CANARY },
   });
   expect(warnings.join()).toContain('RESPOOL_TOKN');
   expect(warnings.join()).toContain('serve.token has fewer');
@@ -90,6 +90,10 @@ describe('an error shows no secret', () => {
   const cases: [string, Parameters<typeof refusal>[0]][] = [
     ['a token with a space', { config: { serve: { token: `${CANARY} ${CANARY}` } } }],
     ['a token that is a list', { config: { serve: { token: [CANARY] } } }],
+    ['a token in a file', { config: { serve: { token: CANARY } } }],
+    ['a token in .env', { config: {}, dotEnv: `RESPOOL_SERVE_TOKEN=${CANARY}` }],
+    ['half a hash', { config: { serve: { token: `sha256:${CANARY}` } } }],
+    ['half a hash in the environment', { env: { RESPOOL_TOKEN: `sha256:${CANARY}` } }],
     ['a token in the environment', { config: {}, env: { RESPOOL_TOKEN: `${CANARY}\t` } }],
     ['a token as a flag', { config: {}, flags: { 'serve.token': CANARY } }],
     [
@@ -140,7 +144,7 @@ describe('an error shows no secret', () => {
     hasNoCanary(await textOf(setConfig('respool.config.json', 'lease', '5s', options)));
     const said = await textOf(setConfig('respool.config.json', 'serve.token', CANARY, options));
     hasNoCanary(said);
-    expect(said).toContain('.env');
+    expect(said).toContain('respool token create');
   });
 });
 

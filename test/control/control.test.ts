@@ -2,6 +2,7 @@
 import { createControl } from 'respool/control';
 import { fixed } from 'respool';
 import { describe, expect, test } from 'vitest';
+import { lock } from '../spool/sample-transforms.ts';
 import { failing, setup } from '../spool/setup.ts';
 
 describe('a desk', () => {
@@ -54,6 +55,26 @@ describe('a desk', () => {
     expect(await desk.release([id])).toEqual([{ id, result: 'done' }]);
     await clock.settle();
     expect(attempts).toEqual([1, 2]);
+  });
+
+  test('brings bodies to the encryption of today, with its progress and its name', async () => {
+    const before = await setup({ isStarted: false });
+    const { id } = await before.spool.enqueue({ topic: 'a', body: 'as it was' });
+    await before.spool.stop();
+    const { spool } = await setup({
+      with: before,
+      isStarted: false,
+      transforms: [lock({ k1: 3 }, 'k1')],
+    });
+    const desk = createControl(spool, { by: 'ann' });
+    const told: number[] = [];
+    const report = await desk.rekey({ onProgress: ({ done }) => told.push(done) });
+    expect(report).toMatchObject({ count: 1, done: 1, left: 0 });
+    expect(told).toEqual([0, 1]);
+    expect((await desk.get(id))?.envelope.body.encodings).toEqual(['lock;key=k1']);
+    expect(await desk.audit()).toMatchObject([
+      { by: 'ann', action: 'rekey', details: { count: 1, to: 'lock;key=k1' } },
+    ]);
   });
 
   test('looks as the spool looks', async () => {

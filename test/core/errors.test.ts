@@ -46,6 +46,7 @@ test('the list of codes is what users switch on: it changes only on purpose', ()
     'broker.unconfirmed',
     'topology.mismatch',
     'key.unavailable',
+    'transform.missing',
     'limit.exceeded',
     'engine.stopping',
   ]);

@@ -2,6 +2,7 @@
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
+import { Chain } from '../../src/spool/chain.ts';
 import { Reaper } from '../../src/spool/reaper.ts';
 import { SpoolSource } from '../../src/spool/source.ts';
 import { StoreClock } from '../../src/spool/store-clock.ts';
@@ -21,6 +22,7 @@ async function setup(): Promise<{ source: SpoolSource; clock: SimClock }> {
   const source = new SpoolSource({
     entries,
     bodies,
+    chain: new Chain([]),
     reaper: new Reaper(entries, bodies, () => undefined),
     clock,
     storeClock: new StoreClock(clock, entries),

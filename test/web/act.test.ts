@@ -67,7 +67,7 @@ describe('one message', () => {
     for (const path of ['hold', 'release', 'retry', 'bounce', 'policy']) {
       expect((await ask(`/v1/messages/x/${path}`)).status).toBe(405);
     }
-    for (const path of ['/v1/pause', '/v1/resume', '/v1/bulk', '/v1/check']) {
+    for (const path of ['/v1/pause', '/v1/resume', '/v1/bulk']) {
       expect((await ask(path)).status).toBe(405);
     }
     expect(await spool.audit()).toEqual([]);

@@ -60,6 +60,7 @@ const QUESTIONS: Readonly<Record<string, (far: Control) => Promise<unknown>>> = 
   stats: (far) => far.stats(),
   shape: (far) => far.shape(),
   check: (far) => far.check(),
+  rekey: (far) => far.rekey(),
   events: (far) => all(far.events({ signal: new AbortController().signal })),
 };
 

@@ -24,6 +24,14 @@ const waiting = ({ clock }: World, answer: Promise<Response>): Promise<Response>
   moving(clock, answer);
 
 describe('a token', () => {
+  test('that is known only by its hash lets in who has the token, not who has the hash', async () => {
+    const hash = `sha256:${sha256(CANARY)}`;
+    const world = await setup({ settings: { token: hash } });
+    expect((await world.ask('/v1/stats', bearer(CANARY))).status).toBe(200);
+    const answer = await waiting(world, world.ask('/v1/stats', bearer(hash)));
+    expect(answer.status).toBe(401);
+  });
+
   test.each([
     ['none', undefined],
     ['an unknown one', 'Bearer nobody'],
@@ -70,6 +78,7 @@ describe('a token', () => {
       ['operate', (as) => post('/v1/bulk', { action: { kind: 'remove' }, ids: ['y'] }, as)],
       ['admin', (as) => ask('/v1/messages/x?hard=true', { method: 'DELETE', ...as })],
       ['admin', (as) => post('/v1/check', { repair: true }, as)],
+      ['admin', (as) => post('/v1/rekey', { dryRun: true }, as)],
       [
         'admin',
         (as) => post('/v1/bulk', { action: { kind: 'remove', hard: true }, ids: ['y'] }, as),

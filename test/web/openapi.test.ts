@@ -105,6 +105,11 @@ const EXCHANGES: readonly [string, string, unknown, number][] = [
   ['GET /v1/shape', '/v1/shape?by=destination', undefined, 200],
   ['GET /v1/tally', '/v1/tally?by=topic', undefined, 200],
   ['POST /v1/check', '/v1/check', { repair: false }, 200],
+  ['GET /v1/check', '/v1/check', undefined, 200],
+  ['POST /v1/rekey', '/v1/rekey', { dryRun: true }, 200],
+  ['POST /v1/rekey', '/v1/rekey', { confirm: 'no' }, 409],
+  ['GET /v1/rekey', '/v1/rekey', undefined, 200],
+  ['DELETE /v1/rekey', '/v1/rekey', undefined, 200],
   ['GET /healthz', '/healthz', undefined, 200],
   ['GET /readyz', '/readyz', undefined, 200],
 ];

@@ -30,16 +30,14 @@ const TOPIC = 'bench.one';
 const WARM_UP_MS = 300;
 
 /** Enqueues for a while without delivering, then for as long enqueues and delivers. */
-export async function benchStore(
+export async function* benchStore(
   kind: 'sqlite' | 'file',
   parts: BenchParts,
-): Promise<readonly Measured[]> {
+): AsyncGenerator<Measured> {
   const enqueued = await withSpool(kind, 'enqueue', parts, (spool) => enqueues(spool, parts));
+  yield { name: `${kind}: enqueue`, ...enqueued };
   const delivered = await withSpool(kind, 'deliver', parts, (spool) => delivers(spool, parts));
-  return [
-    { name: `${kind}: enqueue`, ...enqueued },
-    { name: `${kind}: enqueue to delivered`, ...delivered },
-  ];
+  yield { name: `${kind}: enqueue to delivered`, ...delivered };
 }
 
 type Counted = Omit<Measured, 'name'>;

@@ -6,13 +6,16 @@ import { SECOND_MS } from '../../core/duration.ts';
 import type { BenchParts, Measured } from '../bench/measure.ts';
 import { readConfig } from '../config.ts';
 import { endedBy } from '../exit-codes.ts';
-import type { Out } from '../out.ts';
+import { createProgress } from '../progress.ts';
 import { safe } from '../safe.ts';
 import type { CommandContext, CommandSpec } from '../spec.ts';
 import { type Column, tableOf } from '../table.ts';
 
 const SECONDS_DEFAULT = 3;
 const SECONDS_MAX = 60;
+/** What is measured: the disk, and two things on each of two stores. */
+const CASES = 5;
+const FIRST_LOOK_MS = 600;
 
 /** `respool bench` */
 export const bench: CommandSpec = {
@@ -44,7 +47,7 @@ export const bench: CommandSpec = {
     const folder = await mkdtemp(path.join(await besideStore(context), '.respool-bench-'));
     try {
       out.note(`measuring in ${safe(folder)}, ${seconds} s each`);
-      await measureAll(out, {
+      await measureAll(context, {
         folder,
         forMs: seconds * SECOND_MS,
         clock: io.clock,
@@ -60,14 +63,20 @@ export const bench: CommandSpec = {
   },
 };
 
-async function measureAll(out: Out, parts: BenchParts): Promise<void> {
-  const { benchFsync } = await import('../bench/fsync.ts');
-  const { benchStore } = await import('../bench/measure.ts');
-  const measured = [
-    await benchFsync(parts),
-    ...(await benchStore('sqlite', parts)),
-    ...(await benchStore('file', parts)),
-  ];
+async function measureAll({ io, out }: CommandContext, parts: BenchParts): Promise<void> {
+  const measured: Measured[] = [];
+  const bar = createProgress(io, out);
+  // Each takes seconds: nobody should wait for the end of the first to see that there is a bar.
+  const callOff = io.clock.after(FIRST_LOOK_MS, () => bar.show(measured.length, CASES));
+  try {
+    for await (const one of measureEach(parts)) {
+      measured.push(one);
+      bar.show(measured.length, CASES);
+    }
+  } finally {
+    callOff();
+    bar.clear();
+  }
   if (out.json) {
     for (const one of measured) {
       const { name, count, tookMs, p50Ms, p99Ms } = one;
@@ -84,6 +93,14 @@ async function measureAll(out: Out, parts: BenchParts): Promise<void> {
   ]);
   await out.line(await tableOf(out, COLUMNS, rows));
   out.note('A sample of this machine at this hour: whatever else runs here is in it.');
+}
+
+async function* measureEach(parts: BenchParts): AsyncGenerator<Measured> {
+  const { benchFsync } = await import('../bench/fsync.ts');
+  const { benchStore } = await import('../bench/measure.ts');
+  yield await benchFsync(parts);
+  yield* benchStore('sqlite', parts);
+  yield* benchStore('file', parts);
 }
 
 const COLUMNS: readonly Column[] = [

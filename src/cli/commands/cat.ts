@@ -7,6 +7,7 @@ import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { idBatches } from '../ids.ts';
 import type { Out } from '../out.ts';
 import { safe } from '../safe.ts';
+import { idProgress } from '../progress.ts';
 import type { CommandContext, CommandSpec } from '../spec.ts';
 
 /** How much of a body a terminal shows. */
@@ -33,10 +34,21 @@ export const cat: CommandSpec = {
   role: 'read',
   run: async (context) => {
     let code: ExitCode = EXIT.done;
-    for await (const { ids, bad } of idBatches(context.args, context.io)) {
-      for (const id of ids) await printBody(context, id);
-      for (const { why } of bad) context.out.warn(why);
-      if (bad.length > 0) code = EXIT.refused;
+    let printed = 0;
+    const bar = idProgress(context);
+    try {
+      for await (const { ids, bad } of idBatches(context.args, context.io)) {
+        for (const id of ids) {
+          await printBody(context, id);
+          printed += 1;
+          bar.show(printed);
+        }
+        if (bad.length > 0) bar.clear();
+        for (const { why } of bad) context.out.warn(why);
+        if (bad.length > 0) code = EXIT.refused;
+      }
+    } finally {
+      bar.clear();
     }
     return code;
   },

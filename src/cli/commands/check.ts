@@ -1,9 +1,10 @@
 /** check — is the store consistent? Looks through every message and body; repairs when asked. */
 
-import type { CheckReport } from '../../spool/check.ts';
+import type { CheckProgress, CheckReport } from '../../spool/check.ts';
 import { ask } from '../ask.ts';
 import { EXIT, type ExitCode } from '../exit-codes.ts';
 import type { Out } from '../out.ts';
+import { createProgress } from '../progress.ts';
 import { numberText, safe } from '../safe.ts';
 import type { CommandSpec } from '../spec.ts';
 import { tableOf } from '../table.ts';
@@ -28,14 +29,16 @@ export const check: CommandSpec = {
   ],
   role: 'admin',
   run: async (context) => {
-    const { options, out } = context;
+    const { io, options, out } = context;
     const repair = options.flag('repair');
     if (repair) {
       const question = 'repair what is found: hold messages, remove loose bodies?';
       await ask(context, question, 'add --yes to do it, or leave --repair out to look');
     }
     const { control } = await context.desk();
-    const report = await control.check({ repair });
+    const bar = createProgress(io, out);
+    const onProgress = ({ seen, total }: CheckProgress): void => bar.show(seen, total);
+    const report = await control.check({ repair, onProgress }).finally(() => bar.clear());
     await (out.json ? tellLines(out, report) : tellTable(out, report));
     return endOf(report);
   },

@@ -22,13 +22,13 @@ export const completion: CommandSpec = {
   run: async ({ args, commands, out }) => {
     const { placesOf } = await import('../completion/words.ts');
     const places = placesOf(commands);
-    if (args[0] === 'bash') {
-      const { bashScript } = await import('../completion/bash.ts');
-      await out.write(bashScript(places));
-    } else {
-      const { zshScript } = await import('../completion/zsh.ts');
-      await out.write(zshScript(places));
-    }
+    const [shell = ''] = args;
+    const script =
+      shell === 'bash'
+        ? (await import('../completion/bash.ts')).bashScript(places)
+        : (await import('../completion/zsh.ts')).zshScript(places);
+    if (out.json) await out.object({ shell, script });
+    else await out.write(script);
     return undefined;
   },
 };

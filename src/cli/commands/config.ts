@@ -8,7 +8,7 @@ import type { CommandContext, CommandSpec } from '../spec.ts';
 import { tableOf } from '../table.ts';
 
 /** What can be set from the command line so far. */
-const SETTABLE = ['store', 'entries', 'bodies'] as const;
+const SETTABLE = ['store', 'entries', 'bodies', 'transforms'] as const;
 
 const SHOW_DESCRIPTION =
   'Prints every value that holds, secrets hidden, and where it came from: a flag, the ' +
@@ -60,19 +60,21 @@ const check: CommandSpec = {
 
 const set: CommandSpec = {
   name: 'set',
-  summary: 'change where messages are kept',
+  summary: 'change where messages are kept, and what is done to their bodies',
   group: 'Looking after',
   description:
     'Changes one key of a JSON or YAML configuration file; comments stay. The result is checked ' +
-    'before it is written. Messages are not moved: empty the old place first. Transforms of ' +
-    'bodies come with a later release.',
+    'before it is written. Messages are not moved: empty the old place first. Bodies that are ' +
+    'there stay as they are and stay readable; respool rekey encrypts them anew. Transforms are ' +
+    'the name of a codec, or JSON in which keys are named by their places, env:NAME or file:PATH.',
   arguments: [
     { name: '<key>', description: 'what to set', choices: SETTABLE },
-    { name: '<value>', description: 'a place, such as sqlite:./respool or file:./bodies' },
+    { name: '<value>', description: 'a place such as sqlite:./respool, or transforms' },
   ],
   examples: [
     { line: 'respool config set store file:./respool', does: 'entries and bodies as files' },
     { line: 'respool config set bodies file:./bodies', does: 'bodies apart from entries' },
+    { line: 'respool config set transforms zstd', does: 'new bodies are compressed' },
   ],
   run: async (context) => {
     const { args, io, out } = context;
@@ -91,7 +93,8 @@ const set: CommandSpec = {
     if (out.json) await out.object({ id: key, value, ...done });
     else await out.line(`${key} is ${safe(value)} in ${safe(done.file)}`);
     for (const removed of done.removed) out.note(`took out ${removed}: it says the same otherwise`);
-    out.note('A running service goes on with the old place until it is started again.');
+    const old = key === 'transforms' ? 'as before' : 'with the old place';
+    out.note(`A running service goes on ${old} until it is started again.`);
     return undefined;
   },
 };

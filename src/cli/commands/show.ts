@@ -5,6 +5,7 @@ import { idBatches } from '../ids.ts';
 import { lookUp } from '../look-up.ts';
 import { fullView, messageObject } from '../message-view.ts';
 import { RespoolError } from '../../core/errors.ts';
+import { idProgress } from '../progress.ts';
 import type { CommandSpec } from '../spec.ts';
 
 /** `respool show` */
@@ -20,7 +21,9 @@ export const show: CommandSpec = {
   run: async ({ args, desk, io, out }) => {
     let missing = 0;
     let shown = 0;
+    const bar = idProgress({ args, io, out });
     for await (const { ids, bad } of idBatches(args, io)) {
+      bar.clear();
       missing += bad.length;
       for (const { why } of bad) out.error(new CommandError('usage.invalid', why));
       if (ids.length === 0) continue;
@@ -41,7 +44,9 @@ export const show: CommandSpec = {
         }
         shown += 1;
       }
+      bar.show(shown + missing);
     }
+    bar.clear();
     return missing > 0 ? EXIT.refused : EXIT.done;
   },
 };

@@ -107,6 +107,12 @@ function noteLine(out: Out, entry: Readonly<Record<string, string>>): void {
   const pairs = Object.entries(entry).map(([key, value]) => `"${key}": "${safe(value)}"`);
   out.note('The line for serve.tokens of the configuration:');
   out.note(`  { ${pairs.join(', ')} }`);
+  if (entry['role'] === 'admin') noteOnly(out, entry['sha256'] ?? '');
+}
+
+/** Where there is one token for everything, a list of one is more than is needed. */
+function noteOnly(out: Out, sha256: string): void {
+  out.note(`Or, where it is the only one, serve.token: "sha256:${sha256}"`);
 }
 
 function sha256Of(text: string): string {

@@ -18,6 +18,7 @@ import { examineStores, isThere, nearest } from './places.ts';
 import { examineService } from './service.ts';
 import { examineConfig, examineRoutes, examineServe, examineUrl } from './settings.ts';
 import { examineTls } from './tls.ts';
+import { examineTransforms } from './transforms.ts';
 
 /** Looks at everything. */
 export async function* examine(context: CommandContext): AsyncGenerator<DoctorFinding> {
@@ -31,6 +32,7 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   yield* await attempt('serve', async () => examineServe(loaded));
   yield* await attempt('serve', () => examineTls(loaded, io.clock.now()));
   if (problem === undefined) yield* await attempt('routes', async () => examineRoutes(loaded));
+  yield* await attempt('transforms', () => examineTransforms(loaded));
   const named = namedUrl({ globals, io });
   yield* examineUrl(named);
   const { storesOf } = await import('../../connect/stores.ts');

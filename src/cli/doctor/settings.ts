@@ -3,6 +3,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
+import { isTokenHash } from '../../connect/keys.ts';
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import { describeHandler, type EffectiveRoute } from '../../connect/routes.ts';
 import { durationMs, formatDuration, SECOND_MS } from '../../core/duration.ts';
@@ -31,7 +32,11 @@ async function examineSecrets(file: string, loaded: LoadedConfig): Promise<Docto
   const text = await readFile(file, 'utf8').catch(() => undefined);
   if (text === undefined || process.platform === 'win32') return [];
   // The hash of a random token gives nothing away.
-  const hashes = loaded.config.serve.tokens.map(({ sha256 }) => sha256);
+  const { token, tokens } = loaded.config.serve;
+  const hashes = [
+    ...tokens.map(({ sha256 }) => sha256),
+    ...(isTokenHash(token) ? [token ?? ''] : []),
+  ];
   const plain = hashes.reduce((rest, hash) => rest.replaceAll(hash, ''), text);
   if (loaded.hide(plain) === plain) return [];
   const { mode } = await stat(file);

@@ -97,7 +97,41 @@ function asks(name: string, ...answers: readonly (readonly [Asked, string])[]): 
   };
 }
 
+/** Conditions on what a sealed store cannot read. */
+const SEARCHES: readonly EntryCase[] = [
+  asks(
+    'a list by header holds the entries that have it, or have it with this value',
+    [{ header: { name: 'tenant' } }, 'ab'],
+    [{ header: { name: 'tenant', value: 'zeta' } }, 'b'],
+    [{ header: { name: 'trace', value: '2' } }, ''],
+    [{ header: { name: 'toString' } }, ''],
+    [{ header: { name: 'a.b' } }, ''],
+  ),
+  asks(
+    'a list by text finds it in id, topic, reason and why, in any case',
+    [{ text: 'NO ANSWER' }, 'cf'],
+    [{ text: 'needs a look' }, 'd'],
+    [{ text: 'mail.s' }, 'ab'],
+    [{ text: 'g' }, 'g'],
+    [{ text: 'nothing like it' }, ''],
+  ),
+  asks(
+    'characters that are wildcards elsewhere are plain in a text',
+    [{ text: '100%' }, 'e'],
+    [{ text: 'x_y' }, 'e'],
+    [{ text: '%' }, 'e'],
+    [{ text: 'm_i' }, ''],
+    [{ text: 'm.i' }, ''],
+    [{ text: "'" }, ''],
+  ),
+  asks('header and text of a list hold together with its other conditions', [
+    { topic: 'mail.#', destination: 'mx2', header: { name: 'trace' }, text: 'now' },
+    'b',
+  ]),
+].map((entryCase) => ({ ...entryCase, needs: ['search'] }));
+
 const FILTERS: readonly EntryCase[] = [
+  ...SEARCHES,
   asks('a list without conditions holds every entry, by id', [{}, 'abcdefg']),
   asks(
     'a list by states holds the entries in one of them',
@@ -137,14 +171,6 @@ const FILTERS: readonly EntryCase[] = [
     [{ ids: ['a', 'd'], states: ['hold'] }, 'd'],
   ),
   asks(
-    'a list by header holds the entries that have it, or have it with this value',
-    [{ header: { name: 'tenant' } }, 'ab'],
-    [{ header: { name: 'tenant', value: 'zeta' } }, 'b'],
-    [{ header: { name: 'trace', value: '2' } }, ''],
-    [{ header: { name: 'toString' } }, ''],
-    [{ header: { name: 'a.b' } }, ''],
-  ),
-  asks(
     'a list by code finds it in the last failure and in why it is where it is',
     [{ code: 'timeout' }, 'cf'],
     [{ code: 'operator.hold' }, 'd'],
@@ -156,23 +182,6 @@ const FILTERS: readonly EntryCase[] = [
     [{ fingerprint: TIMEOUT.fingerprint }, 'cf'],
     [{ fingerprint: REFUSED.fingerprint }, 'e'],
     [{ fingerprint: 'none' }, ''],
-  ),
-  asks(
-    'a list by text finds it in id, topic, reason and why, in any case',
-    [{ text: 'NO ANSWER' }, 'cf'],
-    [{ text: 'needs a look' }, 'd'],
-    [{ text: 'mail.s' }, 'ab'],
-    [{ text: 'g' }, 'g'],
-    [{ text: 'nothing like it' }, ''],
-  ),
-  asks(
-    'characters that are wildcards elsewhere are plain in a text',
-    [{ text: '100%' }, 'e'],
-    [{ text: 'x_y' }, 'e'],
-    [{ text: '%' }, 'e'],
-    [{ text: 'm_i' }, ''],
-    [{ text: 'm.i' }, ''],
-    [{ text: "'" }, ''],
   ),
   asks(
     'a list by time of enqueue leaves out the bounds themselves',
@@ -199,7 +208,6 @@ const FILTERS: readonly EntryCase[] = [
       { states: ['deferred', 'archived'], fingerprint: TIMEOUT.fingerprint, lane: 'delivery' },
       'cf',
     ],
-    [{ topic: 'mail.#', destination: 'mx2', header: { name: 'trace' }, text: 'now' }, 'b'],
     [{ states: ['hold'], lane: 'notice' }, ''],
   ),
 ];
@@ -270,6 +278,17 @@ export const listCases: readonly EntryCase[] = [
     async run({ store }) {
       for (const limit of [501, 0, -1, 1.5, Number.NaN]) {
         await assertRefused(() => store.list({ limit }), 'limit.exceeded');
+      }
+    },
+  },
+  {
+    name: 'a store that cannot search headers and texts refuses to, in lists and counts',
+    needs: ['noSearch'],
+    async run(world) {
+      await putSeven(world);
+      for (const query of [{ header: { name: 'tenant' } }, { text: 'mail' }, { text: '' }]) {
+        await assertRefused(() => world.store.list({ ...query, limit: 1 }), 'config.invalid');
+        await assertRefused(() => world.store.tally('state', query), 'config.invalid');
       }
     },
   },

@@ -28,7 +28,7 @@ export interface EntryWorld {
 }
 
 /** What a case needs beyond a store. */
-export type Need = 'reopen' | 'share' | 'damage' | 'expireLost';
+export type Need = 'reopen' | 'share' | 'damage' | 'expireLost' | 'search' | 'noSearch';
 
 /** A case before its store is made. */
 export interface EntryCase {

@@ -90,11 +90,19 @@ const FILTERED: readonly EntryCase[] = BYS.map((by) => ({
       { destination: 'mx1' },
       { code: 'timeout', updatedAfter: later(40) },
       { enqueuedBefore: later(50), lane: 'delivery' },
-      { text: 'user' },
       { ids: ['m-00001', 'm-00007', 'm-00099'] },
       { topic: 'none' },
     ];
     for (const query of queries) await assertTallied(store, by, query);
+  },
+}));
+
+const SEARCHED: readonly EntryCase[] = BYS.map((by) => ({
+  name: `a count by ${by} of a text agrees with a list of the same text`,
+  needs: ['search'],
+  async run({ store }) {
+    await put(store, ...mixed(100));
+    await assertTallied(store, by, { text: 'user' });
   },
 }));
 
@@ -111,6 +119,7 @@ function randomStep(entry: Entry, random: () => number): Status | 'remove' {
 export const tallyCases: readonly EntryCase[] = [
   ...PLAIN,
   ...FILTERED,
+  ...SEARCHED,
   {
     name: 'an empty store counts nothing',
     async run({ store }) {

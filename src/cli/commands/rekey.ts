@@ -1,0 +1,103 @@
+/** rekey — brings what is stored to the encryption that the configuration asks for now. */
+
+import type { RekeyProgress } from '../../spool/rekey.ts';
+import { ask } from '../ask.ts';
+import { endedBy, EXIT, type ExitCode } from '../exit-codes.ts';
+import type { Out } from '../out.ts';
+import { createProgress } from '../progress.ts';
+import { numberText, safe } from '../safe.ts';
+import type { CommandContext, CommandSpec } from '../spec.ts';
+
+/** Messages whose bodies cannot be read that are named, at the most. */
+const TROUBLES_SHOWN_MAX = 10;
+
+/** `respool rekey` */
+export const rekey: CommandSpec = {
+  name: 'rekey',
+  summary: 'encrypt what is stored as the configuration says now',
+  group: 'Looking after',
+  description:
+    'Counts the bodies and sealed entries that are encrypted otherwise than new ones would be: ' +
+    'with another key or cipher, not at all, or no longer. Asks, then brings them to the ' +
+    'encryption of today while messages are delivered. It can be stopped and run again. Once ' +
+    'it is through, no stored body needs the old key. Ends with 1 when some are left.',
+  options: [
+    { flags: '--yes', description: 'do not ask' },
+    { flags: '--dry-run', description: 'say how many it would be, and do nothing' },
+  ],
+  examples: [
+    { line: 'respool rekey --dry-run', does: 'how many are encrypted otherwise' },
+    { line: 'respool rekey --yes', does: 'encrypts them anew, with a bar on a terminal' },
+  ],
+  role: 'admin',
+  run: async (context) => {
+    const { options, out } = context;
+    const { control } = await context.desk();
+    const { count } = await control.rekey({ dryRun: true });
+    if (options.flag('dryRun')) {
+      if (out.json) await out.object({ action: 'rekey', count, dryRun: true });
+      else await out.line(`would rekey ${messages(count)}`);
+      return EXIT.done;
+    }
+    if (count === 0) {
+      if (out.json) await out.object({ action: 'rekey', ...NOTHING });
+      else await out.line('everything is encrypted as it should be; nothing to do');
+      return EXIT.done;
+    }
+    await ask(context, `rekey ${messages(count)}?`);
+    return tell(out, await runRekey(context, count));
+  },
+};
+
+const NOTHING: RekeyProgress = { count: 0, done: 0, left: 0, unreadable: 0, troubles: [] };
+
+async function runRekey(
+  { desk, io, out }: CommandContext,
+  counted: number,
+): Promise<RekeyProgress> {
+  const { control } = await desk();
+  const stop = new AbortController();
+  let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
+  const off = io.onSignal((signal) => {
+    stoppedBy ??= signal;
+    stop.abort();
+  });
+  const bar = createProgress(io, out);
+  let last: RekeyProgress = { ...NOTHING, count: counted, left: counted };
+  const onProgress = (progress: RekeyProgress): void => {
+    last = progress;
+    bar.show(progress.count - progress.left, progress.count);
+  };
+  try {
+    return await control.rekey({ signal: stop.signal, onProgress });
+  } catch (error) {
+    if (stoppedBy === undefined) throw error;
+    const { done, count } = last;
+    const text = ` after ${numberText(done)} of ${messages(count)}; run it again for the rest`;
+    throw endedBy(stoppedBy, text);
+  } finally {
+    off();
+    bar.clear();
+  }
+}
+
+async function tell(out: Out, progress: RekeyProgress): Promise<ExitCode> {
+  const { done, left, unreadable, troubles } = progress;
+  const code = left + unreadable > 0 ? EXIT.refused : EXIT.done;
+  if (out.json) {
+    await out.object({ action: 'rekey', ...progress });
+    return code;
+  }
+  for (const { id, text } of troubles.slice(0, TROUBLES_SHOWN_MAX)) {
+    out.note(`${safe(id)}: ${safe(text)}`);
+  }
+  const parts = [`rekeyed ${numberText(done)}`];
+  if (left > 0) parts.push(`left ${numberText(left)} that were being delivered: run it again`);
+  if (unreadable > 0) parts.push(`cannot read ${numberText(unreadable)}: see respool check`);
+  await out.line(parts.join(', '));
+  return code;
+}
+
+function messages(count: number): string {
+  return count === 1 ? '1 message' : `${numberText(count)} messages`;
+}

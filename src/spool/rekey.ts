@@ -1,0 +1,297 @@
+/**
+ * rekey — brings every body to the encryption of today: another key, another cipher, none any more.
+ *
+ *   read by its record ─▶ kept anew, under another ref ─▶ guarded commit ─▶ old ref to the reaper
+ *
+ * The engine may deliver meanwhile: what is active is left alone and looked at again. A crash loses
+ * nothing: the new body is durable before the entry names it, and the old one goes only after that
+ * entry is durable. What is left over has no entry, and is the caretaker's.
+ */
+
+import type { Entry } from '../core/entry.ts';
+import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import { checkNames } from '../core/limits.ts';
+import { operatorMove } from '../core/operator.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { CorruptEntry } from '../ports/entry-store.ts';
+import { type ActionParts, audit } from './actions.ts';
+import { type BodySettings, keepBody, type KeptBody, readBody } from './body.ts';
+import { isOrphan } from './caretaker.ts';
+import { type ListFilter, queryOf } from './list.ts';
+
+/** How to rekey. */
+export interface RekeyOptions {
+  /** Which messages; default all. */
+  readonly filter?: ListFilter;
+  /** Only counts, and changes nothing; default false. */
+  readonly dryRun?: boolean;
+  /** Stops it between two messages; what is done stays done. */
+  readonly signal?: AbortSignal;
+  /** Told after every message. */
+  readonly onProgress?: (progress: RekeyProgress) => void;
+  readonly by?: string;
+}
+
+/** How far a rekeying is, in messages. */
+export interface RekeyProgress {
+  /** How many had to be brought to the encryption of today, when it began. */
+  readonly count: number;
+  readonly done: number;
+  /** Not done and not given up: active, or not looked at yet. */
+  readonly left: number;
+  /** Body or entry cannot be read; nothing was done to them. */
+  readonly unreadable: number;
+  /** The first that cannot be read, at most 100. */
+  readonly troubles: readonly RekeyTrouble[];
+}
+
+/** A message whose body or entry cannot be read, and why. */
+export interface RekeyTrouble {
+  /** Where it lies, if not even its id can be read. */
+  readonly id: string;
+  /** `key.unavailable`, `transform.missing`, `body.corrupt`, `body.missing` or `store.corrupt`. */
+  readonly code: string;
+  readonly text: string;
+}
+
+/** What a rekeying needs. */
+export interface RekeyParts extends ActionParts {
+  readonly clock: Clock;
+  readonly isStopping: boolean;
+  readonly bodySettings: BodySettings;
+  /** Whether an entry is kept in another way than it would be now. */
+  readonly isOldEntry: (entry: Entry) => boolean;
+  /** A stop of the spool waits for this. */
+  during<T>(work: () => Promise<T>): Promise<T>;
+}
+
+const PAGE_MAX = 500;
+/** Messages that are worked on at once: their writes to the disk go together. */
+const AT_ONCE = 8;
+const TROUBLES_MAX = 100;
+/** What was active is looked at again this often without any progress, with this wait between. */
+const LOOKS_MAX = 5;
+const LOOK_WAIT_MS = 1_000;
+/** Messages to come back to, at the most; a later run finds the others. */
+const LATER_MAX = 50_000;
+
+const LASTING = [
+  'key.unavailable',
+  'transform.missing',
+  'body.corrupt',
+  'body.missing',
+  'store.corrupt',
+] as const;
+
+/** Brings what fits to the encryption of today; resolves when nothing more can be done. */
+export async function rekey(parts: RekeyParts, options: RekeyOptions): Promise<RekeyProgress> {
+  checkNames('rekey', options, ['filter', 'dryRun', 'signal', 'onProgress', 'by']);
+  const { filter = {}, dryRun = false, by = 'program' } = options;
+  const to = await parts.bodySettings.chain.encryption();
+  const work = new Rekeying(parts, options, to);
+  const count = await work.count();
+  if (dryRun) return work.progress;
+  const details = { count, to: to ?? 'none', filter };
+  await audit(parts, { by, action: 'rekey', ids: [], details });
+  await work.run();
+  return work.progress;
+}
+
+interface Page {
+  readonly ids: readonly string[];
+  readonly corrupt: readonly CorruptEntry[];
+}
+
+class Rekeying {
+  readonly #parts: RekeyParts;
+  readonly #options: RekeyOptions;
+  readonly #to: string | undefined;
+  readonly #troubles: RekeyTrouble[] = [];
+  /** Active or overtaken when they were looked at. */
+  #later: string[] = [];
+  #count = 0;
+  #done = 0;
+  #unreadable = 0;
+  /** Gone, or brought there by somebody else. */
+  #settled = 0;
+
+  constructor(parts: RekeyParts, options: RekeyOptions, to: string | undefined) {
+    this.#parts = parts;
+    this.#options = options;
+    this.#to = to;
+  }
+
+  get progress(): RekeyProgress {
+    const over = this.#done + this.#unreadable + this.#settled;
+    return {
+      count: this.#count,
+      done: this.#done,
+      left: Math.max(this.#later.length, this.#count - over),
+      unreadable: this.#unreadable,
+      troubles: [...this.#troubles],
+    };
+  }
+
+  async count(): Promise<number> {
+    for await (const { ids, corrupt } of this.#pages()) this.#count += ids.length + corrupt.length;
+    this.#tell();
+    return this.#count;
+  }
+
+  async run(): Promise<void> {
+    for await (const { ids, corrupt } of this.#pages()) {
+      for (const { id, where, reason } of corrupt) {
+        this.#giveUp({ id: id ?? where, code: 'store.corrupt', text: reason });
+      }
+      await this.#all(ids);
+    }
+    let looks = 0;
+    while (this.#later.length > 0 && looks < LOOKS_MAX) {
+      await this.#wait();
+      const before = this.#later;
+      this.#later = [];
+      await this.#all(before);
+      looks = this.#later.length < before.length ? 0 : looks + 1;
+    }
+  }
+
+  /** The ids of what has to be done, and what cannot be read, page by page. */
+  async *#pages(): AsyncGenerator<Page> {
+    const { entries, source } = this.#parts;
+    const { filter } = this.#options;
+    const query = queryOf(filter ?? {}, source.now());
+    let after: string | undefined;
+    do {
+      this.#check();
+      const page = await entries.list({
+        ...query,
+        limit: PAGE_MAX,
+        ...(after === undefined ? {} : { after }),
+      });
+      const old = page.entries.filter((entry) => this.#isOld(entry));
+      const ids = old.map(({ envelope }) => envelope.id);
+      // Whether it would fit a filter, nobody knows.
+      yield { ids, corrupt: filter === undefined ? page.corrupt : [] };
+      after = page.next;
+    } while (after !== undefined);
+  }
+
+  async #all(ids: readonly string[]): Promise<void> {
+    const waiting = [...ids];
+    const lane = async (): Promise<void> => {
+      for (let id = waiting.shift(); id !== undefined; id = waiting.shift()) {
+        this.#check();
+        const one = id;
+        await this.#parts.during(() => this.#one(one));
+        this.#tell();
+      }
+    };
+    const lanes = Array.from({ length: AT_ONCE }, lane);
+    // All come to their end before the first failure is told: nothing goes on behind it.
+    const ended = await Promise.allSettled(lanes);
+    for (const end of ended) if (end.status === 'rejected') throw end.reason;
+  }
+
+  async #one(id: string): Promise<void> {
+    let entry: Entry | undefined;
+    try {
+      entry = await this.#parts.entries.get(id);
+      if (entry === undefined || !this.#isOld(entry)) this.#settled += 1;
+      else if (await this.#bring(entry)) this.#done += 1;
+      else this.#comeBackTo(id);
+    } catch (error) {
+      const code = LASTING.find((one) => isRespoolError(error, one));
+      if (code === undefined) throw error;
+      if (entry !== undefined && (await this.#hasMoved(entry))) this.#comeBackTo(id);
+      else this.#giveUp({ id, code, text: textOf(error) });
+    }
+  }
+
+  /** False where somebody else has it, or was quicker. */
+  async #bring(entry: Entry): Promise<boolean> {
+    const { entries, source, retention, reaper, bodySettings } = this.#parts;
+    const { id, body } = entry.envelope;
+    const context = { now: source.now(), by: this.#options.by ?? '', retention };
+    const answer = operatorMove(entry, { kind: 'touch' }, context);
+    if (answer.kind === 'refused') return false;
+    const kept = this.#isOldBody(entry) ? await this.#keep(entry) : undefined;
+    const { holder, revision } = entry.status;
+    const [done] = await entries.commit([
+      {
+        id,
+        revision,
+        to: answer.to,
+        // Given even where it is as before: a sealed store seals it anew.
+        envelope: kept === undefined ? entry.envelope : { ...entry.envelope, body: kept.info },
+        ...(kept?.inline === undefined ? {} : { inlineBody: kept.inline }),
+        ...(holder === undefined ? {} : { holder }),
+      },
+    ]);
+    if (kept === undefined) return done === 'done';
+    if (done === 'done') {
+      if (body.place === 'store') reaper.add(body.ref);
+      return true;
+    }
+    const { ref, place } = kept.info;
+    // Asked, not believed: a store that repeats a write of ours may call it stale.
+    const isUnused = place === 'store' && (await isOrphan(entries, ref));
+    if (isUnused) await bodySettings.bodies.remove([ref]);
+    return false;
+  }
+
+  /** The same body once more; it was accepted under the limits of its day. */
+  #keep(entry: Entry): KeptBody | Promise<KeptBody> {
+    const { bodySettings } = this.#parts;
+    const stream = readBody(entry, bodySettings);
+    const settings = { ...bodySettings, bodyMaxBytes: Number.POSITIVE_INFINITY };
+    return keepBody({ stream }, entry.envelope.id, settings);
+  }
+
+  #isOld(entry: Entry): boolean {
+    return this.#isOldBody(entry) || this.#parts.isOldEntry(entry);
+  }
+
+  #isOldBody({ envelope }: Entry): boolean {
+    const { chain } = this.#parts.bodySettings;
+    return envelope.body.place !== 'none' && !chain.isEncryptedAs(this.#to, envelope.body);
+  }
+
+  /** Whether the entry is another by now: then what we found says nothing about it. */
+  async #hasMoved({ envelope, status }: Entry): Promise<boolean> {
+    const now = await this.#parts.entries.get(envelope.id);
+    return now?.status.revision !== status.revision;
+  }
+
+  #comeBackTo(id: string): void {
+    if (this.#later.length < LATER_MAX) this.#later.push(id);
+  }
+
+  #giveUp(trouble: RekeyTrouble): void {
+    this.#unreadable += 1;
+    if (this.#troubles.length < TROUBLES_MAX) this.#troubles.push(trouble);
+  }
+
+  #check(): void {
+    this.#options.signal?.throwIfAborted();
+    if (!this.#parts.isStopping) return;
+    throw new RespoolError('engine.stopping', 'the spool is stopping; run rekey again later');
+  }
+
+  #tell(): void {
+    this.#options.onProgress?.(this.progress);
+  }
+
+  async #wait(): Promise<void> {
+    const { signal } = this.#options;
+    await new Promise<void>((resolve) => {
+      const done = (): void => {
+        cancel();
+        signal?.removeEventListener('abort', done);
+        resolve();
+      };
+      const cancel = this.#parts.clock.after(LOOK_WAIT_MS, done);
+      signal?.addEventListener('abort', done, { once: true });
+    });
+    this.#check();
+  }
+}

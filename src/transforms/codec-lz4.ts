@@ -1,0 +1,108 @@
+/**
+ * codec-lz4 — a row of LZ4 frames with checksums, each of 64 KiB plain bytes, the last one shorter.
+ *
+ * The package knows no streams, and of several frames it reads only the first. So we find the ends
+ * of frames ourselves. The last frame is shorter, empty if it must be: a row that is cut between
+ * two frames does not look whole. Any tool that reads LZ4 frames reads the row.
+ */
+
+import { textOf } from '../core/errors.ts';
+import { loadLz4, type Lz4Package } from './client.ts';
+import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
+import { BLOCK_BYTES, type BlockFormat, blockCodec, type BlockReader } from './codec-blocks.ts';
+
+const MAGIC = 0x184d2204;
+/** Magic, flags, block size and the checksum of the header. */
+const HEADER_BYTES = 7;
+const CHECKSUM_BYTES = 4;
+const SIZE_BYTES = 4;
+const CONTENT_SIZE_BYTES = 8;
+const VERSION = 0x40;
+const VERSION_MASK = 0xc0;
+const HAS_BLOCK_CHECKSUM = 0x10;
+const HAS_CONTENT_SIZE = 0x08;
+const HAS_CONTENT_CHECKSUM = 0x04;
+const HAS_DICTIONARY = 0x01;
+const BLOCK_OF_64_KIB = 0x40;
+/** More than our writer makes of 64 KiB, and little enough to be unpacked without a thought. */
+const BLOCKS_MAX = 4;
+const NOTHING = Buffer.alloc(0);
+
+/** Where the package comes from is a parameter only for tests. */
+export function lz4Source(load: () => Promise<Lz4Package> = loadLz4): CodecSource {
+  return lazySource(async () => blockCodec(formatOf(await load())));
+}
+
+function formatOf(lz4: Lz4Package): BlockFormat {
+  const pack = (plain: Buffer): Buffer => lz4.compressFrameSync(plain, { contentChecksum: true });
+  const empty = pack(NOTHING);
+  return {
+    head: NOTHING,
+    pack,
+    tail: (isLastFull) => (isLastFull ? empty : NOTHING),
+    sample: (plain) => pack(plain).length,
+    createReader: () => new Lz4Reader(lz4, empty),
+  };
+}
+
+class Lz4Reader implements BlockReader {
+  readonly #lz4: Lz4Package;
+  /** A frame that holds nothing. */
+  readonly #empty: Buffer;
+  #isOver = false;
+
+  constructor(lz4: Lz4Package, empty: Buffer) {
+    this.#lz4 = lz4;
+    this.#empty = empty;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  measure(packed: Buffer): number | undefined {
+    if (packed.length < HEADER_BYTES) return undefined;
+    const flags = checkHeader(packed);
+    const blockChecksumBytes = flags & HAS_BLOCK_CHECKSUM ? CHECKSUM_BYTES : 0;
+    let at = HEADER_BYTES + (flags & HAS_CONTENT_SIZE ? CONTENT_SIZE_BYTES : 0);
+    for (let blocks = 0; blocks <= BLOCKS_MAX; blocks += 1) {
+      if (packed.length < at + SIZE_BYTES) return undefined;
+      // The highest bit says that the block is stored as it is.
+      const blockBytes = packed.readUInt32LE(at) & 0x7fffffff;
+      at += SIZE_BYTES;
+      if (blockBytes === 0) return at + CHECKSUM_BYTES;
+      if (blockBytes > BLOCK_BYTES) throw new Damaged('a block of it is too long');
+      at += blockBytes + blockChecksumBytes;
+    }
+    throw new Damaged('a frame of it has too many blocks');
+  }
+
+  read(frame: Buffer): Bytes {
+    // Bodies of just 64 KiB end with one; a call for it would cost a tenth of their time.
+    const plain = frame.equals(this.#empty) ? NOTHING : this.#unpack(frame);
+    if (plain.length > BLOCK_BYTES) throw new Damaged('a frame of it is too long');
+    this.#isOver = plain.length < BLOCK_BYTES;
+    return plain;
+  }
+
+  #unpack(frame: Buffer): Bytes {
+    try {
+      return this.#lz4.decompressFrameSync(frame);
+    } catch (error) {
+      throw new Damaged(textOf(error), { cause: error });
+    }
+  }
+}
+
+/** The flags of a frame that our writer could have written. */
+function checkHeader(packed: Buffer): number {
+  const flags = packed[4] ?? 0;
+  const isOurs =
+    packed.readUInt32LE(0) === MAGIC &&
+    (flags & VERSION_MASK) === VERSION &&
+    (flags & HAS_CONTENT_CHECKSUM) !== 0 &&
+    (flags & HAS_DICTIONARY) === 0 &&
+    packed[5] === BLOCK_OF_64_KIB;
+  if (!isOurs) throw new Damaged('a frame of it does not begin as ours do');
+  return flags;
+}

@@ -1,0 +1,145 @@
+/**
+ * codec-snappy — the snappy framing format; readers of s2 take the same bytes.
+ *
+ *   identifier, then chunks of up to 64 KiB plain bytes, then one empty chunk of padding
+ *
+ * The padding is ours: other readers skip it, and without it a stream that is cut between two
+ * chunks would look whole. Reading is done here and not by the package, which starts a thread for
+ * each body; so is writing of whole bodies, which the package does only asynchronously.
+ */
+
+import { textOf } from '../core/errors.ts';
+import { loadSnappy, type SnappyPackage } from './client.ts';
+import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
+import { BLOCK_BYTES, type BlockFormat, blockCodec, type BlockReader } from './codec-blocks.ts';
+import { createChecksum } from './codec-crc32c.ts';
+import { Turns } from './codec-pieces.ts';
+
+const IDENTIFIER = Buffer.from('\xff\x06\x00\x00sNaPpY', 'latin1');
+const END = Buffer.from('\xfe\x00\x00\x00', 'latin1');
+const NOTHING = Buffer.alloc(0);
+const COMPRESSED = 0x00;
+const STORED = 0x01;
+const HEADER_BYTES = 4;
+const CHECKSUM_BYTES = 4;
+/** The package takes any length, in one go; others must have their turn. */
+const UPDATE_MAX_BYTES = 256 * 1024;
+/** Snappy makes bytes that do not compress at most so much longer. */
+const CHUNK_MAX_BYTES: number = CHECKSUM_BYTES + 32 + BLOCK_BYTES + Math.ceil(BLOCK_BYTES / 6);
+
+/** Where the package comes from is a parameter only for tests. */
+export function snappySource(load: () => Promise<SnappyPackage> = loadSnappy): CodecSource {
+  return lazySource(async () => {
+    const snappy = await load();
+    return { ...blockCodec(formatOf(snappy)), packStream: (plain) => packStream(snappy, plain) };
+  });
+}
+
+/** The same bytes by the package's own class: long bodies are worth the trip to its finish(). */
+async function* packStream(
+  snappy: SnappyPackage,
+  plain: AsyncIterable<Bytes>,
+): AsyncGenerator<Bytes, void, undefined> {
+  const compressor = new snappy.Compressor();
+  const turns = new Turns();
+  for await (const part of plain) {
+    for (let at = 0; at < part.length; at += UPDATE_MAX_BYTES) {
+      const piece = part.subarray(at, at + UPDATE_MAX_BYTES);
+      const packed = compressor.update(piece);
+      if (packed.length > 0) yield packed;
+      await turns.after(piece.length);
+    }
+  }
+  yield Buffer.concat([await compressor.finish(), END]);
+}
+
+function formatOf(snappy: SnappyPackage): BlockFormat {
+  const checksum = createChecksum();
+  // n.b. Copying is the quick way: handing over memory of the package costs five times as much.
+  const compress = (plain: Buffer): Buffer => snappy.compressSync(plain, { copyOutputData: true });
+  return {
+    head: IDENTIFIER,
+    tail: () => END,
+    sample: (plain) => compress(plain).length,
+    pack: (plain) => {
+      const packed = compress(plain);
+      const isSmaller = packed.length < plain.length;
+      const data = isSmaller ? packed : plain;
+      const chunk = Buffer.allocUnsafe(HEADER_BYTES + CHECKSUM_BYTES + data.length);
+      chunk[0] = isSmaller ? COMPRESSED : STORED;
+      chunk.writeUIntLE(CHECKSUM_BYTES + data.length, 1, 3);
+      chunk.writeUInt32LE(checksum(plain), HEADER_BYTES);
+      chunk.set(data, HEADER_BYTES + CHECKSUM_BYTES);
+      return chunk;
+    },
+    createReader: () => new SnappyReader(snappy, checksum),
+  };
+}
+
+class SnappyReader implements BlockReader {
+  readonly #snappy: SnappyPackage;
+  readonly #checksum: (bytes: Bytes) => number;
+  #isBegun = false;
+  #isOver = false;
+
+  constructor(snappy: SnappyPackage, checksum: (bytes: Bytes) => number) {
+    this.#snappy = snappy;
+    this.#checksum = checksum;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  measure(packed: Buffer): number | undefined {
+    if (packed.length < HEADER_BYTES) return undefined;
+    const dataBytes = packed.readUIntLE(1, 3);
+    if (dataBytes > CHUNK_MAX_BYTES) throw new Damaged('a chunk of it is too long');
+    return HEADER_BYTES + dataBytes;
+  }
+
+  read(part: Buffer): Bytes {
+    if (!this.#isBegun) {
+      if (!part.equals(IDENTIFIER)) throw new Damaged('it does not begin as snappy does');
+      this.#isBegun = true;
+      return NOTHING;
+    }
+    if (part.equals(END)) {
+      this.#isOver = true;
+      return NOTHING;
+    }
+    const kind = part[0];
+    const isKnown = kind === COMPRESSED || kind === STORED;
+    if (!isKnown || part.length < HEADER_BYTES + CHECKSUM_BYTES) {
+      throw new Damaged('a chunk of it has no known kind');
+    }
+    const data = part.subarray(HEADER_BYTES + CHECKSUM_BYTES);
+    const plain = kind === STORED ? data : this.#unpack(data);
+    if (plain.length > BLOCK_BYTES) throw new Damaged('a chunk of it is too long');
+    if (this.#checksum(plain) !== part.readUInt32LE(HEADER_BYTES)) {
+      throw new Damaged('a checksum in it does not fit');
+    }
+    return plain;
+  }
+
+  #unpack(data: Buffer): Bytes {
+    // The package reserves what the data claim: a hostile claim must not reach it.
+    if (claimedBytes(data) > BLOCK_BYTES) throw new Damaged('a chunk of it is too long');
+    try {
+      return this.#snappy.uncompressSync(data, { asBuffer: true, copyOutputData: true });
+    } catch (error) {
+      throw new Damaged(textOf(error), { cause: error });
+    }
+  }
+}
+
+/** The plain length that compressed data begin with: seven bits a byte, the lowest first. */
+function claimedBytes(data: Buffer): number {
+  let bytes = 0;
+  for (let at = 0; at < 3; at += 1) {
+    const byte = data[at] ?? 0;
+    bytes += (byte & 0x7f) * 2 ** (7 * at);
+    if (byte < 0x80) return bytes;
+  }
+  return Number.POSITIVE_INFINITY;
+}

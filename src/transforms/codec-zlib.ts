@@ -1,0 +1,207 @@
+/**
+ * codec-zlib — gzip, zlib, deflate, brotli and zstd, all from node:zlib.
+ *
+ * Whole bodies take the calls that work at once, streams take the thread pool. Promise: bytes after
+ * the end and an end that comes too early are damage, also where Node itself lets them pass.
+ */
+
+import * as nodeZlib from 'node:zlib';
+import { RespoolError } from '../core/errors.ts';
+import {
+  type Bytes,
+  type Codec,
+  type CodecSource,
+  type CompressionLevel,
+  Damaged,
+} from './codec.ts';
+import { runEngine, type ZlibStream } from './codec-engine.ts';
+import { createJoin, pieces } from './codec-pieces.ts';
+import { ZstdFrame } from './codec-zstd-frame.ts';
+
+/** The names of the codecs that come with Node. */
+export type ZlibName = 'gzip' | 'zlib' | 'deflate' | 'brotli' | 'zstd';
+
+type Options = nodeZlib.ZlibOptions & nodeZlib.BrotliOptions & nodeZlib.ZstdOptions;
+/** The module; before Node 22.15 without zstd, whatever its types say. */
+type Zlib = typeof nodeZlib;
+type OneShot = (bytes: Bytes, options: Options) => unknown;
+type Numbers = Readonly<Record<CompressionLevel, number>>;
+
+/** What differs from one to the other. */
+interface Family {
+  readonly pack: OneShot;
+  readonly unpack: OneShot;
+  readonly createPack: (options: Options) => ZlibStream;
+  readonly createUnpack: (options: Options) => ZlibStream;
+  /** What the four words mean to it. */
+  readonly levels: Numbers;
+  readonly levelOptions: (level: number) => Options;
+  readonly unpackOptions: Options;
+  readonly packMaxBytes: Numbers;
+  readonly unpackMaxBytes: number;
+  readonly createFrame?: () => ZstdFrame;
+}
+
+const KIB = 1024;
+/** Plain bytes for one trip to the thread pool: below it the trips cost more than the work. */
+const PACK_STEP_BYTES = 512 * KIB;
+const PACK_OUT_BYTES = 256 * KIB;
+const UNPACK_OUT_BYTES = 256 * KIB;
+const OUT_MIN_BYTES = KIB;
+/** 8 MiB, the largest that `best` writes: a hostile frame must not take 128 MiB of memory. */
+const ZSTD_WINDOW_LOG_MAX = 23;
+
+/** The codec, or why this Node does not have it. */
+export function zlibSource(name: ZlibName, node: Zlib = nodeZlib): CodecSource {
+  let codec: Codec | undefined;
+  const ready = (): Codec => (codec ??= codecOf(FAMILIES[name](node)));
+  return { hasLevels: true, ready, load: async () => ready() };
+}
+
+const FAMILIES = { gzip, zlib, deflate, brotli, zstd };
+
+function codecOf(family: Family): Codec {
+  const { levels, levelOptions, createFrame } = family;
+  const options = (level: CompressionLevel): Options => levelOptions(levels[level]);
+  return {
+    packMaxBytes: family.packMaxBytes,
+    unpackMaxBytes: family.unpackMaxBytes,
+    pack: (plain, level) => pack(family, plain, options(level)),
+    sample: (plain) => pack(family, plain, options('fastest')).length,
+    packStream: (plain, level) =>
+      runEngine(
+        family.createPack({ ...options(level), chunkSize: PACK_OUT_BYTES }),
+        pieces(plain, PACK_STEP_BYTES, createJoin(PACK_STEP_BYTES)),
+      ),
+    unpack: (packed, maxBytes) => {
+      const frame = createFrame?.();
+      frame?.scan(packed);
+      frame?.end();
+      return unpack(family, packed, maxBytes);
+    },
+    unpackStream: (packed) =>
+      runEngine(
+        family.createUnpack({ ...family.unpackOptions, chunkSize: UNPACK_OUT_BYTES }),
+        createFrame === undefined ? packed : scanned(createFrame(), packed),
+      ),
+  };
+}
+
+function pack({ pack: call }: Family, plain: Bytes, options: Options): Bytes {
+  // A quarter is what text packs to: mostly one block of memory, and none that is far too large.
+  const chunkSize = Math.max(OUT_MIN_BYTES, plain.length >> 2);
+  return call(plain, { ...options, chunkSize }) as Bytes;
+}
+
+function unpack({ unpack: call, unpackOptions }: Family, packed: Bytes, maxBytes: number): Bytes {
+  // One byte more: zlib needs room to notice that it is at the end.
+  const chunkSize = Math.max(OUT_MIN_BYTES, maxBytes + 1);
+  const maxOutputLength = Math.max(1, maxBytes);
+  try {
+    const { buffer, engine } = call(packed, {
+      ...unpackOptions,
+      chunkSize,
+      maxOutputLength,
+      info: true,
+    }) as { readonly buffer: Bytes; readonly engine: { readonly bytesWritten: number } };
+    if (engine.bytesWritten < packed.length) throw new Damaged('there are bytes after its end');
+    if (buffer.length > maxBytes) throw new Damaged(`it holds more than ${maxBytes} bytes`);
+    return buffer;
+  } catch (error) {
+    if (error instanceof Damaged) throw error;
+    throw new Damaged(error instanceof Error ? error.message : String(error), { cause: error });
+  }
+}
+
+async function* scanned(
+  frame: ZstdFrame,
+  packed: AsyncIterable<Bytes>,
+): AsyncGenerator<Bytes, void, undefined> {
+  for await (const piece of packed) {
+    frame.scan(piece);
+    yield piece;
+  }
+  frame.end();
+}
+
+/** Shared by gzip, zlib and deflate, which differ only in what they put around it. */
+const DEFLATE = {
+  levels: { fastest: 1, default: 6, better: 7, best: 9 },
+  levelOptions: (level: number): Options => ({ level }),
+  unpackOptions: {},
+  packMaxBytes: { fastest: 256 * KIB, default: 128 * KIB, better: 64 * KIB, best: 32 * KIB },
+  unpackMaxBytes: 1024 * KIB,
+};
+
+function gzip({ gzipSync, gunzipSync, createGzip, createGunzip }: Zlib): Family {
+  return {
+    ...DEFLATE,
+    pack: gzipSync,
+    unpack: gunzipSync,
+    createPack: createGzip,
+    createUnpack: createGunzip,
+  };
+}
+
+function zlib({ deflateSync, inflateSync, createDeflate, createInflate }: Zlib): Family {
+  return {
+    ...DEFLATE,
+    pack: deflateSync,
+    unpack: inflateSync,
+    createPack: createDeflate,
+    createUnpack: createInflate,
+  };
+}
+
+function deflate(node: Zlib): Family {
+  return {
+    ...DEFLATE,
+    pack: node.deflateRawSync,
+    unpack: node.inflateRawSync,
+    createPack: node.createDeflateRaw,
+    createUnpack: node.createInflateRaw,
+  };
+}
+
+function brotli(node: Zlib): Family {
+  return {
+    pack: node.brotliCompressSync,
+    unpack: node.brotliDecompressSync,
+    createPack: node.createBrotliCompress,
+    createUnpack: node.createBrotliDecompress,
+    levels: { fastest: 1, default: 4, better: 6, best: 11 },
+    levelOptions: (level) => ({ params: { [node.constants.BROTLI_PARAM_QUALITY]: level } }),
+    unpackOptions: {},
+    packMaxBytes: { fastest: 256 * KIB, default: 128 * KIB, better: 64 * KIB, best: 2 * KIB },
+    unpackMaxBytes: 1024 * KIB,
+  };
+}
+
+function zstd(node: Zlib): Family {
+  const { zstdCompressSync, zstdDecompressSync, createZstdCompress, createZstdDecompress } =
+    node as Partial<Zlib>;
+  const isHere =
+    zstdCompressSync && zstdDecompressSync && createZstdCompress && createZstdDecompress;
+  if (!isHere) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use zstd: this Node (${process.versions.node}) does not have it; ` +
+        'use Node 22.15 or newer, or another compression',
+    );
+  }
+  const { ZSTD_c_compressionLevel, ZSTD_c_checksumFlag, ZSTD_d_windowLogMax } = node.constants;
+  return {
+    pack: zstdCompressSync,
+    unpack: zstdDecompressSync,
+    createPack: createZstdCompress,
+    createUnpack: createZstdDecompress,
+    levels: { fastest: 1, default: 3, better: 7, best: 19 },
+    levelOptions: (level) => ({
+      params: { [ZSTD_c_compressionLevel]: level, [ZSTD_c_checksumFlag]: 1 },
+    }),
+    unpackOptions: { params: { [ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG_MAX } },
+    packMaxBytes: { fastest: 1024 * KIB, default: 1024 * KIB, better: 128 * KIB, best: 4 * KIB },
+    unpackMaxBytes: 1024 * KIB,
+    createFrame: () => new ZstdFrame(),
+  };
+}

@@ -1,0 +1,64 @@
+/** compress-codecs — every codec by its name, and what an envelope records of a compression. */
+
+import type { CodecSource } from './codec.ts';
+import { lz4Source } from './codec-lz4.ts';
+import { snappySource } from './codec-snappy.ts';
+import { zlibSource } from './codec-zlib.ts';
+
+/** The ways a body can be compressed. */
+export const CODEC_NAMES = [
+  'gzip',
+  'zlib',
+  'deflate',
+  'brotli',
+  'zstd',
+  'snappy',
+  's2',
+  'lz4',
+] as const;
+
+/** The name of a codec; encodings begin with it. */
+export type CompressionCodec = (typeof CODEC_NAMES)[number];
+
+/** Where each codec comes from. */
+export type CodecSources = Readonly<Record<CompressionCodec, CodecSource>>;
+
+/** What is recorded of a body that was left as it was. */
+export const PLAIN = 'plain';
+
+/** A body may unpack to so many times its size without saying so beforehand. */
+const RATIO_MAX = 200;
+/** Ratios count only past this many plain bytes: what is smaller harms nobody. */
+export const RATIO_FREE_BYTES: number = 1024 * 1024;
+
+const ENCODING_PATTERN = /^([a-z0-9]+)(?:;ratio=([1-9][0-9]{0,14}))?$/;
+
+// Snappy is written under two names, for readers that know only the other one.
+const snappy = snappySource();
+
+/** The codecs as they are used outside of tests. */
+export const CODECS: CodecSources = {
+  gzip: zlibSource('gzip'),
+  zlib: zlibSource('zlib'),
+  deflate: zlibSource('deflate'),
+  brotli: zlibSource('brotli'),
+  zstd: zlibSource('zstd'),
+  snappy,
+  s2: snappy,
+  lz4: lz4Source(),
+};
+
+/** The record of a compressed body; `ratio` is the highest it passes on the way back. */
+export function encodingOf(codec: CompressionCodec, ratio: number): string {
+  return ratio > RATIO_MAX ? `${codec};ratio=${Math.ceil(ratio)}` : codec;
+}
+
+/** What a record says; undefined where it is none of a compression. */
+export function parseEncoding(
+  encoding: string,
+): { readonly codec: CompressionCodec; readonly ratioMax: number } | undefined {
+  const [, name, ratio] = ENCODING_PATTERN.exec(encoding) ?? [];
+  const codec = CODEC_NAMES.find((known) => known === name);
+  if (codec === undefined) return undefined;
+  return { codec, ratioMax: Math.max(RATIO_MAX, Number(ratio ?? 0)) };
+}

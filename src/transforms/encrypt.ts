@@ -1,0 +1,136 @@
+/**
+ * encrypt, decrypt — bodies that only holders of a key can read, and that nobody can change unseen.
+ *
+ * The key of a body is derived from a key of the ring, a random salt and the message's id; the
+ * body is encrypted in chunks, so that it streams. The format: docs/reference/body-format.md.
+ */
+
+import { randomBytes } from 'node:crypto';
+import { assert, RespoolError, show } from '../core/errors.ts';
+import { checkNames, checkOneOf } from '../core/limits.ts';
+import type { ReadContext, Transform } from '../ports/transform.ts';
+import {
+  CHUNK_BYTES,
+  type Cipher,
+  CIPHERS,
+  createHeader,
+  PREFIX_BYTES,
+  SALT_BYTES,
+} from './encrypt-header.ts';
+import { EncryptReader, type EncryptRecord } from './encrypt-reader.ts';
+import { EncryptWriter } from './encrypt-writer.ts';
+import { isKeyId, type Keys } from './key.ts';
+import { KeyRing } from './key-ring.ts';
+
+/** How bodies are encrypted. */
+export interface EncryptOptions {
+  /** The key that writes and all that read, by id; or a function that fetches them. */
+  readonly keys: Keys;
+  /** The id of the key that writes; needed with several keys or a function. */
+  readonly primary?: string;
+  /** Default `aes-256-gcm`; `chacha20-poly1305` is quicker on processors without AES. */
+  readonly cipher?: Cipher;
+  /** Hides the exact length for at most 12 % more bytes; default false. */
+  readonly pad?: boolean;
+}
+
+/** The keys of bodies that are no longer written. */
+export interface DecryptOptions {
+  /** All keys that bodies were written with, by id; or a function that fetches them. */
+  readonly keys: Keys;
+}
+
+/** What only tests and the maker of test vectors choose. */
+export interface EncryptInternals {
+  /** Salt and nonce prefix: the same twice under one key would undo the encryption. */
+  readonly random?: (bytes: number) => Uint8Array;
+  readonly chunkBytes?: number;
+  readonly firstCounter?: number;
+}
+
+/** Encrypts bodies, and reads what any key of the ring encrypted with either cipher. */
+export function encrypt(options: EncryptOptions): Transform {
+  return encryptWith(options, {});
+}
+
+/** Reads encrypted bodies and writes none: for after encryption was switched off. */
+export function decrypt(options: DecryptOptions): Transform {
+  checkNames('decrypt', checkObject('decrypt', options), ['keys']);
+  const ring = new KeyRing('decrypt', options);
+  return {
+    name: 'decrypt',
+    kind: 'encryption',
+    reader: (encoding, context) => readerOf(ring, encoding, context),
+  };
+}
+
+/** The same as `encrypt`, with chance and sizes of the caller's. */
+export function encryptWith(options: EncryptOptions, internals: EncryptInternals): Transform {
+  checkNames('encrypt', checkObject('encrypt', options), ['keys', 'primary', 'cipher', 'pad']);
+  const cipher = checkOneOf('encrypt.cipher', options.cipher ?? 'aes-256-gcm', CIPHERS);
+  const isPadded = checkPad(options.pad);
+  const { random = randomBytes, chunkBytes = CHUNK_BYTES, firstCounter = 0 } = internals;
+  const ring = KeyRing.forWriting('encrypt', options);
+  const { primary } = ring;
+  assert(primary !== undefined, 'a ring for writing has no key to write with');
+  return {
+    name: cipher,
+    kind: 'encryption',
+    open: () => ring.open(),
+    writer: ({ id }) => {
+      const master = ring.loaded(primary);
+      if (master === undefined) throw notOpen(primary);
+      const chance = random(SALT_BYTES + PREFIX_BYTES);
+      const header = createHeader({
+        cipher,
+        isPadded,
+        chunkBytes,
+        salt: chance.subarray(0, SALT_BYTES),
+        prefix: chance.subarray(SALT_BYTES),
+        keyId: primary,
+      });
+      return new EncryptWriter({ header, master, id, firstCounter });
+    },
+    reader: (encoding, context) => readerOf(ring, encoding, context),
+  };
+}
+
+function readerOf(ring: KeyRing, encoding: string, { id }: ReadContext): EncryptReader | undefined {
+  const [name, ...parameters] = encoding.split(';');
+  const cipher = CIPHERS.find((one) => one === name);
+  if (cipher === undefined) return undefined;
+  const record = recordOf(cipher, parameters);
+  if (record !== undefined) return new EncryptReader(ring, record, id);
+  throw new RespoolError(
+    'body.corrupt',
+    `cannot decrypt the body of message "${id}": its entry says ${show(encoding)}, which was ` +
+      'damaged or written by a newer version of respool; update this one',
+  );
+}
+
+/** Nothing but the id of a key is known here. */
+function recordOf(cipher: Cipher, parameters: readonly string[]): EncryptRecord | undefined {
+  const [first = '', ...others] = parameters;
+  const keyId = first.startsWith('key=') ? first.slice('key='.length) : undefined;
+  return others.length === 0 && isKeyId(keyId) ? { cipher, keyId } : undefined;
+}
+
+function checkObject(what: string, options: unknown): object {
+  if (typeof options === 'object' && options !== null) return options;
+  throw new RespoolError('config.invalid', `cannot make ${what} without options: give it { keys }`);
+}
+
+function checkPad(pad: unknown): boolean {
+  if (pad === undefined || typeof pad === 'boolean') return pad ?? false;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(pad)} as "encrypt.pad": allowed is true | false`,
+  );
+}
+
+function notOpen(id: string): RespoolError {
+  return new RespoolError(
+    'key.unavailable',
+    `cannot encrypt a body: key "${id}" was not fetched yet; await open() of the transform first`,
+  );
+}

@@ -1,0 +1,226 @@
+/**
+ * key-ring — the keys of one transform or seal: one that writes, and all that read.
+ *
+ * `open` fetches the writing key. The others are fetched when first needed and kept; whoever asks
+ * meanwhile shares the fetch, and a fetch that failed is tried again by the next who asks. Keys
+ * are held as KeyObjects in private fields: neither JSON nor a print of a ring shows them.
+ */
+
+import type { KeyObject } from 'node:crypto';
+import { open } from 'node:fs/promises';
+import { asError, RespoolError, show, textOf } from '../core/errors.ts';
+import {
+  checkKeyId,
+  faultOfPlace,
+  type Key,
+  type KeyFunction,
+  type KeyPlace,
+  type Keys,
+  parseKey,
+  placeOf,
+  showName,
+} from './key.ts';
+
+const KEYS_MAX = 1_000;
+
+/** A key's text is far shorter; a larger file is some other file. */
+const KEY_FILE_MAX_BYTES = 4_096;
+
+/** The file itself is wrong, not the disk or the network under it. */
+const FILE_IS_WRONG: ReadonlySet<string> = new Set([
+  'EACCES',
+  'EISDIR',
+  'ELOOP',
+  'ENAMETOOLONG',
+  'ENOENT',
+  'ENOTDIR',
+  'EPERM',
+]);
+
+/** Which keys there are, and which of them writes. */
+export interface KeyRingOptions {
+  readonly keys: Keys;
+  /** Needed with several keys or a function. */
+  readonly primary?: string | undefined;
+}
+
+/** The keys of one owner. */
+export class KeyRing {
+  readonly #owner: string;
+  readonly #sources: ReadonlyMap<string, Key>;
+  /** Asked for every id, where there is no list. */
+  readonly #everyKey: KeyFunction | undefined;
+  readonly #loaded = new Map<string, KeyObject>();
+  readonly #fetching = new Map<string, Promise<KeyObject>>();
+  readonly #primary: string | undefined;
+
+  /** Keys that are there as bytes or text are checked at once; `owner` is named in errors. */
+  constructor(owner: string, { keys, primary }: KeyRingOptions) {
+    this.#owner = owner;
+    this.#everyKey = typeof keys === 'function' ? keys : undefined;
+    this.#sources = typeof keys === 'function' ? new Map() : this.#checkKeys(keys);
+    this.#primary = primary === undefined ? this.#onlyKey() : this.#checkPrimary(primary);
+  }
+
+  /** A ring with a key to write with. */
+  static forWriting(owner: string, options: KeyRingOptions): KeyRing {
+    const ring = new KeyRing(owner, options);
+    if (ring.#primary !== undefined) return ring;
+    const why = typeof options.keys === 'function' ? 'keys is a function' : 'there are several';
+    throw invalid(
+      `cannot choose the key that ${owner} writes with: ${why}; set "primary" to its id`,
+    );
+  }
+
+  /** The id of the key that writes; only a ring `forWriting` surely has one. */
+  get primary(): string | undefined {
+    return this.#primary;
+  }
+
+  /** Fetches the key that writes; may be called again after it failed. */
+  async open(): Promise<void> {
+    if (this.#primary !== undefined) await this.fetch(this.#primary);
+  }
+
+  /** A key that is there already, at once. */
+  loaded(id: string): KeyObject | undefined {
+    return this.#loaded.get(id);
+  }
+
+  /**
+   * A key, fetched where it is not there yet. Fails with `key.unavailable` where there is none,
+   * with `store.unavailable` where that cannot be told now.
+   */
+  async fetch(id: string): Promise<KeyObject> {
+    const there = this.#loaded.get(id);
+    if (there !== undefined) return there;
+    const running = this.#fetching.get(id);
+    if (running !== undefined) return running;
+    const fetching = this.#load(id).finally(() => this.#fetching.delete(id));
+    this.#fetching.set(id, fetching);
+    return fetching;
+  }
+
+  async #load(id: string): Promise<KeyObject> {
+    const source = this.#everyKey ?? this.#sources.get(id);
+    if (source === undefined) throw this.#unavailable(id, this.#known());
+    const given: unknown = typeof source === 'function' ? await this.#ask(source, id) : source;
+    if (given === undefined || given === null) {
+      throw this.#unavailable(id, 'the key function knows no such key');
+    }
+    const place = typeof given === 'string' ? placeOf(given.trim()) : undefined;
+    const text = place === undefined ? given : await this.#textAt(place, id);
+    const key = parseKey(text);
+    if (typeof key === 'string') {
+      const from = place === undefined ? 'the key function' : showPlace(place);
+      throw this.#unavailable(id, `what ${from} gave is no key: ${key}`);
+    }
+    this.#loaded.set(id, key);
+    return key;
+  }
+
+  async #ask(source: (id: string) => unknown, id: string): Promise<unknown> {
+    try {
+      return await source(id);
+    } catch (error) {
+      throw this.#outage(id, `the key function failed: ${show(textOf(error))}`, error);
+    }
+  }
+
+  async #textAt(place: KeyPlace, id: string): Promise<string> {
+    const fault = faultOfPlace(place);
+    if (fault !== undefined) throw this.#unavailable(id, `the key function gave a place: ${fault}`);
+    if (place.kind === 'env') {
+      const text = process.env[place.name];
+      if (text !== undefined && text.trim() !== '') return text;
+      throw this.#unavailable(id, `the variable ${showPlace(place)} is not set`);
+    }
+    try {
+      return await readStart(place.name);
+    } catch (error) {
+      const { code = '' } = error as NodeJS.ErrnoException;
+      const text = `${showPlace(place)} cannot be read: ${code === '' ? textOf(error) : code}`;
+      // The disk may be back later; a file that is not there needs somebody.
+      throw FILE_IS_WRONG.has(code) ? this.#unavailable(id, text) : this.#outage(id, text, error);
+    }
+  }
+
+  #checkKeys(keys: unknown): ReadonlyMap<string, Key> {
+    if (typeof keys !== 'object' || keys === null || isList(keys)) {
+      throw invalid(
+        `cannot use the keys of ${this.#owner}: allowed is { id: key, … } or a function of the id`,
+      );
+    }
+    const entries = Object.entries(keys);
+    if (entries.length === 0 || entries.length > KEYS_MAX) {
+      throw invalid(
+        `cannot use ${entries.length} keys for ${this.#owner}: allowed are 1 to ${KEYS_MAX}`,
+      );
+    }
+    for (const [id, source] of entries) this.#checkKey(checkKeyId('id of a key', id), source);
+    return new Map(entries);
+  }
+
+  #checkKey(id: string, source: unknown): void {
+    if (typeof source === 'function') return;
+    const label = `key "${id}" of ${this.#owner}`;
+    const place = typeof source === 'string' ? placeOf(source.trim()) : undefined;
+    const read = place === undefined ? parseKey(source) : faultOfPlace(place);
+    if (typeof read === 'string') throw invalid(`cannot use ${label}: ${read}`);
+    if (read !== undefined) this.#loaded.set(id, read);
+  }
+
+  #checkPrimary(primary: unknown): string {
+    const id = checkKeyId(`"primary" of ${this.#owner}`, primary);
+    if (this.#everyKey !== undefined || this.#sources.has(id)) return id;
+    throw invalid(
+      `cannot use ${showName(id)} as "primary" of ${this.#owner}: there is no key of that id; ` +
+        this.#known(),
+    );
+  }
+
+  #onlyKey(): string | undefined {
+    return this.#sources.size === 1 ? [...this.#sources.keys()][0] : undefined;
+  }
+
+  #known(): string {
+    const ids = [...this.#sources.keys()].map((id) => `"${id}"`);
+    const shown = ids.slice(0, KNOWN_SHOWN_MAX).join(', ');
+    return ids.length > KNOWN_SHOWN_MAX ? `known are ${shown}, …` : `known are ${shown}`;
+  }
+
+  #unavailable(id: string, why: string): RespoolError {
+    const text = `cannot get key "${id}" of ${this.#owner}: ${why}`;
+    return new RespoolError('key.unavailable', `${text}; add the key under this id`);
+  }
+
+  #outage(id: string, why: string, cause: unknown): RespoolError {
+    const text = `cannot get key "${id}" of ${this.#owner} now: ${why}`;
+    return new RespoolError('store.unavailable', text, { cause: asError(cause) });
+  }
+}
+
+const KNOWN_SHOWN_MAX = 10;
+
+/** The beginning of a file: one that is no key's file may be of any size, or never end. */
+async function readStart(path: string): Promise<string> {
+  const file = await open(path, 'r');
+  try {
+    const { bytesRead, buffer } = await file.read({ buffer: Buffer.alloc(KEY_FILE_MAX_BYTES) });
+    return buffer.toString('utf8', 0, bytesRead);
+  } finally {
+    await file.close();
+  }
+}
+
+function showPlace({ kind, name }: KeyPlace): string {
+  return show(`${kind}:${name}`);
+}
+
+function isList(value: object): boolean {
+  return Array.isArray(value) || ArrayBuffer.isView(value);
+}
+
+function invalid(text: string): RespoolError {
+  return new RespoolError('config.invalid', text);
+}

@@ -1,0 +1,207 @@
+/**
+ * seal-query — lists and counts over a sealed store.
+ *
+ * Codes and fingerprints lie in the store as tokens, and a token depends on the key: the same code
+ * has one token per key, and stands as it is in entries from before the seal. So a count asks for
+ * each of these forms in turn and adds up. A list cannot, for its order: it goes through the
+ * entries page by page and compares tokens, which opens only what fits. Headers and texts cannot
+ * be searched at all.
+ */
+
+import type { Entry, Status } from '../core/entry.ts';
+import { RespoolError } from '../core/errors.ts';
+import type {
+  EntryQuery,
+  EntryStore,
+  ListPage,
+  ListQuery,
+  TallyBy,
+  TallyRow,
+} from '../ports/entry-store.ts';
+import { isToken, keep, type MissingKeys, type SealCipher } from './seal-cipher.ts';
+import { isHeldHere, statusKeyOf } from './seal-entry.ts';
+import type { SealOpener } from './seal-opener.ts';
+
+/** What the questions are asked of. */
+export interface QueryParts {
+  readonly inner: EntryStore;
+  readonly cipher: SealCipher;
+  readonly opener: SealOpener;
+  /** The ids of all keys, where they are known. */
+  readonly keyIds: readonly string[];
+}
+
+/** The most entries a page may have. */
+const PAGE_MAX = 500;
+/** Pages that one list goes through before it answers with an empty one that has a next. */
+const SCAN_PAGES_MAX = 20;
+/** Fingerprints that one count looks up in the store; the others are shown as their tokens. */
+const LOOK_UPS_MAX = 500;
+/** Fingerprints that are remembered by their tokens. */
+const FINGERPRINTS_MAX = 10_000;
+
+/** Lists and counts. */
+export class SealedQueries {
+  readonly #parts: QueryParts;
+  readonly #fingerprints = new Map<string, string>();
+
+  constructor(parts: QueryParts) {
+    this.#parts = parts;
+  }
+
+  async list(query: ListQuery): Promise<ListPage> {
+    refuseSearch(query);
+    const { code, fingerprint, ...rest } = query;
+    const { inner } = this.#parts;
+    const isPlain = code === undefined && fingerprint === undefined;
+    // A limit that is not allowed is for the store to refuse.
+    if (isPlain || !isPageLimit(query.limit)) return this.#opened(await inner.list(rest));
+    return this.#scan(rest, query);
+  }
+
+  async tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
+    refuseSearch(query);
+    const rows = new Map<string, TallyRow>();
+    let lookUpsLeft = LOOK_UPS_MAX;
+    for (const form of await this.#forms(query)) {
+      for (const row of await this.#parts.inner.tally(by, form)) {
+        let { key } = row;
+        if (by === 'fingerprint' && isToken(key)) {
+          if (!this.#fingerprints.has(key) && lookUpsLeft > 0) {
+            lookUpsLeft -= 1;
+            await this.#lookUp(key, form);
+          }
+          key = this.#fingerprints.get(key) ?? key;
+        }
+        rows.set(key, added(rows.get(key), { ...row, key }));
+      }
+    }
+    return [...rows.values()];
+  }
+
+  /** Pages of the store, filtered here; short pages and empty ones with a next are allowed. */
+  async #scan(rest: ListQuery, asked: ListQuery): Promise<ListPage> {
+    const { limit } = asked;
+    let size = PAGE_MAX;
+    let at = rest;
+    const corrupt: ListPage['corrupt'][number][] = [];
+    for (let pages = 1; ; ) {
+      const page = await this.#parts.inner.list({ ...at, limit: size });
+      const fitting = await this.#fitting(page.entries, asked);
+      const past = fitting[limit];
+      if (past !== undefined) {
+        // Too many fit. A shorter page of the store ends where ours has to, with the right `next`.
+        size = page.entries.indexOf(past);
+        continue;
+      }
+      const opened = await this.#opened({ ...page, entries: fitting });
+      corrupt.push(...opened.corrupt);
+      const isOver = page.next === undefined || pages >= SCAN_PAGES_MAX;
+      if (opened.entries.length > 0 || isOver) return { ...opened, corrupt };
+      at = { ...rest, after: page.next };
+      size = PAGE_MAX;
+      pages += 1;
+    }
+  }
+
+  async #fitting(entries: readonly Entry[], asked: EntryQuery): Promise<readonly Entry[]> {
+    const { cipher } = this.#parts;
+    const ids = new Set(entries.map(({ status }) => statusKeyOf(status)).filter(isThere));
+    const missing = await cipher.need(ids);
+    return entries.filter(({ status }) => fits(status, asked, cipher, missing));
+  }
+
+  async #opened(page: ListPage): Promise<ListPage> {
+    const { opener, inner } = this.#parts;
+    const { entries, unopened } = await opener.open(page.entries);
+    if (unopened.length === 0) return { ...page, entries };
+    const corrupt = unopened.map(({ stored: { envelope }, error }) => ({
+      id: envelope.id,
+      where: `${inner.name} "${envelope.id}"`,
+      reason: error.message,
+    }));
+    // On the page where it lies, also past the first: nobody else will tell of it.
+    return { ...page, entries, corrupt: [...page.corrupt, ...corrupt] };
+  }
+
+  /** The query once for every form in which its code and fingerprint may lie in the store. */
+  async #forms(query: EntryQuery): Promise<readonly EntryQuery[]> {
+    const { code, fingerprint } = query;
+    if (code === undefined && fingerprint === undefined) return [query];
+    const { cipher, keyIds } = this.#parts;
+    const ids = new Set([cipher.primary, ...keyIds, ...cipher.used]);
+    const missing = await cipher.need(ids);
+    const tokens = [...ids]
+      .filter((id) => !missing.has(id))
+      .map((id) => ({
+        ...query,
+        ...(code === undefined ? {} : { code: cipher.token('code', code, id) }),
+        ...(fingerprint === undefined
+          ? {}
+          : { fingerprint: cipher.token('fingerprint', fingerprint, id) }),
+      }));
+    return [query, ...tokens];
+  }
+
+  async #lookUp(token: string, query: EntryQuery): Promise<void> {
+    const { inner, opener } = this.#parts;
+    const page = await inner.list({ ...query, fingerprint: token, limit: 1 });
+    const { entries } = await opener.open(page.entries);
+    const fingerprint = entries[0]?.status.lastFailure?.fingerprint;
+    if (fingerprint !== undefined) {
+      keep(this.#fingerprints, token, fingerprint, FINGERPRINTS_MAX);
+    }
+  }
+}
+
+function refuseSearch({ header, text }: EntryQuery): void {
+  if (header === undefined && text === undefined) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot search by ${header === undefined ? 'text' : 'header'}: the store is sealed, so ` +
+      'headers and texts cannot be read in it; ask by id, topic, destination, state, time, code ' +
+      'or fingerprint',
+  );
+}
+
+function fits(
+  status: Status,
+  { code, fingerprint }: EntryQuery,
+  cipher: SealCipher,
+  missing: MissingKeys,
+): boolean {
+  const { because, lastFailure } = status;
+  const keyId = statusKeyOf(status);
+  const isShown = keyId === undefined;
+  // Without its key nobody can tell what it says, but for why the seal itself holds it.
+  const canTell = isShown || !missing.has(keyId);
+  const form = (what: 'code' | 'fingerprint', value: string): string =>
+    isShown ? value : cipher.token(what, value, keyId);
+  if (code !== undefined) {
+    const isHeldFor = because?.code === code && (isShown || isHeldHere(status));
+    const isCode = (found: string | undefined): boolean =>
+      canTell && found !== undefined && found === form('code', code);
+    if (!isHeldFor && !isCode(lastFailure?.code) && !isCode(because?.code)) return false;
+  }
+  if (fingerprint === undefined) return true;
+  return canTell && lastFailure?.fingerprint === form('fingerprint', fingerprint);
+}
+
+function added(sum: TallyRow | undefined, row: TallyRow): TallyRow {
+  if (sum === undefined) return row;
+  const isKnown = sum.oldestAt !== null && row.oldestAt !== null;
+  return {
+    ...sum,
+    ...row,
+    count: sum.count + row.count,
+    oldestAt: isKnown ? Math.min(sum.oldestAt, row.oldestAt) : null,
+  };
+}
+
+function isPageLimit(limit: number): boolean {
+  return Number.isInteger(limit) && limit >= 1 && limit <= PAGE_MAX;
+}
+
+function isThere<T>(value: T | undefined): value is T {
+  return value !== undefined;
+}

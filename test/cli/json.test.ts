@@ -1,0 +1,143 @@
+/** --json: every command prints lines of JSON on stdout, and nothing else. */
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { commands } from '../../src/cli/commands.ts';
+import type { CommandSpec } from '../../src/cli/spec.ts';
+import { setup, type Shell } from './setup.ts';
+
+const ID = 'one';
+
+/** What each command is called with; a command without a line here fails the first test. */
+const CALLS: Readonly<Record<string, readonly string[]>> = {
+  init: ['--format', 'json', '--force'],
+  serve: ['--port', '0'],
+  completion: ['bash'],
+  enqueue: ['a', '--body', 'x'],
+  list: [],
+  show: [ID],
+  cat: [ID],
+  hold: [ID],
+  release: [ID],
+  retry: [ID],
+  bounce: [ID],
+  remove: ['ALL', '--yes'],
+  'policy explain': ['default'],
+  'policy list': [],
+  'policy set': ['default', ID],
+  pause: ['a'],
+  resume: ['a'],
+  audit: [],
+  stats: [],
+  shape: [],
+  events: [],
+  check: [],
+  doctor: [],
+  config: [],
+  'config show': [],
+  'config check': [],
+  'config set': ['store', 'sqlite:./respool'],
+  bench: ['--seconds', '1'],
+  'keys generate': [],
+  rekey: ['--yes'],
+  'token create': ['--name', 'a', '--role', 'admin'],
+  'token hash': [],
+};
+
+/** They run until a signal. */
+const LASTING = ['serve', 'events'];
+
+function leaves(specs: readonly CommandSpec[], before = ''): string[] {
+  return specs.flatMap(({ name, run, subcommands = [] }) => [
+    ...(run === undefined ? [] : [`${before}${name}`]),
+    ...leaves(subcommands, `${before}${name} `),
+  ]);
+}
+
+async function filled(): Promise<Shell> {
+  const shell = await setup();
+  const spool = shell.spool();
+  await spool.enqueue({ id: ID, topic: 'a', body: 'hello' });
+  await spool.setPolicy(ID, 'default');
+  await spool.stop();
+  await writeFile(path.join(shell.folder, 'respool.config.json'), '{"serve":{"port":0}}');
+  return shell;
+}
+
+/** The lines of an output, each of which has to be an object. */
+function objects(stdout: string): object[] {
+  expect(stdout.endsWith('\n')).toBe(true);
+  return stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => {
+      const value: unknown = JSON.parse(line);
+      expect(value).toBeTypeOf('object');
+      return value as object;
+    });
+}
+
+test('every command is called below', () => {
+  expect(Object.keys(CALLS).toSorted()).toEqual(leaves(commands).toSorted());
+});
+
+// A bench takes its time; its own test calls it with --json.
+const ending = leaves(commands).filter((name) => ![...LASTING, 'bench'].includes(name));
+
+test.each(ending)(
+  '%s --json prints objects, one per line',
+  async (name) => {
+    const { cli } = await filled();
+    const words = [...name.split(' '), ...(CALLS[name] ?? []), '--json'];
+    // On a terminal, where there is the most temptation to print something else.
+    const tty = ['stdout', 'stderr'] as const;
+    const { stdout, stderr } = await cli(words, {
+      tty,
+      stdin: 'rsp_abc\n',
+      env: { TERM: 'xterm' },
+    });
+    expect(objects(stdout).length, stderr).toBeGreaterThan(0);
+    expect(stdout + stderr).not.toContain('\u001b');
+    expect(stderr).not.toContain('\r');
+  },
+  20_000,
+);
+
+test('serve --json and events --json print an object per line until the end', async () => {
+  const { start, cli } = await filled();
+  const tty = ['stdout', 'stderr'] as const;
+  const service = start(['serve', '--json', ...(CALLS['serve'] ?? [])], { tty });
+  onTestFinished(async () => {
+    service.signal('SIGTERM');
+    await service.ended;
+  });
+  const [, url = ''] = await service.printed(/"url":"(http:[^"]+)"/);
+  const events = start(['events', '--json', '--url', url, '--verbose'], { tty });
+  onTestFinished(async () => {
+    events.signal('SIGTERM');
+    await events.ended;
+  });
+  // The service hears of a listener some time after it asked: post until it heard.
+  const over = new AbortController();
+  const posting = (async () => {
+    while (!over.signal.aborted) await cli(['enqueue', 'a', '--body', 'x', '--url', url]);
+  })();
+  await events.printed(/"kind":"accepted"/).finally(() => over.abort());
+  await posting;
+  events.signal('SIGTERM');
+  service.signal('SIGTERM');
+  for (const { ended } of [events, service]) {
+    const { code, stdout } = await ended;
+    expect(code).toBe(0);
+    expect(objects(stdout).length).toBeGreaterThan(0);
+  }
+});
+
+test('completion --json prints the shell and its script in one object', async () => {
+  const { cli } = await setup();
+  for (const shell of ['bash', 'zsh']) {
+    const plain = await cli(['completion', shell]);
+    const ran = await cli(['completion', shell, '--json']);
+    expect(ran.objects()).toEqual([{ shell, script: plain.stdout }]);
+  }
+});

@@ -1,0 +1,89 @@
+/** progress — whatever may take long shows a bar on a terminal, and nothing where nobody looks. */
+import { describe, expect, test } from 'vitest';
+import { systemClock } from '../../src/system/clock.ts';
+import { type CallOptions, setup, type Shell } from './setup.ts';
+
+/** A terminal at which everything takes long. */
+function slowly(): CallOptions {
+  let now = 0;
+  const monotonic = (): number => (now += 1_000);
+  return { clock: { ...systemClock, monotonic }, tty: ['stderr'] };
+}
+
+const BAR = /\r\[[#.]{24}\] [\d,]+ of [\d,]+ /;
+const CLEARED = '\r\u001b[K';
+
+async function withMessages(count: number): Promise<Shell & { ids: string[] }> {
+  const shell = await setup();
+  const own = shell.spool();
+  const messages = Array.from({ length: count }, () => ({ topic: 'a', delay: '1h', body: 'x' }));
+  const ids = (await own.enqueueMany(messages)).map(({ id }) => id);
+  await own.stop();
+  return { ...shell, ids };
+}
+
+describe('ids', () => {
+  test('as arguments: how many of how many', async () => {
+    const { cli, ids } = await withMessages(600);
+    const ran = await cli(['hold', ...ids], slowly());
+    expect(ran).toMatchObject({ code: 0, stdout: 'held 600\n' });
+    expect(ran.stderr).toContain(`\r[${'.'.repeat(24)}] 0 of 600 `);
+    expect(ran.stderr).toContain(`\r[${'#'.repeat(20)}....] 500 of 600 `);
+    expect(ran.stderr.endsWith(CLEARED)).toBe(true);
+  });
+
+  test('from stdin: how many so far, and what is refused on lines of its own', async () => {
+    const { cli, ids } = await withMessages(600);
+    const stdin = ['nobody', ...ids].join('\n');
+    const ran = await cli(['hold', '-'], { ...slowly(), stdin });
+    expect(ran.stdout).toBe('held 600, unknown 1\n');
+    expect(ran.stderr).toContain('\r500 done ');
+    expect(ran.stderr).toContain('\r\u001b[Kthere is no message "nobody"\n');
+    expect(ran.stderr.endsWith(CLEARED)).toBe(true);
+  });
+
+  test.each(['show', 'cat'])('%s shows it when its output goes elsewhere', async (command) => {
+    const { cli, ids } = await withMessages(3);
+    const ran = await cli([command, ...ids], slowly());
+    expect(ran.stderr).toContain(`\r[${'#'.repeat(24)}] 3 of 3 `);
+    expect(ran.stderr.endsWith(CLEARED)).toBe(true);
+    const looking = await cli([command, ...ids], { ...slowly(), tty: ['stdout', 'stderr'] });
+    expect(looking.stderr).toBe('');
+  });
+});
+
+describe('check', () => {
+  test('shows how many of the messages are looked through', async () => {
+    const { cli, ...shell } = await withMessages(3);
+    const own = shell.spool({ limits: { inlineBodyBytes: 0 } });
+    await own.enqueue({ topic: 'a', body: 'a body of its own' });
+    await own.stop();
+    const ran = await cli(['check'], slowly());
+    expect(ran.stdout).toBe('looked through 4 messages and 1 body: nothing is wrong\n');
+    for (const step of ['1 of 4', '4 of 4', '5 of 5']) expect(ran.stderr).toContain(`] ${step} `);
+    expect(ran.stderr.endsWith(CLEARED)).toBe(true);
+  });
+});
+
+test('bench shows how many of its measurements are done', async () => {
+  const { cli } = await setup();
+  const ran = await cli(['bench', '--seconds', '1'], { tty: ['stderr'] });
+  expect(ran.stderr).toContain(`\r[${'.'.repeat(24)}] 0 of 5 `);
+  expect(ran.stderr).toContain(`\r[${'#'.repeat(24)}] 5 of 5 `);
+}, 20_000);
+
+describe('nothing is drawn', () => {
+  test.each<[string, CallOptions, readonly string[]]>([
+    ['without a terminal', { ...slowly(), tty: [] }, []],
+    ['with --json', slowly(), ['--json']],
+    ['with --quiet', slowly(), ['--quiet']],
+  ])('%s', async (_, options, words) => {
+    const { cli, ids } = await withMessages(3);
+    for (const call of [['check'], ['hold', ...ids], ['release', '-'], ['cat', ...ids]]) {
+      const ran = await cli([...call, ...words], { ...options, stdin: ids.join('\n') });
+      expect(ran.code, call[0]).toBe(0);
+      expect(ran.stderr).not.toMatch(BAR);
+      expect(ran.stderr).not.toContain('\r');
+    }
+  });
+});

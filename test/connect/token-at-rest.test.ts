@@ -1,0 +1,70 @@
+/** A token lies in no file of ours: there is only its hash (issue: tokens hashed at rest). */
+import { createHash } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { loadConfig } from '../../src/connect/load-config.ts';
+import { setConfig } from '../../src/connect/set-config.ts';
+import { folderWith, load, refusal, textOf } from './setup.ts';
+
+const TOKEN = 'rsp_canary-0123456789';
+const HASH = `sha256:${createHash('sha256').update(TOKEN).digest('hex')}`;
+
+function isAdvice(said: string): void {
+  expect(said).toContain('"serve.token"');
+  expect(said).toContain('respool token create');
+  expect(said).not.toContain('canary');
+}
+
+describe('the token itself is refused', () => {
+  test.each(['json', 'yaml'])('in a file of %s', async (kind) => {
+    const text = JSON.stringify({ serve: { token: TOKEN } });
+    const cwd = await folderWith({ [`respool.config.${kind}`]: text });
+    const said = await textOf(loadConfig({ cwd, env: {} }));
+    isAdvice(said);
+    expect(said).toContain(`respool.config.${kind}`);
+  });
+
+  test('in a program, wherever that has it from', async () => {
+    const text = `export default { serve: { token: '${TOKEN}' } };`;
+    const cwd = await folderWith({ 'respool.config.mjs': text });
+    isAdvice(await textOf(loadConfig({ cwd, env: { RESPOOL_TOKEN: TOKEN } })));
+  });
+
+  test.each(['RESPOOL_TOKEN', 'RESPOOL_SERVE_TOKEN'])('as %s in .env', async (name) => {
+    const said = await refusal({ config: {}, dotEnv: `${name}=${TOKEN}\n` });
+    isAdvice(said);
+    expect(said).toContain(`${name} in .env`);
+    // Also where nobody would have used it.
+    const serve = { token: HASH };
+    isAdvice(await refusal({ config: { serve }, dotEnv: `${name}=${TOKEN}\n` }));
+  });
+
+  test('in a file that takes it from .env, or only a part of it from the environment', async () => {
+    const config = (token: string): object => ({ serve: { token } });
+    isAdvice(await refusal({ config: config('${OURS}'), dotEnv: `OURS=${TOKEN}\n` }));
+    const env = { PART: TOKEN.slice(0, 6) };
+    isAdvice(await refusal({ config: config(`\${PART}${TOKEN.slice(6)}`), env }));
+  });
+
+  test('when another key of its file is set', async () => {
+    const text = JSON.stringify({ serve: { token: TOKEN } });
+    const cwd = await folderWith({ 'respool.config.json': text });
+    const set = setConfig('respool.config.json', 'lease', '5s', { cwd, env: {} });
+    isAdvice(await textOf(set));
+  });
+});
+
+describe('what may be kept, or is not kept', () => {
+  test('the hash, in a file and in .env', async () => {
+    expect((await load({ config: { serve: { token: HASH } } })).config.serve.token).toBe(HASH);
+    const kept = await load({ config: {}, dotEnv: `RESPOOL_SERVE_TOKEN=${HASH}\n` });
+    expect(kept.config.serve.token).toBe(HASH);
+    expect(kept.warnings).toEqual([]);
+  });
+
+  test('the token in the environment of the process, also by way of a file', async () => {
+    const env = { RESPOOL_SERVE_TOKEN: TOKEN };
+    expect((await load({ config: {}, env })).config.serve.token).toBe(TOKEN);
+    const lent = await load({ config: { serve: { token: '${OURS}' } }, env: { OURS: TOKEN } });
+    expect(lent.config.serve.token).toBe(TOKEN);
+  });
+});

@@ -1,0 +1,30 @@
+/** A body far larger than memory should hold, compressed and encrypted on its way in and back. */
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+
+const MEMORY_MAX_MB = 150;
+const CHILD = join(import.meta.dirname, 'transforms-large-child.ts');
+const run = promisify(execFile);
+
+test('1 GiB goes through zstd and AES-256-GCM and comes back, in little memory', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'respool-large-'));
+  try {
+    // A small young heap, so that dead buffers go at once: left to itself, V8 lets 64 MiB of them
+    // gather before it looks, and they would hide what is really held.
+    const flags = ['--max-semi-space-size=1', '--conditions=respool-source'];
+    const { stdout } = await run(process.execPath, [...flags, CHILD, join(folder, 'spool')]);
+    const found = JSON.parse(stdout) as { readonly peakMB: number; readonly info: object };
+    expect(found).toMatchObject({
+      isSame: true,
+      info: { size: 2 ** 30, encodings: ['zstd', 'aes-256-gcm;key=k1'] },
+    });
+    expect(found.peakMB).toBeGreaterThan(0);
+    expect(found.peakMB).toBeLessThan(MEMORY_MAX_MB);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}, 120_000);

@@ -1,0 +1,19 @@
+import path from 'node:path';
+import { loadSqlite } from '../../src/stores/shared/client.ts';
+import { sqlite } from '../../src/stores/sqlite/index.ts';
+import { sealedConforms } from './seal-setup.ts';
+
+sealedConforms(
+  'SQLite store',
+  {
+    open: (folder) => sqlite({ path: folder, thread: false }),
+    async damage(folder, id) {
+      const database = (await loadSqlite())(path.join(folder, 'respool.db'), { timeout: 5_000 });
+      const sql = `UPDATE contents SET envelope = substr(envelope, 1, 20)
+        WHERE seq = (SELECT seq FROM entries WHERE id = ?)`;
+      database.prepare(sql).run(id);
+      database.close();
+    },
+  },
+  { canExpireLost: true },
+);
