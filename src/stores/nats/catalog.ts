@@ -5,7 +5,7 @@
  * The higher sequence wins, so both may come in any order. It may be behind, never ahead: the
  * server judges every write by its sequence, and who was behind reads and comes back.
  *
- * About 600 bytes per entry, 200 more with a dedupe key.
+ * About 450 bytes per entry, and as much again for its dedupe key.
  */
 
 import type { Entry } from '../../core/entry.ts';

@@ -17,7 +17,7 @@ import type { Stream } from './stream.ts';
 /** Removals in one grave. */
 const GRAVE_MAX = 500;
 /** How long removals are gathered. */
-const GATHER_MS = 20;
+const GATHER_MS = 100;
 /** How long a grave is kept; servers sync their notes every 2 minutes at the latest. */
 export const GRAVE_KEPT_MS: number = 10 * 60_000;
 const LEVEL_EVERY_MS = 60_000;
