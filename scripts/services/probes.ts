@@ -55,7 +55,7 @@ export function answersTcp(
  * What a client of PostgreSQL says first. A server that is up asks for a password (R) or lets in;
  * one that still starts answers with an error (E).
  */
-export function postgresHello(user: string, database: string): Uint8Array {
+function postgresHello(user: string, database: string): Uint8Array {
   const words = `user\0${user}\0database\0${database}\0\0`;
   const hello = Buffer.alloc(8 + words.length);
   hello.writeUInt32BE(hello.byteLength, 0);

@@ -189,7 +189,7 @@ export function birthOf(pid: number): string | undefined {
 }
 
 /** The last lines of a log. */
-export function logTail(logFile: string): string {
+function logTail(logFile: string): string {
   try {
     return tailOf(readFileSync(logFile, 'utf8'));
   } catch {

@@ -2,7 +2,7 @@
  * servers — the servers of one keeper: shared ones by name, and those that belong to a connection.
  */
 
-import { mkdir } from 'node:fs/promises';
+import { mkdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { FolderLedger } from './ledger.ts';
 import { type Machine, thisMachine } from './machine.ts';
@@ -24,7 +24,11 @@ interface Shared {
   state: ServerStatus['state'];
   urls: Server['urls'];
   error?: string;
+  failedAt?: number;
 }
+
+/** What could not be started is not tried again for every test file, but for the next person. */
+const RETRY_MS = 30_000;
 
 /** Starts servers, each shared one once, and ends them all. */
 export class Servers {
@@ -71,7 +75,10 @@ export class Servers {
   ): Promise<OwnedServer> {
     const machine = thisMachine({ ...this.#machine.env, ...env });
     const server = await this.#start(name, machine, tell);
-    if (this.#gone.has(owner) || this.#isClosing) await server.stop();
+    if (this.#gone.has(owner) || this.#isClosing) {
+      await server.stop();
+      throw new Error(`nobody waits for this ${name} any more`);
+    }
     this.#count += 1;
     this.#owned.set(this.#count, { owner, server });
     return { handle: this.#count, urls: server.urls };
@@ -112,7 +119,8 @@ export class Servers {
 
   #share(name: ServerName, tell: Tell): Shared {
     const known = this.#shared.get(name);
-    if (known !== undefined) return known;
+    const mayTryAgain = known?.failedAt !== undefined && Date.now() > known.failedAt + RETRY_MS;
+    if (known !== undefined && !mayTryAgain) return known;
     const server = this.#start(name, this.#machine, tell);
     const shared: Shared = { server, state: 'starting', urls: {} };
     server.then(
@@ -123,6 +131,7 @@ export class Servers {
       (error: unknown) => {
         shared.state = 'failed';
         shared.error = error instanceof Error ? error.message : String(error);
+        shared.failedAt = Date.now();
       },
     );
     this.#shared.set(name, shared);
@@ -131,15 +140,30 @@ export class Servers {
 
   async #start(name: ServerName, machine: Machine, tell: Tell): Promise<Server> {
     const recipe = RECIPES[name];
-    let tries = 0;
+    const dirs: string[] = [];
+    const removeDirs = async (): Promise<void> => {
+      for (const dir of dirs) await rm(dir, { recursive: true, force: true });
+    };
     const makeSite = async (): Promise<Site> => {
       if (this.#isClosing) throw new Error('the test servers are ending');
-      tries += 1;
       this.#count += 1;
-      const dir = path.join(this.#ledger.dir, `${name}-${this.#count}-${tries}`);
+      const dir = path.join(this.#ledger.dir, `${name}-${this.#count}`);
+      dirs.push(dir);
       await mkdir(dir, { mode: 0o700 });
       return { dir, ledger: this.#ledger, urlOf: (service) => this.urlOf(service, tell) };
     };
-    return obtain(recipe, makeSite, { machine, tell });
+    try {
+      const server = await obtain(recipe, makeSite, { machine, tell });
+      return {
+        ...server,
+        async stop() {
+          await server.stop();
+          await removeDirs();
+        },
+      };
+    } catch (error) {
+      await removeDirs();
+      throw error;
+    }
   }
 }

@@ -66,6 +66,13 @@ withService('nats', () => {
     // Not installed: but packages and docker are not the answer to a wrong path.
     await expect(privateServer('nats', { env })).rejects.toThrow('/nowhere/nats-server');
   });
+
+  test('the sync interval is set where the server knows of one, and told where not', async () => {
+    const env = { RESPOOL_TEST_NATS_SYNC: 'always' };
+    const started = await privateServer('nats', { env }).catch((error: unknown) => error);
+    if (started instanceof Error) expect(started.message).toContain('sync_interval');
+    else expect(started).toHaveProperty('url');
+  });
 });
 
 withService('postgres', () => {

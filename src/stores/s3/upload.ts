@@ -39,7 +39,7 @@ export interface Target {
 }
 
 /** Metadata of an object: whose put it was, and the digest of its bytes where it is known. */
-export const TOKEN_NAME = 'respool-put';
+const TOKEN_NAME = 'respool-put';
 export const DIGEST_NAME = 'respool-sha256';
 
 /** More the server does not take. */

@@ -146,6 +146,17 @@ withService('s3', (url) => {
     });
   });
 
+  test('readers that stop early keep no connection, and a closed store has none', async () => {
+    await using proxy = await startProxy(url());
+    const store = await opened(proxy.url);
+    await store.put('a', pieces(2 * MIB));
+    for (let n = 0; n < 100; n += 1) for await (const _ of store.get('a')) break;
+    expect(proxy.connections()).toBeLessThan(10);
+    await store.close();
+    while (proxy.connections() > 0) await new Promise((resolve) => setImmediate(resolve));
+    expect(proxy.connections()).toBe(0);
+  });
+
   describe('a server that hangs', () => {
     test('holds up a put for no longer than the time limit', async () => {
       await using proxy = await startProxy(url());
