@@ -308,7 +308,15 @@ const STATUS_COLUMNS = [
 ] as const;
 
 const SET_SQL: string = STATUS_COLUMNS.map((name) => `${name} = g.to_${name}`).join(', ');
-const GUARD_SQL = 'e.id = g.id AND e.revision = g.revision AND e.holder = g.holder';
+/**
+ * n.b. The array that says the same once more is why the server looks each entry up in the index. By
+ * its own estimate it reads the whole table for a batch: 40 ms against 2 ms. (40,000 entries, a batch
+ * of 333, PostgreSQL 15, 2026-11-15)
+ */
+function guardSql(given: string): string {
+  return `e.id = ANY(ARRAY(SELECT id FROM ${given}))
+    AND e.id = g.id AND e.revision = g.revision AND e.holder = g.holder`;
+}
 
 /**
  * Whether the commit waits for the disk is said in the statement: one round trip, and nothing is
@@ -322,16 +330,17 @@ function commitSql(commit: Commit): string {
 
 function updateSql({ table }: Names, rows: Rows, commit: Commit, more = ''): string {
   return `wanted AS MATERIALIZED (${rows.sql}${commitSql(commit)}), changed AS (
-  UPDATE ${table.entries} e SET ${SET_SQL}${more} FROM wanted g WHERE ${GUARD_SQL}
+  UPDATE ${table.entries} e SET ${SET_SQL}${more} FROM wanted g WHERE ${guardSql('wanted')}
   RETURNING g.n, e.seq
 )`;
 }
 
 function removeSql({ table }: Names, rows: Rows, commit: Commit): string {
   return `unwanted AS MATERIALIZED (${rows.sql}${commitSql(commit)}), gone AS (
-  DELETE FROM ${table.entries} e USING unwanted g WHERE ${GUARD_SQL} RETURNING g.n, e.seq
+  DELETE FROM ${table.entries} e USING unwanted g
+  WHERE ${guardSql('unwanted')} RETURNING g.n, e.seq
 ), dropped AS (
-  DELETE FROM ${table.contents} k USING gone WHERE k.seq = gone.seq
+  DELETE FROM ${table.contents} WHERE seq = ANY(ARRAY(SELECT seq FROM gone))
 )`;
 }
 

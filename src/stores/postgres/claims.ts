@@ -76,6 +76,7 @@ export class Claims {
     const search = searchOf(request, { slots, now, max, isLocking: true, values });
     const parts = this.#partsOf(search, request, way);
     const isDelivery = lane === 'delivery';
+    const ofEntry = `FROM ${this.#names.table.contents} k WHERE k.seq = e.seq`;
     const counts = `CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END`;
     const text = `WITH RECURSIVE lazy AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true)
@@ -88,9 +89,9 @@ export class Claims {
       + ${counts}, lost = e.lost + 1 - ${counts},
     due_at = ${values.bind(now + request.leaseMs, 'int8')},
     holder = ${values.bind(request.holder, 'text')}, claimed_from = c.slot / 2, updated_at = $1
-  FROM c LEFT JOIN ${this.#names.table.contents} k ON k.seq = c.seq
-  WHERE e.ctid = c.at
-  RETURNING ${STATUS_SQL}, k.envelope, k.body, c.priority, c.due_at AS was_due
+  FROM c WHERE e.ctid = ANY(ARRAY(SELECT at FROM c)) AND e.ctid = c.at
+  RETURNING ${STATUS_SQL}, (SELECT k.envelope ${ofEntry}), (SELECT k.body ${ofEntry}),
+    c.priority, c.due_at AS was_due
 )
 SELECT t.*, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
     const found = await ask(text, values.list);
@@ -224,8 +225,8 @@ function lockedOf(entries: string, source: string, search: Search, slot: Slot): 
   const { until, max, isLocking } = search;
   const order = 'ORDER BY x.priority, x.due_at, x.id';
   return `SELECT x.ctid AS at, x.seq, x.slot, x.priority, x.due_at, x.id
-  FROM ${source} f JOIN ${entries} x ON x.ctid = f.at
-  WHERE x.slot = ${slot} AND x.due_at <= ${until}
+  FROM ${entries} x
+  WHERE x.ctid = ANY(ARRAY${source}) AND x.slot = ${slot} AND x.due_at <= ${until}
   ${isLocking ? `${order} LIMIT ${max} FOR UPDATE OF x SKIP LOCKED` : ''}`;
 }
 
