@@ -33,7 +33,6 @@ const autoCheckpointPages = 10;
 const statementTimeout = '3s';
 const connectTimeout = '3s';
 const timeoutMs = 6_000;
-const connect = { pingInterval: 1_000, maxPingOut: 2 };
 
 /** The `path` of a place on servers: addresses and names in the order of `spoolAt`. */
 export function joinPath(...parts: readonly string[]): string {
@@ -80,7 +79,7 @@ export function spoolAt(
     }
     case 'nats': {
       const [url = '', bucket = ''] = path.split('#');
-      const given = { url, bucket, timeoutMs, connect };
+      const given = { url, bucket, timeoutMs };
       return createSpool({ entries: nats(given), bodies: natsBodies(given), ...options });
     }
     default:

@@ -64,6 +64,15 @@ export async function loadNats(): Promise<NatsPackage> {
   return loaded as unknown as NatsPackage;
 }
 
+/**
+ * How long the package waits for a server to greet it; its own 20 s is what a connection that broke
+ * in the greeting would cost, as it does not notice that.
+ */
+const GREETING_MS = 4_000;
+/** A connection that died without a word is noticed after three of these, not after minutes. */
+const PING_EVERY_MS = 2_000;
+const PINGS_UNANSWERED_MAX = 2;
+
 /** Connects for ever: a connection that breaks is made again, whatever it takes. */
 export async function connectTo(
   nats: NatsPackage,
@@ -72,6 +81,9 @@ export async function connectTo(
 ): Promise<NatsConnection> {
   try {
     return await nats.connect({
+      timeout: GREETING_MS,
+      pingInterval: PING_EVERY_MS,
+      maxPingOut: PINGS_UNANSWERED_MAX,
       ...options,
       servers: url.split(','),
       maxReconnectAttempts: -1,

@@ -2,7 +2,9 @@
  * stream — a stream of JetStream: guarded writes, reads, removals, as plain requests.
  *
  * Every write carries a token. When its answer is lost it is repeated with the same expected
- * sequence; if that is refused, the token of what is there tells whether the first one arrived.
+ * sequence; if that is refused, the token of what is there tells whether the first one arrived. A
+ * new message may be gone again by then, and nothing would refuse its repetition: the server is told
+ * the token of those too, and answers for the first one.
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
@@ -11,6 +13,8 @@ import { Broken, type Line } from './line.ts';
 
 /** The header that tells which write made a message. */
 export const TOKEN = 'Rs-Token';
+/** The header by which the server itself knows a write that it had before, for a while. */
+const WRITE_ID = 'Nats-Msg-Id';
 const EXPECTED = 'Nats-Expected-Last-Subject-Sequence';
 const WRONG_SEQUENCE = new Set([10_071, 10_164]);
 /** No room: of the stream, of the account, on the disk. */
@@ -78,6 +82,7 @@ export class Stream {
       const all = this.line.makeHeaders();
       all.set(TOKEN, token);
       if (expected !== undefined) all.set(EXPECTED, String(expected));
+      if (expected === 0) all.set(WRITE_ID, token);
       for (const [name, value] of headers ?? []) all.set(name, value);
       const answer = parse(await this.line.ask(subject, data, all));
       const { seq, error } = answer as { readonly seq?: number; readonly error?: ApiError };
