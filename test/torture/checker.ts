@@ -35,6 +35,11 @@ export interface Evidence {
   readonly leaseMs?: number;
   /** Processes whose end the store can see: what they held may be taken at once. */
   readonly seenGone?: ReadonlySet<number>;
+  /**
+   * Whether a claim may reach its handler when its lease is over, as the answer of a server may
+   * come that late. Then a handler that was told so is no second one. Default false.
+   */
+  readonly isRough?: boolean;
   /** Claims and lazy settles that a crashed server may have forgotten; default 0. */
   readonly forgotten?: number;
 }
@@ -182,8 +187,11 @@ function completedTwice(completions: ReadonlyMap<string, number> = new Map()): s
  * one cannot be over: it was kept up to a sixth before its end, so it lasts at least that long. An
  * eighth, as the clock is asked a little later.
  */
-function activeTwice({ facts, leaseMs, seenGone = new Set() }: Evidence): string[] {
+function activeTwice(evidence: Evidence): string[] {
+  const { facts, leaseMs, seenGone = new Set(), isRough = false } = evidence;
   if (leaseMs === undefined) return [];
+  const isExcused = ({ key, fence, pid }: Effect): boolean =>
+    seenGone.has(pid) || (isRough && facts.lostClaims?.has(`${key} ${fence}`) === true);
   const open = new Map<string, Effect>();
   const found: string[] = [];
   for (const effect of facts.effects) {
@@ -191,7 +199,7 @@ function activeTwice({ facts, leaseMs, seenGone = new Set() }: Evidence): string
     const other = open.get(key);
     if (kind === 'begun') {
       const isEarly = other !== undefined && at - (other.at ?? 0) < leaseMs / 8;
-      if (isEarly && !seenGone.has(other.pid)) found.push(`${key}(${other.fence}, ${fence})`);
+      if (isEarly && !isExcused(other)) found.push(`${key}(${other.fence}, ${fence})`);
       open.set(key, effect);
     } else if (other?.pid === pid && other.fence === fence) open.delete(key);
   }

@@ -46,8 +46,11 @@ export type Word =
   | { readonly kind: 'invoke'; readonly message: Planned }
   | { readonly kind: 'accepted' | 'refused' | 'removing' | 'removed'; readonly key: string }
   | { readonly kind: 'effect'; readonly effect: Effect }
-  | { readonly kind: 'completed'; readonly key: string; readonly fence?: string }
-  | { readonly kind: 'expired' | 'stale'; readonly key: string };
+  | {
+      readonly kind: 'completed' | 'expired' | 'stale';
+      readonly key: string;
+      readonly fence?: string;
+    };
 
 /** What they hear. */
 export interface Answer {
@@ -68,6 +71,8 @@ export interface Facts {
   readonly completions: ReadonlyMap<string, number>;
   /** How often each claim was, by message and fence, where its process told which it was. */
   readonly settledClaims?: ReadonlyMap<string, number>;
+  /** The same of leases that ended and verdicts that came too late. */
+  readonly lostClaims?: ReadonlyMap<string, number>;
   /** Leases that ended under a living handler. */
   readonly expiries: number;
   /** Verdicts that came too late and were not accepted. */
@@ -80,6 +85,7 @@ export class Ledger implements Facts {
   readonly effects: Effect[] = [];
   readonly completions: Map<string, number> = new Map();
   readonly settledClaims: Map<string, number> = new Map();
+  readonly lostClaims: Map<string, number> = new Map();
   expiries = 0;
   stale = 0;
   readonly #seen = new Map<string, number>();
@@ -132,8 +138,9 @@ export class Ledger implements Facts {
 
   /** What was heard so far, for good. */
   snapshot(): Facts {
-    const { messages, effects, completions, settledClaims, expiries, stale } = this;
-    return structuredClone({ messages, effects, completions, settledClaims, expiries, stale });
+    const { messages, effects, completions, settledClaims, lostClaims, expiries, stale } = this;
+    const counts = { completions, settledClaims, lostClaims, expiries, stale };
+    return structuredClone({ messages, effects, ...counts });
   }
 
   close(): void {
@@ -190,11 +197,10 @@ export class Ledger implements Facts {
         countUp(this.completions, word.key);
         if (word.fence !== undefined) countUp(this.settledClaims, `${word.key} ${word.fence}`);
         return {};
-      case 'stale':
-        this.stale += 1;
-        return {};
       default:
-        this.expiries += 1;
+        if (word.kind === 'stale') this.stale += 1;
+        else this.expiries += 1;
+        if (word.fence !== undefined) countUp(this.lostClaims, `${word.key} ${word.fence}`);
         return {};
     }
   }

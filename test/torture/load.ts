@@ -26,7 +26,7 @@ const NEVER_MS = 3_600_000;
 export interface Stage {
   readonly ledger: LedgerClient;
   readonly chance: Chance;
-  /** Handlings that run now, by message id. */
+  /** Handlings that ran here, by message and attempt. */
   readonly running: Map<string, Handling>;
   /** Whether the ledger hears of the beginning of a handling, too. */
   readonly tellsBegin: boolean;
@@ -48,27 +48,26 @@ export function handleWork(spool: Spool, stage: Stage): void {
 }
 
 function watch(spool: Spool, { ledger, running }: Stage): void {
-  const started = new Set<string>();
-  spool.on('started', ({ id, attempt }) => void started.add(`${id} ${attempt}`));
-  spool.on('delivered', ({ id }) => {
-    const handling = running.get(id);
-    if (handling !== undefined) ledger.tell({ kind: 'completed', ...handling });
-  });
-  spool.on('stale', ({ id }) => {
-    const handling = running.get(id);
-    if (handling !== undefined) ledger.tell({ kind: 'stale', key: handling.key });
-  });
-  spool.on('lease-lost', ({ id, attempt }) => {
-    // Told too for a claim whose former holder was killed; that is counted as a kill already.
-    const handling = started.has(`${id} ${attempt}`) ? running.get(id) : undefined;
-    if (handling !== undefined) ledger.tell({ kind: 'expired', key: handling.key });
-  });
+  const words = { delivered: 'completed', stale: 'stale', 'lease-lost': 'expired' } as const;
+  for (const kind of ['delivered', 'stale', 'lease-lost'] as const) {
+    spool.on(kind, (event) => {
+      // A lost lease is told too of a claim whose former holder was killed; no handler ran here, and
+      // it is counted as a kill already.
+      const handling = running.get(nameOf(event));
+      if (handling !== undefined) ledger.tell({ kind: words[kind], ...handling });
+    });
+  }
+}
+
+/** One process may have a message twice, when it lost the first claim: by attempt, not by id alone. */
+function nameOf({ id, lane, attempt }: Pick<Delivery, 'id' | 'lane' | 'attempt'>): string {
+  return `${lane} ${id} ${attempt}`;
 }
 
 async function deliver(delivery: Delivery, stage: Stage): Promise<Outcome | undefined> {
   const { ledger, chance, running } = stage;
-  const { id, headers, attempt, lane, fence } = delivery;
-  running.set(id, { key: headers['key'] ?? '', fence: `${lane} ${fence}` });
+  const { headers, attempt, lane, fence } = delivery;
+  running.set(nameOf(delivery), { key: headers['key'] ?? '', fence: `${lane} ${fence}` });
   if (stage.tellsBegin) {
     const effect = { ...claimOf(delivery), kind: 'begun', at: Date.now() } as const;
     await ledger.ask({ kind: 'effect', effect });
