@@ -18,8 +18,8 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
 import { writeTail } from './codec.ts';
 import type { Encoded, Found, Keeper } from './keeper.ts';
+import { UNBORN_KEPT_MS } from './sweeper.ts';
 import { inTurn } from './turn.ts';
-import { UNBORN_KEPT_MS } from './watcher.ts';
 
 /** Races that are lost again and again have a bound; each round somebody else won. */
 const ROUNDS_MAX = 100;

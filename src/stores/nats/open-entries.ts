@@ -1,6 +1,8 @@
 /** open-entries — the parts of an open entry store, put together and taken apart. */
 
 import type { Durability } from '../../ports/entry-store.ts';
+import { systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
 import { openBucket } from './bucket.ts';
 import { Cache } from './cache.ts';
 import { Catalog } from './catalog.ts';
@@ -45,13 +47,14 @@ export async function openEntries(
   const { stream, maxPayload, maxBytes, durability } = bucket;
   const catalog = new Catalog();
   const cache = new Cache(settings.cacheBytes);
-  let tokens = 0;
-  const makeToken = (): string => `${instance}.${((tokens += 1)).toString(36)}`;
+  // A store that is opened again has the same instance, and must not use its tokens again.
+  const session = randomName(systemDice);
+  const makeToken = createTokenMaker(`${instance}.${session}`);
   const graves = new Graves({
     stream,
     clock,
     makeToken,
-    makeSubject: (grave) => `${prefix}g.${instance}.${grave}`,
+    makeSubject: (grave) => `${prefix}g.${session}.${grave}`,
   });
   const restartsForget = bucket.replicas === 1;
   const watcher = new Watcher({
@@ -90,4 +93,13 @@ export async function openEntries(
   });
   const room = { maxBytes, bytes: () => watcher.bytes };
   return { stream, keeper, watcher, prefix, durability, restartsForget, room, makeToken, close };
+}
+
+/** Names that are used once. */
+function createTokenMaker(begin: string): () => string {
+  let count = 0;
+  return () => {
+    count += 1;
+    return `${begin}-${count.toString(36)}`;
+  };
 }

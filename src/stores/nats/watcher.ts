@@ -16,6 +16,7 @@ import { FACTS, GRAVE, HOLDS, OPERATION, readFacts } from './codec.ts';
 import { type Fed, type Feed, openFeed } from './feed.ts';
 import { type Burial, GRAVE_KEPT_MS, readGrave } from './graves.ts';
 import { type Stream, TOKEN } from './stream.ts';
+import { Sweeper } from './sweeper.ts';
 
 /** A feed that could not be opened is tried again after this. */
 const AGAIN_MS = 250;
@@ -23,8 +24,6 @@ const AGAIN_MS = 250;
 const LOOK_AFTER_MS = 25;
 /** Away for longer, graves may have been missed. */
 const AWAY_MAX_MS = GRAVE_KEPT_MS / 2;
-/** A write whose key never came to point to it is nobody's after this. */
-export const UNBORN_KEPT_MS: number = 10 * 60_000;
 
 /** What a watcher needs. */
 export interface WatcherParts {
@@ -60,16 +59,19 @@ export class Watcher {
   #cancel: (() => void) | undefined;
   /** Of this round of reading: removed for good, but still or again there. */
   #leftovers: Burial[] = [];
-  #oldGraveSeq = 0;
+  /** Of this round: what may go once it is old. */
+  #dated: (Burial & { readonly storedAt: number })[] = [];
+  /** When the server stored the last message. */
+  #newestAt = 0;
   #bytes = 0;
-  /** Of this round: unborn entries and keys that somebody may still be writing. */
-  readonly #young = new Set<number>();
+  readonly #sweeper: Sweeper;
 
   constructor(parts: WatcherParts) {
     this.#parts = parts;
     const { line } = parts.stream;
     this.#restarts = line.restarts;
     this.#aliveAt = line.clock.monotonic();
+    this.#sweeper = new Sweeper(parts.catalog, line.clock, parts.bury);
   }
 
   /** The size of the stream when it was last asked for. */
@@ -86,6 +88,7 @@ export class Watcher {
   close(): void {
     this.#isClosed = true;
     this.#cancel?.();
+    this.#sweeper.stop();
     this.#feed?.stop();
     this.#wake();
   }
@@ -175,7 +178,7 @@ export class Watcher {
       this.#isReady = false;
       this.#isRound = true;
       this.#leftovers = [];
-      this.#oldGraveSeq = 0;
+      this.#dated = [];
       this.#applied = 0;
       catalog.beginRound();
     }
@@ -197,43 +200,32 @@ export class Watcher {
 
   /** The catalog is complete. */
   async #finish(): Promise<void> {
-    const { catalog, bury, stream, prefix } = this.#parts;
+    const { catalog, bury, stream } = this.#parts;
     const { line } = stream;
     if (this.#isRound) {
       this.#isRound = false;
       catalog.endRound();
       bury(this.#leftovers);
-      bury(this.#orphans());
-      const grave = this.#oldGraveSeq;
-      if (grave > 0) await stream.purge(`${prefix}g.>`, grave + 1).catch(() => undefined);
+      this.#leftovers = [];
+      this.#sweeper.start();
+      await this.#levelGraves();
     }
-    this.#leftovers = [];
     this.#aliveAt = line.clock.monotonic();
     this.#isReady = true;
     this.#wake();
     this.#parts.onDue('now');
   }
 
-  /** Keys that point to nothing, and entries whose key never came; both left by a crash. */
-  #orphans(): Burial[] {
-    const { catalog } = this.#parts;
-    const orphans: Burial[] = [];
-    for (const [key, { id, seq }] of catalog.keys) {
-      const row = catalog.rows.get(id);
-      const isHeld = row !== undefined && (row.key === key || row.damage !== undefined);
-      if (!isHeld && this.#isOld(seq)) orphans.push({ name: `d${key}`, seq });
-    }
-    for (const row of catalog.rows.values()) {
-      if (row.isUnborn && !catalog.isLive(row) && this.#isOld(row.seq)) {
-        orphans.push({ name: `e${row.id}`, seq: row.seq });
-      }
-    }
-    this.#young.clear();
-    return orphans;
-  }
-
-  #isOld(seq: number): boolean {
-    return !this.#young.has(seq);
+  /** Takes out graves and markers of records that are old by the server's own clock. */
+  async #levelGraves(): Promise<void> {
+    const { stream, prefix, bury } = this.#parts;
+    const oldBefore = this.#newestAt - GRAVE_KEPT_MS;
+    const old = this.#dated.filter(({ storedAt }) => storedAt < oldBefore);
+    this.#dated = [];
+    bury(old.filter(({ name }) => name !== 'g'));
+    const grave = old.findLast(({ name }) => name === 'g');
+    if (grave === undefined) return;
+    await stream.purge(`${prefix}g.>`, grave.seq + 1).catch(() => undefined);
   }
 
   #again(): void {
@@ -284,10 +276,11 @@ export class Watcher {
     else if (kind === 'g') this.#applyGrave(fed);
     else if (kind === 'm') this.#applyRecord(fed);
     this.#applied = Math.max(this.#applied, fed.seq);
+    this.#newestAt = Math.max(this.#newestAt, fed.storedAt);
     if (this.#waiting.size > 0) this.#wake();
   }
 
-  #applyEntry({ subject, headers, seq, storedAt }: Fed): void {
+  #applyEntry({ subject, headers, seq }: Fed): void {
     const { catalog, instance, onDue } = this.#parts;
     const id = subject.slice(subject.lastIndexOf('.') + 1);
     if (headers?.get(OPERATION)) {
@@ -300,28 +293,24 @@ export class Watcher {
       catalog.putDamaged(id, seq, 'it carries no facts that can be read');
       return;
     }
-    if (facts.isUnborn && this.#isRound) this.#noteYoung(seq, storedAt);
     const isOurs = headers?.get(TOKEN).startsWith(`${instance}.`) === true;
     const isNews = catalog.put(id, seq, facts) && !isOurs && this.#isReady;
     if (isNews && facts.dueAt !== null) onDue(facts.state === 'active' ? 'later' : 'now');
   }
 
-  #applyKey({ subject, headers, seq, storedAt }: Fed): void {
+  #applyKey({ subject, headers, seq }: Fed): void {
     const { catalog, onDue } = this.#parts;
     const key = subject.slice(subject.lastIndexOf('.') + 1);
     const id = headers?.get(HOLDS) ?? '';
     if (id === '') return;
-    if (this.#isRound) this.#noteYoung(seq, storedAt);
     catalog.putKey(key, { id, seq });
     // An entry that was written before its key is born by it.
     if (this.#isReady && catalog.live(id)?.isUnborn === true) onDue('now');
   }
 
   #applyGrave({ headers, seq, storedAt }: Fed): void {
-    const { catalog, stream } = this.#parts;
-    if (this.#isRound && storedAt < stream.line.clock.now() - GRAVE_KEPT_MS) {
-      this.#oldGraveSeq = Math.max(this.#oldGraveSeq, seq);
-    }
+    const { catalog } = this.#parts;
+    if (this.#isRound) this.#dated.push({ name: 'g', seq, storedAt });
     for (const burial of readGrave(headers?.get(GRAVE) ?? '')) {
       const name = burial.name.slice(1);
       if (burial.name.startsWith('d')) catalog.removeKey(name, burial.seq);
@@ -338,12 +327,7 @@ export class Watcher {
   /** Markers of removed records go when servers have surely noted what they stand for. */
   #applyRecord({ subject, headers, seq, storedAt }: Fed): void {
     if (!this.#isRound || !headers?.get(OPERATION)) return;
-    const isOld = storedAt < this.#parts.stream.line.clock.now() - GRAVE_KEPT_MS;
-    if (isOld) this.#leftovers.push({ name: `m${subject}`, seq });
-  }
-
-  #noteYoung(seq: number, storedAt: number): void {
-    if (storedAt > this.#parts.stream.line.clock.now() - UNBORN_KEPT_MS) this.#young.add(seq);
+    this.#dated.push({ name: `m${subject}`, seq, storedAt });
   }
 }
 

@@ -1,6 +1,7 @@
 /** What is left when somebody dies between two steps, or an answer is lost: nothing, or all of it. */
 
 import { expect, test } from 'vitest';
+import type { Clock } from '../../../src/ports/clock.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { nats } from '../../../src/stores/nats/index.ts';
 import { systemClock } from '../../../src/system/clock.ts';
@@ -177,21 +178,28 @@ withService('nats', (url) => {
     expect(await idsOf(healthy)).toEqual(['a']);
   });
 
-  test('what a dead process left unborn or pointing to nothing is swept out', async () => {
-    const { healthy, faulty, suffer, bucket } = await openPair(url());
+  test('what a dead process left unborn is swept out when it looks the same ten minutes later', async () => {
+    const { faulty, suffer, bucket } = await openPair(url());
     suffer(dyingAt('.d.', 'swallowed'));
     await expect(faulty.insert([keyed('a')])).rejects.toMatchObject(unavailable);
-    await healthy.close();
-    // On a clock that is far ahead it was left long ago.
-    const late = { ...systemClock, now: () => systemClock.now() + 3_600_000 };
-    const later = nats({ url: url(), bucket, clock: late });
+    const sweeps: (() => void)[] = [];
+    const after: Clock['after'] = (ms, call) => {
+      if (ms !== 600_000) return systemClock.after(ms, call);
+      sweeps.push(call);
+      return () => {};
+    };
+    const later = nats({ url: url(), bucket, clock: { ...systemClock, after } });
     await later.open();
-    await later.close();
     const plain = await plainConnection(url());
-    const answer = await plain.request(
-      `$JS.API.STREAM.INFO.KV_${bucket}`,
-      JSON.stringify({ subjects_filter: `$KV.${bucket}.e.>` }),
-    );
-    expect(answer.json<{ state: { subjects?: object } }>().state.subjects ?? {}).toEqual({});
+    const count = async () => {
+      const ask = JSON.stringify({ subjects_filter: `$KV.${bucket}.e.>` });
+      const answer = await plain.request(`$JS.API.STREAM.INFO.KV_${bucket}`, ask);
+      const { state } = answer.json<{ state: { subjects?: object } }>();
+      return Object.keys(state.subjects ?? {}).length;
+    };
+    expect(await count()).toBe(1);
+    for (const sweep of sweeps.splice(0)) sweep();
+    await later.close();
+    expect(await count()).toBe(0);
   });
 });

@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { isRespoolError } from '../../../src/core/errors.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
 import { atEnd, bucketName, openBodies, openStore } from './setup.ts';
 
@@ -159,5 +159,29 @@ test.skipIf(isSkipped)(
     const result = await untilThere(() => store.insert([sampleEntry(`b${count}`)]));
     expect([['stored'], [{ duplicateOf: `b${count}` }]]).toContainEqual(result);
     expect((await untilThere(() => allIds(store))).size).toBe(count + 1);
+  },
+);
+
+test.skipIf(isSkipped)(
+  'entries whose markers were taken out before a kill do not come back with it',
+  async () => {
+    const server = await ownServer();
+    const { url } = server;
+    const bucket = bucketName();
+    // Several blocks of the server's files, so that not all of them are written anew.
+    const bytes = new Uint8Array(10_000);
+    const first = await openStore({ url, bucket });
+    const entries = sampleEntries(2_400, 'm', { bytes });
+    await first.insert(entries);
+    const removed = entries.filter((_, at) => at % 8 === 0).map(({ envelope }) => envelope.id);
+    await first.commit(removed.map((id) => ({ id, revision: 1, to: 'remove' as const })));
+    await first.close();
+    const store = await openStore({ url, bucket });
+    await server.kill('SIGKILL');
+    await server.restart();
+    const ids = await untilThere(() => allIds(store));
+    expect(removed.filter((id) => ids.has(id))).toEqual([]);
+    expect(ids.size).toBe(2_100);
+    expect(await store.insert([sampleEntry(removed[0] ?? '')])).toEqual(['stored']);
   },
 );

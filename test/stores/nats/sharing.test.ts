@@ -247,8 +247,12 @@ withService('nats', (url) => {
   test('a store can be opened again after it was closed', async () => {
     const store = await openStore({ url: url() });
     await store.insert([sampleEntry('a')]);
+    await store.records.append('audit', 1);
     await store.close();
     await store.open();
     expect(await idsOf(store)).toEqual(['a']);
+    await store.records.append('audit', 2);
+    const lines = await store.records.read('audit', 0, 10);
+    expect(lines.map(({ record }) => record)).toEqual([1, 2]);
   });
 });
