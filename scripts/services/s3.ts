@@ -69,6 +69,7 @@ async function startCeph(programs: Programs, site: Site): Promise<Server> {
     await makeMonitorData(programs, site.dir, ids.cluster, ports.monitor, config);
     await startUnit('ceph-mon', ['-i', 'a'], async () => true);
     await tool('ceph', '--connect-timeout', '30', 'osd', 'new', ids.osd, '0');
+    await tool('ceph', 'osd', 'crush', 'add', 'osd.0', '1', 'root=default', 'host=tests');
     await tool('ceph-osd', '-i', '0', '--mkfs', '--osd-uuid', ids.osd);
     await startUnit('ceph-osd', ['-i', '0'], () => isActive(path.join(site.dir, 'run/osd.0.asok')));
     const [access, secret] = [name(), name()];
@@ -158,10 +159,17 @@ function wholeCluster(
     keyring: `${dir}/keyring`,
     mon_data: `${dir}/mon`,
     mon_data_avail_crit: 0,
+    // A change of the cluster waits this long for others, seconds; a start is a row of changes.
+    paxos_propose_interval: 0.05,
+    paxos_min_wait: 0.01,
     mon_allow_pool_size_one: true,
     mon_warn_on_pool_no_redundancy: false,
     mon_max_pg_per_osd: 1_000,
     osd_data: `${dir}/osd`,
+    // n.b. With these on, a quick daemon of Ceph 16 asks the monitor before it knows its cluster,
+    // is refused, and ends. What they do is done by `crush add` instead.
+    osd_crush_update_on_start: false,
+    osd_class_update_on_start: false,
     osd_objectstore: 'memstore',
     memstore_device_bytes: MEMORY_BYTES,
     osd_class_load_list: '*',

@@ -100,6 +100,20 @@ withService('s3', (url) => {
     });
   });
 
+  test('of large bodies put under one ref at the same time one is kept', async () => {
+    const store = await opened(url());
+    const filled = async function* (byte: number): AsyncGenerator<Uint8Array> {
+      for (let n = 0; n < 10; n += 1) yield new Uint8Array(MIB).fill(byte);
+    };
+    const puts = [1, 2, 3].map((byte) => store.put('a', filled(byte)));
+    const results = await Promise.allSettled(puts);
+    const winners = results.flatMap(({ status }, at) => (status === 'fulfilled' ? [at + 1] : []));
+    expect(winners).toHaveLength(1);
+    const bytes = await bytesOf(store, 'a');
+    expect([bytes[0], bytes.at(-1)]).toEqual([winners[0], winners[0]]);
+    await store.close();
+  });
+
   describe('a connection that is cut', () => {
     test('in the middle of an upload leaves nothing to be seen, and what it left is swept', async () => {
       await using proxy = await startProxy(url());
