@@ -8,6 +8,20 @@ export interface BenchOptions {
   readonly isQuick: boolean;
   /** One JSON object per line instead of a table. */
   readonly isJson: boolean;
+  /** Which of the cases, by parts of their names; each list by itself, all of them if it is empty. */
+  readonly only: Selection;
+}
+
+/** What was chosen by flags. */
+export interface Selection {
+  /** `--pairs`, such as `postgres,nats+s3`. */
+  readonly pairs: readonly string[];
+  /** `--in-flight`, such as `1,50`. */
+  readonly inFlight: readonly string[];
+  /** `--sizes`, such as `1 KiB,1 MiB`. */
+  readonly sizes: readonly string[];
+  /** `--case`, such as `end-to-end`: any part of the name. */
+  readonly parts: readonly string[];
 }
 
 /** What one run of one side measured. */
@@ -25,6 +39,10 @@ export interface BenchCase {
   readonly unit: string;
   readonly against: string;
   readonly forMs: number;
+  /** Default 3. */
+  readonly rounds?: number;
+  /** What the ratio should be at least. */
+  readonly wanted?: number;
   ours(forMs: number): Promise<Sample>;
   theirs(forMs: number): Promise<Sample>;
 }
@@ -40,7 +58,7 @@ export async function runCase(bench: BenchCase, options: BenchOptions): Promise<
   const theirs: Sample[] = [];
   await bench.ours(WARM_UP_MS);
   await bench.theirs(WARM_UP_MS);
-  for (let round = 0; round < ROUNDS; round += 1) {
+  for (let round = 0; round < (bench.rounds ?? ROUNDS); round += 1) {
     // Who goes first changes, too.
     const isOursFirst = round % 2 === 0;
     if (isOursFirst) ours.push(await bench.ours(bench.forMs));
@@ -68,6 +86,7 @@ function report(bench: BenchCase, ours: Sample, theirs: Sample, { isJson }: Benc
         against: bench.against,
         theirs: round(theirs.value),
         ratio: Number(ratio.toFixed(3)),
+        ...(bench.wanted === undefined ? {} : { wanted: bench.wanted }),
         ...(ours.p50Ms === undefined
           ? {}
           : { p50Ms: round(ours.p50Ms), p99Ms: round(ours.p99Ms ?? 0) }),
@@ -79,9 +98,10 @@ function report(bench: BenchCase, ours: Sample, theirs: Sample, { isJson }: Benc
     ours.p50Ms === undefined
       ? ''
       : `  p50 ${ours.p50Ms.toFixed(2)} ms  p99 ${(ours.p99Ms ?? 0).toFixed(2)} ms`;
+  const wanted = bench.wanted === undefined ? '' : ` (wanted ${bench.wanted.toFixed(2)})`;
   console.log(
-    `${bench.name.padEnd(34)} ${format(ours.value).padStart(9)} ${bench.unit}  ` +
-      `${bench.against} ${format(theirs.value).padStart(9)}  ratio ${ratio.toFixed(2)}${latency}`,
+    `${bench.name.padEnd(44)} ${format(ours.value).padStart(9)} ${bench.unit}  ` +
+      `${bench.against} ${format(theirs.value).padStart(9)}  ratio ${ratio.toFixed(2)}${wanted}${latency}`,
   );
 }
 

@@ -9,14 +9,29 @@ import { join } from 'node:path';
 import { type BodyStore, createSpool, type EntryStore, type Spool } from 'respool';
 import { percentile, type Sample } from './measure.ts';
 
+/** The stores of one run. */
+export interface Stores {
+  readonly entries: EntryStore;
+  readonly bodies: BodyStore;
+  /** Removes what they left outside the folder. */
+  clean?(): Promise<void>;
+}
+
 /** Makes the stores of a bench in a folder. */
-export type StoreMaker = (path: string) => { entries: EntryStore; bodies: BodyStore };
+export type StoreMaker = (path: string) => Stores;
 
 /** How hard and how long. */
 export interface Load {
   readonly inFlight: number;
   readonly bodyBytes: number;
   readonly forMs: number;
+  /** The most bytes of a body that rides with its entry; default as the spool has it. */
+  readonly inlineBytes?: number;
+}
+
+/** The limits of a spool under this load. */
+export function limitsOf({ inlineBytes }: Load): { inlineBodyBytes?: number } {
+  return inlineBytes === undefined ? {} : { inlineBodyBytes: inlineBytes };
 }
 
 /** Of each run: files grow, threads start, code gets hot. */
@@ -61,12 +76,19 @@ async function withSpool(
   const path = mkdtempSync(join(tmpdir(), 'respool-bench-'));
   // Twice as many slots as callers: a caller comes back a moment before the slot of its last message
   // is free again, and slots are not what is measured.
-  const spool = createSpool({ ...make(path), concurrency: 2 * load.inFlight });
+  const { entries, bodies, clean } = make(path);
+  const spool = createSpool({
+    entries,
+    bodies,
+    concurrency: 2 * load.inFlight,
+    limits: limitsOf(load),
+  });
   try {
     await spool.count();
     return await run(spool);
   } finally {
     await spool.stop();
+    await clean?.();
     rmSync(path, { recursive: true, force: true });
   }
 }
@@ -94,7 +116,8 @@ async function drive(load: Load, one: (caller: string) => Promise<void>): Promis
   };
 }
 
-function bytes(count: number): Uint8Array {
+/** A body of so many bytes. */
+export function bytes(count: number): Uint8Array {
   // Not all alike, so that nothing on the way can be clever about it.
   return Uint8Array.from({ length: count }, (_, at) => (at * 167 + (at >> 3)) & 0xff);
 }

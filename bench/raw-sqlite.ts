@@ -11,9 +11,10 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { createSpool } from 'respool';
 import { memoryBodies } from 'respool/stores/memory';
-import { sqlite } from 'respool/stores/sqlite';
+import { sqlite, sqliteBodies } from 'respool/stores/sqlite';
 import type { Sample } from './measure.ts';
-import { type Load, WARM_UP_SHARE } from './ours.ts';
+import { bytes, type Load, limitsOf, WARM_UP_SHARE } from './ours.ts';
+import type { RawBodies, RawEntries } from './raw.ts';
 
 type Row = Record<string, unknown>;
 
@@ -28,40 +29,114 @@ export function rawInsertRate(load: Load): Promise<Sample> {
 /** Whole lives per second: a durable insert, a claim and a delete, each one transaction per batch. */
 export function rawLifecycleRate(load: Load): Promise<Sample> {
   return withFile(load, ({ database, insertBatch }) => {
-    const due = database.prepare(
-      'SELECT seq FROM entries WHERE slot = 0 AND slot < 10 AND priority = 5 AND due_at <= ? ' +
-        'ORDER BY priority, due_at, id LIMIT ?',
-    );
-    const claim = database.prepare(
-      'UPDATE entries SET slot = 2, claimed_from = 0, holder = ?, due_at = ?, ' +
-        'revision = revision + 1, attempts = attempts + 1, updated_at = ? WHERE seq = ? RETURNING *',
-    );
-    const content = database.prepare('SELECT envelope, body FROM contents WHERE seq = ?');
-    const removeEntry = database.prepare('DELETE FROM entries WHERE seq = ?');
-    const removeContent = database.prepare('DELETE FROM contents WHERE seq = ?');
-    const claimBatch = database.transaction((max: number) => {
-      const now = Date.now();
-      const rows = due.all(now, max) as { seq: number }[];
-      for (const { seq } of rows) {
-        claim.get('bench0000000/1', now + 60_000, now, seq);
-        content.get(seq);
-      }
-      return rows;
-    });
-    const removeBatch = database.transaction((rows: readonly { seq: number }[]) => {
-      for (const { seq } of rows) {
-        removeEntry.run(seq);
-        removeContent.run(seq);
-      }
-    });
+    const { claim, remove } = lives(database);
     return () => {
       // The same promises as ours: what is accepted is on disk; claims and removals follow lazily.
       database.pragma('synchronous = FULL');
       insertBatch(load.inFlight);
       database.pragma('synchronous = NORMAL');
-      removeBatch.immediate(claimBatch.immediate(load.inFlight));
+      remove(claim(load.inFlight));
     };
   });
+}
+
+/** Entries for the rival of a pair. */
+export async function rawSqliteEntries(path: string, load: Load): Promise<RawEntries> {
+  const { entry, content } = await template(path, load);
+  const database = openFile(path, 'respool.db');
+  const insert = inserter(database, entry, content);
+  const { claim, remove } = lives(database);
+  return {
+    isSingle: false,
+    async insert(count) {
+      database.pragma('synchronous = FULL');
+      insert(count);
+      database.pragma('synchronous = NORMAL');
+      return Array.from({ length: count });
+    },
+    claim: async (inserted) => claim(inserted.length),
+    remove: async (claimed) => remove(claimed as readonly Numbered[]),
+    close: async () => void database.close(),
+  };
+}
+
+/** Bodies in the tables of ours, one chunk each. */
+export async function rawSqliteBodies(path: string, load: Load): Promise<RawBodies> {
+  const store = sqliteBodies({ path });
+  await store.open();
+  await store.close();
+  const database = openFile(path, 'bodies.db');
+  const body = bytes(load.bodyBytes);
+  const begin = database.prepare('INSERT INTO bodies VALUES (?, ?, 0, 1)');
+  const chunk = database.prepare('INSERT INTO chunks (ref, at, bytes) VALUES (?, 0, ?)');
+  const find = database.prepare('SELECT bytes FROM chunks WHERE ref = ? AND at = 0');
+  const dropBody = database.prepare('DELETE FROM bodies WHERE ref = ?');
+  const dropChunks = database.prepare('DELETE FROM chunks WHERE ref = ?');
+  const putAll = database.transaction((refs: readonly string[]) => {
+    for (const ref of refs) {
+      begin.run(ref, body.length);
+      chunk.run(ref, body);
+    }
+  });
+  const removeAll = database.transaction((refs: readonly string[]) => {
+    for (const ref of refs) {
+      dropChunks.run(ref);
+      dropBody.run(ref);
+    }
+  });
+  return {
+    async put(refs) {
+      database.pragma('synchronous = FULL');
+      putAll.immediate(refs);
+      database.pragma('synchronous = NORMAL');
+    },
+    async read(refs) {
+      for (const ref of refs) find.get(ref);
+    },
+    remove: async (refs) => removeAll.immediate(refs),
+    close: async () => void database.close(),
+  };
+}
+
+interface Numbered {
+  readonly seq: number;
+}
+
+/** A claim and a removal, each one transaction per batch. */
+function lives(database: Database.Database): {
+  claim(max: number): readonly Numbered[];
+  remove(rows: readonly Numbered[]): void;
+} {
+  const due = database.prepare(
+    'SELECT seq FROM entries WHERE slot = 0 AND slot < 10 AND priority = 5 AND due_at <= ? ' +
+      'ORDER BY priority, due_at, id LIMIT ?',
+  );
+  const claim = database.prepare(
+    'UPDATE entries SET slot = 2, claimed_from = 0, holder = ?, due_at = ?, ' +
+      'revision = revision + 1, attempts = attempts + 1, updated_at = ? WHERE seq = ? RETURNING *',
+  );
+  const content = database.prepare('SELECT envelope, body FROM contents WHERE seq = ?');
+  const removeEntry = database.prepare('DELETE FROM entries WHERE seq = ?');
+  const removeContent = database.prepare('DELETE FROM contents WHERE seq = ?');
+  const claimBatch = database.transaction((max: number) => {
+    const now = Date.now();
+    const rows = due.all(now, max) as { seq: number }[];
+    for (const { seq } of rows) {
+      claim.get('bench0000000/1', now + 60_000, now, seq);
+      content.get(seq);
+    }
+    return rows;
+  });
+  const removeBatch = database.transaction((rows: readonly { seq: number }[]) => {
+    for (const { seq } of rows) {
+      removeEntry.run(seq);
+      removeContent.run(seq);
+    }
+  });
+  return {
+    claim: (max) => claimBatch.immediate(max),
+    remove: (rows) => removeBatch.immediate(rows),
+  };
 }
 
 interface RawFile {
@@ -72,12 +147,8 @@ interface RawFile {
 async function withFile(load: Load, prepare: (file: RawFile) => () => void): Promise<Sample> {
   const path = mkdtempSync(join(tmpdir(), 'respool-raw-'));
   try {
-    const { entry, content } = await template(path, load.bodyBytes);
-    const database = new Database(join(path, 'respool.db'));
-    database.pragma('journal_mode = WAL');
-    // As ours, by default.
-    database.pragma('wal_autocheckpoint = 2000');
-    database.pragma('cache_size = -32768');
+    const { entry, content } = await template(path, load);
+    const database = openFile(path, 'respool.db');
     const batch = prepare({ database, insertBatch: inserter(database, entry, content) });
     const beganAt = performance.now();
     let batches = 0;
@@ -96,12 +167,25 @@ async function withFile(load: Load, prepare: (file: RawFile) => () => void): Pro
   }
 }
 
+function openFile(path: string, name: string): Database.Database {
+  const database = new Database(join(path, name));
+  database.pragma('journal_mode = WAL');
+  // As ours, by default.
+  database.pragma('wal_autocheckpoint = 2000');
+  database.pragma('cache_size = -32768');
+  return database;
+}
+
 /** A file of ours with its tables, and the rows of one message. */
-async function template(path: string, bodyBytes: number): Promise<{ entry: Row; content: Row }> {
-  const spool = createSpool({ entries: sqlite({ path }), bodies: memoryBodies() });
+async function template(path: string, load: Load): Promise<{ entry: Row; content: Row }> {
+  const spool = createSpool({
+    entries: sqlite({ path }),
+    bodies: memoryBodies(),
+    limits: limitsOf(load),
+  });
   await spool.enqueue({
     topic: 'bench',
-    body: new Uint8Array(bodyBytes).fill(7),
+    body: new Uint8Array(load.bodyBytes).fill(7),
     headers: { caller: '1' },
   });
   await spool.stop();

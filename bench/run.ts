@@ -1,5 +1,6 @@
 /**
- * run — `npm run bench -- <bench> [--quick] [--json]`.
+ * run — `npm run bench -- <bench> [--quick] [--json]`; for `stores` also `[--pairs postgres,nats+s3]
+ * [--in-flight 1,50] [--sizes "1 KiB,1 MiB"] [--case end-to-end]`, each a list with commas.
  *
  * Prints ratios measured in one run: ours ÷ the raw limit of the same storage. Never passes or fails
  * by absolute time. Measure with nothing else running.
@@ -9,6 +10,7 @@ import { parseArgs } from 'node:util';
 import { backlogBench } from './backlog.ts';
 import { serviceBench } from './service.ts';
 import { spoolBench } from './spool.ts';
+import { storesBench } from './stores.ts';
 import { transformsBench } from './transforms.ts';
 
 const BENCHES = {
@@ -16,11 +18,19 @@ const BENCHES = {
   backlog: backlogBench,
   service: serviceBench,
   transforms: transformsBench,
+  stores: storesBench,
 };
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { quick: { type: 'boolean' }, json: { type: 'boolean' } },
+  options: {
+    quick: { type: 'boolean' },
+    json: { type: 'boolean' },
+    pairs: { type: 'string' },
+    'in-flight': { type: 'string' },
+    sizes: { type: 'string' },
+    case: { type: 'string' },
+  },
 });
 const name = positionals[0] ?? 'spool';
 const bench = Object.entries(BENCHES).find(([known]) => known === name)?.[1];
@@ -28,4 +38,18 @@ if (bench === undefined) {
   console.error(`there is no bench "${name}": known are ${Object.keys(BENCHES).join(', ')}`);
   process.exit(2);
 }
-await bench({ isQuick: values.quick === true, isJson: values.json === true });
+const list = (text = ''): string[] =>
+  text
+    .split(',')
+    .map((one) => one.trim())
+    .filter((one) => one !== '');
+await bench({
+  isQuick: values.quick === true,
+  isJson: values.json === true,
+  only: {
+    pairs: list(values.pairs),
+    inFlight: list(values['in-flight']),
+    sizes: list(values.sizes),
+    parts: list(values.case),
+  },
+});
