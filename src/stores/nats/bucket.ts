@@ -45,16 +45,9 @@ export interface Wanted {
 
 /** Opens the stream of a bucket. */
 export async function openBucket(settings: Settings, wanted: Wanted): Promise<Bucket> {
-  const nats = await loadNats();
-  const { url, clock, timeoutMs } = settings;
-  const connection = settings.connection ?? (await connectTo(nats, url ?? '', settings.connect));
-  const line = new Line({ connection, makeHeaders: () => nats.headers(), clock, timeoutMs });
-  const close = async (): Promise<void> => {
-    line.close();
-    if (settings.connection === undefined) await connection.close();
-  };
+  const { line, server, close } = await connectServer(settings);
   try {
-    const { version, cluster, max_payload: maxPayload } = infoOf(connection);
+    const { version, cluster, max_payload: maxPayload } = server;
     if ((settings.replicas ?? 1) > 1) checkReplicas(version, settings.replicas ?? 1);
     const stream = new Stream(line, wanted.name);
     const info = await makeOrCheck(stream, settings, wanted);
@@ -72,6 +65,28 @@ export async function openBucket(settings: Settings, wanted: Wanted): Promise<Bu
     await close();
     throw error;
   }
+}
+
+/** A server that is connected, and what it said of itself. */
+export interface ConnectedServer {
+  readonly line: Line;
+  readonly server: NonNullable<NatsConnection['info']>;
+  /** Also closes the connection, if it is ours. */
+  close(): Promise<void>;
+}
+
+/** Connects, or takes the connection that was given. */
+export async function connectServer(settings: Settings): Promise<ConnectedServer> {
+  const nats = await loadNats();
+  const { url, clock, timeoutMs } = settings;
+  const connection = settings.connection ?? (await connectTo(nats, url ?? '', settings.connect));
+  const server = infoOf(connection);
+  const line = new Line({ connection, makeHeaders: () => nats.headers(), clock, timeoutMs });
+  const close = async (): Promise<void> => {
+    line.close();
+    if (settings.connection === undefined) await connection.close();
+  };
+  return { line, server, close };
 }
 
 /** What is known of a server and a stream. */
@@ -194,7 +209,7 @@ function checkConfig(
 }
 
 /** Whether the server syncs before it acknowledges, as far as its monitoring address tells. */
-async function readSync({ monitoringUrl, logger, clock }: Settings): Promise<boolean> {
+export async function readSync({ monitoringUrl, logger, clock }: Settings): Promise<boolean> {
   if (monitoringUrl === undefined) return false;
   const patience = new AbortController();
   const cancel = clock.after(MONITORING_TIMEOUT_MS, () => patience.abort());
@@ -220,7 +235,8 @@ function infoOf(connection: NatsConnection): NonNullable<NatsConnection['info']>
   throw new RespoolError('store.unavailable', 'cannot use the NATS connection: it is closed');
 }
 
-function isBefore(version: string, min: readonly number[]): boolean {
+/** Whether a version is older than another. */
+export function isBefore(version: string, min: readonly number[]): boolean {
   const parts = version.split(/[.+-]/).map(Number);
   for (const [at, wanted] of min.entries()) {
     const part = parts[at] ?? 0;

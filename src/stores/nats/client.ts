@@ -84,8 +84,9 @@ export async function connectTo(
       timeout: GREETING_MS,
       pingInterval: PING_EVERY_MS,
       maxPingOut: PINGS_UNANSWERED_MAX,
+      ...credentialsOf(url),
       ...options,
-      servers: url.split(','),
+      servers: url.split(',').map((one) => one.replace(/^([a-z]+:\/\/)?[^@/]*@/i, '$1')),
       maxReconnectAttempts: -1,
       reconnectTimeWait: 250,
       reconnectJitter: 100,
@@ -98,6 +99,14 @@ export async function connectTo(
       { cause: error },
     );
   }
+}
+
+/** The package takes a user from its options only; alone in an address, a user is a token. */
+function credentialsOf(url: string): object {
+  const [, user, pass] = /^(?:[a-z]+:\/\/)?([^@/:,]*)(?::([^@/,]*))?@/i.exec(url) ?? [];
+  if (user === undefined) return {};
+  if (pass === undefined) return { token: decodeURIComponent(user) };
+  return { user: decodeURIComponent(user), pass: decodeURIComponent(pass) };
 }
 
 /** An address as it may be shown. */

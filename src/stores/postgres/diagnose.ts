@@ -1,0 +1,231 @@
+/**
+ * diagnose — what a PostgreSQL server is like for a spool: versions, settings that decide what a
+ * commit is worth, and what keeps dead rows alive. Asked by the doctor.
+ *
+ * Promise: only reads. Nothing is made, no schema is needed, and a replica is told, not refused.
+ */
+
+import { asError, textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { systemClock } from '../../system/clock.ts';
+import {
+  danger,
+  type Diagnosis,
+  fine,
+  type StoreFinding,
+  worthKnowing,
+} from '../shared/finding.ts';
+import { loadPg, type PgClient, type PgConfig, type PgPool, TYPES } from './client.ts';
+import { examineHorizon } from './diagnose-horizon.ts';
+import { examineTables } from './diagnose-tables.ts';
+import { readPromise } from './durability.ts';
+import { storeError } from './failures.ts';
+import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
+import type { Ask } from './server.ts';
+
+/** From this share of its connections on, a server is nearly full. */
+const CONNECTIONS_NOTE = 0.8;
+/** A notification comes within this, or not at all. */
+const NOTICE_MS = 1_000;
+
+/** Looks at the server of a store. */
+export async function diagnosePostgres(
+  given: PostgresOptions,
+  parts: { readonly clock?: Clock } = {},
+): Promise<Diagnosis> {
+  const options = checkOptions('the PostgreSQL store', given);
+  const clock = parts.clock ?? systemClock;
+  const pool = options.pool ?? (await ownPool(options));
+  const ignore = (): void => undefined;
+  pool.on('error', ignore);
+  try {
+    const client = await pool.connect();
+    client.on('error', ignore);
+    let ended: Error | undefined;
+    try {
+      return await examine(client, options, clock);
+    } catch (error) {
+      ended = asError(error);
+      throw error;
+    } finally {
+      client.release(ended);
+    }
+  } catch (error) {
+    throw storeError(error, 'look at the server');
+  } finally {
+    pool.removeListener('error', ignore);
+    // n.b. A pool that ends still speaks of connections that break meanwhile.
+    pool.on('error', ignore);
+    if (options.pool === undefined) await pool.end();
+  }
+}
+
+async function examine(
+  client: PgClient,
+  options: CheckedOptions,
+  clock: Clock,
+): Promise<Diagnosis> {
+  const ask: Ask = async (text, values = []) => {
+    const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
+    return (await client.query(query)).rows;
+  };
+  const [[version, isReplica, pid] = []] = await ask(
+    "SELECT current_setting('server_version'), pg_is_in_recovery(), pg_backend_pid()",
+  );
+  const promise = await readPromise(ask);
+  const tables = await examineTables(ask, options.names);
+  const findings = [
+    fine('version', `PostgreSQL ${String(version)}`),
+    primary(isReplica === true),
+    ...(await examineSettings(ask)),
+    ...(await examineStandbys(ask)),
+    ...(await examineConnections(ask, options)),
+    pooled(client, pid, options),
+    await examineListening(ask, options, clock),
+    ...tables.findings,
+    ...(await examineHorizon(ask)),
+  ];
+  return { durability: promise.durability, isThere: tables.isThere, findings };
+}
+
+function primary(isReplica: boolean): StoreFinding {
+  if (!isReplica) return fine('primary', 'it is the primary, and takes writes');
+  const text = 'it is a replica, which takes no writes: the store does not open here';
+  return danger('primary', text, 'let the address lead to the primary');
+}
+
+async function examineSettings(ask: Ask): Promise<StoreFinding[]> {
+  const [row = []] = await ask(
+    `SELECT current_setting('synchronous_commit'), current_setting('fsync'),
+  current_setting('full_page_writes')`,
+  );
+  const [commit = '', fsync, pages] = row.map(String);
+  const findings = [
+    commit === 'off'
+      ? worthKnowing(
+          'synchronous-commit',
+          'synchronous_commit is off: the store turns it on for what it has to keep',
+          'ALTER ROLE … SET synchronous_commit = on spares it a statement',
+        )
+      : fine('synchronous-commit', `synchronous_commit is ${commit}`),
+  ];
+  const todo = (name: string): string =>
+    `ALTER SYSTEM SET ${name} = on; SELECT pg_reload_conf(); until then a power cut can take ` +
+    'everything, and leave a database that does not start';
+  findings.push(
+    fsync === 'on'
+      ? fine('fsync', 'fsync is on')
+      : danger('fsync', 'fsync is off: nothing waits for the disk', todo('fsync')),
+    pages === 'on'
+      ? fine('full-page-writes', 'full_page_writes is on')
+      : danger(
+          'full-page-writes',
+          'full_page_writes is off: a page that a power cut tears stays torn',
+          todo('full_page_writes'),
+        ),
+  );
+  return findings;
+}
+
+async function examineStandbys(ask: Ask): Promise<StoreFinding[]> {
+  const id = 'standbys';
+  const [[names, count] = []] = await ask(
+    `SELECT current_setting('synchronous_standby_names'),
+  (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))`,
+  );
+  if (names === '') {
+    return [fine(id, 'no synchronous standby: what is acknowledged is on this machine alone')];
+  }
+  if (Number(count) > 0) return [fine(id, `${String(count)} synchronous standby connected`)];
+  const text =
+    `no synchronous standby is seen, though synchronous_standby_names is "${String(names)}": ` +
+    'every write waits until one is there';
+  const todo =
+    'start a standby, or empty synchronous_standby_names; a role without pg_monitor ' +
+    'does not see them';
+  return [worthKnowing(id, text, todo)];
+}
+
+async function examineConnections(
+  ask: Ask,
+  { connections, pool }: CheckedOptions,
+): Promise<StoreFinding[]> {
+  const [[used, max] = []] = await ask(
+    `SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+  current_setting('max_connections')::int`,
+  );
+  const own = pool === undefined ? `, a process of ours may take ${connections}` : '';
+  const text = `${String(used)} of ${String(max)} connections are taken${own}`;
+  if (Number(used) < Number(max) * CONNECTIONS_NOTE) return [fine('connections', text)];
+  const todo = 'raise max_connections, lower "connections" of the store, or use pgbouncer';
+  return [worthKnowing('connections', text, todo)];
+}
+
+/**
+ * A pool in between gives out process ids of its own, which are not those of the server.
+ */
+function pooled(client: PgClient, pid: unknown, { listenUrl }: CheckedOptions): StoreFinding {
+  const told: unknown = Reflect.get(client, 'processID');
+  if (typeof told !== 'number' || told === pid) {
+    return fine('pooler', 'connections lead straight to the server');
+  }
+  const text = 'a pool such as pgbouncer stands between us and the server';
+  if (listenUrl !== undefined) return fine('pooler', text);
+  const todo = 'give "listenUrl", an address that leads straight to the server, for quick wake-ups';
+  return worthKnowing('pooler', text, todo);
+}
+
+/** Whether what one connection tells reaches another one that listens. */
+async function examineListening(
+  ask: Ask,
+  options: CheckedOptions,
+  clock: Clock,
+): Promise<StoreFinding> {
+  const id = 'listen';
+  const { listenUrl, names } = options;
+  if (listenUrl === undefined) {
+    const text = 'no "listenUrl": what other processes write is looked for every 50 ms to 1 s';
+    return worthKnowing(id, text, 'give "listenUrl", usually the same address, to be told at once');
+  }
+  const { Client } = await loadPg();
+  const client = new Client(configOf(options, listenUrl));
+  client.on('error', () => undefined);
+  // n.b. Not the store's own channel: a process that listens there would take it for news.
+  const channel = `${names.channel}_doctor`;
+  const heard = Promise.withResolvers<boolean>();
+  const cancel = clock.after(options.connectTimeoutMs + NOTICE_MS, () => heard.resolve(false));
+  client.on('notification', () => heard.resolve(true));
+  try {
+    await client.connect();
+    await client.query({ text: `LISTEN ${channel}`, values: [], rowMode: 'array', types: TYPES });
+    await ask(`SELECT pg_notify($1, '')`, [channel]);
+    clock.after(NOTICE_MS, () => heard.resolve(false));
+    if (await heard.promise) return fine(id, 'other processes are told of new messages at once');
+    return danger(
+      id,
+      'what is told by NOTIFY does not come through "listenUrl": it leads through a pool, or to ' +
+        'another server',
+      'let "listenUrl" lead straight to the server',
+    );
+  } catch (error) {
+    const text = `"listenUrl" cannot be used: ${textOf(error)}`;
+    return danger(id, text, 'mend it, or take it out; until then the store looks every second');
+  } finally {
+    cancel();
+    await client.end().catch(() => undefined);
+  }
+}
+
+async function ownPool(options: CheckedOptions): Promise<PgPool> {
+  const { Pool } = await loadPg();
+  return new Pool({ ...configOf(options, options.url ?? ''), max: 1 });
+}
+
+function configOf({ connectTimeoutMs }: CheckedOptions, url: string): PgConfig {
+  return {
+    connectionString: url,
+    connectionTimeoutMillis: connectTimeoutMs,
+    keepAlive: true,
+    application_name: 'respool doctor',
+  };
+}
