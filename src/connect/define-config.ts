@@ -12,6 +12,9 @@ import type { EntryStore } from '../ports/entry-store.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { Transform } from '../ports/transform.ts';
 import type { SpoolOptions } from '../spool/options.ts';
+import type { NatsEntryOptions } from '../stores/nats/options.ts';
+import type { PostgresOptions } from '../stores/postgres/options.ts';
+import type { S3Options } from '../stores/s3/options.ts';
 import type {
   CompressionCodec,
   CompressOptions,
@@ -44,12 +47,15 @@ type SpoolConfig = Pick<
 
 /** A configuration; everything is optional. */
 export interface Config extends SpoolConfig {
-  /** Where messages are kept: `sqlite:DIR` (default `sqlite:./respool`), `file:DIR`, `memory:`. */
-  readonly store?: string;
+  /**
+   * Where messages are kept: `sqlite:DIR` (default `sqlite:./respool`), `file:DIR`, `memory:`,
+   * `postgres://…`, `nats://…`, or the last two as data: `{ postgres: { url, schema } }`.
+   */
+  readonly store?: string | StoreData;
   /** Where entries are kept, apart from bodies; not together with `store`. */
-  readonly entries?: string | EntryStore;
-  /** Where bodies are kept, apart from entries; not together with `store`. */
-  readonly bodies?: string | BodyStore;
+  readonly entries?: string | StoreData | EntryStore;
+  /** Where bodies are kept, apart from entries, also `s3://…`; not together with `store`. */
+  readonly bodies?: string | StoreData | { readonly s3: S3Options } | BodyStore;
   /**
    * What is done to bodies before they are kept, in this order: compression, then encryption;
    * default nothing. Transforms, or data: `zstd`, `{ encrypt: { keys: { k1: 'env:K1' } } }`.
@@ -66,6 +72,11 @@ export interface Config extends SpoolConfig {
   readonly serve?: ServeConfig;
   readonly log?: LogConfig;
 }
+
+/** A store on a server, with its options. */
+export type StoreData =
+  | { readonly postgres: PostgresOptions }
+  | { readonly nats: NatsEntryOptions };
 
 /** A transform, the name of a codec, or a transform as data. */
 export type TransformConfig =

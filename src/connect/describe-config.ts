@@ -7,6 +7,7 @@ import type { LoadedConfig } from './load-config.ts';
 import { nearestOrigin } from './problems.ts';
 import { describeHandler, type EffectiveRoute } from './routes.ts';
 import { HIDDEN, isPlain } from './secrets.ts';
+import { isStoreData } from './store-url.ts';
 
 /** One value that holds. */
 export interface ConfigLine {
@@ -34,6 +35,7 @@ export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
         lineOf(loaded, `policies.${name}`, describePolicy(policy)),
       );
     }
+    if (isStoreData(value)) return flatLines(loaded, key.key, value);
     if (key.kind === 'json') return flatLines(loaded, key.key, withoutKeys(value));
     if (key.kind === 'data' || key.kind === 'code') return flatLines(loaded, key.key, value);
     return [lineOf(loaded, key.key, shownValue(loaded, value))];

@@ -8,7 +8,7 @@
 import { DAY_MS, type Duration, durationMs, HOUR_MS, SECOND_MS } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkNumber, checkOneOf } from '../core/limits.ts';
-import { checkStoreText } from './store-url.ts';
+import { checkStore } from './store-url.ts';
 
 /** How a value is read from a text, and whether it can be. */
 type Kind = 'text' | 'number' | 'boolean' | 'duration' | 'keep' | 'file' | 'json' | 'data' | 'code';
@@ -39,24 +39,24 @@ export const KEYS: readonly Key[] = [
   {
     key: 'store',
     kind: 'text',
-    type: '`sqlite:DIR`, `file:DIR` or `memory:`',
+    type: '`sqlite:DIR`, `file:DIR`, `memory:`, `postgres://…` or `nats://…`',
     byDefault: 'sqlite:./respool',
     flag: '--store',
-    check: (value, what) => checkStoreText(value, what),
+    check: checkStore,
   },
   {
     key: 'entries',
     kind: 'text',
     type: 'the same, or an entry store',
     flag: '--entries',
-    check: storeOrText,
+    check: givenOrStore,
   },
   {
     key: 'bodies',
     kind: 'text',
-    type: 'the same, or a body store',
+    type: 'the same, `s3://…`, or a body store',
     flag: '--bodies',
-    check: storeOrText,
+    check: givenOrStore,
   },
   {
     key: 'transforms',
@@ -305,11 +305,9 @@ function tokenText(value: unknown, what: string): void {
   );
 }
 
-function storeOrText(value: unknown, what: string): void {
-  if (typeof value === 'string') checkStoreText(value, what);
-  else if (typeof value !== 'object' || value === null || !('open' in value)) {
-    throw invalid(what, value, 'a store, or sqlite:DIR, file:DIR, memory:');
-  }
+function givenOrStore(value: unknown, what: string): void {
+  const isGiven = typeof value === 'object' && value !== null && 'open' in value;
+  if (!isGiven) checkStore(value, what);
 }
 
 function invalid(what: string, value: unknown, allowed: string): RespoolError {

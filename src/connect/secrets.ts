@@ -12,7 +12,7 @@ const SECRET_NAME = new RegExp(
   [
     'authorization|cookie|passw|passphrase|secret|token|credential|dsn|sha256|signature',
     '(?:api|private|signing|access)[-_]?key',
-    '(?:^|[-_])key$',
+    '(?:^|[-_])(?:key|pass|creds|nkey|jwt)$',
   ].join('|'),
   'i',
 );
@@ -32,9 +32,23 @@ export function isSecretName(name: string): boolean {
 export function maskUrls(text: string): string {
   return text
     .replaceAll(/([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/gi, `$1${HIDDEN}@`)
-    .replaceAll(/([?&])([^\s=&?#"']+)=([^\s&#"']*)/g, (whole, mark: string, name: string) =>
-      isSecretName(name) ? `${mark}${name}=${HIDDEN}` : whole,
+    .replaceAll(/([?&])([^\s=&?#"']+)=([^\s&#"']*)/g, (whole, mark: string, name: string, value) =>
+      isSecretName(name) || hasUser(String(value)) ? `${mark}${name}=${HIDDEN}` : whole,
     );
+}
+
+/** Whether a parameter is an address with a user, written so that it fits into another. */
+function hasUser(value: string): boolean {
+  return /%/.test(value) && /:\/\/[^\s/]*@/.test(decoded(value));
+}
+
+/** A part of an address as it is meant; as it stands where it cannot be read. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** The secrets of one configuration. */
@@ -51,9 +65,7 @@ export class Secrets {
     if (depth > DEPTH_MAX) return;
     if (typeof value === 'string') {
       if (isSecretName(name)) this.add(value);
-      for (const [, userinfo = ''] of value.matchAll(/:\/\/([^\s/?#]+)@/g)) {
-        for (const part of userinfo.split(':').slice(1)) this.add(part);
-      }
+      for (const text of new Set([value, decoded(value)])) this.#collectUsers(text);
       return;
     }
     if (Array.isArray(value)) for (const item of value) this.collect(item, name, depth + 1);
@@ -62,6 +74,17 @@ export class Secrets {
         // What stands inside a secret is one; a list of tokens also holds their names.
         const isInside = isSecretName(name) && name !== 'tokens' && !isSecretName(inner);
         this.collect(item, isInside ? name : inner, depth + 1);
+      }
+    }
+  }
+
+  /** The passwords of the addresses in a text; alone, a user is a token. */
+  #collectUsers(text: string): void {
+    for (const [, userinfo = ''] of text.matchAll(/:\/\/([^\s/?#,]+)@/g)) {
+      const [user, ...parts] = userinfo.split(':');
+      for (const part of parts.length === 0 && /^nats:/i.test(text) ? [user] : parts) {
+        this.add(part);
+        this.add(decoded(part ?? ''));
       }
     }
   }

@@ -1,35 +1,83 @@
 /**
  * store-url — `sqlite:./respool?synchronous=normal` taken apart. Pure; stores.ts makes the stores.
+ *
+ * A store on a server may also be said as data: `{ postgres: { url, schema } }`.
  */
 
 import { RespoolError, show } from '../core/errors.ts';
-import { maskUrls } from './secrets.ts';
+import { checkKeys } from './problems.ts';
+import { isPlain, maskUrls } from './secrets.ts';
+
+/** Which store. */
+export type StoreKind = 'sqlite' | 'file' | 'memory' | ServerKind;
+
+/** Stores that another process keeps. */
+export type ServerKind = (typeof SERVER_KINDS)[number];
 
 /** A store's address, taken apart. */
 export interface StoreUrl {
-  readonly kind: 'sqlite' | 'file' | 'memory';
-  /** As it was written; empty for memory. */
+  readonly kind: StoreKind;
+  /** The folder as it was written; empty for memory and servers. */
   readonly path: string;
-  /** What follows the question mark, as texts. */
-  readonly options: Readonly<Record<string, string>>;
+  /** The address of the server, without what follows the question mark. */
+  readonly url?: string;
+  /** What follows the question mark, as texts; of data, as it is. */
+  readonly options: Readonly<Record<string, unknown>>;
+  /** Whether it was said as data: names are checked by the store itself. */
+  readonly isData?: true;
 }
 
-const ALLOWED = 'sqlite:DIR, file:DIR or memory:';
-const LATER = ['postgres', 'postgresql', 'nats', 's3'];
+const SERVER_KINDS = ['postgres', 'nats', 's3'] as const;
+const SCHEMES: Readonly<Record<string, StoreKind>> = {
+  sqlite: 'sqlite',
+  file: 'file',
+  memory: 'memory',
+  postgres: 'postgres',
+  postgresql: 'postgres',
+  nats: 'nats',
+  s3: 's3',
+};
+const EXAMPLES: Readonly<Record<ServerKind, string>> = {
+  postgres: 'postgres://user@host/database',
+  nats: 'nats://host:4222',
+  s3: 's3://bucket/prefix',
+};
 
-/** Takes a store's address apart; refuses what names no store of this release. */
-export function parseStoreUrl(text: string, what: string): StoreUrl {
-  const [, scheme = '', rest = ''] = /^([a-z][a-z0-9+.-]*):(.*)$/i.exec(text) ?? [];
-  const kind = scheme.toLowerCase();
-  if (LATER.includes(kind)) {
-    throw refusal(what, text, `${ALLOWED}; ${kind} is not in this release`);
+/** Takes a store's address or data apart; refuses what names no store. */
+export function parseStore(given: unknown, what: string): StoreUrl {
+  const parsed = typeof given === 'string' ? parseText(given, what) : parseData(given, what);
+  if (parsed.kind === 's3' && what !== 'bodies') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use an address of S3 as "${what}": it keeps bodies only; name it as "bodies", and ` +
+        'another store as "entries", such as sqlite:./respool',
+    );
   }
-  if (kind !== 'sqlite' && kind !== 'file' && kind !== 'memory') {
-    throw refusal(what, text, ALLOWED);
-  }
+  return parsed;
+}
+
+/** Refuses what is not a store's address, nor its data. */
+export function checkStore(value: unknown, what: string): void {
+  parseStore(value, what);
+}
+
+/** Whether it is a store on a server, said as data. */
+export function isStoreData(value: unknown): value is Readonly<Record<string, unknown>> {
+  return isPlain(value) && SERVER_KINDS.some((kind) => Object.hasOwn(value, kind));
+}
+
+function parseText(text: string, what: string): StoreUrl {
+  const [, scheme = '', rest = ''] = /^([a-z][a-z0-9+.-]*):(.*)$/is.exec(text) ?? [];
+  const kind = Object.hasOwn(SCHEMES, scheme.toLowerCase())
+    ? SCHEMES[scheme.toLowerCase()]
+    : undefined;
+  if (kind === undefined) throw refusal(what, text, allowedAs(what));
   const at = rest.indexOf('?');
   const path = at === -1 ? rest : rest.slice(0, at);
   const options = optionsOf(at === -1 ? '' : rest.slice(at + 1), what, text);
+  if (kind === 'postgres' || kind === 'nats' || kind === 's3') {
+    return { kind, path: '', url: serverUrl(kind, path, what), options };
+  }
   if (kind === 'memory') {
     if (path !== '') throw refusal(what, text, 'memory: with nothing after it');
     return { kind, path, options };
@@ -41,10 +89,32 @@ export function parseStoreUrl(text: string, what: string): StoreUrl {
   return { kind, path, options };
 }
 
-/** Refuses what is not a store's address. */
-export function checkStoreText(value: unknown, what: string): void {
-  if (typeof value !== 'string') throw refusal(what, value, ALLOWED);
-  parseStoreUrl(value, what);
+function parseData(given: unknown, what: string): StoreUrl {
+  if (!isPlain(given)) throw refusal(what, given, allowedAs(what));
+  checkKeys(what, given, SERVER_KINDS);
+  const [kind, ...others] = SERVER_KINDS.filter((one) => given[one] !== undefined);
+  const options = kind === undefined ? undefined : given[kind];
+  if (kind === undefined || others.length > 0 || !isPlain(options)) {
+    throw refusal(what, 'this data', 'one of { postgres }, { nats } or { s3 } with its options');
+  }
+  const url = typeof options['url'] === 'string' ? { url: options['url'] } : {};
+  return { kind, path: '', ...url, options, isData: true };
+}
+
+/** n.b. What is wrong with an address is not shown: a password may be in any part of it. */
+function serverUrl(kind: ServerKind, path: string, what: string): string {
+  const url = `${kind}:${path}`;
+  const parts = kind === 'nats' ? url.split(',') : [url];
+  const isWhole = parts.every((part) => {
+    const whole = part.includes('://') ? part : `nats://${part}`;
+    return URL.canParse(whole) && (kind === 'postgres' || new URL(whole).hostname !== '');
+  });
+  if (path.startsWith('//') && path.length > 2 && isWhole) return url;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use this address of ${kind} as "${what}": allowed is one like ${EXAMPLES[kind]}; ` +
+      'write "%2F" for a slash in a password, "%3F" for a question mark, "%23" for a hash',
+  );
 }
 
 function optionsOf(query: string, what: string, text: string): Record<string, string> {
@@ -54,6 +124,11 @@ function optionsOf(query: string, what: string, text: string): Record<string, st
     options[name] = value;
   }
   return options;
+}
+
+function allowedAs(what: string): string {
+  const last = what === 'bodies' ? ', nats://… or s3://…' : ' or nats://…';
+  return `sqlite:DIR, file:DIR, memory:, postgres://…${last}`;
 }
 
 function refusal(what: string, value: unknown, allowed: string): RespoolError {

@@ -5,16 +5,20 @@
 import path from 'node:path';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
+import type { Diagnosis } from '../stores/shared/finding.ts';
 import type { SqliteOptions } from '../stores/sqlite/options.ts';
 import type { Config } from './define-config.ts';
 import { checkKeys, within } from './problems.ts';
-import { parseStoreUrl, type StoreUrl } from './store-url.ts';
+import { type ServerStore, serverBodies, serverEntries, typed } from './server-stores.ts';
+import { parseStore, type StoreKind, type StoreUrl } from './store-url.ts';
 
 /** Where a store keeps what it keeps. */
 export interface StorePlace {
-  readonly kind: 'sqlite' | 'file' | 'memory' | 'given';
-  /** Absolute; none for memory and for a store that was given. */
+  readonly kind: StoreKind | 'given';
+  /** Absolute; none for memory, for servers and for a store that was given. */
   readonly path?: string;
+  /** Of a server, as it may be shown. */
+  readonly address?: string;
 }
 
 /** The stores of a configuration. */
@@ -24,6 +28,10 @@ export interface ConfiguredStores {
   /** Where the entries are. */
   readonly place: StorePlace;
   readonly bodiesPlace: StorePlace;
+  /** Looks at the server of the entries, if they are on one. */
+  readonly diagnoseEntries?: () => Promise<Diagnosis>;
+  /** The same for the bodies. */
+  readonly diagnoseBodies?: () => Promise<Diagnosis>;
 }
 
 /** What an unset `store`, `entries` or `bodies` means. */
@@ -41,15 +49,13 @@ const SQLITE_OPTIONS = [
   'autoCheckpointPages',
 ] as const satisfies readonly (keyof SqliteOptions)[];
 
-type Options = Readonly<Record<string, string | number | boolean>>;
-
 /** Makes the stores; relative paths start from `folder`. */
 export async function storesOf(
   { store, entries, bodies }: Pick<Config, 'store' | 'entries' | 'bodies'>,
   folder: string,
 ): Promise<ConfiguredStores> {
   if (entries === undefined && bodies === undefined) {
-    return pairOf(parseStoreUrl(store ?? STORE_DEFAULTS.store, 'store'), folder);
+    return pairOf(parseStore(store ?? STORE_DEFAULTS.store, 'store'), folder);
   }
   const ofEntries = await entriesOf(entries ?? STORE_DEFAULTS.entries, folder);
   const ofBodies = await bodiesOf(bodies ?? STORE_DEFAULTS.bodies, folder);
@@ -59,7 +65,7 @@ export async function storesOf(
 async function pairOf(url: StoreUrl, folder: string): Promise<ConfiguredStores> {
   const { kind } = url;
   const base = path.resolve(folder, url.path);
-  if (kind === 'memory') {
+  if (kind !== 'sqlite' && kind !== 'file') {
     return {
       ...(await makeEntries(url, base, 'store')),
       ...(await makeBodies(url, base, 'store')),
@@ -81,23 +87,35 @@ async function pairOf(url: StoreUrl, folder: string): Promise<ConfiguredStores> 
   };
 }
 
-type OfEntries = Pick<ConfiguredStores, 'entries' | 'place'>;
-type OfBodies = Pick<ConfiguredStores, 'bodies' | 'bodiesPlace'>;
+type OfEntries = Pick<ConfiguredStores, 'entries' | 'place' | 'diagnoseEntries'>;
+type OfBodies = Pick<ConfiguredStores, 'bodies' | 'bodiesPlace' | 'diagnoseBodies'>;
 
-async function entriesOf(given: string | EntryStore, folder: string): Promise<OfEntries> {
-  if (typeof given !== 'string') return { entries: given, place: { kind: 'given' } };
-  const url = parseStoreUrl(given, 'entries');
+async function entriesOf(
+  given: NonNullable<Config['entries']>,
+  folder: string,
+): Promise<OfEntries> {
+  if (isStore(given)) return { entries: given, place: { kind: 'given' } };
+  const url = parseStore(given, 'entries');
   return makeEntries(url, path.resolve(folder, url.path), 'entries');
 }
 
-async function bodiesOf(given: string | BodyStore, folder: string): Promise<OfBodies> {
-  if (typeof given !== 'string') return { bodies: given, bodiesPlace: { kind: 'given' } };
-  const url = parseStoreUrl(given, 'bodies');
+async function bodiesOf(given: NonNullable<Config['bodies']>, folder: string): Promise<OfBodies> {
+  if (isStore(given)) return { bodies: given, bodiesPlace: { kind: 'given' } };
+  const url = parseStore(given, 'bodies');
   return makeBodies(url, path.resolve(folder, url.path), 'bodies');
 }
 
+/** A store that was made already, as a configuration that is a program can have it. */
+function isStore<Store extends EntryStore | BodyStore>(given: string | object): given is Store {
+  return typeof given === 'object' && 'open' in given;
+}
+
+function serverPlace({ kind }: StoreUrl, { address }: ServerStore<unknown>): StorePlace {
+  return { kind, address };
+}
+
 async function makeEntries(url: StoreUrl, at: string, key: string): Promise<OfEntries> {
-  const options = { ...typed(url.options), path: at };
+  const options = { ...typedAll(url.options), path: at };
   const place = { kind: url.kind, path: at };
   if (url.kind === 'sqlite') {
     checkOptions(url, key, SQLITE_OPTIONS);
@@ -109,13 +127,18 @@ async function makeEntries(url: StoreUrl, at: string, key: string): Promise<OfEn
     const { filesystem } = await import('../stores/filesystem/entry-store.ts');
     return { entries: within(key, () => filesystem(options), '?'), place };
   }
+  if (url.kind !== 'memory') {
+    const made = await serverEntries(url, key);
+    const { store: entries, diagnose } = made;
+    return { entries, place: serverPlace(url, made), diagnoseEntries: diagnose };
+  }
   checkOptions(url, key, []);
   const { memory } = await import('../stores/memory/entry-store.ts');
   return { entries: memory(), place: { kind: 'memory' } };
 }
 
 async function makeBodies(url: StoreUrl, at: string, key: string): Promise<OfBodies> {
-  const options = { ...typed(url.options), path: at };
+  const options = { ...typedAll(url.options), path: at };
   const bodiesPlace = { kind: url.kind, path: at };
   if (url.kind === 'sqlite') {
     checkOptions(url, key, SQLITE_OPTIONS);
@@ -127,18 +150,19 @@ async function makeBodies(url: StoreUrl, at: string, key: string): Promise<OfBod
     const { filesystemBodies } = await import('../stores/filesystem/body-store.ts');
     return { bodies: within(key, () => filesystemBodies(options), '?'), bodiesPlace };
   }
+  if (url.kind !== 'memory') {
+    const made = await serverBodies(url, key);
+    const { store: bodies, diagnose } = made;
+    return { bodies, bodiesPlace: serverPlace(url, made), diagnoseBodies: diagnose };
+  }
   checkOptions(url, key, []);
   const { memoryBodies } = await import('../stores/memory/body-store.ts');
   return { bodies: memoryBodies(), bodiesPlace: { kind: 'memory' } };
 }
 
-/** An option of an address is a text; numbers and truth are meant as such. */
-function typed(options: Readonly<Record<string, string>>): Options {
-  const pairs = Object.entries(options).map(([name, text]) => {
-    if (/^\d+$/.test(text)) return [name, Number(text)];
-    return [name, text === 'true' || text === 'false' ? text === 'true' : text];
-  });
-  return Object.fromEntries(pairs) as Options;
+function typedAll(options: StoreUrl['options']): Readonly<Record<string, never>> {
+  const pairs = Object.entries(options).map(([name, value]) => [name, typed(value)]);
+  return Object.fromEntries(pairs) as Record<string, never>;
 }
 
 /** Only what is meant for an address: a path, say, is there already. */
