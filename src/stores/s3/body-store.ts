@@ -265,7 +265,8 @@ class S3BodyStore implements S3Bodies {
   }
 
   #clientConfig(): Parameters<Awaited<ReturnType<typeof loadS3>>['makeClient']>[0] {
-    const { region, endpoint, credentials, pathStyle, checksums, attemptsMax } = this.#options;
+    const { region, endpoint, credentials, pathStyle, checksums } = this.#options;
+    const { attemptsMax, connections } = this.#options;
     return {
       region,
       endpoint,
@@ -277,7 +278,12 @@ class S3BodyStore implements S3Bodies {
       // We check a digest of our own.
       responseChecksumValidation: 'WHEN_REQUIRED',
       // n.b. No `socketTimeout`: it also counts the time a slow reader takes. Ours do not.
-      requestHandler: { connectionTimeout: CONNECT_TIMEOUT_MS },
+      requestHandler: {
+        connectionTimeout: CONNECT_TIMEOUT_MS,
+        httpAgent: { maxSockets: connections },
+        httpsAgent: { maxSockets: connections },
+        logger: {},
+      },
     };
   }
 }

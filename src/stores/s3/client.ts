@@ -24,7 +24,13 @@ export interface ClientConfig {
   readonly maxAttempts: number;
   readonly requestChecksumCalculation: 'WHEN_SUPPORTED' | 'WHEN_REQUIRED';
   readonly responseChecksumValidation: 'WHEN_REQUIRED';
-  readonly requestHandler: { readonly connectionTimeout: number };
+  readonly requestHandler: {
+    readonly connectionTimeout: number;
+    readonly httpAgent: { readonly maxSockets: number };
+    readonly httpsAgent: { readonly maxSockets: number };
+    /** n.b. Without one, the package writes its warnings to the console. */
+    readonly logger: object;
+  };
 }
 
 /** Keys of an account. */

@@ -47,6 +47,8 @@ export interface S3Options {
   readonly requestTimeout?: Duration;
   /** How often the package tries a request, 1 to 20; default 4. Ignored with a client of yours. */
   readonly attemptsMax?: number;
+  /** Connections to the server at once, 1 to 500; default 50. Ignored with a client of yours. */
+  readonly connections?: number;
   /** Makes the bucket when it is not there; default false. */
   readonly createBucket?: boolean;
   /**
@@ -75,6 +77,7 @@ export interface CheckedOptions {
   readonly partsAtOnce: number;
   readonly requestTimeoutMs: number;
   readonly attemptsMax: number;
+  readonly connections: number;
   readonly createBucket: boolean;
   readonly durability: Durability;
   readonly logger: Logger | undefined;
@@ -85,6 +88,7 @@ const MIB: number = 2 ** 20;
 const PART_BYTES = { min: 5 * MIB, max: 1_024 * MIB, default: 8 * MIB } as const;
 const PARTS_AT_ONCE = { min: 1, max: 16, default: 3 } as const;
 const ATTEMPTS = { min: 1, max: 20, default: 4 } as const;
+const CONNECTIONS = { min: 1, max: 500, default: 50 } as const;
 const TIMEOUT_MS = { minMs: 1_000, maxMs: HOUR_MS, default: 60_000 } as const;
 const DURABILITIES = ['none', 'process', 'server', 'power-loss', 'node-loss'] as const;
 
@@ -109,6 +113,7 @@ const NAMES = [
   'partsAtOnce',
   'requestTimeout',
   'attemptsMax',
+  'connections',
   'createBucket',
   'durability',
   'logger',
@@ -126,6 +131,7 @@ const URL_NAMES = [
   'partsAtOnce',
   'requestTimeout',
   'attemptsMax',
+  'connections',
   'createBucket',
   'durability',
 ] as const satisfies readonly (keyof S3Options)[];
@@ -158,6 +164,11 @@ export function checkOptions(given: S3Options): CheckedOptions {
       TIMEOUT_MS,
     ),
     attemptsMax: checkNumber('attemptsMax', options.attemptsMax ?? ATTEMPTS.default, ATTEMPTS),
+    connections: checkNumber(
+      'connections',
+      options.connections ?? CONNECTIONS.default,
+      CONNECTIONS,
+    ),
     createBucket: options.createBucket ?? false,
     durability: checkOneOf('durability', options.durability ?? promiseOf(options), DURABILITIES),
     logger: options.logger,

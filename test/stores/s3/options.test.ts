@@ -18,6 +18,7 @@ describe('refused at once is', () => {
     ['parts below 5 MiB', { bucket: 'b1', partBytes: MIB }, /"partBytes"/],
     ['no part at once', { bucket: 'b1', partsAtOnce: 0 }, /"partsAtOnce"/],
     ['no attempt', { bucket: 'b1', attemptsMax: 0 }, /"attemptsMax"/],
+    ['no connection', { bucket: 'b1', connections: 0 }, /"connections"/],
     ['a time limit below a second', { bucket: 'b1', requestTimeout: 5 }, /"requestTimeout"/],
     ['an archive', { bucket: 'b1', storageClass: 'GLACIER' }, /archive/],
     ['a storage class that is no name', { bucket: 'b1', storageClass: 'a b' }, /"storageClass"/],
@@ -157,7 +158,7 @@ describe('on the wire', () => {
     const url =
       's3://bucket/from/url?endpoint=ENDPOINT&region=mars-1&storageClass=ONEZONE_IA' +
       '&checksums=when-required&partBytes=6000000&partsAtOnce=2&requestTimeout=5s' +
-      '&attemptsMax=2&createBucket=true&pathStyle=true&durability=power-loss';
+      '&attemptsMax=2&connections=9&createBucket=true&pathStyle=true&durability=power-loss';
     const { url: path, headers } = last(await requestsOf({ url, prefix: 'beside' }));
     expect(path).toMatch(/^\/bucket\/beside\/[0-9a-f]{2}\/a\b/);
     expect(headers.authorization).toContain('/mars-1/');

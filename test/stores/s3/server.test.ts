@@ -100,6 +100,19 @@ withService('s3', (url) => {
     });
   });
 
+  test('connections bounds those to the server', async () => {
+    await using proxy = await startProxy(url());
+    const store = await opened(proxy.url, { connections: 3 });
+    let most = 0;
+    const put = async (n: number): Promise<void> => {
+      await store.put(`r${n}`, pieces(1_000));
+      most = Math.max(most, proxy.connections());
+    };
+    await Promise.all(Array.from({ length: 40 }, (_, n) => put(n)));
+    expect(most).toBe(3);
+    await store.close();
+  });
+
   test('of large bodies put under one ref at the same time one is kept', async () => {
     const store = await opened(url());
     const filled = async function* (byte: number): AsyncGenerator<Uint8Array> {
