@@ -27,6 +27,7 @@ import { type Changed, type ChangeRow, Changes, changeRow, refusal } from './cha
 import { Claims } from './claims.ts';
 import { type PgQueryable, TYPES } from './client.ts';
 import { LazyWrites, readPromise } from './durability.ts';
+import { askHealth, type PostgresHealth } from './health.ts';
 import { type Inserted, Inserts, type NewRow, newRow } from './inserts.ts';
 import { corrupted, entryOf, Lists } from './lists.ts';
 import { migrate } from './migrate.ts';
@@ -48,6 +49,8 @@ export interface PostgresStore extends EntryStore {
     transaction: PgQueryable,
     entries: readonly Entry[],
   ): Promise<readonly ('stored' | Duplicate)[]>;
+  /** What slows a server down that keeps a queue. */
+  health(): Promise<PostgresHealth>;
 }
 
 /** What a store stands on; others than the real ones are for tests. */
@@ -62,7 +65,12 @@ export interface PostgresParts {
 const BATCH_MAX = 1_000;
 /** Batches on their way at once, each on a connection of its own. */
 const INSERTS_MAX = 2;
-const COMMITS_MAX = 2;
+const COMMITS_MAX = 3;
+/**
+ * With so many changes at hand a part goes at once: its messages make room for the next claim while
+ * the rest is still on its way. (500 in flight: 62 % of raw statements against 46 %, 2026-11-15)
+ */
+const COMMITS_EAGER_AT = 128;
 
 /** What is there while the store is open. */
 interface Opened {
@@ -121,6 +129,13 @@ export function postgres(
     ...createWrites(use),
     ...createReads(use),
     insertWithin: (transaction, entries) => insertWithin(use(), transaction, entries),
+    health: () =>
+      busy(use, ({ server }) =>
+        server.run('ask for the health of the tables', async (ask) => ({
+          ...(await askHealth(ask, checked.names)),
+          waitingForConnections: server.waiting,
+        })),
+      ),
     watch: (onDue) => use().wakes.watch(onDue),
     records: createRecordStore({
       use: () => use().server,
@@ -217,7 +232,11 @@ function createLines({
   }
   return {
     insertLine: createBatchLine(insert, { batchMax: BATCH_MAX, inFlightMax: INSERTS_MAX }),
-    commitLine: createBatchLine(commit, { batchMax: BATCH_MAX, inFlightMax: COMMITS_MAX }),
+    commitLine: createBatchLine(commit, {
+      batchMax: BATCH_MAX,
+      inFlightMax: COMMITS_MAX,
+      eagerAt: COMMITS_EAGER_AT,
+    }),
   };
 }
 
