@@ -65,7 +65,7 @@ export function createRecords(open: () => RecordsParts): RecordStore {
         const written = await parts.stream.write(subject, data, { token, expected: seq });
         if (written !== undefined) return 'done';
       }
-      throw new RespoolError('store.unavailable', `cannot put "${key}": others do all the time`);
+      throw busy(key);
     },
     async get(kind, key) {
       const parts = open();
@@ -87,12 +87,26 @@ export function createRecords(open: () => RecordsParts): RecordStore {
     async remove(kind, key) {
       const parts = open();
       const subject = `${mapOf(parts, kind)}.${hashOf(key)}`;
-      const { record } = await readHeld(parts, subject);
-      if (record === undefined) return;
-      const headers = [[OPERATION, REMOVED]] as const;
-      await parts.stream.write(subject, '', { token: parts.makeToken(), headers });
+      await removeHeld(parts, subject, key);
     },
   };
+}
+
+async function removeHeld(parts: RecordsParts, subject: string, key: string): Promise<void> {
+  const headers = [[OPERATION, REMOVED]] as const;
+  for (let round = 0; round < ROUNDS_MAX; round += 1) {
+    const { record, seq } = await readHeld(parts, subject);
+    if (record === undefined) return;
+    const token = parts.makeToken();
+    const mark = await parts.stream.write(subject, '', { token, expected: seq, headers });
+    if (mark !== undefined) return;
+  }
+  throw busy(key);
+}
+
+function busy(key: string): RespoolError {
+  const text = `cannot change the record "${key}": others do all the time; try again`;
+  return new RespoolError('store.unavailable', text);
 }
 
 async function readHeld({ stream }: RecordsParts, subject: string): Promise<Held> {

@@ -3,8 +3,8 @@
  *
  * Every write carries a token. When its answer is lost it is repeated with the same expected
  * sequence; if that is refused, the token of what is there tells whether the first one arrived. A
- * new message may be gone again by then, and nothing would refuse its repetition: the server is told
- * the token of those too, and answers for the first one.
+ * new message may be gone again by then, and nothing would refuse its repetition: the server is
+ * told the token of those too, and answers for the first one.
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
