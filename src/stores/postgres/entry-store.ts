@@ -295,9 +295,8 @@ function createWrites(
         );
       }),
     async flush() {
-      const { commitLine, lazy } = use();
-      await commitLine.idle();
-      await lazy.flush();
+      // What has resolved is noted already; what has not was not committed before.
+      await use().lazy.flush();
     },
   };
 }

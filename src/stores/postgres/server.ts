@@ -105,9 +105,10 @@ export class Server {
         return await this.#once(work, isUnknown, tried);
       } catch (error) {
         const trouble = troubleOf(error);
-        if (trouble === 'lost' && tried.isSent) isUnknown = true;
         const isLate = this.#clock.monotonic() - startedAt + pauseMs > this.#options.retryForMs;
         const helps = trouble === 'again' || trouble === 'lost';
+        // Also where this statement was rolled back for certain: one before it may have happened.
+        isUnknown ||= tried.isSent;
         if (!helps || isLate || this.#isClosed) throw storeError(error, doing);
       }
       await this.#pause(pauseMs);

@@ -71,6 +71,26 @@ withService('postgres', () => {
     expect((await store.get('a'))?.status.notes).toEqual({ by: 'first' });
   });
 
+  test.each(['40P01', 'after', 'before'] as const)(
+    'changes that build on each other are all told as done when the second meets %s',
+    async (trouble) => {
+      const entry = sampleEntry('a');
+      const { pool, store } = await setup([entry]);
+      const next = { ...entry, status: stepped(entry, { notes: { by: 'first' } }) };
+      const last = stepped(next, { notes: { by: 'second' } });
+      let changes = 0;
+      pool.plan = (text): Fault => {
+        if (!CHANGE.test(text)) return 'none';
+        changes += 1;
+        const fault = trouble === '40P01' ? { code: trouble } : trouble;
+        return changes === 2 ? fault : 'none';
+      };
+      const both = [changeOf(entry, next.status), changeOf(next, last)];
+      expect(await store.commit(both)).toEqual(['done', 'done']);
+      expect((await store.get('a'))?.status).toEqual(last);
+    },
+  );
+
   test('a removal whose answer was lost is told as done', async () => {
     const entry = sampleEntry('a');
     const { pool, store } = await setup([entry]);
