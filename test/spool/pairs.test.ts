@@ -1,32 +1,51 @@
-/** R37, R38: any entry store goes with any body store. */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+/** R37, R38: any entry store goes with any body store, made by code. */
 import { describe, expect, test } from 'vitest';
 import { createSpool } from '../../src/index.ts';
 import type { BodyStore } from '../../src/ports/body-store.ts';
 import type { EntryStore } from '../../src/ports/entry-store.ts';
 import { filesystem, filesystemBodies } from '../../src/stores/filesystem/index.ts';
 import { memory, memoryBodies } from '../../src/stores/memory/index.ts';
+import { nats, natsBodies } from '../../src/stores/nats/index.ts';
+import { postgres, postgresBodies } from '../../src/stores/postgres/index.ts';
+import { s3 } from '../../src/stores/s3/index.ts';
 import { sqlite, sqliteBodies } from '../../src/stores/sqlite/index.ts';
+import { BODIES, ENTRIES, usePlaces } from './places.ts';
 
-const ENTRIES: Readonly<Record<string, (path: string) => EntryStore>> = {
+const places = usePlaces();
+
+/** The folder, schema or bucket of a fresh address. */
+function fresh(kind: string, holds: 'entries' | 'bodies'): string {
+  const address = places.address(kind, holds);
+  return (
+    /^(?:file|sqlite):(.+)/.exec(address)?.[1] ?? /(?:schema|bucket)=(\w+)/.exec(address)?.[1] ?? ''
+  );
+}
+
+const MAKE_ENTRIES: Readonly<Record<string, () => EntryStore>> = {
   memory: () => memory(),
-  filesystem: (path) => filesystem({ path: join(path, 'entries') }),
-  sqlite: (path) => sqlite({ path }),
+  filesystem: () => filesystem({ path: fresh('filesystem', 'entries') }),
+  sqlite: () => sqlite({ path: fresh('sqlite', 'entries') }),
+  postgres: () =>
+    postgres({ url: places.server('postgres'), schema: fresh('postgres', 'entries') }),
+  nats: () => nats({ url: places.server('nats'), bucket: fresh('nats', 'entries') }),
 };
-const BODIES: Readonly<Record<string, (path: string) => BodyStore>> = {
+const MAKE_BODIES: Readonly<Record<string, () => BodyStore>> = {
   memory: () => memoryBodies(),
-  filesystem: (path) => filesystemBodies({ path: join(path, 'bodies') }),
-  sqlite: (path) => sqliteBodies({ path: join(path, 'bodies') }),
+  filesystem: () => filesystemBodies({ path: fresh('filesystem', 'bodies') }),
+  sqlite: () => sqliteBodies({ path: fresh('sqlite', 'bodies') }),
+  postgres: () =>
+    postgresBodies({ url: places.server('postgres'), schema: fresh('postgres', 'bodies') }),
+  nats: () => natsBodies({ url: places.server('nats'), bucket: fresh('nats', 'bodies') }),
+  s3: () => s3({ endpoint: places.server('s3'), bucket: places.freshName(), createBucket: true }),
 };
 
 describe('entries and bodies', () => {
-  for (const [entriesName, entries] of Object.entries(ENTRIES)) {
-    for (const [bodiesName, bodies] of Object.entries(BODIES)) {
+  for (const entriesName of ENTRIES) {
+    for (const bodiesName of BODIES) {
       test(`in ${entriesName} and ${bodiesName} carry a message, also after a restart`, async () => {
-        const path = await mkdtemp(join(tmpdir(), 'respool-pair-'));
-        const spool = createSpool({ entries: entries(path), bodies: bodies(path) });
+        const entries = MAKE_ENTRIES[entriesName]?.();
+        const bodies = MAKE_BODIES[bodiesName]?.();
+        const spool = createSpool({ entries: entries as EntryStore, bodies: bodies as BodyStore });
         const large = Buffer.alloc(300_000, 7);
         const got: number[] = [];
         const delivered = new Promise<void>((resolve) => {
@@ -49,7 +68,6 @@ describe('entries and bodies', () => {
           expect(await spool.count()).toMatchObject({ incoming: 0, active: 0, deferred: 0 });
         } finally {
           await spool.stop();
-          await rm(path, { recursive: true, force: true });
         }
       });
     }
