@@ -261,7 +261,6 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
   }
 
   async #open(): Promise<void> {
-    this.#requireDurability();
     // First: a key that cannot be had must not leave a store open, or locked.
     await this.chain.open();
     const opened: (() => Promise<void>)[] = [];
@@ -269,6 +268,8 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
       for (const store of [this.entries, this.bodies]) {
         await store.open();
         opened.push(() => store.close());
+        // What a server promises is known once it was asked.
+        this.#requireDurability(store);
       }
       await this.#storeClock.measure();
       await this.pauses.refresh();
@@ -280,17 +281,15 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     this.#phase = 'open';
   }
 
-  #requireDurability(): void {
+  #requireDurability({ name, traits }: EntryStore | BodyStore): void {
     const wanted = this.settings.requireDurability;
     const rank = (durability: Durability): number => DURABILITIES.indexOf(durability);
-    for (const store of [this.entries, this.bodies]) {
-      if (rank(store.traits.durability) >= rank(wanted)) continue;
-      throw new RespoolError(
-        'config.invalid',
-        `cannot open the spool: requireDurability is "${wanted}", but store "${store.name}" only ` +
-          `promises "${store.traits.durability}"; change its settings or take another store`,
-      );
-    }
+    if (rank(traits.durability) >= rank(wanted)) return;
+    throw new RespoolError(
+      'config.invalid',
+      `cannot open the spool: requireDurability is "${wanted}", but store "${name}" only ` +
+        `promises "${traits.durability}"; change its settings or take another store`,
+    );
   }
 
   #watch(): void {
