@@ -7,6 +7,7 @@
  *   file:                 the store itself; when another process owns it, the service whose
  *                         address that left in the lock
  *   memory:               the service at the configured address; the store lives in it
+ *   postgres: nats:       the store itself; processes on any machine share it
  *   a store of the file   itself; when another process owns it, the service at the address
  *
  * The store goes first, because an address may outlive its service: what answers there by then may
@@ -192,7 +193,8 @@ async function ownSpool({ out, atEnd }: DeskParts, loaded: LoadedConfig): Promis
   const { createConfiguredSpool } = await import('../connect/open.ts');
   const { spool, place } = await createConfiguredSpool(loaded, { deliver: false });
   atEnd(() => spool.stop({ within: 0 }));
-  out.detail(`on the store itself: ${place.kind} ${place.path ?? ''}`.trimEnd());
+  const where = place.path ?? place.address ?? '';
+  out.detail(`on the store itself: ${place.kind} ${where}`.trimEnd());
   return spool;
 }
 

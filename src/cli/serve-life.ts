@@ -152,7 +152,8 @@ function welcome({ configured, log, loaded }: Running, url: string, cwd: string)
   const { place, routes } = configured;
   // A store of files has its entries one folder below the one that was named.
   const named = place.kind === 'file' ? place.path?.replace(/\/entries$/, '') : place.path;
-  const where = named === undefined ? place.kind : `${place.kind}:${near(named, cwd)}`;
+  const given = place.address ?? place.kind;
+  const where = named === undefined ? given : `${place.kind}:${near(named, cwd)}`;
   log.say('info', `listening on ${url}, store ${where}`, { url, store: where });
   if (routes.length === 0) {
     log.say('warn', 'nothing is delivered: there are no routes; respool init makes an example');

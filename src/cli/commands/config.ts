@@ -10,6 +10,11 @@ import { tableOf } from '../table.ts';
 /** What can be set from the command line so far. */
 const SETTABLE = ['store', 'entries', 'bodies', 'transforms'] as const;
 
+const PASSWORD_NOTE =
+  'The address holds a password, which is now in the file, and in the history of your shell. ' +
+  "Better: respool config set store 'postgres://app:${DB_PASSWORD}@host/db', and DB_PASSWORD in " +
+  'the environment or in .env.';
+
 const SHOW_DESCRIPTION =
   'Prints every value that holds, secrets hidden, and where it came from: a flag, the ' +
   'configuration file, the environment or a default, in this order of precedence.';
@@ -74,6 +79,10 @@ const set: CommandSpec = {
   examples: [
     { line: 'respool config set store file:./respool', does: 'entries and bodies as files' },
     { line: 'respool config set bodies file:./bodies', does: 'bodies apart from entries' },
+    {
+      line: "respool config set store 'postgres://app:${DB_PASSWORD}@db.example/app'",
+      does: 'entries and bodies in PostgreSQL; the password stays in the environment',
+    },
     { line: 'respool config set transforms zstd', does: 'new bodies are compressed' },
   ],
   run: async (context) => {
@@ -82,16 +91,19 @@ const set: CommandSpec = {
     if (context.globals.store !== undefined) {
       throw new CommandError(
         'usage.invalid',
-        `cannot use --store with config set: write respool config set ${key} ${value}`,
+        `cannot use --store with config set: write respool config set ${key} VALUE`,
       );
     }
     // Not read with the rest: what is set may be what is wrong there.
     const { configFileOf } = await import('../../connect/load-config.ts');
     const file = await configFileOf({ cwd: io.cwd, env: io.env, file: context.globals.config });
     const { setConfig } = await import('../../connect/set-config.ts');
+    const { maskUrls } = await import('../../connect/secrets.ts');
     const done = await setConfig(file, key, value, { cwd: io.cwd, env: io.env });
-    if (out.json) await out.object({ id: key, value, ...done });
-    else await out.line(`${key} is ${safe(value)} in ${safe(done.file)}`);
+    const shown = maskUrls(value);
+    if (out.json) await out.object({ id: key, value: shown, ...done });
+    else await out.line(`${key} is ${safe(shown)} in ${safe(done.file)}`);
+    if (shown !== value && !value.includes('${')) out.note(PASSWORD_NOTE);
     for (const removed of done.removed) out.note(`took out ${removed}: it says the same otherwise`);
     const old = key === 'transforms' ? 'as before' : 'with the old place';
     out.note(`A running service goes on ${old} until it is started again.`);

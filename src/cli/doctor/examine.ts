@@ -14,7 +14,7 @@ import { readVersion } from '../version.ts';
 import { type DoctorFinding, note, unsafe } from './finding.ts';
 import { examineClock, examineEnvironment, examineVersions } from './machine.ts';
 import { examineMessages } from './messages.ts';
-import { examineStores, isThere, nearest } from './places.ts';
+import { examineStores, nearest, type StoresFound } from './places.ts';
 import { examineService } from './service.ts';
 import { examineConfig, examineRoutes, examineServe, examineUrl } from './settings.ts';
 import { examineTls } from './tls.ts';
@@ -38,7 +38,15 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   const { storesOf } = await import('../../connect/stores.ts');
   const stores = await storesOf(loaded.config, loaded.folder);
   // With an address the stores of this folder are not the ones that commands work on.
-  if (named === undefined) yield* await attempt('store', () => examineStores(stores));
+  let hasEntries = named !== undefined;
+  const { requireDurability } = loaded.config;
+  if (named === undefined) {
+    yield* await attempt('store', async () => {
+      const found: StoresFound = await examineStores(stores, requireDurability);
+      ({ hasEntries } = found);
+      return found.findings.map((finding) => hidden(finding, loaded));
+    });
+  }
   const { path: at } = stores.place;
   const folder = at === undefined ? io.cwd : await nearest(at);
   yield* await attempt('clock', () => examineClock(io.clock, folder));
@@ -46,7 +54,12 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   const service = await examineService(url, { clock: io.clock, version: readVersion() });
   yield* service.findings;
   const isServed = service.isThere;
-  yield* await attempt('messages', () => look(context, stores, { isServed, named }));
+  yield* await attempt('messages', () => look(context, stores, { isServed, hasEntries }));
+}
+
+/** What a server or its package says is not in our hand. */
+function hidden(finding: DoctorFinding, { hide }: LoadedConfig): DoctorFinding {
+  return { ...finding, text: hide(finding.text) };
 }
 
 /** The configuration; where only its routes are wrong, what is left of it. */
@@ -73,10 +86,10 @@ async function load({
 async function look(
   context: CommandContext,
   { place }: ConfiguredStores,
-  { isServed, named }: { readonly isServed: boolean; readonly named: string | undefined },
+  { isServed, hasEntries }: { readonly isServed: boolean; readonly hasEntries: boolean },
 ): Promise<DoctorFinding[]> {
   const { globals, io, out, atEnd } = context;
-  if (named === undefined && place.kind !== 'memory' && !(await isThere(place))) return [];
+  if (!hasEntries && place.kind !== 'memory') return [];
   if (place.kind === 'memory' && !isServed) return [];
   // What is odd about the configuration is in the report already.
   const quiet = { ...out, warn: () => undefined };

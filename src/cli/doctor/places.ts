@@ -9,6 +9,7 @@ import type { Durability } from '../../ports/entry-store.ts';
 import { loadSqlite } from '../../stores/shared/client.ts';
 import { refusedFileSystem } from '../../stores/shared/local-disk.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+import { examineServer, type Looked } from './servers.ts';
 
 const MIB: number = 2 ** 20;
 const FREE_UNSAFE_BYTES: number = 100 * MIB;
@@ -35,20 +36,80 @@ const FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
   [0x794c7630, 'overlayfs'],
 ]);
 
-/** Both stores; one line about the disk when they share it. */
-export async function examineStores(stores: ConfiguredStores): Promise<DoctorFinding[]> {
-  const { entries, bodies, place, bodiesPlace } = stores;
+/** What was found of both stores. */
+export interface StoresFound {
+  readonly findings: readonly DoctorFinding[];
+  /** Whether there are entries to look at; opening the store would make them. */
+  readonly hasEntries: boolean;
+}
+
+/** Both stores; one line about the disk, or the server, when they share it. */
+export async function examineStores(
+  stores: ConfiguredStores,
+  required: Durability | undefined,
+): Promise<StoresFound> {
+  const { entries, bodies, place, bodiesPlace, diagnoseEntries, diagnoseBodies } = stores;
   const isOneDisk = (await deviceOf(place)) === (await deviceOf(bodiesPlace));
-  return [
-    durability('store.entries', place, entries.traits.durability),
+  const ofEntries = await examineServer('store.entries', diagnoseEntries);
+  // One database has both, and is looked at once.
+  const isOneServer = place.kind === 'postgres' && isSame(place, bodiesPlace);
+  const ofBodies = isOneServer
+    ? { ...ofEntries, findings: [] }
+    : await examineServer('store.bodies', diagnoseBodies);
+  const promises = [promiseOf(ofEntries, entries.traits), promiseOf(ofBodies, bodies.traits)];
+  const findings = [
+    ...durability('store.entries', place, promises[0]),
+    ...ofEntries.findings,
     ...(await examinePlace('store.entries', place, true)),
-    durability('store.bodies', bodiesPlace, bodies.traits.durability),
+    ...durability('store.bodies', bodiesPlace, promises[1]),
+    ...ofBodies.findings,
     ...(await examinePlace('store.bodies', bodiesPlace, !isOneDisk)),
+    ...pair(promises, required),
+  ];
+  const hasEntries = ofEntries.isThere ?? (await isThere(place));
+  return { findings, hasEntries };
+}
+
+/** The same place of the same server: where the addresses are as given, nobody knows. */
+function isSame(one: StorePlace, other: StorePlace): boolean {
+  return one.kind === other.kind && one.address === other.address && one.address !== undefined;
+}
+
+/** What a server was found to promise; of one that cannot be reached, nothing is known. */
+function promiseOf(
+  { isAway, durability: found }: Looked,
+  traits: { readonly durability: Durability },
+): Durability | undefined {
+  return isAway ? undefined : (found ?? traits.durability);
+}
+
+const RANKS: readonly Durability[] = ['none', 'process', 'server', 'power-loss', 'node-loss'];
+
+/** What entries and bodies promise together: the lesser of the two. */
+function pair(
+  promises: readonly (Durability | undefined)[],
+  required: Durability | undefined,
+): DoctorFinding[] {
+  const ranks = promises.map((promise) => (promise === undefined ? -1 : RANKS.indexOf(promise)));
+  const lesser = RANKS[Math.min(...ranks)];
+  if (lesser === undefined) return [];
+  const id = 'store.durability';
+  const text = `entries and bodies together: ${lesser}`;
+  if (required === undefined) return [ok(id, `${text}, the lesser of the two`)];
+  if (RANKS.indexOf(lesser) >= RANKS.indexOf(required)) {
+    return [ok(id, `${text}, and requireDurability is ${required}`)];
+  }
+  return [
+    unsafe(
+      id,
+      `${text}, but requireDurability is ${required}: the spool does not open`,
+      'change the settings that are named above, or take another store',
+    ),
   ];
 }
 
 /** Whether there is something in the place already; opening it would make it. */
-export async function isThere({ kind, path: at }: StorePlace): Promise<boolean> {
+async function isThere({ kind, path: at }: StorePlace): Promise<boolean> {
   if (kind === 'given') return true;
   if (at === undefined) return false;
   const found = await stat(at).catch(() => undefined);
@@ -57,13 +118,23 @@ export async function isThere({ kind, path: at }: StorePlace): Promise<boolean> 
   return (await stat(path.join(at, name)).catch(() => undefined)) !== undefined;
 }
 
-function durability(id: string, { kind, path: at }: StorePlace, what: Durability): DoctorFinding {
-  const name = `${id.split('.')[1]} in ${kind}${at === undefined ? '' : ` ${at}`}`;
+function durability(
+  id: string,
+  { kind, path: at, address }: StorePlace,
+  what: Durability | undefined,
+): DoctorFinding[] {
+  if (what === undefined) return [];
+  const where = at ?? address;
+  const name = `${id.split('.')[1]} in ${kind}${where === undefined ? '' : ` ${where}`}`;
   const text = `${name}: ${what}, ${MEANINGS[what]}`;
   const full = `${id}.durability`;
-  if (what === 'none') return unsafe(full, text, 'use sqlite:DIR or file:DIR');
-  if (what !== 'process') return ok(full, text);
-  return note(full, text, 'take synchronous=normal or sync=none out of its address');
+  if (what === 'none') return [unsafe(full, text, 'use sqlite:DIR or file:DIR')];
+  if (what !== 'process') return [ok(full, text)];
+  const isServer = address !== undefined;
+  const todo = isServer
+    ? 'keep it on the disk of the server: see the lines below'
+    : 'take synchronous=normal or sync=none out of its address';
+  return [note(full, text, todo)];
 }
 
 /** The device that a place lies on, or will lie on. */
