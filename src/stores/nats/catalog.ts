@@ -121,19 +121,25 @@ export class Catalog {
     return row !== undefined && this.isLive(row) ? row : undefined;
   }
 
-  /** Takes up to `max` due entries in hand, in the order of claims. */
-  take(filter: ClaimFilter, now: number, max: number): Row[] {
+  /**
+   * Takes up to `max` due entries in hand, in the order of claims. With `spread`, which gives each
+   * id a number, the lowest of a few times as many that are next, but of no later priority.
+   */
+  take(filter: ClaimFilter, now: number, max: number, spread?: (id: string) => number): Row[] {
+    if (max <= 0) return [];
     const taken: Row[] = [];
-    if (max <= 0) return taken;
+    const enough = spread === undefined ? max : max * SPREAD_OVER;
     for (const row of this.#candidates(filter, now)) {
+      if (taken.length >= max && row.priority > (taken[max - 1]?.priority ?? 0)) break;
       taken.push(row);
-      if (taken.length >= max) break;
+      if (taken.length >= enough) break;
     }
-    for (const row of taken) {
+    const ours = spread === undefined ? taken : lowest(taken, max, spread);
+    for (const row of ours) {
       this.#busy.add(row.id);
       this.#tree.remove(row);
     }
-    return taken;
+    return ours;
   }
 
   /** Lets go of an entry that was taken in hand. */
@@ -227,6 +233,18 @@ export class Catalog {
 }
 
 const WORDS_MAX = 10_000;
+/** So many times as many entries are looked at when several processes are after the same ones. */
+const SPREAD_OVER = 4;
+
+/** The `max` rows with the lowest numbers, in the order they were in. */
+function lowest(rows: readonly Row[], max: number, numberOf: (id: string) => number): Row[] {
+  if (rows.length <= max) return [...rows];
+  const byNumber = rows
+    .map((row) => ({ row, number: numberOf(row.id) }))
+    .sort((one, other) => one.number - other.number);
+  const chosen = new Set(byNumber.slice(0, max).map(({ row }) => row));
+  return rows.filter((row) => chosen.has(row));
+}
 
 const DAMAGED = {
   revision: 0,

@@ -2,30 +2,55 @@
  * claim — due entries made active, each for one claimer among all processes.
  *
  * The catalog names candidates in their order; the server decides by the sequence each is expected
- * to have. Who lost reads what is there and looks again.
+ * to have. Who lost reads what is there and looks again. Processes that keep losing to each other
+ * spread over the next few times as many, each by a rule of its own, until they meet no more.
  */
 
 import type { Entry } from '../../core/entry.ts';
 import { claimed } from '../../core/next-status.ts';
 import type { ClaimRequest } from '../../ports/entry-store.ts';
 import type { Row } from './catalog.ts';
-import { entryOf } from './codec.ts';
+import { entryOf, hashNumber } from './codec.ts';
 import type { Keeper } from './keeper.ts';
 
 /** Looks again so often for what others took away; after that the claim returns what it has. */
 const ROUNDS_MAX = 20;
 
+/** A store that met no other in so many claims takes the first ones again. */
+const CALM_CLAIMS = 16;
+
+/** Whether others are after the same entries; one per store. */
+export class Rivalry {
+  readonly #instance: string;
+  #calmAfter = 0;
+
+  constructor(instance: string) {
+    this.#instance = instance;
+  }
+
+  /** A number per id that differs from store to store; undefined while there are no rivals. */
+  get spread(): ((id: string) => number) | undefined {
+    if (this.#calmAfter === 0) return undefined;
+    return (id) => hashNumber(this.#instance + id);
+  }
+
+  note(lost: number): void {
+    this.#calmAfter = lost > 0 ? CALM_CLAIMS : Math.max(0, this.#calmAfter - 1);
+  }
+}
+
 /** Claims as asked; `caughtUp` brings the catalog up to the stream. */
 export async function claimDue(
   keeper: Keeper,
   request: ClaimRequest,
-  caughtUp: () => Promise<void>,
+  { caughtUp, rivalry }: { readonly caughtUp: () => Promise<void>; readonly rivalry: Rivalry },
 ): Promise<readonly Entry[]> {
   const taken: Entry[] = [];
   let trouble: PromiseRejectedResult | undefined;
   for (let round = 0; round < ROUNDS_MAX && trouble === undefined; round += 1) {
     await caughtUp();
-    const rows = keeper.catalog.take(request, request.now, request.max - taken.length);
+    const wanted = request.max - taken.length;
+    const rows = keeper.catalog.take(request, request.now, wanted, rivalry.spread);
     if (rows.length === 0) break;
     const results = await Promise.allSettled(rows.map((row) => claimOne(keeper, row, request)));
     let lost = 0;
@@ -34,6 +59,7 @@ export async function claimDue(
       else if (result.value === undefined) lost += 1;
       else taken.push(result.value);
     }
+    rivalry.note(lost);
     if (lost === 0) break;
   }
   // What was claimed is ours and must be told; the rest comes due again with the end of its lease.

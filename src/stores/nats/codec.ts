@@ -187,11 +187,19 @@ export function hashOf(text: string): string {
 
 /** Two hex digits that spread ids evenly. */
 export function shardOf(id: string): string {
-  let hash = 0x81_1c_9d_c5;
-  for (let at = 0; at < id.length; at += 1) {
-    hash = Math.imul(hash ^ id.charCodeAt(at), 0x01_00_01_93);
-  }
+  const hash = hashNumber(id);
   return ((hash >>> 24) ^ (hash & 0xff)).toString(16).padStart(2, '0');
+}
+
+/** A number of 32 bits for a text; quick, and only to spread. */
+export function hashNumber(text: string): number {
+  let hash = 0x81_1c_9d_c5;
+  for (let at = 0; at < text.length; at += 1) {
+    hash = Math.imul(hash ^ text.charCodeAt(at), 0x01_00_01_93);
+  }
+  // Stirred once more: texts that differ in their last character only would stay neighbours.
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85_eb_ca_6b);
+  return (hash ^ (hash >>> 13)) >>> 0;
 }
 
 const NOT_ASCII = /[^\u0020-\u007e]/g;

@@ -37,7 +37,7 @@ import type {
 import type { RecordStore } from '../../ports/record-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { claimDue } from './claim.ts';
+import { claimDue, Rivalry } from './claim.ts';
 import { commitOne } from './commit.ts';
 import { draftOf, insertAll } from './insert.ts';
 import { type OpenEntries, openEntries } from './open-entries.ts';
@@ -64,6 +64,7 @@ class NatsStore implements EntryStore {
   readonly instance: string = randomName(systemDice);
   readonly records: RecordStore;
   readonly #settings: EntrySettings;
+  readonly #rivalry = new Rivalry(this.instance);
   readonly #onDue = new Set<() => void>();
   readonly #underway = new Set<Promise<unknown>>();
   #traits: EntryStoreTraits = {
@@ -147,7 +148,9 @@ class NatsStore implements EntryStore {
   async claim(request: ClaimRequest): Promise<readonly Entry[]> {
     const { keeper, watcher } = this.#checkOpen();
     if (request.max <= 0) return [];
-    return this.#track(claimDue(keeper, request, () => watcher.caughtUp()));
+    return this.#track(
+      claimDue(keeper, request, { caughtUp: () => watcher.caughtUp(), rivalry: this.#rivalry }),
+    );
   }
 
   async nextDueAt(filter: ClaimFilter): Promise<Millis | null> {
