@@ -72,7 +72,7 @@ export interface ConnectedServer {
   readonly line: Line;
   readonly server: NonNullable<NatsConnection['info']>;
   /** Also closes the connection, if it is ours. */
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 /** Connects, or takes the connection that was given. */

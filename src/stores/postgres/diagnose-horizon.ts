@@ -6,17 +6,24 @@
 import { danger, fine, type StoreFinding, worthKnowing } from '../shared/finding.ts';
 import type { Ask } from './server.ts';
 
-/** A transaction is worth a word from here on, and a danger from there on. */
-const NOTE_SECONDS = 5;
-const UNSAFE_SECONDS = 60;
+/** How long a transaction may be open before it is worth a word, and before it is a danger. */
+export interface HorizonSpans {
+  readonly noteSeconds: number;
+  readonly unsafeSeconds: number;
+}
+
+const SPANS: HorizonSpans = { noteSeconds: 5, unsafeSeconds: 60 };
 /** A slot so many transactions behind holds back everything since. */
 const SLOT_AGE_MAX = 1_000_000;
 
 /** Looks for what is old. */
-export async function examineHorizon(ask: Ask): Promise<StoreFinding[]> {
+export async function examineHorizon(
+  ask: Ask,
+  spans: HorizonSpans = SPANS,
+): Promise<StoreFinding[]> {
   const found = [
-    ...(await examineTransactions(ask)),
-    ...(await examinePrepared(ask)),
+    ...(await examineTransactions(ask, spans)),
+    ...(await examinePrepared(ask, spans)),
     ...(await examineSlots(ask)),
   ];
   const [[age] = []] = await ask(
@@ -29,7 +36,7 @@ WHERE pid <> pg_backend_pid()`,
 }
 
 /** A role that may not see the others' activity sees its own sessions only. */
-async function examineTransactions(ask: Ask): Promise<StoreFinding[]> {
+async function examineTransactions(ask: Ask, spans: HorizonSpans): Promise<StoreFinding[]> {
   const rows = await ask(
     `SELECT pid, application_name, coalesce(usename, ''), state, coalesce(query_start::text, ''),
   extract(epoch FROM clock_timestamp() - xact_start)::float8,
@@ -39,7 +46,7 @@ WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'
   AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
   AND xact_start < clock_timestamp() - make_interval(secs => $1)
 ORDER BY xact_start LIMIT 3`,
-    [NOTE_SECONDS],
+    [spans.noteSeconds],
   );
   return rows.map(([pid, application, user, state, since, seconds, age]) => {
     const text =
@@ -50,18 +57,18 @@ ORDER BY xact_start LIMIT 3`,
     const todo =
       `end it: SELECT pg_terminate_backend(${String(pid)}); and set ` +
       'idle_in_transaction_session_timeout';
-    const isLong = Number(seconds) >= UNSAFE_SECONDS;
+    const isLong = Number(seconds) >= spans.unsafeSeconds;
     return isLong
       ? danger('oldest-xmin', text, todo)
       : worthKnowing('oldest-xmin', text, `${todo}, if it lasts`);
   });
 }
 
-async function examinePrepared(ask: Ask): Promise<StoreFinding[]> {
+async function examinePrepared(ask: Ask, spans: HorizonSpans): Promise<StoreFinding[]> {
   const rows = await ask(
     `SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8 FROM pg_prepared_xacts
 WHERE prepared < clock_timestamp() - make_interval(secs => $1) ORDER BY prepared LIMIT 3`,
-    [UNSAFE_SECONDS],
+    [spans.unsafeSeconds],
   );
   return rows.map(([gid, seconds]) =>
     danger(

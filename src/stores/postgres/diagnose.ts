@@ -16,7 +16,7 @@ import {
   worthKnowing,
 } from '../shared/finding.ts';
 import { loadPg, type PgClient, type PgConfig, type PgPool, TYPES } from './client.ts';
-import { examineHorizon } from './diagnose-horizon.ts';
+import { examineHorizon, type HorizonSpans } from './diagnose-horizon.ts';
 import { examineTables } from './diagnose-tables.ts';
 import { readPromise } from './durability.ts';
 import { storeError } from './failures.ts';
@@ -31,7 +31,7 @@ const NOTICE_MS = 1_000;
 /** Looks at the server of a store. */
 export async function diagnosePostgres(
   given: PostgresOptions,
-  parts: { readonly clock?: Clock } = {},
+  parts: { readonly clock?: Clock; readonly spans?: HorizonSpans } = {},
 ): Promise<Diagnosis> {
   const options = checkOptions('the PostgreSQL store', given);
   const clock = parts.clock ?? systemClock;
@@ -43,7 +43,7 @@ export async function diagnosePostgres(
     client.on('error', ignore);
     let ended: Error | undefined;
     try {
-      return await examine(client, options, clock);
+      return await examine(client, options, { clock, spans: parts.spans });
     } catch (error) {
       ended = asError(error);
       throw error;
@@ -63,7 +63,7 @@ export async function diagnosePostgres(
 async function examine(
   client: PgClient,
   options: CheckedOptions,
-  clock: Clock,
+  { clock, spans }: { readonly clock: Clock; readonly spans: HorizonSpans | undefined },
 ): Promise<Diagnosis> {
   const ask: Ask = async (text, values = []) => {
     const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
@@ -83,7 +83,7 @@ async function examine(
     pooled(client, pid, options),
     await examineListening(ask, options, clock),
     ...tables.findings,
-    ...(await examineHorizon(ask)),
+    ...(await examineHorizon(ask, spans)),
   ];
   return { durability: promise.durability, isThere: tables.isThere, findings };
 }
