@@ -81,7 +81,7 @@ export async function serverEntries(
     return { store, address: addressOf(parsed), diagnose: () => lookAtPostgres(options) };
   }
   assert(parsed.kind === 'nats', `${parsed.kind} keeps no entries`);
-  const options = natsOptions(parsed, key, NATS_ENTRY_OPTIONS);
+  const options: NatsEntryOptions = optionsOf(parsed, key, NATS_ENTRY_OPTIONS);
   const { nats } = await import('../stores/nats/entry-store.ts');
   const store = checked(parsed, key, () => nats(options));
   return { store, address: addressOf(parsed), diagnose: () => lookAtNats(options, 'entries') };
@@ -97,12 +97,7 @@ export async function serverBodies(parsed: StoreUrl, key: string): Promise<Serve
     return { store, address, diagnose: () => lookAtPostgres(options) };
   }
   if (parsed.kind === 'nats') {
-    // As "store", entries and bodies are made of one address: what is for entries alone is left out.
-    const {
-      entriesMax: _,
-      cacheBytes: __,
-      ...options
-    } = natsOptions(parsed, key, key === 'store' ? NATS_ENTRY_OPTIONS : NATS_OPTIONS);
+    const options = natsBodyOptions(parsed, key);
     const { natsBodies } = await import('../stores/nats/body-store.ts');
     const store = checked(parsed, key, () => natsBodies(options));
     return { store, address, diagnose: () => lookAtNats(options, 'bodies') };
@@ -133,15 +128,19 @@ function postgresOptions(parsed: StoreUrl, key: string): PostgresOptions {
   return { ...ours, url: `${parsed.url ?? ''}${query}` };
 }
 
-function natsOptions(parsed: StoreUrl, key: string, known: readonly string[]): NatsEntryOptions {
-  return optionsOf(parsed, key, known) as NatsEntryOptions;
-}
-
 function optionsOf(parsed: StoreUrl, key: string, known: readonly string[]): object {
   if (parsed.isData === true) return parsed.options;
   checkKeys(`${key}?`, parsed.options, known);
   const pairs = Object.entries(parsed.options).map(([name, value]) => [name, typed(value)]);
   return { ...(Object.fromEntries(pairs) as object), url: parsed.url };
+}
+
+/** As "store" one address is for both: what is for entries alone is left out for the bodies. */
+function natsBodyOptions(parsed: StoreUrl, key: string): NatsOptions {
+  if (key !== 'store') return optionsOf(parsed, key, NATS_OPTIONS);
+  const all: NatsEntryOptions = optionsOf(parsed, key, NATS_ENTRY_OPTIONS);
+  const { entriesMax: _, cacheBytes: __, ...options } = all;
+  return options;
 }
 
 /** An option of an address is a text; numbers and truth are meant as such. */
@@ -159,7 +158,7 @@ function addressOf({ kind, url, options }: StoreUrl): string {
   return url
     .replace(/\?.*$/s, '')
     .split(',')
-    .map((part) => part.replace(/^(nats:\/\/)?[^@]*@/i, '$1').replace(/\/\/[^@]*@/, '//'))
+    .map((part) => part.replace(/^([a-z0-9]+:\/\/)?[^@/]*@/i, '$1'))
     .join(',');
 }
 

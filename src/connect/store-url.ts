@@ -38,7 +38,7 @@ const SCHEMES: Readonly<Record<string, StoreKind>> = {
   s3: 's3',
 };
 const EXAMPLES: Readonly<Record<ServerKind, string>> = {
-  postgres: 'postgres://user@host/database',
+  postgres: 'postgres://host/database',
   nats: 'nats://host:4222',
   s3: 's3://bucket/prefix',
 };

@@ -40,8 +40,9 @@ test('the keys of a route are those that are known', async () => {
 
 test('the options of the stores are those that are known', async () => {
   for (const [address = '', , , options = ''] of tableUnder(page, 'Stores')) {
-    const store = `${plain(address).replace('DIR', './x')}?unknown=1`;
-    const text = await refusal({ config: { store } });
+    const place = plain(address).replace('DIR', './x').toLowerCase();
+    const key = place.startsWith('s3:') ? 'bodies' : 'store';
+    const text = await refusal({ config: { [key]: `${place}?unknown=1` } });
     expect(text).toContain(`known are ${plain(options)};`);
   }
 });
@@ -65,7 +66,7 @@ describe.each(['docs/reference/config.md', 'docs/how-to/configure.md'])('%s', (f
 });
 
 test('every policy that can be written as data has an example', async () => {
-  const [, policies] = page.blocks.filter(({ marks }) => marks.includes('load'));
+  const [, , policies] = page.blocks.filter(({ marks }) => marks.includes('load'));
   const text = await refusal({ config: { policies: { p: { unknown: 1 } } } });
   const known = (/known are ([\w, ]+)/.exec(text)?.[1] ?? '').split(', ');
   const makers = known.filter((name) => !['attempts', 'maxAge', 'jitter'].includes(name));

@@ -100,7 +100,7 @@ describe('an error shows no secret', () => {
       'a token in place of its hash',
       { config: { serve: { tokens: [{ name: 'a', role: 'read', sha256: CANARY }] } } },
     ],
-    ['a store with a password', { config: { store: `postgres://me:${CANARY}@h/db` } }],
+    ['a store with a password', { config: { store: `postgres://me:${CANARY}@h/db?x=1` } }],
     ['a strange store with a password', { config: { store: `mysql://me:${CANARY}@h/db` } }],
     ['a secret that is none', { config: route({ http: { url, secret: { is: CANARY } } }) }],
     [
