@@ -15,6 +15,8 @@ import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 const LEASE_SHORT_MS: number = 10 * SECOND_MS;
 const OTHERS_READ = 0o004;
 const GROUP_READ = 0o040;
+/** A user of PostgreSQL alone, or with a password that only the environment has. */
+const HARMLESS_USER = /(?<=postgres(?:ql)?:)\/\/[^\s:@/"']+@|\/\/[^\s:@/"']*:\$\{[A-Za-z_]\w*\}@/g;
 
 /** The configuration: which file, what is odd, who can read it. */
 export async function examineConfig(loaded: LoadedConfig): Promise<DoctorFinding[]> {
@@ -37,7 +39,9 @@ async function examineSecrets(file: string, loaded: LoadedConfig): Promise<Docto
     ...tokens.map(({ sha256 }) => sha256),
     ...(isTokenHash(token) ? [token ?? ''] : []),
   ];
-  const plain = hashes.reduce((rest, hash) => rest.replaceAll(hash, ''), text);
+  const plain = hashes
+    .reduce((rest, hash) => rest.replaceAll(hash, ''), text)
+    .replaceAll(HARMLESS_USER, '//');
   if (loaded.hide(plain) === plain) return [];
   const { mode } = await stat(file);
   const id = 'config.secrets';
