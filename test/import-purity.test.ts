@@ -67,6 +67,23 @@ describe.each(specifiers)('importing %s', (specifier) => {
   });
 });
 
+test('with no optional package installed all of it loads, and an opening names what it misses', async () => {
+  const peers = path.join(import.meta.dirname, 'missing-peers-child.ts');
+  const args = ['--disable-warning=ExperimentalWarning', '--conditions=respool-source', peers];
+  const { stdout } = await run(process.execPath, [...args, ...specifiers], { cwd: root });
+  const { loaded, opened } = JSON.parse(stdout) as { loaded: string[]; opened: object };
+  expect(loaded).toEqual(specifiers);
+  const missing = (what: string, name: string): string =>
+    `peer.missing: cannot use ${what}: the package "${name}" is not installed; run: npm install ${name}`;
+  expect(opened).toEqual({
+    postgres: missing('the PostgreSQL store', 'pg'),
+    postgresBodies: missing('the PostgreSQL store', 'pg'),
+    nats: missing('the NATS store', '@nats-io/transport-node'),
+    natsBodies: missing('the NATS store', '@nats-io/transport-node'),
+    s3: missing('the S3 store', '@aws-sdk/client-s3'),
+  });
+});
+
 test(`importing the built package takes less than ${IMPORT_MAX_MS} ms`, async () => {
   // Inside the repository, so that the build finds its dependencies.
   const cache = path.join(root, '.cache');
