@@ -71,33 +71,43 @@ export class Claims {
   }
 
   async #take(ask: Ask, request: ClaimRequest, slots: readonly Slot[], way: Way) {
-    const { now, max, lane } = request;
+    const { now, max } = request;
     const values = new Values();
     const search = searchOf(request, { slots, now, max, isLocking: true, values });
     const parts = this.#partsOf(search, request, way);
-    const isDelivery = lane === 'delivery';
-    const ofEntry = `FROM ${this.#names.table.contents} k WHERE k.seq = e.seq`;
-    const counts = `CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END`;
-    const text = `WITH RECURSIVE lazy AS MATERIALIZED (
+    const found = `WITH RECURSIVE lazy AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true)
 ), ${parts.sql}, c AS MATERIALIZED (
   SELECT p.* FROM lazy, (${parts.from}) p${parts.where ?? ''}
   ORDER BY p.priority, p.due_at, p.id LIMIT ${max}
-), taken AS (
-  UPDATE ${this.#names.table.entries} e SET slot = ${slotOf('active', lane)},
-    revision = e.revision + 1, ${isDelivery ? 'attempts = e.attempts' : 'notices = e.notices'}
-      + ${counts}, lost = e.lost + 1 - ${counts},
-    due_at = ${values.bind(now + request.leaseMs, 'int8')},
-    holder = ${values.bind(request.holder, 'text')}, claimed_from = c.slot / 2, updated_at = $1
+)`;
+    const taken = this.#takenSql(request, values);
+    if (parts.glance === undefined) {
+      const rows = (await ask(`${found} ${taken}`, values.list)) as unknown as EntryRow[];
+      return { rows: rows.sort(byOrder), isWhole: true };
+    }
+    // One row comes in any case: it says how far the glance went.
+    const text = `${found}, taken AS (${taken})
+SELECT t.*, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
+    const rows = await ask(text, values.list);
+    const isWhole = Number(rows[0]?.at(-1)) < parts.glance;
+    const held = (rows as unknown as EntryRow[]).filter((row) => row[0] !== null);
+    return { rows: held.sort(byOrder), isWhole };
+  }
+
+  /** What `claimed` in core/next-status.ts says, over the rows of `c`. */
+  #takenSql({ now, leaseMs, holder, lane }: ClaimRequest, { bind }: Values): string {
+    const { entries, contents } = this.#names.table;
+    const counter = lane === 'delivery' ? 'attempts' : 'notices';
+    const counts = 'CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END';
+    const ofEntry = `FROM ${contents} k WHERE k.seq = e.seq`;
+    return `UPDATE ${entries} e SET slot = ${slotOf('active', lane)}, revision = e.revision + 1,
+    ${counter} = e.${counter} + ${counts}, lost = e.lost + 1 - ${counts},
+    due_at = ${bind(now + leaseMs, 'int8')}, holder = ${bind(holder, 'text')},
+    claimed_from = c.slot / 2, updated_at = ${bind(now, 'int8')}
   FROM c WHERE e.ctid = ANY(ARRAY(SELECT at FROM c)) AND e.ctid = c.at
   RETURNING ${STATUS_SQL}, (SELECT k.envelope ${ofEntry}), (SELECT k.body ${ofEntry}),
-    c.priority, c.due_at AS was_due
-)
-SELECT t.*, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
-    const found = await ask(text, values.list);
-    const isWhole = parts.glance === undefined || Number(found[0]?.at(-1)) < parts.glance;
-    const rows = (found as unknown as EntryRow[]).filter((row) => row[0] !== null);
-    return { rows: rows.sort(byOrder), isWhole };
+    c.priority, c.due_at AS was_due`;
   }
 
   async #earliest(ask: Ask, filter: ClaimFilter, slots: readonly Slot[], way: Way) {

@@ -10,7 +10,7 @@ import { type Fault, faultyPool, loseAnswers } from './faulty-pool.ts';
 import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 
 const INSERT = /INSERT INTO .*"entries"/s;
-const CLAIM = /taken AS/;
+const CLAIM = /claimed_from = c\.slot/;
 const CHANGE = /wanted AS/;
 const REMOVE = /unwanted AS/;
 
