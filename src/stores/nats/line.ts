@@ -247,25 +247,39 @@ export class Line {
 /** Lets so many in at once; others wait in their order. */
 class Gate {
   readonly #max: number;
-  readonly #queue: (() => void)[] = [];
+  #queue: (() => void)[] = [];
+  #next = 0;
   #inside = 0;
+  #isLetting = false;
 
   constructor(max: number) {
     this.#max = max;
   }
 
   enter(go: () => void): void {
-    if (this.#inside >= this.#max) {
-      this.#queue.push(go);
-      return;
-    }
-    this.#inside += 1;
-    go();
+    this.#queue.push(go);
+    this.#letIn();
   }
 
   leave(): void {
-    const next = this.#queue.shift();
-    if (next === undefined) this.#inside -= 1;
-    else next();
+    this.#inside -= 1;
+    this.#letIn();
+  }
+
+  /** n.b. In a loop: whoever leaves at once, as without a connection, must not nest the next. */
+  #letIn(): void {
+    if (this.#isLetting) return;
+    this.#isLetting = true;
+    for (let go = this.#queue[this.#next]; go !== undefined && this.#inside < this.#max; ) {
+      this.#next += 1;
+      this.#inside += 1;
+      go();
+      go = this.#queue[this.#next];
+    }
+    if (this.#next === this.#queue.length) {
+      this.#queue = [];
+      this.#next = 0;
+    }
+    this.#isLetting = false;
   }
 }

@@ -169,6 +169,20 @@ withService('nats', (url) => {
     expect(await faulty.insert(sampleEntries(6, 'm'))).toEqual(Array(6).fill('stored'));
   });
 
+  test('a call with very many entries ends well when the connection ends in the middle', async () => {
+    const bucket = bucketName();
+    const healthy = await openStore({ url: url(), bucket });
+    const connection = await plainConnection(url());
+    const store = nats({ connection, bucket, timeoutMs: 400 });
+    await store.open();
+    const insert = store.insert(sampleEntries(20_000, 'm'));
+    await connection.close();
+    await expect(insert).rejects.toMatchObject(unavailable);
+    await store.close();
+    const [row] = await healthy.tally('state', {});
+    expect(row?.count ?? 0).toBeLessThan(20_000);
+  });
+
   test('an insert of unknown outcome is known by sending it again', async () => {
     const { healthy, faulty, suffer } = await openPair(url());
     suffer(every('.e.', 'answer lost'));
