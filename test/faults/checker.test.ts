@@ -79,8 +79,8 @@ const BAD: Readonly<Record<string, Evidence>> = {
   'settled twice under one claim': evidence({ settledClaims: new Map([['a a:1', 2]]) }),
   'given to two handlers under a valid lease': evidence({
     effects: [
-      { kind: 'begun', fence: 'a:1', pid: 1, at: 1_000 },
-      { kind: 'begun', fence: 'a:2', pid: 2, at: 1_100 },
+      { kind: 'begun', fence: 'a:1', pid: 1, askedAt: 1_000, answeredAt: 1_010 },
+      { kind: 'begun', fence: 'a:2', pid: 2, askedAt: 1_900, answeredAt: 1_990 },
       { fence: 'a:2', pid: 2 },
     ],
     more: { leaseMs: 1_000, kills: 1 },
@@ -105,13 +105,14 @@ describe('the checker', () => {
   });
 
   test('allows two handlers for a message when the first one ended, lost its lease or is gone', () => {
-    const first = { kind: 'begun', fence: 'a:1', pid: 1, at: 1_000 } as const;
-    const second = { kind: 'begun', fence: 'a:2', pid: 2, at: 1_001 } as const;
+    const begun = { kind: 'begun', askedAt: 1_000, answeredAt: 1_010 } as const;
+    const first = { ...begun, fence: 'a:1', pid: 1 };
+    const second = { ...begun, fence: 'a:2', pid: 2, askedAt: 1_100, answeredAt: 1_110 };
     const last = { fence: 'a:2', pid: 2 };
     const more = { leaseMs: 1_000 };
     const fine = [
       evidence({ effects: [first, { kind: 'failed', fence: 'a:1' }, second, last], more }),
-      evidence({ effects: [first, { ...second, at: 1_900 }, last], more }),
+      evidence({ effects: [first, { ...second, answeredAt: 2_000 }, last], more }),
       evidence({ effects: [first, second, last], more: { ...more, seenGone: new Set([1]) } }),
     ];
     expect(fine.flatMap((run) => judgeRun(run).complaints)).toEqual([]);

@@ -19,6 +19,8 @@ export interface FaultOptions {
   readonly cuts: number;
   readonly nodes: number;
   readonly seed: number;
+  /** The longest time that a server is away or connections are spoiled. */
+  readonly longestMs: number;
 }
 
 /** What came of it. */
@@ -36,11 +38,6 @@ const LOOK_EVERY_MS = 100;
 /** A fault begins after so many words to the ledger. */
 const WORDS = [20, 120] as const;
 const SILENCE_MAX_MS = 3_000;
-/** How long a server is away. */
-const AWAY_MS = [0, 1_500] as const;
-/** How long connections are spoiled: below and beyond the time that a call waits for an answer. */
-const SPOILED_MS = [50, 1_500] as const;
-const SPOILED_LONG_MS = 4_000;
 /** After this long, lazy writes are on the disk for sure; what was done before is not forgotten. */
 const LAZY_MS = 2_000;
 /** Connections of a node: two pools of PostgreSQL and one that listens; two of NATS. */
@@ -68,7 +65,7 @@ export async function faults(place: ServerPlace, options: FaultOptions): Promise
   const fleet = new Fleet({ place, path, nodes, seed, isRough: true });
   stack.defer(() => fleet.close());
   await fleet.start();
-  const run = new FaultRun(fleet, place);
+  const run = new FaultRun(fleet, place, options.longestMs);
   const turns = Math.max(options.restarts, options.cuts);
   for (let turn = 0; turn < turns; turn += 1) {
     const spoil = SPOILS[turn % SPOILS.length];
@@ -92,21 +89,22 @@ class FaultRun {
   worstResumeMs = 0;
   readonly #fleet: Fleet;
   readonly #place: ServerPlace;
+  readonly #longestMs: number;
 
-  constructor(fleet: Fleet, place: ServerPlace) {
+  constructor(fleet: Fleet, place: ServerPlace, longestMs: number) {
     this.#fleet = fleet;
     this.#place = place;
+    this.#longestMs = longestMs;
   }
 
   /** The server crashes and comes back. */
   async restart(server: PrivateServer): Promise<void> {
-    const { chance } = this.#fleet;
     await this.#load();
     const killedAt = Date.now();
     await server.kill();
     // NATS has given all that it acknowledged to the operating system, which lives on.
     if (this.#place !== 'nats') this.#fleet.forgotten += this.#begunSince(killedAt - LAZY_MS);
-    await sleep(chance.between(...AWAY_MS));
+    await this.#aWhile();
     await server.restart();
     await this.#resumed('a restart');
   }
@@ -115,7 +113,7 @@ class FaultRun {
   async freeze(server: PrivateServer): Promise<void> {
     await this.#load();
     await server.freeze();
-    await sleep(this.#spoiledMs());
+    await this.#aWhile();
     await server.thaw();
     await this.#resumed('a freeze');
   }
@@ -125,7 +123,7 @@ class FaultRun {
     await this.#load();
     const before = proxy.spoiled;
     proxy.spoil(how, chance.between(0, 100) / 100);
-    await sleep(this.#spoiledMs());
+    await this.#aWhile();
     proxy.mend();
     if (proxy.spoiled === before) complaints.push(`no connection was met by "${how}"`);
     await this.#resumed(how);
@@ -160,9 +158,8 @@ class FaultRun {
     this.faults += 1;
   }
 
-  #spoiledMs(): number {
-    const { chance } = this.#fleet;
-    return chance.happens(0.15) ? SPOILED_LONG_MS : chance.between(...SPOILED_MS);
+  #aWhile(): Promise<void> {
+    return sleep(this.#fleet.chance.between(0, this.#longestMs));
   }
 
   #begunSince(at: number): number {

@@ -3,7 +3,7 @@
  *
  *   start ─▶ load ─faults─▶ finish (no new messages) ─▶ drain (nothing left) ─▶ look ─▶ verdict
  *
- * A node that dies is replaced at once, whoever killed it.
+ * A node that dies is replaced at once, whoever killed it, unless it shall not be.
  */
 import { type Chance, createChance } from '../torture/chance.ts';
 import { type Judged, judgeRun } from '../torture/checker.ts';
@@ -26,6 +26,8 @@ export interface FleetOptions {
   readonly paceMs?: number;
   readonly isRough?: boolean;
   readonly settle?: NodeOrder['settle'];
+  /** Whether another node takes the place of one that died; default true. */
+  readonly replaces?: boolean;
 }
 
 /** What came of a run. */
@@ -127,7 +129,7 @@ export class Fleet {
 
   /** Looks into the store, as a fresh process would, and judges. */
   async verdict(): Promise<FleetResult> {
-    const { place, path, seed, isRough = false } = this.#options;
+    const { place, path, seed } = this.#options;
     const options = { ...NODE_OPTIONS, caretaker: { orphanGrace: '0ms' } } as const;
     const first = await inspect(place, path, { options, repair: true });
     const second = await inspect(place, path, { options });
@@ -141,7 +143,6 @@ export class Fleet {
       leaseMs: LEASE_MS,
       // SQLite asks the operating system who lives; a server only knows leases.
       ...(place.startsWith('sqlite') ? { seenGone: this.gone } : {}),
-      isRough,
       forgotten: this.forgotten,
     });
     const complaints = [
@@ -186,6 +187,7 @@ export class Fleet {
     if (child.complaint() !== '') this.complaints.push(child.complaint().slice(0, 500));
     if (signal === 'SIGKILL') this.gone.add(child.pid);
     else if (code !== 0) this.complaints.push(`a node ended with ${code ?? signal}`);
-    if (!this.#isEnding) this.#add(this.#isFinishing ? 0 : producers);
+    const { replaces = true } = this.#options;
+    if (replaces && !this.#isEnding) this.#add(this.#isFinishing ? 0 : producers);
   }
 }

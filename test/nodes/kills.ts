@@ -8,7 +8,7 @@ import { Fleet, type FleetResult } from './fleet.ts';
 import { onGround } from './ground.ts';
 
 /** A kill falls after so many words to the ledger. */
-const WORDS = [1, 150] as const;
+const WORDS = [1, 100] as const;
 /** And in between two words, or when there are none to come. */
 const BETWEEN_MS = [0, 15] as const;
 const SILENCE_MAX_MS = 3_000;

@@ -10,10 +10,10 @@ import { writeSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isRespoolError, type Spool } from 'respool';
+import { type Entry, type EntryStore, isRespoolError, type Spool } from 'respool';
 import { createChance } from '../torture/chance.ts';
 import { connectLedger, type LedgerClient } from '../torture/ledger-client.ts';
-import { handleWork, produce, quiet, takeAway } from '../torture/load.ts';
+import { type ClaimTime, handleWork, produce, quiet, takeAway } from '../torture/load.ts';
 import { spoolAt } from '../torture/places.ts';
 import { planMessage } from '../torture/plans.ts';
 import { NODE_OPTIONS, type NodeOrder } from './node-order.ts';
@@ -23,7 +23,9 @@ const AGAIN_MS = 50;
 
 const order = JSON.parse(process.argv[2] ?? '') as NodeOrder;
 const ledger = await connectLedger(order.port);
-const spool = spoolAt(order.place, order.path, { ...NODE_OPTIONS, settle: order.settle });
+const claimTimes = new Map<string, ClaimTime>();
+const options = { ...NODE_OPTIONS, settle: order.settle };
+const spool = spoolAt(order.place, order.path, options, 'auto', timed);
 const { isRough } = order;
 const leading = { isFinishing: false };
 
@@ -36,7 +38,7 @@ handleWork(spool, {
   ledger,
   chance: createChance(order.seed),
   running: new Map(),
-  tellsBegin: true,
+  claimTimes,
 });
 await spool.start();
 writeSync(1, 'started\n');
@@ -112,4 +114,34 @@ async function persist(work: () => Promise<void>): Promise<void> {
       await sleep(AGAIN_MS);
     }
   }
+}
+
+/** The same store, which notes when entries were claimed, and when new ones came in claimed. */
+function timed(store: EntryStore): EntryStore {
+  const note = (entries: readonly Entry[], askedAt: number): void => {
+    for (const { envelope, status } of entries) {
+      const times = { askedAt, answeredAt: Date.now() };
+      if (status.state === 'active') claimTimes.set(`${envelope.id}:${status.revision}`, times);
+    }
+  };
+  const own: Partial<EntryStore> = {
+    async claim(request) {
+      const askedAt = Date.now();
+      const entries = await store.claim(request);
+      note(entries, askedAt);
+      return entries;
+    },
+    async insert(entries) {
+      const askedAt = Date.now();
+      const results = await store.insert(entries);
+      note(entries, askedAt);
+      return results;
+    },
+  };
+  return new Proxy(store, {
+    get(target, name) {
+      const value = Reflect.get(own, name) ?? Reflect.get(target, name, target);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
 }

@@ -31,15 +31,10 @@ export interface Evidence {
   readonly attemptsMax: number;
   /** Whether nothing is left to do; otherwise messages may still wait. Default true. */
   readonly isAtRest?: boolean;
-  /** How long a claim lasts, where several processes told when their handlers began. */
+  /** How long a claim lasts, where several processes told of their claims. */
   readonly leaseMs?: number;
   /** Processes whose end the store can see: what they held may be taken at once. */
   readonly seenGone?: ReadonlySet<number>;
-  /**
-   * Whether a claim may reach its handler when its lease is over, as the answer of a server may
-   * come that late. Then a handler that was told so is no second one. Default false.
-   */
-  readonly isRough?: boolean;
   /** Claims and lazy settles that a crashed server may have forgotten; default 0. */
   readonly forgotten?: number;
 }
@@ -82,7 +77,8 @@ export function judgeRun(evidence: Evidence): Judged {
   const lost = keysOf(accepted.filter((one) => isLost(one, effects.get(one.key), present)));
   const duplicated = duplicates(facts.effects);
   const unknown = written.filter(({ wasUnknown }) => wasUnknown);
-  const bound = kills * concurrency + unknown.length + facts.expiries + forgotten;
+  const expiries = Math.max(facts.expiries, facts.lostClaims?.size ?? 0);
+  const bound = kills * concurrency + unknown.length + expiries + forgotten;
   const judged = {
     messages: written.length,
     accepted: accepted.length,
@@ -183,23 +179,22 @@ function completedTwice(completions: ReadonlyMap<string, number> = new Map()): s
 }
 
 /**
- * A handling that begins while another one of the same message is open, although the lease of that
- * one cannot be over: it was kept up to a sixth before its end, so it lasts at least that long. An
- * eighth, as the clock is asked a little later.
+ * A handling that begins while another one of the same message is open, although the lease of the
+ * first was valid for certain when the second was claimed: counted from when the first was asked for
+ * to when the second was answered, as the store decides somewhere in between.
  */
-function activeTwice(evidence: Evidence): string[] {
-  const { facts, leaseMs, seenGone = new Set(), isRough = false } = evidence;
+function activeTwice({ facts, leaseMs, seenGone = new Set() }: Evidence): string[] {
   if (leaseMs === undefined) return [];
-  const isExcused = ({ key, fence, pid }: Effect): boolean =>
-    seenGone.has(pid) || (isRough && facts.lostClaims?.has(`${key} ${fence}`) === true);
   const open = new Map<string, Effect>();
   const found: string[] = [];
   for (const effect of facts.effects) {
-    const { key, kind, pid, fence, at = 0 } = effect;
+    const { key, kind, pid, fence, askedAt = 0 } = effect;
     const other = open.get(key);
     if (kind === 'begun') {
-      const isEarly = other !== undefined && at - (other.at ?? 0) < leaseMs / 8;
-      if (isEarly && !isExcused(other)) found.push(`${key}(${other.fence}, ${fence})`);
+      const isLater = other !== undefined && askedAt >= (other.askedAt ?? 0);
+      const [first, second] = isLater ? [other, effect] : [effect, other];
+      const isValid = (second?.answeredAt ?? Infinity) < (first.askedAt ?? 0) + leaseMs;
+      if (isValid && !seenGone.has(first.pid)) found.push(`${key}(${first.fence}, ${fence})`);
       open.set(key, effect);
     } else if (other?.pid === pid && other.fence === fence) open.delete(key);
   }

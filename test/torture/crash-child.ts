@@ -28,7 +28,7 @@ async function main(order: CrashOrder): Promise<void> {
   const chance = createChance(order.seed);
   const spool = spoolAt(order.place, order.path, SPOOL_OPTIONS);
   spool.on('trouble', ({ doing, error }) => writeSync(2, `trouble ${doing}: ${error.stack}\n`));
-  handleWork(spool, { ledger, chance, running: new Map(), tellsBegin: false });
+  handleWork(spool, { ledger, chance, running: new Map() });
   const beganAt = performance.now();
   await spool.start();
   writeSync(1, `started ${Math.round(performance.now() - beganAt)}\n`);

@@ -38,6 +38,9 @@ export interface Effect {
   readonly pid: number;
   /** When a handling began, by the clock of the machine. */
   readonly at?: number;
+  /** When its claim was asked for, and when it was answered: in between the lease began. */
+  readonly askedAt?: number;
+  readonly answeredAt?: number;
 }
 
 /** What children say. */

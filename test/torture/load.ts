@@ -28,8 +28,14 @@ export interface Stage {
   readonly chance: Chance;
   /** Handlings that ran here, by message and attempt. */
   readonly running: Map<string, Handling>;
-  /** Whether the ledger hears of the beginning of a handling, too. */
-  readonly tellsBegin: boolean;
+  /** Where the ledger shall hear of the beginning of a handling, too: when it was claimed. */
+  readonly claimTimes?: ReadonlyMap<string, ClaimTime>;
+}
+
+/** When a claim was asked for and answered. */
+export interface ClaimTime {
+  readonly askedAt: number;
+  readonly answeredAt: number;
 }
 
 /** A handler at work. */
@@ -65,18 +71,35 @@ function nameOf({ id, lane, attempt }: Pick<Delivery, 'id' | 'lane' | 'attempt'>
 }
 
 async function deliver(delivery: Delivery, stage: Stage): Promise<Outcome | undefined> {
-  const { ledger, chance, running } = stage;
-  const { headers, attempt, lane, fence } = delivery;
+  const { ledger, claimTimes, running } = stage;
+  const { headers, lane, fence } = delivery;
   running.set(nameOf(delivery), { key: headers['key'] ?? '', fence: `${lane} ${fence}` });
-  if (stage.tellsBegin) {
-    const effect = { ...claimOf(delivery), kind: 'begun', at: Date.now() } as const;
-    await ledger.ask({ kind: 'effect', effect });
+  if (claimTimes === undefined) return act(delivery, stage);
+  const about = claimOf(delivery);
+  const times = { at: Date.now(), ...claimTimes.get(fence) };
+  await ledger.ask({ kind: 'effect', effect: { ...about, ...times, kind: 'begun' } });
+  let isPlanned = false;
+  try {
+    return await act(delivery, stage, () => void (isPlanned = true));
+  } catch (error) {
+    // As when its body could not be read: the handling is over, and nothing else would tell.
+    if (!isPlanned) await ledger.ask({ kind: 'effect', effect: { ...about, kind: 'failed' } });
+    throw error;
   }
+}
+
+async function act(
+  delivery: Delivery,
+  { ledger, chance }: Stage,
+  onEffect: () => void = () => undefined,
+): Promise<Outcome | undefined> {
+  const { headers, attempt } = delivery;
   // The parent's answer must come before the next step, so the plan may not depend on memory here.
   if (chance.happens(0.3)) await sleep(chance.between(1, 15));
   const kind = outcomeOf(headers['plan'] as Plan, attempt, delivery.notes);
   const effect = await effectOf(delivery, kind);
   await ledger.ask({ kind: 'effect', effect });
+  onEffect();
   if (chance.happens(0.2)) await sleep(chance.between(1, 5));
   switch (kind) {
     case 'failed':

@@ -1,13 +1,13 @@
 /**
  * pause — stops a process in mid-handler for longer than its lease, lets a second one take over,
- * and lets the first one go on. Needs a store for several processes.
+ * and lets the first one go on. Needs a store for several processes, embedded or on a server.
  *
  *   A begins ─SIGSTOP─▶ lease over ─▶ B delivers ─▶ SIGCONT ─▶ A settles: too late, not accepted
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { judgeRun, type Judged } from './checker.ts';
 import { startChild } from './child.ts';
-import { inFolder } from './folder.ts';
+import { onGround } from '../nodes/ground.ts';
 import { inspect } from './inspect.ts';
 import { Ledger } from './ledger.ts';
 import { layDown } from './life.ts';
@@ -35,7 +35,7 @@ const HEARING_MS = 50;
 
 /** Pauses once for a multiple of the lease. */
 export function pause(place: Place, { leases = 2.5 } = {}): Promise<PauseResult> {
-  return inFolder(async (path) => {
+  return onGround(place, async (path) => {
     const ledger = new Ledger();
     const port = await ledger.listen();
     const order: LifeOrder = { place, path, port, slowMs: SLOW_MS, endsWhenQuiet: false };

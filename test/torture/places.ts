@@ -3,7 +3,7 @@
  * that is killed and by the one that looks afterwards.
  */
 import { join } from 'node:path';
-import { createSpool, type Spool, type SpoolOptions } from 'respool';
+import { createSpool, type EntryStore, type Spool, type SpoolOptions } from 'respool';
 import { filesystem, filesystemBodies } from 'respool/stores/filesystem';
 import { nats, natsBodies } from 'respool/stores/nats';
 import { postgres, postgresBodies } from 'respool/stores/postgres';
@@ -45,18 +45,19 @@ export function spoolAt(
   path: string,
   options: SpoolOptions = {},
   thread: boolean | 'auto' = 'auto',
+  wrap: (entries: EntryStore) => EntryStore = (entries) => entries,
 ): Spool {
   switch (place) {
     case 'sqlite':
       return createSpool({
         path,
-        entries: sqlite({ path, autoCheckpointPages, thread }),
+        entries: wrap(sqlite({ path, autoCheckpointPages, thread })),
         ...options,
       });
     case 'filesystem':
     case 'unsynced': {
       const sync = place === 'unsynced' ? 'none' : 'batch';
-      const entries = filesystem({ path: join(path, 'entries'), sync });
+      const entries = wrap(filesystem({ path: join(path, 'entries'), sync }));
       return createSpool({
         entries,
         bodies: filesystemBodies({ path: join(path, 'bodies') }),
@@ -66,13 +67,13 @@ export function spoolAt(
     case 'postgres': {
       const [url = '', schema = ''] = path.split('#');
       const given = { url, schema, statementTimeout, connectTimeout } as const;
-      const entries = postgres({ ...given, listenUrl: url });
+      const entries = wrap(postgres({ ...given, listenUrl: url }));
       return createSpool({ entries, bodies: postgresBodies(given), ...options });
     }
     case 'postgres-s3': {
       const [url = '', schema = '', endpoint = '', bucket = ''] = path.split('#');
       return createSpool({
-        entries: postgres({ url, schema, statementTimeout, connectTimeout }),
+        entries: wrap(postgres({ url, schema, statementTimeout, connectTimeout })),
         bodies: s3({ endpoint, bucket, createBucket: true }),
         ...options,
       });
@@ -80,11 +81,11 @@ export function spoolAt(
     case 'nats': {
       const [url = '', bucket = ''] = path.split('#');
       const given = { url, bucket, timeoutMs };
-      return createSpool({ entries: nats(given), bodies: natsBodies(given), ...options });
+      return createSpool({ entries: wrap(nats(given)), bodies: natsBodies(given), ...options });
     }
     default:
       return createSpool({
-        entries: sqlite({ path, autoCheckpointPages, thread }),
+        entries: wrap(sqlite({ path, autoCheckpointPages, thread })),
         bodies: sqliteBodies({ path, autoCheckpointPages, thread }),
         ...options,
       });

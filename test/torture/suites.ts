@@ -13,6 +13,7 @@ import { poison } from './poison.ts';
 import { cutsForget, powercut } from './powercut.ts';
 import { reopening, type ReopeningResult } from './reopening.ts';
 import { shutdown } from './shutdown.ts';
+import { nodesSuite, serversSuite } from './suites-nodes.ts';
 import { cannotMount, lacking } from './tools.ts';
 import type { Row } from './verdict.ts';
 
@@ -128,6 +129,9 @@ export const SUITES: Readonly<Record<string, Suite>> = {
       };
     });
   },
+
+  nodes: nodesSuite,
+  servers: serversSuite,
 };
 
 /** Points that were never reached have proved nothing; a few are, as threads do not keep step. */

@@ -1,0 +1,116 @@
+/**
+ * idle-transaction — somebody leaves a transaction open in the database of a spool. The server may
+ * then take no dead row away, and every look for work wades through more of them.
+ *
+ * Two databases of one server take turns under the same load: one with such a transaction, one
+ * without. What else the machine does slows both; so their ratio tells.
+ */
+import pg from 'pg';
+import { createSpool, type Spool } from 'respool';
+import { postgres, postgresBodies } from 'respool/stores/postgres';
+import { freshName, query } from './ground.ts';
+
+/** The promise: so much of the rate is left. */
+export const RATIO_MIN = 0.3;
+
+/** What came of it; rates in messages per second, one for each round. */
+export interface IdleResult {
+  readonly held: readonly number[];
+  readonly free: readonly number[];
+  readonly messages: number;
+  /** The median with the open transaction, over the median without, in the last half. */
+  readonly ratio: number;
+  /** Dead rows at the end, as the server counts them. */
+  readonly deadHeld: number;
+}
+
+const ROUND_MESSAGES = 400;
+const CONCURRENCY = 50;
+const PAYLOAD = 'x'.repeat(1_024);
+
+/** Works in turns for so long on a server, and compares. */
+export async function idleTransaction(
+  url: string,
+  { lastsMs }: { readonly lastsMs: number },
+): Promise<IdleResult> {
+  await using stack = new AsyncDisposableStack();
+  const [held, free] = [await database(url, stack), await database(url, stack)];
+  const idle = new pg.Client({ connectionString: held.url });
+  await idle.connect();
+  stack.defer(() => idle.end());
+  // With a snapshot of its own, as a report that somebody forgot.
+  await idle.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+  await idle.query('SELECT count(*) FROM pg_class');
+  const untilMs = performance.now() + lastsMs;
+  const rates = { held: [] as number[], free: [] as number[] };
+  while (performance.now() < untilMs) {
+    rates.free.push(await free.round());
+    rates.held.push(await held.round());
+  }
+  const [row] = await query(held.url, 'SELECT sum(n_dead_tup)::int FROM pg_stat_user_tables');
+  const ratio = median(lastHalf(rates.held)) / median(lastHalf(rates.free));
+  const messages = (rates.held.length + rates.free.length) * ROUND_MESSAGES;
+  return { ...rates, messages, ratio, deadHeld: Number(row?.[0]) };
+}
+
+interface Side {
+  readonly url: string;
+  /** Puts messages down and delivers them; how many per second. */
+  round(): Promise<number>;
+}
+
+/** A database of its own, with a spool in it, gone afterwards. */
+async function database(server: string, stack: AsyncDisposableStack): Promise<Side> {
+  const name = freshName();
+  await query(server, `CREATE DATABASE "${name}"`);
+  stack.defer(async () => void (await query(server, `DROP DATABASE "${name}" WITH (FORCE)`)));
+  const url = new URL(server);
+  url.pathname = `/${name}`;
+  const { href } = url;
+  const entries = postgres({ url: href });
+  const spool = createSpool({
+    entries,
+    bodies: postgresBodies({ url: href }),
+    concurrency: CONCURRENCY,
+  });
+  let delivered = 0;
+  let onDelivered = (): void => undefined;
+  spool.handle('work', () => undefined);
+  spool.on('delivered', () => {
+    delivered += 1;
+    onDelivered();
+  });
+  await spool.start();
+  stack.defer(() => spool.stop());
+  return {
+    url: href,
+    async round() {
+      const [beganAt, goal] = [performance.now(), delivered + ROUND_MESSAGES];
+      const done = new Promise<void>((resolve) => {
+        onDelivered = () => void (delivered >= goal && resolve());
+      });
+      await produce(spool);
+      await done;
+      return ROUND_MESSAGES / ((performance.now() - beganAt) / 1_000);
+    },
+  };
+}
+
+async function produce(spool: Spool): Promise<void> {
+  let left = ROUND_MESSAGES;
+  const producer = async (): Promise<void> => {
+    while (left > 0) {
+      left -= 1;
+      await spool.enqueue({ topic: 'work', body: PAYLOAD });
+    }
+  };
+  await Promise.all(Array.from({ length: CONCURRENCY }, producer));
+}
+
+function lastHalf(rates: readonly number[]): readonly number[] {
+  return rates.slice(Math.floor(rates.length / 2));
+}
+
+function median(rates: readonly number[]): number {
+  return [...rates].sort((a, b) => a - b)[Math.floor(rates.length / 2)] ?? 0;
+}
