@@ -46,8 +46,6 @@ export interface PgPool {
   on(event: 'connect', listener: (client: PgSpeaker) => void): unknown;
   removeListener(event: 'error', listener: (error: Error) => void): unknown;
   removeListener(event: 'connect', listener: (client: PgSpeaker) => void): unknown;
-  /** How many callers wait for a connection. */
-  readonly waitingCount?: number;
 }
 
 /** A connection of its own, for LISTEN. */

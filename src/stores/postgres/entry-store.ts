@@ -27,7 +27,6 @@ import { type Changed, type ChangeRow, Changes, changeRow, refusal } from './cha
 import { Claims } from './claims.ts';
 import { type PgQueryable, TYPES } from './client.ts';
 import { LazyWrites, readPromise } from './durability.ts';
-import { askHealth, type PostgresHealth } from './health.ts';
 import { type Inserted, Inserts, type NewRow, newRow } from './inserts.ts';
 import { corrupted, entryOf, Lists } from './lists.ts';
 import { migrate } from './migrate.ts';
@@ -49,8 +48,6 @@ export interface PostgresStore extends EntryStore {
     transaction: PgQueryable,
     entries: readonly Entry[],
   ): Promise<readonly ('stored' | Duplicate)[]>;
-  /** What slows a server down that keeps a queue. */
-  health(): Promise<PostgresHealth>;
 }
 
 /** What a store stands on; others than the real ones are for tests. */
@@ -129,13 +126,6 @@ export function postgres(
     ...createWrites(use),
     ...createReads(use),
     insertWithin: (transaction, entries) => insertWithin(use(), transaction, entries),
-    health: () =>
-      busy(use, ({ server }) =>
-        server.run('ask for the health of the tables', async (ask) => ({
-          ...(await askHealth(ask, checked.names)),
-          waitingForConnections: server.waiting,
-        })),
-      ),
     watch: (onDue) => use().wakes.watch(onDue),
     records: createRecordStore({
       use: () => use().server,

@@ -4,6 +4,5 @@
 
 export { postgresBodies } from './body-store.ts';
 export { type PostgresStore, postgres } from './entry-store.ts';
-export type { PostgresHealth } from './health.ts';
 export type { PostgresOptions } from './options.ts';
 export { type PostgresSchemaOptions, postgresSchema } from './schema.ts';

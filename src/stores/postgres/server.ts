@@ -89,11 +89,6 @@ export class Server {
     await pool?.end();
   }
 
-  /** How many callers wait for a connection of the pool. */
-  get waiting(): number {
-    return this.#pool?.waitingCount ?? 0;
-  }
-
   /** Runs work on a connection; again while the server is away, up to `retryFor`. */
   async run<T>(doing: string, work: Work<T>): Promise<T> {
     const startedAt = this.#clock.monotonic();
