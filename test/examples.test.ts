@@ -5,7 +5,10 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { expect, test } from 'vitest';
+import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
+import pg from 'pg';
+import { expect, onTestFinished, test } from 'vitest';
+import { service, skipReason } from './services/index.ts';
 
 const run = promisify(execFile);
 const examples = join(import.meta.dirname, '..', 'examples');
@@ -16,13 +19,56 @@ const SHOWS: Readonly<Record<string, readonly RegExp[]>> = {
   'your-own-tests.ts': [/three attempts in 1h of virtual time/],
 };
 
+/** Needs servers, which it finds in the environment. */
+const WITH_SERVERS = 'where-it-is-kept.ts';
+
 /** These are more than one file: a configuration, and what is around it. */
 const FOLDERS = ['quickstart', 'without-code'];
 
 test('every example has its expectation here', async () => {
   const files = await readdir(examples);
-  expect(files.toSorted()).toEqual([...Object.keys(SHOWS), ...FOLDERS].toSorted());
+  const all = [...Object.keys(SHOWS), ...FOLDERS, WITH_SERVERS];
+  expect(files.toSorted()).toEqual(all.toSorted());
 });
+
+test.skipIf([skipReason('postgres'), skipReason('s3')].some((reason) => reason !== undefined))(
+  `examples/${WITH_SERVERS} runs as written, with both servers`,
+  async () => {
+    const env = {
+      ...process.env,
+      POSTGRES_URL: await service('postgres'),
+      S3_URL: await service('s3'),
+    };
+    await makePlaces(env);
+    const file = join(examples, WITH_SERVERS);
+    const { stdout } = await run(process.execPath, ['--conditions=respool-source', file], { env });
+    expect(stdout).toContain('of 1000000 bytes less than a tenth is kept: true');
+    expect(stdout).toContain('5 bytes from PostgreSQL');
+    expect(stdout).toContain('1000000 bytes from the bucket');
+  },
+);
+
+/** The bucket that the example expects; its schema is gone afterwards. */
+async function makePlaces(env: { readonly POSTGRES_URL: string; readonly S3_URL: string }) {
+  const { origin, username, password } = new URL(env.S3_URL);
+  const client = new S3Client({
+    endpoint: origin,
+    region: 'us-east-1',
+    forcePathStyle: true,
+    credentials: { accessKeyId: username, secretAccessKey: password },
+  });
+  await client.send(new CreateBucketCommand({ Bucket: 'spool' })).catch((error: Error) => {
+    if (!error.name.startsWith('BucketAlready')) throw error;
+  });
+  client.destroy();
+  onTestFinished(async () => {
+    const database = new pg.Client({ connectionString: env.POSTGRES_URL });
+    await database.connect();
+    await database.query('SET client_min_messages = warning');
+    await database.query('DROP SCHEMA IF EXISTS respool CASCADE');
+    await database.end();
+  });
+}
 
 for (const [file, patterns] of Object.entries(SHOWS)) {
   test(`examples/${file} runs as written`, async () => {
