@@ -65,6 +65,7 @@ const S3_OPTIONS = [
   'partsAtOnce',
   'requestTimeout',
   'attemptsMax',
+  'connections',
   'createBucket',
   'durability',
 ] as const satisfies readonly (keyof S3Options)[];
