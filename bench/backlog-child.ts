@@ -8,6 +8,8 @@ import { createSpool, type Entry, type EntryStore } from 'respool';
 import { sqlite } from 'respool/stores/sqlite';
 import { type SampleParts, sampleEntry } from 'respool/testkit';
 import { multiply } from './backlog-fill.ts';
+import { postgresClaimCost } from './backlog-postgres.ts';
+import { createServers } from './servers.ts';
 
 const [part = ''] = process.argv.slice(2);
 const path = mkdtempSync(join(tmpdir(), 'respool-backlog-'));
@@ -22,6 +24,7 @@ let claimCalls = 0;
 
 try {
   if (part === 'claims') await claims(1_000_000);
+  else if (part === 'postgres-claims') await postgresClaims(1_000_000);
   else if (part === 'paused') await paused(100_000);
   else if (part === 'large-body') await largeBody(1_024);
 } finally {
@@ -42,6 +45,21 @@ async function claims(backlog: number): Promise<void> {
   print(`sqlite start-up, ${backlog} deferred`, 'ms', startMs, 'limit', 5_000);
   print(`sqlite memory, ${backlog} deferred`, 'MiB', rssMib(), 'limit', 300);
   await spool.stop();
+}
+
+/** The same on a PostgreSQL server, before and after it has measured its tables. */
+async function postgresClaims(backlog: number): Promise<void> {
+  const servers = createServers();
+  try {
+    const url = await servers.url('postgres');
+    const large = await postgresClaimCost(url, backlog);
+    const small = await postgresClaimCost(url, 1_000);
+    const name = `postgres drain 100 3 B, ${backlog} deferred`;
+    print(`${name}, new`, 'ms a claim', large.freshMs, '1,000 deferred', small.freshMs);
+    print(name, 'ms a claim', large.analyzedMs, '1,000 deferred', small.analyzedMs);
+  } finally {
+    await servers.end();
+  }
 }
 
 /** The median time of claiming 100 due entries among those that are not due. */

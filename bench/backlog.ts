@@ -1,6 +1,7 @@
 /**
  * backlog — what a large backlog costs: claims with a million deferred messages, a paused topic with
- * a hundred thousand due ones, start-up, memory, and a body of one GiB in and out.
+ * a hundred thousand due ones, start-up, memory, a body of one GiB in and out; and claims beside a
+ * million deferred ones in PostgreSQL. `--case claims,paused,large-body,postgres-claims` chooses.
  *
  * Each part runs in a child process of its own, so that memory is its own.
  */
@@ -17,15 +18,16 @@ interface Line {
   readonly theirs: number;
 }
 
-const PARTS = ['claims', 'paused', 'large-body'] as const;
+const PARTS = ['claims', 'paused', 'large-body', 'postgres-claims'] as const;
 
 /** Runs every part and prints its lines. */
-export async function backlogBench({ isJson }: BenchOptions): Promise<void> {
+export async function backlogBench({ isJson, only }: BenchOptions): Promise<void> {
   const child = fileURLToPath(new URL('backlog-child.ts', import.meta.url));
   // Memory is measured on the built package, as users run it; the source costs a compiler more.
   const build = fileURLToPath(new URL('../scripts/build.ts', import.meta.url));
   execFileSync(process.execPath, [build], { stdio: ['ignore', 'ignore', 'inherit'] });
-  for (const part of PARTS) {
+  const parts = PARTS.filter((part) => only.parts.length === 0 || only.parts.includes(part));
+  for (const part of parts) {
     const output = execFileSync(process.execPath, [child, part], {
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'inherit'],

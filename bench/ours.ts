@@ -14,7 +14,7 @@ export interface Stores {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
   /** Removes what they left outside the folder. */
-  clean?(): Promise<void>;
+  readonly clean?: () => Promise<void>;
 }
 
 /** Makes the stores of a bench in a folder. */

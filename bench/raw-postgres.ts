@@ -17,7 +17,7 @@ interface Connections {
   readonly schema: string;
   readonly durable: Client;
   readonly lazy: Client;
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 /** Entries in a schema of their own. */

@@ -104,8 +104,8 @@ interface Numbered {
 
 /** A claim and a removal, each one transaction per batch. */
 function lives(database: Database.Database): {
-  claim(max: number): readonly Numbered[];
-  remove(rows: readonly Numbered[]): void;
+  readonly claim: (max: number) => readonly Numbered[];
+  readonly remove: (rows: readonly Numbered[]) => void;
 } {
   const due = database.prepare(
     'SELECT seq FROM entries WHERE slot = 0 AND slot < 10 AND priority = 5 AND due_at <= ? ' +

@@ -42,7 +42,7 @@ interface Choice {
   readonly inFlight: number;
   readonly size: string;
   readonly isQuick: boolean;
-  make(servers: Servers, forMs: number): Promise<BenchCase>;
+  readonly make: (servers: Servers, forMs: number) => Promise<BenchCase>;
 }
 
 /** Runs the chosen cases, or the quick ones, or all. */
