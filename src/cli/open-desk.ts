@@ -59,7 +59,7 @@ export async function openDesk(parts: DeskParts): Promise<Desk> {
   const fromFile = namedUrl(parts);
   if (fromFile !== undefined) return serviceDesk(parts, fromFile);
   const { storesOf } = await import('../connect/stores.ts');
-  const { place, entries } = await storesOf(loaded.config, loaded.folder);
+  const { place, entries, isThere } = await storesOf(loaded.config, loaded.folder);
   const url = configuredUrl(loaded);
   if (place.kind === 'memory') {
     if (await answers(parts, url)) return serviceDesk(parts, url, loaded);
@@ -69,7 +69,10 @@ export async function openDesk(parts: DeskParts): Promise<Desk> {
         `answers at ${url}; start respool serve, or name a store that lasts`,
     );
   }
-  checkThere(parts, place, loaded);
+  const hasPlace = place.path === undefined || existsSync(place.path);
+  if (parts.mayCreate !== true && !(hasPlace && ((await isThere?.()) ?? true))) {
+    throw noStore(place, loaded);
+  }
   if (entries.traits.processes === 'many') {
     return (await sharingDesk(parts, place, loaded)) ?? storeDesk(parts, loaded);
   }
@@ -79,18 +82,17 @@ export async function openDesk(parts: DeskParts): Promise<Desk> {
 }
 
 /** A look must not leave a store behind: it would hide that this is the wrong folder. */
-function checkThere(
-  { mayCreate = false }: DeskParts,
-  place: StorePlace,
-  loaded: LoadedConfig,
-): void {
-  if (mayCreate || place.path === undefined || existsSync(place.path)) return;
+function noStore(place: StorePlace, loaded: LoadedConfig): RespoolError {
   const said = loaded.origins.get('store') ?? loaded.origins.get('entries');
   const by = said?.from === 'default' ? 'the default' : `by ${said?.name ?? 'the configuration'}`;
-  throw new RespoolError(
+  const [where, first] =
+    place.path === undefined
+      ? [place.address, 'look at its schema or bucket']
+      : [place.path, 'go to its folder'];
+  return new RespoolError(
     'store.unavailable',
-    `there is no store in "${place.path}" (${by}); go to its folder, name it with --config or ` +
-      '--store, or make it: respool serve, respool enqueue',
+    `there is no store in "${where}" (${by}); ${first}, name it with --config or --store, or ` +
+      'make it: respool serve, respool enqueue',
   );
 }
 

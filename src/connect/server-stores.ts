@@ -22,6 +22,12 @@ export interface ServerStore<Store> {
   readonly diagnose: () => Promise<Diagnosis>;
 }
 
+/** An entry store on a server; opening it would make what is not there. */
+export interface ServerEntries extends ServerStore<EntryStore> {
+  /** Whether its tables or its stream are there. */
+  readonly isThere: () => Promise<boolean>;
+}
+
 const POSTGRES_OPTIONS = [
   'schema',
   'tables',
@@ -71,21 +77,21 @@ const S3_OPTIONS = [
 ] as const satisfies readonly (keyof S3Options)[];
 
 /** An entry store on a server. */
-export async function serverEntries(
-  parsed: StoreUrl,
-  key: string,
-): Promise<ServerStore<EntryStore>> {
+export async function serverEntries(parsed: StoreUrl, key: string): Promise<ServerEntries> {
+  const address = addressOf(parsed);
   if (parsed.kind === 'postgres') {
     const options = postgresOptions(parsed, key);
     const { postgres } = await import('../stores/postgres/entry-store.ts');
     const store = checked(parsed, key, () => postgres(options));
-    return { store, address: addressOf(parsed), diagnose: () => lookAtPostgres(options) };
+    const isThere = () => hasPostgres(options);
+    return { store, address, diagnose: () => lookAtPostgres(options), isThere };
   }
   assert(parsed.kind === 'nats', `${parsed.kind} keeps no entries`);
   const options: NatsEntryOptions = optionsOf(parsed, key, NATS_ENTRY_OPTIONS);
   const { nats } = await import('../stores/nats/entry-store.ts');
   const store = checked(parsed, key, () => nats(options));
-  return { store, address: addressOf(parsed), diagnose: () => lookAtNats(options, 'entries') };
+  const isThere = () => hasNats(options);
+  return { store, address, diagnose: () => lookAtNats(options, 'entries'), isThere };
 }
 
 /** A body store on a server. */
@@ -166,6 +172,16 @@ function addressOf({ kind, url, options }: StoreUrl): string {
 async function lookAtPostgres(options: PostgresOptions): Promise<Diagnosis> {
   const { diagnosePostgres } = await import('../stores/postgres/diagnose.ts');
   return diagnosePostgres(options);
+}
+
+async function hasPostgres(options: PostgresOptions): Promise<boolean> {
+  const { hasTables } = await import('../stores/postgres/diagnose.ts');
+  return hasTables(options);
+}
+
+async function hasNats(options: NatsEntryOptions): Promise<boolean> {
+  const { hasEntries } = await import('../stores/nats/diagnose.ts');
+  return hasEntries(options);
 }
 
 async function lookAtNats(

@@ -28,6 +28,8 @@ export interface ConfiguredStores {
   /** Where the entries are. */
   readonly place: StorePlace;
   readonly bodiesPlace: StorePlace;
+  /** Whether a server has the entries already; opening the store would make their place. */
+  readonly isThere?: () => Promise<boolean>;
   /** Looks at the server of the entries, if they are on one. */
   readonly diagnoseEntries?: () => Promise<Diagnosis>;
   /** The same for the bodies. */
@@ -87,7 +89,7 @@ async function pairOf(url: StoreUrl, folder: string): Promise<ConfiguredStores> 
   };
 }
 
-type OfEntries = Pick<ConfiguredStores, 'entries' | 'place' | 'diagnoseEntries'>;
+type OfEntries = Pick<ConfiguredStores, 'entries' | 'place' | 'isThere' | 'diagnoseEntries'>;
 type OfBodies = Pick<ConfiguredStores, 'bodies' | 'bodiesPlace' | 'diagnoseBodies'>;
 
 async function entriesOf(
@@ -129,8 +131,8 @@ async function makeEntries(url: StoreUrl, at: string, key: string): Promise<OfEn
   }
   if (url.kind !== 'memory') {
     const made = await serverEntries(url, key);
-    const { store: entries, diagnose } = made;
-    return { entries, place: serverPlace(url, made), diagnoseEntries: diagnose };
+    const { store: entries, diagnose, isThere } = made;
+    return { entries, place: serverPlace(url, made), diagnoseEntries: diagnose, isThere };
   }
   checkOptions(url, key, []);
   const { memory } = await import('../stores/memory/entry-store.ts');

@@ -44,6 +44,15 @@ describe.each(['postgres', 'nats'])('a store in %s', (kind) => {
     expect(stats.code).toBe(0);
   });
 
+  test('is not made by a look', async () => {
+    const shell = await configured({ store: places.address(kind, 'entries') });
+    for (const argv of [['list'], ['stats'], ['hold', 'x']]) {
+      const ran = await shell.cli(argv, { env: NO_SERVICE });
+      expect(ran.stderr).toContain(`there is no store in "${kind}://`);
+      expect(ran.code).not.toBe(0);
+    }
+  });
+
   test('is named without its user by the service, which delivers what a command put there', async () => {
     const address = places.address(kind, 'entries');
     const route = { topic: '#', deliver: { exec: ['cat'] } };

@@ -64,6 +64,17 @@ export async function diagnoseNats(
   }
 }
 
+/** Whether there is a bucket of entries; makes none. */
+export async function hasEntries(options: NatsEntryOptions): Promise<boolean> {
+  const settings = readEntryOptions(options);
+  const { line, close } = await connectServer(settings);
+  try {
+    return (await new Stream(line, `KV_${settings.bucket}`).info()) !== undefined;
+  } finally {
+    await close();
+  }
+}
+
 function notThere(name: string): StoreFinding {
   return worthKnowing('stream', `there is no stream "${name}" yet; it is made when a store opens`);
 }

@@ -34,7 +34,25 @@ export async function diagnosePostgres(
   parts: { readonly clock?: Clock; readonly spans?: HorizonSpans } = {},
 ): Promise<Diagnosis> {
   const options = checkOptions('the PostgreSQL store', given);
-  const clock = parts.clock ?? systemClock;
+  const { clock = systemClock, spans } = parts;
+  return withClient(options, (client) => examine(client, options, { clock, spans }));
+}
+
+/** Whether there are tables of a store; makes none. */
+export async function hasTables(given: PostgresOptions): Promise<boolean> {
+  const options = checkOptions('the PostgreSQL store', given);
+  return withClient(options, async (client) => {
+    const [[isThere] = []] = await asking(client)('SELECT to_regclass($1) IS NOT NULL', [
+      options.names.table.meta,
+    ]);
+    return isThere === true;
+  });
+}
+
+async function withClient<T>(
+  options: CheckedOptions,
+  work: (client: PgClient) => Promise<T>,
+): Promise<T> {
   const pool = options.pool ?? (await ownPool(options));
   const ignore = (): void => undefined;
   pool.on('error', ignore);
@@ -43,7 +61,7 @@ export async function diagnosePostgres(
     client.on('error', ignore);
     let ended: Error | undefined;
     try {
-      return await examine(client, options, { clock, spans: parts.spans });
+      return await work(client);
     } catch (error) {
       ended = asError(error);
       throw error;
@@ -65,10 +83,7 @@ async function examine(
   options: CheckedOptions,
   { clock, spans }: { readonly clock: Clock; readonly spans: HorizonSpans | undefined },
 ): Promise<Diagnosis> {
-  const ask: Ask = async (text, values = []) => {
-    const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
-    return (await client.query(query)).rows;
-  };
+  const ask = asking(client);
   const [[version, isReplica, pid] = []] = await ask(
     "SELECT current_setting('server_version'), pg_is_in_recovery(), pg_backend_pid()",
   );
@@ -86,6 +101,13 @@ async function examine(
     ...(await examineHorizon(ask, spans)),
   ];
   return { durability: promise.durability, isThere: tables.isThere, findings };
+}
+
+function asking(client: PgClient): Ask {
+  return async (text, values = []) => {
+    const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
+    return (await client.query(query)).rows;
+  };
 }
 
 function primary(isReplica: boolean): StoreFinding {
