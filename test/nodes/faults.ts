@@ -9,6 +9,7 @@ import { type PrivateServer, privateServer } from '../services/index.ts';
 import type { ServerPlace } from '../torture/places.ts';
 import { Fleet, type FleetResult } from './fleet.ts';
 import { pathOn, query, SERVERS_OF } from './ground.ts';
+import { LEASE_MS } from './node-order.ts';
 import { FaultProxy, type Spoil, SPOILS } from './proxy.ts';
 
 /** What is done, and how often. */
@@ -21,6 +22,8 @@ export interface FaultOptions {
   readonly seed: number;
   /** The longest time that a server is away or connections are spoiled. */
   readonly longestMs: number;
+  /** Default 2 s: shorter than a call waits for its answer. */
+  readonly leaseMs?: number;
 }
 
 /** What came of it. */
@@ -61,8 +64,8 @@ export async function faults(place: ServerPlace, options: FaultOptions): Promise
     place,
     proxies.map(({ url }) => url),
   );
-  const { nodes, seed } = options;
-  const fleet = new Fleet({ place, path, nodes, seed, isRough: true });
+  const { nodes, seed, leaseMs = LEASE_MS } = options;
+  const fleet = new Fleet({ place, path, nodes, seed, leaseMs, isRough: true });
   stack.defer(() => fleet.close());
   await fleet.start();
   const run = new FaultRun(fleet, place, options.longestMs);

@@ -26,6 +26,8 @@ export interface FleetOptions {
   readonly paceMs?: number;
   readonly isRough?: boolean;
   readonly settle?: NodeOrder['settle'];
+  /** Default 2 s. */
+  readonly leaseMs?: number;
   /** Whether another node takes the place of one that died; default true. */
   readonly replaces?: boolean;
 }
@@ -129,7 +131,7 @@ export class Fleet {
 
   /** Looks into the store, as a fresh process would, and judges. */
   async verdict(): Promise<FleetResult> {
-    const { place, path, seed } = this.#options;
+    const { place, path, seed, leaseMs = LEASE_MS } = this.#options;
     const options = { ...NODE_OPTIONS, caretaker: { orphanGrace: '0ms' } } as const;
     const first = await inspect(place, path, { options, repair: true });
     const second = await inspect(place, path, { options });
@@ -140,7 +142,7 @@ export class Fleet {
       kills,
       concurrency: CONCURRENCY,
       attemptsMax: ATTEMPTS_MAX,
-      leaseMs: LEASE_MS,
+      leaseMs,
       // SQLite asks the operating system who lives; a server only knows leases.
       ...(place.startsWith('sqlite') ? { seenGone: this.gone } : {}),
       forgotten: this.forgotten,
@@ -163,7 +165,8 @@ export class Fleet {
   }
 
   #add(producers: number): void {
-    const { place, path, paceMs = PACE_MS, isRough = false, settle = 'lazy' } = this.#options;
+    const { place, path, paceMs = PACE_MS, isRough = false } = this.#options;
+    const { settle = 'lazy', leaseMs = LEASE_MS } = this.#options;
     this.#started += 1;
     const order: NodeOrder = {
       place,
@@ -175,6 +178,7 @@ export class Fleet {
       paceMs,
       isRough,
       settle,
+      leaseMs,
     };
     const child = startChild('../nodes/node-child.ts', order);
     this.#children.push(child);

@@ -1,5 +1,6 @@
 /**
  * ground — where nodes meet: a folder, a schema, a bucket; fresh for each run, gone afterwards.
+ * Buckets of S3 stay until their server goes, with the tests.
  */
 import { randomBytes } from 'node:crypto';
 import { jetstreamManager } from '@nats-io/jetstream';

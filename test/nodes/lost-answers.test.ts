@@ -4,35 +4,52 @@
  */
 import { expect, test } from 'vitest';
 import { nats } from '../../src/stores/nats/index.ts';
+import { postgres } from '../../src/stores/postgres/index.ts';
 import { changeOf, claimRequest } from '../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../src/testkit/samples.ts';
 import { withService } from '../services/index.ts';
-import { pathOn } from './ground.ts';
+import { onGround } from './ground.ts';
 import { FaultProxy } from './proxy.ts';
 
 withService('nats', (url) => {
-  test('a message that was delivered and removed is not stored again by an insert that repeats', async () => {
-    await using proxy = await FaultProxy.start(url());
-    const [, bucket = ''] = pathOn('nats', [url()]).split('#');
-    await using own = await opened(proxy.url, bucket);
-    await using other = await opened(url(), bucket);
+  test('on NATS, a message that was delivered and removed is not stored again by a repeated insert', async () => {
+    expect(await storedAgain('nats', url())).toBe(false);
+  });
+});
+
+withService('postgres', (url) => {
+  // A known defect, to be mended: nothing is left by which a repeated insert could know that the first
+  // one happened. The message is delivered twice, or held where its body is kept apart.
+  test.fails('on PostgreSQL, a message that was delivered and removed is not stored again by a repeated insert', async () => {
+    expect(await storedAgain('postgres', url())).toBe(false);
+  });
+});
+
+/** Whether an insert without an answer brings back what another node removed meanwhile. */
+async function storedAgain(place: 'nats' | 'postgres', url: string): Promise<boolean> {
+  return onGround(place, async (path) => {
+    const [, name = ''] = path.split('#');
+    await using proxy = await FaultProxy.start(url);
+    await using own = await opened(place, proxy.url, name);
+    await using other = await opened(place, url, name);
     proxy.spoil('hold-down');
     const inserting = own.store.insert([sampleEntry('a')]);
     const entry = await untilThere(() => other.store.get('a'));
     const [claimed = entry] = await other.store.claim(claimRequest(other.store));
     expect(await other.store.commit([changeOf(claimed, 'remove')])).toEqual(['done']);
-    // All traces of it are taken out in the background; a flush does not wait for that.
+    // The last traces go in the background, and before the end.
     await other.store.close();
     proxy.spoil('reset');
     proxy.mend();
     expect(await inserting).toEqual(['stored']);
-    expect(await own.store.get('a')).toBeUndefined();
-    expect(await own.store.claim(claimRequest(own.store))).toEqual([]);
+    const isThere = (await own.store.get('a')) !== undefined;
+    expect(await own.store.claim(claimRequest(own.store))).toHaveLength(isThere ? 1 : 0);
+    return isThere;
   });
-});
+}
 
-async function opened(url: string, bucket: string) {
-  const store = nats({ url, bucket });
+async function opened(place: 'nats' | 'postgres', url: string, name: string) {
+  const store = place === 'nats' ? nats({ url, bucket: name }) : postgres({ url, schema: name });
   await store.open();
   return { store, [Symbol.asyncDispose]: () => store.close() };
 }

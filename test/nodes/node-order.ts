@@ -18,6 +18,7 @@ export interface NodeOrder {
   /** Whether its servers are mistreated: then a store may be away, and messages kill no process. */
   readonly isRough: boolean;
   readonly settle: 'lazy' | 'durable';
+  readonly leaseMs: number;
 }
 
 export const CONCURRENCY = 8;
@@ -29,6 +30,5 @@ export const LEASE_MS = 2_000;
 export const NODE_OPTIONS: SpoolOptions = {
   policies: { default: fixed('50ms', { attempts: ATTEMPTS_MAX, jitter: 1 }) },
   concurrency: CONCURRENCY,
-  lease: LEASE_MS,
   retention: { dedupeWindow: '1h', bounced: { archive: '1s' }, removed: '1s' },
 };
