@@ -18,7 +18,7 @@ async function openIn(folder: string): Promise<Spool> {
   return spool;
 }
 
-describe('a configuration with entries and bodies', () => {
+describe.concurrent('a configuration with entries and bodies', () => {
   for (const entries of ENTRIES) {
     for (const bodies of BODIES) {
       test(`in ${entries} and ${bodies} delivers what was accepted before a restart`, async () => {

@@ -39,7 +39,7 @@ const MAKE_BODIES: Readonly<Record<string, () => BodyStore>> = {
   s3: () => s3({ endpoint: places.server('s3'), bucket: places.freshName(), createBucket: true }),
 };
 
-describe('entries and bodies', () => {
+describe.concurrent('entries and bodies', () => {
   for (const entriesName of ENTRIES) {
     for (const bodiesName of BODIES) {
       test(`in ${entriesName} and ${bodiesName} carry a message, also after a restart`, async () => {
