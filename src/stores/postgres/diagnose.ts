@@ -25,6 +25,8 @@ import type { Ask } from './server.ts';
 
 /** From this share of its connections on, a server is nearly full. */
 const CONNECTIONS_NOTE = 0.8;
+/** Clocks that are kept by NTP differ by less. */
+const CLOCK_APART_MS = 2_000;
 /** A notification comes within this, or not at all. */
 const NOTICE_MS = 1_000;
 
@@ -92,6 +94,7 @@ async function examine(
   const findings = [
     fine('version', `PostgreSQL ${String(version)}`),
     primary(isReplica === true),
+    await examineClock(ask, clock),
     ...(await examineSettings(ask)),
     ...(await examineStandbys(ask)),
     ...(await examineConnections(ask, options)),
@@ -114,6 +117,17 @@ function primary(isReplica: boolean): StoreFinding {
   if (!isReplica) return fine('primary', 'it is the primary, and takes writes');
   const text = 'it is a replica, which takes no writes: the store does not open here';
   return danger('primary', text, 'let the address lead to the primary');
+}
+
+/** Due times go by the server's clock, what people read and log by their own. */
+async function examineClock(ask: Ask, clock: Clock): Promise<StoreFinding> {
+  const [[at] = []] = await ask('SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8');
+  const apartMs = Math.abs(Number(at) - clock.now());
+  if (apartMs <= CLOCK_APART_MS) return fine('clock', 'its clock and ours agree');
+  const text =
+    `its clock and ours are ${Math.round(apartMs / 1_000)} s apart: messages are due by the ` +
+    "server's";
+  return worthKnowing('clock', text, 'run NTP on both machines');
 }
 
 async function examineSettings(ask: Ask): Promise<StoreFinding[]> {

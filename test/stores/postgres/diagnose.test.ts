@@ -3,6 +3,7 @@ import pg from 'pg';
 import { describe, expect, test } from 'vitest';
 import { diagnosePostgres } from '../../../src/stores/postgres/diagnose.ts';
 import type { PostgresOptions } from '../../../src/stores/postgres/index.ts';
+import { systemClock } from '../../../src/system/clock.ts';
 import type { StoreFinding } from '../../../src/stores/shared/finding.ts';
 import { privateServer, service, withService } from '../../services/index.ts';
 import { atEnd, connect, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
@@ -72,6 +73,17 @@ describe('a server', () => {
     const { durability, findings: found } = await diagnosePostgres({ pool });
     expect(durability).toBe('server');
     expect(found.find(({ id }) => id === 'fsync')).toMatchObject({ level: 'unsafe' });
+  });
+
+  test('whose clock is not ours is worth a note', async () => {
+    const options = { url: await serverUrl() };
+    expect((await findings(options))['clock']).toMatchObject({ level: 'ok' });
+    const clock = Object.create(systemClock, {
+      now: { value: () => systemClock.now() - 3_600_000 },
+    }) as typeof systemClock;
+    const { text, level } = (await findings(options, { clock }))['clock'] ?? {};
+    expect(level).toBe('note');
+    expect(text).toMatch(/^its clock and ours are 3(?:599|60\d) s apart/);
   });
 
   test('that is nearly out of connections is worth a note', async () => {
