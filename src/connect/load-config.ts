@@ -111,6 +111,10 @@ export async function completeConfig({
   collectFrom(env, secrets);
   for (const [name, value] of Object.entries(raw.value)) secrets.collect(value, name);
   const environment = valuesOfEnvironment(env, added);
+  for (const key of ['store', 'entries', 'bodies']) {
+    secrets.collect(flags[key]);
+    secrets.collect(environment.get(key)?.value);
+  }
   const named = new Set<string>();
   for (const key of KEY_HOLDERS) {
     for (const said of [raw.value[key], environment.get(key)?.value, flags[key]]) {

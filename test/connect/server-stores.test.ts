@@ -123,6 +123,16 @@ describe('no password of an address is shown', () => {
     expect(hide(JSON.stringify(config))).not.toContain(CANARY);
   });
 
+  test.each([
+    ['a flag', { flags: { store: `postgres://me:${CANARY}@h/db` } }],
+    ['the environment', { env: { RESPOOL_STORE: `postgres://me:${CANARY}@h/db` } }],
+    ['.env', { dotEnv: `RESPOOL_ENTRIES=nats://me:${CANARY}@h` }],
+  ])('by a text that repeats it, from %s', async (_, given) => {
+    const loaded = await load({ config: {}, ...given });
+    expect(loaded.hide(`the server said: ${CANARY}`)).not.toContain(CANARY);
+    expect(JSON.stringify(describeConfig(loaded))).not.toContain(CANARY);
+  });
+
   test('by the place that commands and logs name', async () => {
     for (const config of Object.values(configs)) {
       const { place, bodiesPlace } = await storesOf(config, '/nowhere');
