@@ -124,8 +124,8 @@ function durability(
   what: Durability | undefined,
 ): DoctorFinding[] {
   if (what === undefined) return [];
-  const where = at ?? address;
-  const name = `${id.split('.')[1]} in ${kind}${where === undefined ? '' : ` ${where}`}`;
+  const where = address ?? `${kind}${at === undefined ? '' : ` ${at}`}`;
+  const name = `${id.split('.')[1]} in ${where}`;
   const text = `${name}: ${what}, ${MEANINGS[what]}`;
   const full = `${id}.durability`;
   if (what === 'none') return [unsafe(full, text, 'use sqlite:DIR or file:DIR')];
