@@ -64,7 +64,7 @@ export function keepBody(
   const { bytes } = body;
   if (bytes.byteLength > settings.bodyMaxBytes) throw tooLarge(settings.bodyMaxBytes);
   if (bytes.byteLength <= settings.inlineMaxBytes) return keepBytes(bytes, id, settings);
-  return keepStream(partsIn(bytes), id, settings);
+  return keepParts(partsIn(bytes), id, settings);
 }
 
 /** The plain bytes of an inline body, verified; a promise only where decoding takes long. */
@@ -208,12 +208,19 @@ function keepBytes(
   return encoded instanceof Promise ? encoded.then(keep) : keep(encoded);
 }
 
-async function keepStream(
+function keepStream(
   input: AsyncIterable<Uint8Array | string>,
   id: string,
   settings: BodySettings,
 ): Promise<KeptBody> {
-  const parts = partsOf(input, settings.bodyMaxBytes);
+  return keepParts(partsOf(input, settings.bodyMaxBytes), id, settings);
+}
+
+async function keepParts(
+  parts: AsyncGenerator<Uint8Array, undefined>,
+  id: string,
+  settings: BodySettings,
+): Promise<KeptBody> {
   const head: Uint8Array[] = [];
   let headBytes = 0;
   while (headBytes <= settings.inlineMaxBytes) {
@@ -286,7 +293,12 @@ class Running {
   }
 }
 
-/** The caller's parts as bytes, cut off with an error at the byte that passes the limit. */
+/**
+ * The caller's parts as bytes of our own, cut off with an error at the byte that passes the limit.
+ *
+ * Copied: a source may fill the same buffer again for its next part, while a transform or a store
+ * still gathers.
+ */
 async function* partsOf(
   input: AsyncIterable<Uint8Array | string>,
   maxBytes: number,
@@ -297,16 +309,17 @@ async function* partsOf(
     if (!(bytes instanceof Uint8Array)) throw notABody(undefined);
     size += bytes.byteLength;
     if (size > maxBytes) throw tooLarge(maxBytes);
-    if (bytes.byteLength > 0) yield bytes;
+    if (bytes.byteLength > 0) yield bytes === part ? copyOf(bytes) : bytes;
   }
   return undefined;
 }
 
 /** In parts: hashing 64 MiB at once would keep the process from everything else. */
-async function* partsIn(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+async function* partsIn(bytes: Uint8Array): AsyncGenerator<Uint8Array, undefined> {
   for (let at = 0; at < bytes.byteLength; at += PART_MAX_BYTES) {
     yield bytes.subarray(at, at + PART_MAX_BYTES);
   }
+  return undefined;
 }
 
 function digestOf(bytes: Uint8Array, key: Uint8Array | undefined): string {
