@@ -112,11 +112,20 @@ export interface CorruptEntry {
   readonly reason: string;
 }
 
+/** One that a list could not read. */
+export interface UnreadEntry extends CorruptEntry {
+  /**
+   * Where it is not damaged: `key.unavailable` without its key, `store.unavailable` while the key
+   * cannot be had.
+   */
+  readonly code?: string;
+}
+
 /** A page: entries without their inline bytes. */
 export interface ListPage {
   readonly entries: readonly Entry[];
   /** What could not be read; on the first page only. */
-  readonly corrupt: readonly CorruptEntry[];
+  readonly corrupt: readonly UnreadEntry[];
   /** Where the next page starts; absent on the last. A page may be short and still have a next. */
   readonly next?: string;
 }
