@@ -112,7 +112,10 @@ describe('what was changed in the store', () => {
     await tamper(raw, 'b', { envelope: { headers: { $sealed: 'v1:k1:AAAA' } } });
     const page = await store.list({ limit: 9 });
     expect(ids(page.entries)).toEqual(['c']);
-    expect(page.corrupt.map(({ id }) => id)).toEqual(['a', 'b']);
+    expect(page.corrupt.map(({ id, code }) => [id, code])).toEqual([
+      ['a', undefined],
+      ['b', undefined],
+    ]);
     const searched = await store.list({ limit: 9, code: 'smtp.550' });
     expect(searched.corrupt.map(({ id }) => id)).toEqual(['a', 'b']);
   });
@@ -193,7 +196,7 @@ describe('without the key of an entry', () => {
     });
     const page = await without.list({ limit: 10 });
     expect(page.entries).toEqual([]);
-    expect(page.corrupt).toMatchObject([{ id: 'a' }]);
+    expect(page.corrupt).toMatchObject([{ id: 'a', code: 'key.unavailable' }]);
     expect(page.corrupt[0]?.reason).toContain('"k1"');
   });
 
