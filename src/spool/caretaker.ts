@@ -14,6 +14,7 @@ import type { Routes } from '../engine/routes.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { CorruptEntry, EntryStore } from '../ports/entry-store.ts';
 import { AUDIT_KIND } from './actions.ts';
+import { isDamaged } from './body-record.ts';
 import { idOfRef } from './refs.ts';
 import type { Reaper } from './reaper.ts';
 import type { SpoolSource } from './source.ts';
@@ -225,8 +226,10 @@ export async function isOrphan(entries: EntryStore, ref: string): Promise<boolea
   }
 }
 
-/** Whether this body belongs to the entry. */
+/** Whether this body belongs to the entry, or may. */
 function isBodyOf(entry: Entry, ref: string): boolean {
   const { body } = entry.envelope;
+  // As with one in quarantine: what it does not name any more may be all that is left of it.
+  if (isDamaged(entry.envelope)) return true;
   return body.place === 'store' && body.ref === ref;
 }
