@@ -9,6 +9,7 @@ import { createHash, createHmac, hash } from 'node:crypto';
 import type { BodyInfo, Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
+import { checkRecord } from './body-record.ts';
 import type { Chain, ReadChain } from './chain.ts';
 
 /** Parts that a body in memory is cut into. */
@@ -70,10 +71,11 @@ export function keepBody(
 /** The plain bytes of an inline body, verified; a promise only where decoding takes long. */
 export function inlineBytes(entry: Entry, chain: Chain): Uint8Array | Promise<Uint8Array> {
   const { envelope, inlineBody: stored } = entry;
+  const body = checkRecord(envelope);
   if (stored === undefined) throw missing(entry);
-  if (envelope.body.encodings.length === 0) return verified(entry, stored, undefined);
-  if (stored.byteLength !== envelope.body.storedSize) throw corrupt(entry);
-  const reading = chain.reading(envelope.id, envelope.body);
+  if (body.encodings.length === 0) return verified(entry, stored, undefined);
+  if (stored.byteLength !== body.storedSize) throw corrupt(entry);
+  const reading = chain.reading(envelope.id, body);
   return reading instanceof Promise
     ? reading.then((ready) => decoded(entry, stored, ready))
     : decoded(entry, stored, reading);
@@ -84,7 +86,8 @@ export async function* readBody(
   entry: Entry,
   { bodies, chain }: { readonly bodies: BodyStore; readonly chain: Chain },
 ): AsyncIterable<Uint8Array> {
-  const { id, body } = entry.envelope;
+  const { id } = entry.envelope;
+  const body = checkRecord(entry.envelope);
   if (body.place === 'none') throw missing(entry);
   if (body.place === 'inline') {
     const bytes = await inlineBytes(entry, chain);
@@ -240,35 +243,40 @@ async function store(
   { bodies, chain, newRef }: BodySettings,
 ): Promise<KeptBody> {
   const ref = newRef(id);
-  const writing = chain.writing(id);
-  const running = new Running(writing?.digestKey);
-  let isWhole = false;
-  const plain = async function* (): AsyncGenerator<Uint8Array> {
-    try {
-      for (const part of head.splice(0)) yield running.add(part);
-      for await (const part of parts) yield running.add(part);
-      isWhole = true;
-    } finally {
-      await parts.return(undefined);
-    }
-  };
-  let storedSize: number;
+  let isStored = false;
   try {
-    const stream = writing === undefined ? plain() : writing.stream(plain());
-    storedSize = (await bodies.put(ref, stream)).size;
+    const writing = chain.writing(id);
+    const running = new Running(writing?.digestKey);
+    const plain = measuredBy(running, head, parts);
+    const stream = writing === undefined ? plain : writing.stream(plain);
+    const storedSize = (await bodies.put(ref, stream)).size;
+    isStored = true;
+    if (!running.isWhole) throw notRead(id);
+    const { size } = running;
+    const encodings = writing?.encodings ?? [];
+    const digest = running.digest();
+    return { info: { ref, place: 'store', size, storedSize, digest, encodings } };
   } catch (error) {
     // A transform that failed before it read anything leaves the caller's stream open.
     parts.return(undefined).catch(() => undefined);
+    // What cannot be removed has no entry, and is the caretaker's.
+    if (isStored) await bodies.remove([ref]).catch(() => undefined);
     throw error;
   }
-  if (!isWhole) {
-    await bodies.remove([ref]);
-    throw notRead(id);
+}
+
+async function* measuredBy(
+  running: Running,
+  head: Uint8Array[],
+  parts: AsyncGenerator<Uint8Array, undefined>,
+): AsyncGenerator<Uint8Array> {
+  try {
+    for (const part of head.splice(0)) yield running.add(part);
+    for await (const part of parts) yield running.add(part);
+    running.isWhole = true;
+  } finally {
+    await parts.return(undefined);
   }
-  const { size } = running;
-  const encodings = writing?.encodings ?? [];
-  const digest = running.digest();
-  return { info: { ref, place: 'store', size, storedSize, digest, encodings } };
 }
 
 /** Size and digest of a body that goes by. */
@@ -276,6 +284,8 @@ class Running {
   readonly #hash: { update(part: Uint8Array): unknown; digest(form: 'hex'): string };
   readonly #name: string;
   size = 0;
+  /** Whether all of it went by. */
+  isWhole = false;
 
   constructor(key: Uint8Array | undefined) {
     this.#name = digestName(key);
