@@ -85,15 +85,21 @@ async function examineKeys({ id, owner, keys, primary }: Holder): Promise<Doctor
   }
   const { KeyRing } = await import('../../transforms/key-ring.ts');
   const ring = new KeyRing(owner, { keys: keys as Keys });
+  const names = Object.keys(keys);
+  // One key alone writes; what only reads has no key for that.
+  const only = owner !== 'decrypt' && names.length === 1 ? names[0] : undefined;
+  const writing = primary ?? only;
   const there: string[] = [];
   const missing: DoctorFinding[] = [];
-  for (const name of Object.keys(keys)) {
+  for (const name of names) {
     try {
       await ring.fetch(name);
-      there.push(name === primary ? `${name} (primary)` : name);
+      there.push(name === writing ? `${name} (primary)` : name);
     } catch (error) {
       if (!isRespoolError(error)) throw error;
-      missing.push(note(`${id}.keys.${name}`, error.message, KEYS_TODO));
+      // Without the key that writes nothing can be put down.
+      const find = name === writing ? unsafe : note;
+      missing.push(find(`${id}.keys.${name}`, error.message, KEYS_TODO));
     }
   }
   const found = ok(`${id}.keys`, `keys of ${owner} that can be had here: ${there.join(', ')}`);
