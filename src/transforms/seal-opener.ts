@@ -79,9 +79,8 @@ export class SealOpener {
   }
 
   async #putAside(unopened: readonly Unopened[], request: ClaimRequest): Promise<void> {
-    const [later, lasting] = [true, false].map((wanted) =>
-      unopened.filter(({ error }) => isOutage(error) === wanted),
-    ) as [Unopened[], Unopened[]];
+    const later = unopened.filter(({ error }) => isOutage(error));
+    const lasting = unopened.filter(({ error }) => !isOutage(error));
     const held = lasting.map(({ stored, error }) => {
       const because = { code: error.code, text: reasonText(error.message), by: 'engine' };
       return changeOf(stored, { kind: 'hold', because, costsAttempt: false }, request);
