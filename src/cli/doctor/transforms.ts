@@ -13,6 +13,7 @@ import { isPlain } from '../../connect/secrets.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Transform } from '../../ports/transform.ts';
 import type { Keys } from '../../transforms/index.ts';
+import { placeOf } from '../../transforms/key.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 
 const OTHERS_READ = 0o004;
@@ -111,7 +112,8 @@ async function examineKeyFiles({ id, keys }: Holder): Promise<DoctorFinding[]> {
   if (!isPlain(keys) || process.platform === 'win32') return [];
   const findings: DoctorFinding[] = [];
   for (const [name, source] of Object.entries(keys)) {
-    const file = typeof source === 'string' ? /^file:(.+)$/s.exec(source.trim())?.[1] : undefined;
+    const place = typeof source === 'string' ? placeOf(source.trim()) : undefined;
+    const file = place?.kind === 'file' ? place.name : undefined;
     const mode = file === undefined ? 0 : await modeOf(file);
     if ((mode & (OTHERS_READ | GROUP_READ)) === 0) continue;
     const key = `${id}.keys.${name}.file`;
