@@ -1,7 +1,7 @@
 /** audit — the last records, oldest first. */
 import path from 'node:path';
 import { sqlite } from 'respool/stores/sqlite';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { setup } from './setup.ts';
 
 async function withRecords(count: number) {
@@ -79,4 +79,22 @@ test('a rekeying shows how many messages it was for, and how bodies are encrypte
   await store.records.append('audit', { at: 1, by: 'x', action: 'rekey', ids: [], details });
   await store.close();
   expect((await cli(['audit'])).stdout).toMatch(/ x +rekey +12 +bodies=none filter=\{\}$/m);
+});
+
+test('a record that a service cannot read comes through as one', async () => {
+  const { cli, folder, start } = await withRecords(1);
+  const store = sqlite({ path: path.join(folder, 'respool') });
+  await store.open();
+  await store.records.append('audit', { $sealed: 'k1.abc' });
+  await store.close();
+  const service = start(['serve', '--port', '0']);
+  onTestFinished(async () => {
+    service.signal('SIGTERM');
+    await service.ended;
+  });
+  const [, url = ''] = await service.printed(/"url":"(http:[^"]+)"/);
+  const ran = await cli(['audit', '--url', url]);
+  expect(ran.code).toBe(0);
+  expect(ran.stdout).toMatch(/ somebody +hold /);
+  expect(ran.stdout).toMatch(/^ +2 .*cannot be read: \$sealed=k1/m);
 });
