@@ -8,6 +8,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry, Envelope, Status } from '../core/entry.ts';
+import type { ErrorCode } from '../core/errors.ts';
 import type { ClaimableState, Lane, State } from '../core/state.ts';
 import type { TopicRule } from '../core/topic.ts';
 import type { RecordStore } from './record-store.ts';
@@ -118,7 +119,7 @@ export interface UnreadEntry extends CorruptEntry {
    * Where it is not damaged: `key.unavailable` without its key, `store.unavailable` while the key
    * cannot be had.
    */
-  readonly code?: string;
+  readonly code?: ErrorCode;
 }
 
 /** A page: entries without their inline bytes. */

@@ -7,7 +7,7 @@ import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { assert, isRespoolError, textOf } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
-import type { CorruptEntry, EntryStore } from '../ports/entry-store.ts';
+import type { UnreadEntry, EntryStore } from '../ports/entry-store.ts';
 import { readBody } from './body.ts';
 import { isDamaged } from './body-record.ts';
 import { isOrphan } from './caretaker.ts';
@@ -110,8 +110,10 @@ async function countOf(entries: EntryStore): Promise<number> {
   return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
-function damaged({ id, where, reason }: CorruptEntry): Finding {
-  return { kind: 'entry.corrupt', where, text: reason, ...(id === undefined ? {} : { id }) };
+function damaged({ id, where, reason, code }: UnreadEntry): Finding {
+  // An entry that is whole, but under a seal whose key is not at hand, is not damaged.
+  const kind = UNREADABLE.find((one) => one === code) ?? 'entry.corrupt';
+  return { kind, where, text: reason, ...(id === undefined ? {} : { id }) };
 }
 
 async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | undefined> {

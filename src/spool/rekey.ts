@@ -13,7 +13,7 @@ import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
 import { operatorMove } from '../core/operator.ts';
 import type { Clock } from '../ports/clock.ts';
-import type { CorruptEntry } from '../ports/entry-store.ts';
+import type { UnreadEntry } from '../ports/entry-store.ts';
 import { type ActionParts, audit } from './actions.ts';
 import { type BodySettings, keepBody, type KeptBody, readBody } from './body.ts';
 import { isDamaged } from './body-record.ts';
@@ -98,7 +98,7 @@ export async function rekey(parts: RekeyParts, options: RekeyOptions): Promise<R
 
 interface Page {
   readonly ids: readonly string[];
-  readonly corrupt: readonly CorruptEntry[];
+  readonly corrupt: readonly UnreadEntry[];
 }
 
 class Rekeying {
@@ -141,8 +141,8 @@ class Rekeying {
 
   async run(): Promise<void> {
     for await (const { ids, corrupt } of this.#pages()) {
-      for (const { id, where, reason } of corrupt) {
-        this.#giveUp({ id: id ?? where, code: 'store.corrupt', text: reason });
+      for (const { id, where, reason, code = 'store.corrupt' } of corrupt) {
+        this.#giveUp({ id: id ?? where, code, text: reason });
       }
       await this.#all(ids);
     }

@@ -106,4 +106,15 @@ describe('a spool over a sealed store', () => {
     await last.clock.advance('1m');
     expect(delivered).toEqual(['plain', 'acme']);
   });
+
+  test('tells entries without a key as such, in a check and in a rekeying', async () => {
+    const first = await setup({ keys: { k1: KEYS.k1 } });
+    const { id } = await first.spool.enqueue({ topic: 'mail', headers: { tenant: 'acme' } });
+    await first.spool.stop();
+    const { spool } = await setup({ keys: { k2: KEYS.k2 } }, first.shared);
+    const { findings } = await spool.check();
+    expect(findings).toMatchObject([{ kind: 'key.unavailable', id }]);
+    const { troubles } = await spool.rekey();
+    expect(troubles).toMatchObject([{ id, code: 'key.unavailable' }]);
+  });
 });
