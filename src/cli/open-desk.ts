@@ -33,6 +33,8 @@ export interface Desk {
   readonly control: Control;
   /** The address of the service it goes through; undefined when it works on the store itself. */
   readonly url: string | undefined;
+  /** Whether the configuration here has a seal; of a service that was named nothing is known. */
+  readonly isSealed: boolean;
 }
 
 /** What opening a desk needs. */
@@ -149,25 +151,39 @@ async function serviceDesk(
   // The configuration of our own service has its token; a service that was named is not sent it.
   const tokens = [io.env['RESPOOL_TOKEN'] || undefined, loaded?.config.serve.token];
   const token = tokens.find((one) => one !== undefined && !isTokenHash(one));
-  if (token === undefined && tokens.some((one) => one !== undefined)) {
-    out.detail('only the hash of a token is known here: set RESPOOL_TOKEN to the token itself');
-  }
+  const hasHash = tokens.some((one) => one !== undefined && isTokenHash(one));
   out.detail(`through the service at ${safe(url.replace(/\/\/[^/]*@/, '//'))}`);
   const control = connectControl({
     url,
     by: byOf(io),
+    tokenAdvice: tokenAdvice(token !== undefined, hasHash),
     ...(token === undefined ? {} : { token }),
   });
-  return { control, url };
+  return { control, url, isSealed: loaded?.config.seal !== undefined };
+}
+
+/** There is no flag for a token: every user of a machine can read the command lines of others. */
+function tokenAdvice(isSent: boolean, hasHash: boolean): string {
+  if (isSent) {
+    return (
+      'it does not know the token that was sent: set RESPOOL_TOKEN to one whose hash is in its ' +
+      'configuration; a new one: respool token create'
+    );
+  }
+  return hasHash
+    ? 'it wants a token, and only the hash of one is known here: set RESPOOL_TOKEN to the token ' +
+        'itself'
+    : 'it wants a token: set RESPOOL_TOKEN to yours, in the environment';
 }
 
 async function storeDesk(parts: DeskParts, loaded: LoadedConfig): Promise<Desk> {
-  return deskOver(await ownSpool(parts, loaded), parts.io);
+  return deskOver(await ownSpool(parts, loaded), parts.io, loaded);
 }
 
-async function deskOver(spool: Spool, io: Io): Promise<Desk> {
+async function deskOver(spool: Spool, io: Io, { config }: LoadedConfig): Promise<Desk> {
   const { createControl } = await import('../control/desk.ts');
-  return { control: createControl(spool, { by: byOf(io) }), url: undefined };
+  const control = createControl(spool, { by: byOf(io) });
+  return { control, url: undefined, isSealed: config.seal !== undefined };
 }
 
 async function sharedDesk(
@@ -188,7 +204,7 @@ async function sharedDesk(
     const text = `${error.message}; its service at ${url} did not answer: ${silence}`;
     throw new RespoolError('store.unavailable', text, { cause: error });
   }
-  return deskOver(spool, parts.io);
+  return deskOver(spool, parts.io, loaded);
 }
 
 async function ownSpool({ out, atEnd }: DeskParts, loaded: LoadedConfig): Promise<Spool> {

@@ -93,11 +93,20 @@ async function endOfParsing(
     await out.line(printed.trimEnd());
     return EXIT.done;
   }
-  // A command that only holds others was named alone: its help is the answer, and the usage wrong.
+  // Nothing was named, or a command that only holds others.
   const text =
-    error.code === 'commander.help' ? printed.trim() : sentenceOf(error.message, failedIn);
+    error.code === 'commander.help'
+      ? (nameOne(failedIn) ?? printed.trim())
+      : sentenceOf(error.message, failedIn);
   out.error(new CommandError('usage.invalid', text));
   return EXIT.usage;
+}
+
+/** For a command that was named without one of those below it. */
+function nameOne(name: string): string | undefined {
+  const below = commands.find((one) => one.name === name)?.subcommands;
+  if (below === undefined) return undefined;
+  return withHelp(`name a command: ${below.map((one) => one.name).join(', ')}`, name);
 }
 
 /** The parser's text in our way of writing: one sentence, and where help is. */

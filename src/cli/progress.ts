@@ -13,6 +13,8 @@ export interface Progress {
 }
 
 const BAR_COLUMNS = 24;
+/** A shorter bar tells less than its numbers. */
+const BAR_MIN_COLUMNS = 6;
 /** How long something takes before it is worth a bar. */
 const SHOWN_AFTER_MS = 500;
 /** A terminal far away is not flooded: nobody sees more than this. */
@@ -32,20 +34,25 @@ export function createProgress(io: Io, out: Out): Progress {
       if (hasDrawn && done !== total && now - drawnAt < DRAWN_EVERY_MS) return;
       hasDrawn = true;
       drawnAt = now;
-      if (total === undefined) {
-        io.stderr.write(`\r${numberText(done)} done `);
-        return;
-      }
-      const share = total === 0 ? 1 : Math.min(1, Math.max(0, done / total) || 0);
-      const filled = Math.round(share * BAR_COLUMNS);
-      const bar = `${'#'.repeat(filled)}${'.'.repeat(BAR_COLUMNS - filled)}`;
-      io.stderr.write(`\r[${bar}] ${numberText(done)} of ${numberText(total)} `);
+      // In the last column a terminal breaks the line, and what is drawn over it is the wrong one.
+      io.stderr.write(`\r${lineOf(done, total, io.columns() - 1)}`);
     },
     clear: () => {
       if (hasDrawn) io.stderr.write('\r\u001b[K');
       hasDrawn = false;
     },
   };
+}
+
+/** A bar and its numbers, in at most so many columns. */
+function lineOf(done: number, total: number | undefined, columns: number): string {
+  if (total === undefined) return `${numberText(done)} done `.slice(0, columns);
+  const numbers = `${numberText(done)} of ${numberText(total)} `;
+  const room = Math.min(BAR_COLUMNS, columns - numbers.length - '[] '.length);
+  if (room < BAR_MIN_COLUMNS) return numbers.slice(0, columns);
+  const share = total === 0 ? 1 : Math.min(1, Math.max(0, done / total) || 0);
+  const filled = Math.round(share * room);
+  return `[${'#'.repeat(filled)}${'.'.repeat(room - filled)}] ${numbers}`;
 }
 
 /**

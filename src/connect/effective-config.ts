@@ -14,9 +14,9 @@ import { isScalar, isTokenHash, KEYS, keyOf, valueOfText } from './keys.ts';
 import { fromHere } from './places.ts';
 import { policiesOf } from './policies.ts';
 import { checkKeys, type Origin, refused, withOrigin } from './problems.ts';
-import type { RawConfig } from './read-file.ts';
+import { isProgram, type RawConfig } from './read-file.ts';
 import { describeHandler, type EffectiveRoute, routesOf, unreached } from './routes.ts';
-import { checkTokenAtRest, hostsOf, tlsOf, tokensOf } from './serve.ts';
+import { checkTokenAtRest, checkTokenHash, hostsOf, tlsOf, tokensOf } from './serve.ts';
 import { STORE_DEFAULTS } from './stores.ts';
 
 /** A configuration that is checked, with its defaults. */
@@ -44,6 +44,8 @@ export interface Said {
   readonly flags: Flags;
   readonly raw: RawConfig;
   readonly environment: ReadonlyMap<string, Named>;
+  /** Whether a variable of the process has this value, and no file `.env`. */
+  readonly isOfProcess: (value: unknown) => boolean;
   readonly file: string | undefined;
   readonly folder: string;
   readonly cwd: string;
@@ -161,9 +163,12 @@ const GROUPS: ReadonlySet<string> = new Set(
   }),
 );
 
-function ofFile({ raw, file }: Said): Values {
+function ofFile({ raw, file, isOfProcess }: Said): Values {
   const values: Values = new Map();
   const origin: Origin = { from: 'file', name: file ?? '' };
+  // What a program took from the environment is found by its value.
+  const isLent = (key: string, value: unknown): boolean =>
+    (raw.lent.has(key) || (file !== undefined && isProgram(file))) && isOfProcess(value);
   const walk = (group: string, given: object): void => {
     const prefix = group === '' ? '' : `${group}.`;
     checkKeys(group, given, namesIn(prefix));
@@ -173,7 +178,7 @@ function ofFile({ raw, file }: Said): Values {
       // In YAML a key with nothing behind it is null: as if it were not there.
       if (value === undefined || value === null) continue;
       if (known !== undefined) {
-        if (key === 'serve.token' && !raw.lent.has(key)) checkTokenAtRest(value);
+        if (key === 'serve.token' && !isLent(key, value)) checkTokenAtRest(value);
         const isText = typeof value === 'string' && raw.filled.has(key);
         values.set(key, { value: isText ? valueOfText(known, value) : value, origin });
       } else if (GROUPS.has(key)) {
@@ -217,6 +222,7 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
   }
   settingsOf(spoolOptionsOf({ ...tree, policies } as unknown as EffectiveConfig));
   const serve = tree['serve'] as Record<string, unknown>;
+  checkTokenHash(serve['token']);
   const tls = tlsOf(serve['tls'], (file) => path.resolve(folder, file));
   const config = {
     ...tree,

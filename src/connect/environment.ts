@@ -32,6 +32,7 @@ const OTHER_BEGINNINGS = ['RESPOOL_HEADER_', 'RESPOOL_TEST_'];
 
 /** The service's token by the name that clients know too. */
 const TOKEN_NAME = 'RESPOOL_TOKEN';
+const TOKEN_NAMES: readonly string[] = [environmentName('serve.token'), TOKEN_NAME];
 
 /** A value and the name of where it stood. */
 export interface Named {
@@ -46,6 +47,9 @@ export interface Named {
  * same process it would look like the environment's own.
  */
 const ADDED = new WeakMap<Environment, Map<string, string>>();
+
+/** Every value that `.env` had for an environment, also those that were set already. */
+const KEPT = new WeakMap<Environment, Set<string>>();
 
 /**
  * Adds what `.env` in this folder says to the environment; what is set already stays. Returns the
@@ -64,7 +68,13 @@ export async function addDotEnv(folder: string, env: Environment): Promise<Reado
   }
   const before = ADDED.get(env) ?? new Map<string, string>();
   ADDED.set(env, before);
+  const kept = KEPT.get(env) ?? new Set<string>();
+  KEPT.set(env, kept);
   for (const [name, value] of Object.entries(parseEnv(text))) {
+    if (value !== undefined) kept.add(value);
+    // Also one that another source overtakes: clients read it, and it lies there in plain.
+    const isToken = TOKEN_NAMES.includes(name) && value !== '';
+    if (isToken) checkTokenAtRest(value, `${name} in ${DOT_ENV}`);
     const isOurs = before.get(name) === file && env[name] === value;
     if (env[name] !== undefined && !isOurs) continue;
     env[name] = value;
@@ -74,6 +84,16 @@ export async function addDotEnv(folder: string, env: Environment): Promise<Reado
   return added;
 }
 
+/** Whether a variable of the process has this value, and no file `.env` has it. */
+export function isOfProcess(
+  value: unknown,
+  env: Environment,
+  fromDotEnv: ReadonlySet<string>,
+): boolean {
+  if (typeof value !== 'string' || KEPT.get(env)?.has(value) === true) return false;
+  return Object.keys(env).some((name) => env[name] === value && !fromDotEnv.has(name));
+}
+
 /** Every key that the environment sets, by its dotted name. An empty value is not set. */
 export function valuesOfEnvironment(
   env: Environment,
@@ -81,15 +101,9 @@ export function valuesOfEnvironment(
 ): ReadonlyMap<string, Named> {
   const values = new Map<string, Named>();
   for (const key of KEYS.filter(isScalar)) {
-    const names = [environmentName(key.key), ...(key.key === 'serve.token' ? [TOKEN_NAME] : [])];
-    const set = names.filter((one) => (env[one] ?? '') !== '');
-    const [name] = set;
+    const names = key.key === 'serve.token' ? TOKEN_NAMES : [environmentName(key.key)];
+    const name = names.find((one) => (env[one] ?? '') !== '');
     if (name === undefined) continue;
-    if (key.key === 'serve.token') {
-      // Also one that another source overtakes: clients read it, and it lies there in plain.
-      const kept = set.filter((one) => fromDotEnv.has(one));
-      for (const one of kept) checkTokenAtRest(env[one], `${one} in ${DOT_ENV}`);
-    }
     const isOfFile = fromDotEnv.has(name);
     values.set(key.key, {
       value: valueOfText(key, env[name] ?? ''),

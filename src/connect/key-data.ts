@@ -8,6 +8,7 @@
 
 import path from 'node:path';
 import type { Transform } from '../ports/transform.ts';
+import { faultOfPlace, placeOf } from '../transforms/key.ts';
 import type { Environment } from './read-file.ts';
 import { HIDDEN, isPlain, type Secrets } from './secrets.ts';
 
@@ -15,6 +16,9 @@ import { HIDDEN, isPlain, type Secrets } from './secrets.ts';
 const DEPTH_MAX = 32;
 /** As long as this, a text at a wrong place may be a key. */
 const KEY_MIN_CHARS = 32;
+
+/** A text that a file fills in from the environment. */
+const VARIABLE = /^\$\{[^}]+\}$/;
 
 type Change = (value: unknown, isKey: boolean) => unknown;
 
@@ -27,12 +31,15 @@ export function collectKeys(value: unknown, secrets: Secrets, env: Environment):
   mapLeaves(value, (leaf, isKey) => {
     if (typeof leaf !== 'string') return leaf;
     const text = leaf.trim();
-    const name = /^env:(.+)$/s.exec(text)?.[1];
-    if (name !== undefined) {
-      names.push(name);
-      secrets.add(env[name]?.trim());
-    } else if (!isPlace(text) && (isKey || text.length >= KEY_MIN_CHARS)) {
-      secrets.add(text);
+    const place = placeOf(text);
+    if (place === undefined) {
+      if (isKey || text.length >= KEY_MIN_CHARS) secrets.add(text);
+    } else if (faultOfPlace(place) !== undefined) {
+      // Where the name of a place should stand there may be a key.
+      secrets.add(place.name);
+    } else if (place.kind === 'env') {
+      names.push(place.name);
+      secrets.add(env[place.name]?.trim());
     }
     return leaf;
   });
@@ -42,9 +49,10 @@ export function collectKeys(value: unknown, secrets: Secrets, env: Environment):
 /** The same data with `file:` of keys as absolute paths. */
 export function withKeyFiles(value: unknown, folder: string): unknown {
   return mapLeaves(value, (leaf, isKey) => {
-    const file = isKey && typeof leaf === 'string' ? /^file:(.+)$/s.exec(leaf.trim())?.[1] : '';
-    const isRelative = file !== undefined && file !== '' && !file.includes('\0');
-    return isRelative ? `file:${path.resolve(folder, file)}` : leaf;
+    const place = isKey && typeof leaf === 'string' ? placeOf(leaf.trim()) : undefined;
+    // What is no path is left for the check to refuse.
+    const isFile = place?.kind === 'file' && faultOfPlace(place) === undefined;
+    return isFile ? `file:${path.resolve(folder, place.name)}` : leaf;
   });
 }
 
@@ -57,11 +65,11 @@ export function withoutKeys(value: unknown): unknown {
   });
 }
 
-/** Whether a key itself stands there, not the place of one. */
+/** Whether a key itself stands there, not the place of one, nor `${NAME}`. */
 export function hasLiteralKey(value: unknown): boolean {
   let isFound = false;
   mapLeaves(value, (leaf, isKey) => {
-    const isText = typeof leaf === 'string' && !isPlace(leaf.trim());
+    const isText = typeof leaf === 'string' && !isPlace(leaf.trim()) && !VARIABLE.test(leaf);
     isFound ||= isKey && (isText || leaf instanceof Uint8Array);
     return leaf;
   });
@@ -75,7 +83,8 @@ export function isTransform(value: unknown): value is Transform {
 }
 
 function isPlace(text: string): boolean {
-  return /^(?:env|file):/.test(text);
+  const place = placeOf(text);
+  return place !== undefined && faultOfPlace(place) === undefined;
 }
 
 /** Goes through lists and plain objects; everything below a `keys` is a key. */

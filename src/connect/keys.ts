@@ -63,7 +63,7 @@ export const KEYS: readonly Key[] = [
     kind: 'json',
     type: 'a codec such as `zstd`, or a list of [transforms](#transforms)',
     defaultText: 'none',
-    check: jsonText('a codec such as zstd, or a list of transforms'),
+    check: jsonText('a codec such as zstd, or JSON, a list of transforms; [] takes them away'),
   },
   {
     key: 'seal',

@@ -8,7 +8,7 @@ import { access, constants, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { type EffectiveConfig, effectiveConfig, type Flags } from './effective-config.ts';
-import { addDotEnv, strangeNames, valuesOfEnvironment } from './environment.ts';
+import { addDotEnv, isOfProcess, strangeNames, valuesOfEnvironment } from './environment.ts';
 import { findConfigFile } from './find-file.ts';
 import { collectKeys, KEY_HOLDERS } from './key-data.ts';
 import { KEYS, valueOfText } from './keys.ts';
@@ -128,6 +128,7 @@ export async function completeConfig({
       flags,
       raw,
       environment,
+      isOfProcess: (value) => isOfProcess(value, env, added),
       file,
       folder,
       cwd,

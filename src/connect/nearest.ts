@@ -9,6 +9,11 @@ export function didYouMean(given: string, known: readonly string[], beginning = 
   return near === undefined ? '' : ` (did you mean "${beginning}${near}"?)`;
 }
 
+/** Whether a name is a known one, or nearly. */
+export function isNear(given: string, known: readonly string[]): boolean {
+  return nearest(given, known) !== undefined;
+}
+
 function nearest(given: string, known: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(1, Math.floor(given.length / 3)) + 1;

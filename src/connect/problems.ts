@@ -47,8 +47,10 @@ function wholeName(text: string, prefix: string): string {
   let isNamed = false;
   const named = text.replace(/ as "([^"]+)"/, (_, name: string) => {
     isNamed = true;
-    const isWhole = name === key || name.startsWith(prefix);
-    return ` as "${isWhole ? name : `${prefix}${name}`}"`;
+    if (name === key || name.startsWith(prefix)) return ` as "${name}"`;
+    // A check that names its own thing first must not make it stand there twice.
+    const last = `${key.split('.').at(-1) ?? ''}.`;
+    return ` as "${prefix}${name.startsWith(last) ? name.slice(last.length) : name}"`;
   });
   return isNamed ? named : `cannot use "${key}": ${text}`;
 }

@@ -119,12 +119,16 @@ async function runProgram(file: string): Promise<Readonly<Record<string, unknown
   if (typeof config === 'object' && config !== null && !Array.isArray(config)) {
     return config as Record<string, unknown>;
   }
-  const said = config === undefined ? 'nothing' : `a ${typeof config}`;
+  const said = Array.isArray(config) ? 'a list' : config === undefined ? 'nothing' : kindOf(config);
   throw new RespoolError(
     'config.invalid',
     `cannot use ${file}: its default export is ${said}; write ` +
       '`export default defineConfig({ … })`',
   );
+}
+
+function kindOf(value: unknown): string {
+  return value === null ? 'null' : `a ${typeof value}`;
 }
 
 interface FillParts {

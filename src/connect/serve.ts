@@ -1,5 +1,6 @@
 /** serve — the lists and pairs among the service's keys, checked. */
 
+import { hash } from 'node:crypto';
 import { checkKey, checkOneOf } from '../core/limits.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { ServeConfig, TokenConfig } from './define-config.ts';
@@ -29,6 +30,7 @@ export function tokensOf(given: unknown): readonly TokenConfig[] {
         `cannot use (secret) as "${key}.sha256": allowed is a token's SHA-256, 64 hex digits`,
       );
     }
+    checkGuessable(sha256, `${key}.sha256`);
     const role = checkOneOf(`${key}.role`, token['role'], ROLES);
     return { name, role, sha256: sha256.toLowerCase() };
   });
@@ -43,7 +45,30 @@ export function checkTokenAtRest(value: unknown, where?: string): void {
     'config.invalid',
     `cannot use (secret) as "serve.token"${said}: a file keeps only the hash of a token, ` +
       '"sha256:" and 64 hex digits; run "respool token create --name admin --role admin" and ' +
-      'write the hash that it prints, or set RESPOOL_TOKEN in the environment of the process',
+      'write the hash that it prints, or set RESPOOL_TOKEN in the environment of the process; ' +
+      'a variable of that, and not of .env, may also be taken: ${NAME} in YAML and JSON, ' +
+      'process.env.NAME in a program',
+  );
+}
+
+/** Refuses the hash of a word that everybody tries first: it stands in lists, also in ours. */
+export function checkTokenHash(token: unknown): void {
+  if (typeof token === 'string' && isTokenHash(token)) {
+    checkGuessable(token.slice('sha256:'.length), 'serve.token');
+  }
+}
+
+const GUESSABLE = ['', 'test', 'admin', 'token', 'secret', 'password', 'changeme', 'respool'];
+
+function checkGuessable(sha256: string, key: string): void {
+  const isGuessable = GUESSABLE.some(
+    (word) => hash('sha256', word, 'hex') === sha256.toLowerCase(),
+  );
+  if (!isGuessable) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use (secret) as "${key}": it is the hash of a word that everybody guesses; ` +
+      'run "respool token create --name NAME --role ROLE" and write the hash that it prints',
   );
 }
 

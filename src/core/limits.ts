@@ -9,6 +9,9 @@ import type { Headers } from './entry.ts';
 import { RespoolError, show } from './errors.ts';
 
 export const ID_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,63}$/;
+/** The name of a stored body: an id, and what tells it from the next body of the same message. */
+export const REF_MAX_CHARS = 128;
+export const REF_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,127}$/;
 export const TOPIC_MAX_CHARS = 255;
 export const HEADER_NAME_PATTERN: RegExp = /^[A-Za-z0-9._-]{1,128}$/;
 export const HEADERS_MAX = 64;

@@ -9,6 +9,9 @@ import { formatDuration } from '../core/duration.ts';
 import { BodyInvalid, type EngineDelivery } from './delivery.ts';
 import type { Route } from './routes.ts';
 
+/** After an outage of what a body is read from, the wait before the message is tried again. */
+export const OUTAGE_WAIT_MS = 10_000;
+
 /** Runs the route's middleware and handler over the delivery. */
 export async function runAttempt(route: Route, delivery: EngineDelivery): Promise<Outcome> {
   let outcome: Outcome;
@@ -28,8 +31,11 @@ export async function runAttempt(route: Route, delivery: EngineDelivery): Promis
 }
 
 /** A body that cannot be read is nobody's success, whatever the handler made of the error. */
-function despiteTrouble({ trouble }: EngineDelivery, outcome: Outcome): Outcome {
-  return trouble === undefined ? outcome : held(trouble.message, trouble.code);
+function despiteTrouble({ trouble, outage }: EngineDelivery, outcome: Outcome): Outcome {
+  if (trouble !== undefined) return held(trouble.message, trouble.code);
+  if (outage === undefined) return outcome;
+  const { message: reason, code } = outage;
+  return { kind: 'postponed', delayMs: OUTAGE_WAIT_MS, reason, code };
 }
 
 function misfitOf(thrown: unknown): BodyInvalid | undefined {

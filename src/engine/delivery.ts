@@ -2,7 +2,8 @@
  * delivery — one attempt as the handler sees it. Built by the engine, once per attempt.
  *
  * What goes wrong with the body is remembered here, so that a damaged body holds the message even
- * when the handler swallows the error (invariant 11).
+ * when the handler swallows the error (invariant 11), and a store that is away is not taken for a
+ * failure of the handler.
  */
 
 import type { Envelope, Headers } from '../core/entry.ts';
@@ -26,6 +27,7 @@ const LASTING: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'body.corrupt',
   'key.unavailable',
   'transform.missing',
+  'peer.missing',
 ]);
 
 const decoder = new TextDecoder('utf-8', { fatal: true });
@@ -46,6 +48,8 @@ export class EngineDelivery implements Delivery {
   #notes: Record<string, string> | undefined;
   /** Set when the stored body is missing, damaged or locked. */
   trouble: RespoolError | undefined;
+  /** Set when the body could not be read for now, and was not read to its end since. */
+  outage: RespoolError | undefined;
 
   constructor(claim: Claim, source: Source) {
     this.#claim = claim;
@@ -101,6 +105,7 @@ export class EngineDelivery implements Delivery {
     const maxBytes = options.maxBytes ?? WHOLE_BODY_MAX_BYTES;
     const { size } = this.#claim.envelope.body;
     if (size > maxBytes) {
+      await this.#readPast(maxBytes);
       throw new RespoolError(
         'limit.exceeded',
         `cannot read the body of message "${this.id}" whole: it has ${size} bytes, allowed are ` +
@@ -114,6 +119,7 @@ export class EngineDelivery implements Delivery {
   async *stream(): AsyncIterable<Uint8Array> {
     try {
       yield* this.#source.body(this.#claim);
+      this.outage = undefined;
     } catch (error) {
       throw this.#remember(error);
     }
@@ -168,6 +174,15 @@ export class EngineDelivery implements Delivery {
     notes[name] = value.slice(0, NOTE_MAX_CHARS);
   }
 
+  /** Finds out a damaged record: whoever says too many bytes would use up the attempts. */
+  async #readPast(maxBytes: number): Promise<void> {
+    let bytes = 0;
+    for await (const part of this.stream()) {
+      bytes += part.byteLength;
+      if (bytes > maxBytes) return;
+    }
+  }
+
   async #readWhole(): Promise<Uint8Array> {
     try {
       const atHand = this.#source.bytes?.(this.#claim);
@@ -183,6 +198,7 @@ export class EngineDelivery implements Delivery {
 
   #remember(error: unknown): unknown {
     if (isRespoolError(error) && LASTING.has(error.code)) this.trouble = error;
+    if (isRespoolError(error, 'store.unavailable')) this.outage = error;
     return error;
   }
 }

@@ -9,10 +9,11 @@
 import type { Millis } from '../core/duration.ts';
 import type { AttemptRecord, Envelope } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
+import { reasonText } from '../core/failure.ts';
 import type { Outcome } from '../core/outcome.ts';
 import { judge, judgeExpiry, judgeLost, type Verdict } from '../core/verdict.ts';
 import type { Claim, Settlement } from '../ports/source.ts';
-import { runAttempt, timedOut } from './attempt.ts';
+import { OUTAGE_WAIT_MS, runAttempt, timedOut } from './attempt.ts';
 import { EngineDelivery } from './delivery.ts';
 import type { EngineParts } from './parts.ts';
 import type { Route } from './routes.ts';
@@ -166,9 +167,11 @@ export class LiveAttempt implements Watched {
   }
 
   #verdictOn(outcome: Outcome): Verdict {
+    const { trouble, outage } = this.#delivery;
+    if (trouble === undefined && outage !== undefined) return waitingFor(outage);
     const verdict = judge({ ...this.#judgement(), outcome });
     // A body that is damaged or locked is no fault of the delivery: it costs no attempt.
-    if (verdict.kind !== 'hold' || this.#delivery.trouble === undefined) return verdict;
+    if (verdict.kind !== 'hold' || trouble === undefined) return verdict;
     return { ...verdict, costsAttempt: false };
   }
 
@@ -257,6 +260,12 @@ export class LiveAttempt implements Watched {
     const { id, envelope, lane, attempt } = this.claim;
     return { at: this.#engine.now(), id, topic: envelope.topic, lane, attempt };
   }
+}
+
+/** Not by the policy: an outage of ours may not use up the attempts, or the age, of a message. */
+function waitingFor({ code, message }: RespoolError): Verdict {
+  const because = { code, text: reasonText(message), by: 'engine' };
+  return { kind: 'defer', delayMs: OUTAGE_WAIT_MS, because, costsAttempt: false };
 }
 
 const RELEASE: Verdict = { kind: 'release' };

@@ -1,7 +1,8 @@
 /**
  * body-store — the door to where bodies are kept that are too large to ride with their entry.
  *
- * Bodies are streams from end to end. A ref is used once and never overwritten.
+ * Bodies are streams from end to end. A ref is used once and never overwritten; it has 1 to 128 of
+ * 0-9 a-z _ -, and starts with a letter or digit.
  */
 
 import type { Millis } from '../core/duration.ts';

@@ -8,6 +8,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry, Envelope, Status } from '../core/entry.ts';
+import type { ErrorCode } from '../core/errors.ts';
 import type { ClaimableState, Lane, State } from '../core/state.ts';
 import type { TopicRule } from '../core/topic.ts';
 import type { RecordStore } from './record-store.ts';
@@ -112,11 +113,20 @@ export interface CorruptEntry {
   readonly reason: string;
 }
 
+/** One that a list could not read. */
+export interface UnreadEntry extends CorruptEntry {
+  /**
+   * Where it is not damaged: `key.unavailable` without its key, `store.unavailable` while the key
+   * cannot be had.
+   */
+  readonly code?: ErrorCode;
+}
+
 /** A page: entries without their inline bytes. */
 export interface ListPage {
   readonly entries: readonly Entry[];
   /** What could not be read; on the first page only. */
-  readonly corrupt: readonly CorruptEntry[];
+  readonly corrupt: readonly UnreadEntry[];
   /** Where the next page starts; absent on the last. A page may be short and still have a next. */
   readonly next?: string;
 }

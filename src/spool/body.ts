@@ -9,6 +9,7 @@ import { createHash, createHmac, hash } from 'node:crypto';
 import type { BodyInfo, Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
+import { checkRecord } from './body-record.ts';
 import type { Chain, ReadChain } from './chain.ts';
 
 /** Parts that a body in memory is cut into. */
@@ -64,16 +65,17 @@ export function keepBody(
   const { bytes } = body;
   if (bytes.byteLength > settings.bodyMaxBytes) throw tooLarge(settings.bodyMaxBytes);
   if (bytes.byteLength <= settings.inlineMaxBytes) return keepBytes(bytes, id, settings);
-  return keepStream(partsIn(bytes), id, settings);
+  return keepParts(partsIn(bytes), id, settings);
 }
 
 /** The plain bytes of an inline body, verified; a promise only where decoding takes long. */
 export function inlineBytes(entry: Entry, chain: Chain): Uint8Array | Promise<Uint8Array> {
   const { envelope, inlineBody: stored } = entry;
+  const body = checkRecord(envelope);
   if (stored === undefined) throw missing(entry);
-  if (envelope.body.encodings.length === 0) return verified(entry, stored, undefined);
-  if (stored.byteLength !== envelope.body.storedSize) throw corrupt(entry);
-  const reading = chain.reading(envelope.id, envelope.body);
+  if (body.encodings.length === 0) return verified(entry, stored, undefined);
+  if (stored.byteLength !== body.storedSize) throw corrupt(entry);
+  const reading = chain.reading(envelope.id, body);
   return reading instanceof Promise
     ? reading.then((ready) => decoded(entry, stored, ready))
     : decoded(entry, stored, reading);
@@ -84,7 +86,8 @@ export async function* readBody(
   entry: Entry,
   { bodies, chain }: { readonly bodies: BodyStore; readonly chain: Chain },
 ): AsyncIterable<Uint8Array> {
-  const { id, body } = entry.envelope;
+  const { id } = entry.envelope;
+  const body = checkRecord(entry.envelope);
   if (body.place === 'none') throw missing(entry);
   if (body.place === 'inline') {
     const bytes = await inlineBytes(entry, chain);
@@ -208,12 +211,19 @@ function keepBytes(
   return encoded instanceof Promise ? encoded.then(keep) : keep(encoded);
 }
 
-async function keepStream(
+function keepStream(
   input: AsyncIterable<Uint8Array | string>,
   id: string,
   settings: BodySettings,
 ): Promise<KeptBody> {
-  const parts = partsOf(input, settings.bodyMaxBytes);
+  return keepParts(partsOf(input, settings.bodyMaxBytes), id, settings);
+}
+
+async function keepParts(
+  parts: AsyncGenerator<Uint8Array, undefined>,
+  id: string,
+  settings: BodySettings,
+): Promise<KeptBody> {
   const head: Uint8Array[] = [];
   let headBytes = 0;
   while (headBytes <= settings.inlineMaxBytes) {
@@ -233,35 +243,40 @@ async function store(
   { bodies, chain, newRef }: BodySettings,
 ): Promise<KeptBody> {
   const ref = newRef(id);
-  const writing = chain.writing(id);
-  const running = new Running(writing?.digestKey);
-  let isWhole = false;
-  const plain = async function* (): AsyncGenerator<Uint8Array> {
-    try {
-      for (const part of head.splice(0)) yield running.add(part);
-      for await (const part of parts) yield running.add(part);
-      isWhole = true;
-    } finally {
-      await parts.return(undefined);
-    }
-  };
-  let storedSize: number;
+  let isStored = false;
   try {
-    const stream = writing === undefined ? plain() : writing.stream(plain());
-    storedSize = (await bodies.put(ref, stream)).size;
+    const writing = chain.writing(id);
+    const running = new Running(writing?.digestKey);
+    const plain = measuredBy(running, head, parts);
+    const stream = writing === undefined ? plain : writing.stream(plain);
+    const storedSize = (await bodies.put(ref, stream)).size;
+    isStored = true;
+    if (!running.isWhole) throw notRead(id);
+    const { size } = running;
+    const encodings = writing?.encodings ?? [];
+    const digest = running.digest();
+    return { info: { ref, place: 'store', size, storedSize, digest, encodings } };
   } catch (error) {
     // A transform that failed before it read anything leaves the caller's stream open.
     parts.return(undefined).catch(() => undefined);
+    // What cannot be removed has no entry, and is the caretaker's.
+    if (isStored) await bodies.remove([ref]).catch(() => undefined);
     throw error;
   }
-  if (!isWhole) {
-    await bodies.remove([ref]);
-    throw notRead(id);
+}
+
+async function* measuredBy(
+  running: Running,
+  head: Uint8Array[],
+  parts: AsyncGenerator<Uint8Array, undefined>,
+): AsyncGenerator<Uint8Array> {
+  try {
+    for (const part of head.splice(0)) yield running.add(part);
+    for await (const part of parts) yield running.add(part);
+    running.isWhole = true;
+  } finally {
+    await parts.return(undefined);
   }
-  const { size } = running;
-  const encodings = writing?.encodings ?? [];
-  const digest = running.digest();
-  return { info: { ref, place: 'store', size, storedSize, digest, encodings } };
 }
 
 /** Size and digest of a body that goes by. */
@@ -269,6 +284,8 @@ class Running {
   readonly #hash: { update(part: Uint8Array): unknown; digest(form: 'hex'): string };
   readonly #name: string;
   size = 0;
+  /** Whether all of it went by. */
+  isWhole = false;
 
   constructor(key: Uint8Array | undefined) {
     this.#name = digestName(key);
@@ -286,7 +303,12 @@ class Running {
   }
 }
 
-/** The caller's parts as bytes, cut off with an error at the byte that passes the limit. */
+/**
+ * The caller's parts as bytes of our own, cut off with an error at the byte that passes the limit.
+ *
+ * Copied: a source may fill the same buffer again for its next part, while a transform or a store
+ * still gathers.
+ */
 async function* partsOf(
   input: AsyncIterable<Uint8Array | string>,
   maxBytes: number,
@@ -297,16 +319,17 @@ async function* partsOf(
     if (!(bytes instanceof Uint8Array)) throw notABody(undefined);
     size += bytes.byteLength;
     if (size > maxBytes) throw tooLarge(maxBytes);
-    if (bytes.byteLength > 0) yield bytes;
+    if (bytes.byteLength > 0) yield bytes === part ? copyOf(bytes) : bytes;
   }
   return undefined;
 }
 
 /** In parts: hashing 64 MiB at once would keep the process from everything else. */
-async function* partsIn(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+async function* partsIn(bytes: Uint8Array): AsyncGenerator<Uint8Array, undefined> {
   for (let at = 0; at < bytes.byteLength; at += PART_MAX_BYTES) {
     yield bytes.subarray(at, at + PART_MAX_BYTES);
   }
+  return undefined;
 }
 
 function digestOf(bytes: Uint8Array, key: Uint8Array | undefined): string {

@@ -12,8 +12,9 @@ import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { Events } from '../engine/events.ts';
 import type { Routes } from '../engine/routes.ts';
 import type { BodyStore } from '../ports/body-store.ts';
-import type { CorruptEntry, EntryStore } from '../ports/entry-store.ts';
+import type { UnreadEntry, EntryStore } from '../ports/entry-store.ts';
 import { AUDIT_KIND } from './actions.ts';
+import { isDamaged } from './body-record.ts';
 import { idOfRef } from './refs.ts';
 import type { Reaper } from './reaper.ts';
 import type { SpoolSource } from './source.ts';
@@ -108,16 +109,16 @@ export class Caretaker {
     }
   }
 
-  #tellDamaged(corrupt: readonly CorruptEntry[]): void {
+  #tellDamaged(corrupt: readonly UnreadEntry[]): void {
     const { source, events } = this.#parts;
     const before = this.#damaged;
     const now = new Map(corrupt.map((damage) => [damage.id ?? damage.where, damage]));
     this.#damaged = new Set(now.keys());
-    for (const [name, { where, reason }] of now) {
+    for (const [name, { where, reason, code = 'store.corrupt' }] of now) {
       if (before.has(name)) continue;
       const doing = `reading entry "${name}"`;
       const text = `cannot read entry "${name}" in ${where}: ${reason}`;
-      const error = new RespoolError('store.corrupt', `${text}; it is kept, check() names it`);
+      const error = new RespoolError(code, `${text}; it is kept, check() names it`);
       events.emit({ at: source.now(), kind: 'trouble', doing, error });
     }
   }
@@ -225,8 +226,10 @@ export async function isOrphan(entries: EntryStore, ref: string): Promise<boolea
   }
 }
 
-/** Whether this body belongs to the entry. */
+/** Whether this body belongs to the entry, or may. */
 function isBodyOf(entry: Entry, ref: string): boolean {
   const { body } = entry.envelope;
+  // As with one in quarantine: what it does not name any more may be all that is left of it.
+  if (isDamaged(entry.envelope)) return true;
   return body.place === 'store' && body.ref === ref;
 }

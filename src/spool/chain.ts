@@ -7,7 +7,7 @@
  */
 
 import type { BodyInfo } from '../core/entry.ts';
-import { isRespoolError, RespoolError, show } from '../core/errors.ts';
+import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import type { BodyReader, BodyWriter, ReadContext, Transform } from '../ports/transform.ts';
 import type { ReadCompressed } from '../transforms/compress-read.ts';
 
@@ -41,7 +41,7 @@ export class Chain {
   /** The way of one new body; undefined where bodies are stored as they are. */
   writing(id: string): WriteChain | undefined {
     if (this.#writing.length === 0) return undefined;
-    return new WriteChain(this.#writing.map((one) => ({ name: one.name, at: one.writer({ id }) })));
+    return new WriteChain(this.#writing.map((one) => ({ name: one.name, at: writerOf(one, id) })));
   }
 
   /** The way back of one body; a promise where something has to be fetched for it first. */
@@ -54,7 +54,10 @@ export class Chain {
     });
     const readers = encodings.map((one, at) => this.#reader(one, context(at)));
     const unknown = readers.indexOf(undefined);
-    if (unknown < 0) return new ReadChain(readers as BodyReader[]);
+    if (unknown < 0) {
+      const steps = encodings.map((name, at) => ({ name, at: readers[at] as BodyReader }));
+      return new ReadChain(id, steps);
+    }
     if (this.#codecs === undefined) return this.#loadCodecs().then(() => this.reading(id, body));
     throw unreadable(encodings[unknown] ?? '', id);
   }
@@ -89,7 +92,7 @@ export class Chain {
   /** By the list of today, or by a codec of ours: those read without being configured. */
   #reader(encoding: string, context: ReadContext): BodyReader | undefined {
     for (const transform of this.#transforms) {
-      const reader = transform.reader(encoding, context);
+      const reader = readerOf(transform, encoding, context);
       if (reader !== undefined) return reader;
     }
     return this.#codecs?.(encoding, context);
@@ -107,17 +110,32 @@ export class Chain {
   }
 }
 
+/** A transform at work on one body; the name is the transform's, or what was recorded of it. */
+interface Step<At> {
+  readonly name: string;
+  readonly at: At;
+}
+
+/** Whose fault it is, as an error, when a step fails or does not give bytes. */
+interface Blame {
+  failed(name: string, error: unknown): unknown;
+  wrong(name: string, given: unknown): RespoolError;
+}
+
+/** What fails while a body is accepted is the caller's to hear, as it is. */
+const WRITING: Blame = { failed: (_, error) => error, wrong: noBytes };
+
 /** One body on its way to the store. */
 export class WriteChain {
-  readonly #steps: readonly { readonly name: string; readonly at: BodyWriter }[];
+  readonly #steps: readonly Step<BodyWriter>[];
 
-  constructor(steps: readonly { readonly name: string; readonly at: BodyWriter }[]) {
+  constructor(steps: readonly Step<BodyWriter>[]) {
     this.#steps = steps;
   }
 
   /** The key of the digest over the plain bytes, if any. */
   get digestKey(): Bytes | undefined {
-    return keyOf(this.#steps.map(({ at }) => at));
+    return keyOf(this.#steps, WRITING);
   }
 
   /** What is to be recorded; known when the bytes are out. */
@@ -126,75 +144,166 @@ export class WriteChain {
   }
 
   stream(plain: Stream): Stream {
-    return this.#steps.reduce((stream, { at }) => at.encode(stream), plain);
+    return this.#steps.reduce(
+      (stream, { name, at }) => partsFrom(name, () => at.encode(stream), WRITING),
+      plain,
+    );
   }
 
   /** At once, as long as every step is. */
   bytes(plain: Bytes): Bytes | Promise<Bytes> {
-    return through(
-      this.#steps.map(
-        ({ at }) =>
-          (bytes: Bytes) =>
-            at.encodeBytes(bytes),
-      ),
-      plain,
-    );
+    const run = (at: BodyWriter, bytes: Bytes): unknown => at.encodeBytes(bytes);
+    return through(this.#steps, run, plain, WRITING);
   }
 }
 
 /** One body on its way back. */
 export class ReadChain {
+  readonly #id: string;
   /** The last that was applied is the first to be undone. */
-  readonly #steps: readonly BodyReader[];
+  readonly #steps: readonly Step<BodyReader>[];
 
-  constructor(steps: readonly BodyReader[]) {
+  constructor(id: string, steps: readonly Step<BodyReader>[]) {
+    this.#id = id;
     this.#steps = steps.toReversed();
   }
 
   /** The key of the digest, once the first byte or the end is out. */
   get digestKey(): Bytes | undefined {
-    return keyOf(this.#steps);
+    return keyOf(this.#steps, this.#blame());
   }
 
   stream(stored: Stream): Stream {
-    return this.#steps.reduce((stream, step) => step.decode(stream), stored);
+    const source: { failure?: { readonly error: unknown } } = {};
+    const blame = this.#blame(source);
+    return this.#steps.reduce(
+      (stream, { name, at }) => partsFrom(name, () => at.decode(stream), blame),
+      noting(stored, source),
+    );
   }
 
   bytes(stored: Bytes): Bytes | Promise<Bytes> {
-    return through(
-      this.#steps.map((step) => (bytes: Bytes) => step.decodeBytes(bytes)),
-      stored,
-    );
+    const run = (at: BodyReader, bytes: Bytes): unknown => at.decodeBytes(bytes);
+    return through(this.#steps, run, stored, this.#blame());
+  }
+
+  /** What a transform says in its own words holds the message; what the store said stays. */
+  #blame(source: { readonly failure?: { readonly error: unknown } } = {}): Blame {
+    return {
+      failed: (name, error) => {
+        const isStores = source.failure !== undefined && source.failure.error === error;
+        return isStores ? error : asOurs(this.#id, name, error);
+      },
+      wrong: (name, given) => broken(this.#id, name, noBytes(name, given)),
+    };
   }
 }
 
-function through(
-  steps: readonly ((bytes: Bytes) => Bytes | Promise<Bytes>)[],
+/** The stream as it is; what it fails with is noted. */
+async function* noting(
+  stream: Stream,
+  source: { failure?: { readonly error: unknown } },
+): AsyncGenerator<Bytes> {
+  try {
+    yield* stream;
+  } catch (error) {
+    source.failure = { error };
+    throw error;
+  }
+}
+
+/** What a step makes of a stream, as long as it is bytes. */
+async function* partsFrom(name: string, make: () => unknown, blame: Blame): AsyncGenerator<Bytes> {
+  try {
+    const parts = make();
+    if (!isStream(parts)) throw blame.wrong(name, parts);
+    for await (const part of parts) {
+      if (!(part instanceof Uint8Array)) throw blame.wrong(name, part);
+      yield part;
+    }
+  } catch (error) {
+    throw blame.failed(name, error);
+  }
+}
+
+function through<At>(
+  steps: readonly Step<At>[],
+  run: (at: At, bytes: Bytes) => unknown,
   given: Bytes,
+  blame: Blame,
 ): Bytes | Promise<Bytes> {
   let bytes = given;
-  for (const [at, step] of steps.entries()) {
-    const answer = step(bytes);
-    if (!(answer instanceof Uint8Array)) {
-      return Promise.resolve(answer).then((later) => through(steps.slice(at + 1), later));
+  for (const [index, { name, at }] of steps.entries()) {
+    let answer: unknown;
+    try {
+      answer = run(at, bytes);
+    } catch (error) {
+      throw blame.failed(name, error);
     }
-    bytes = answer;
+    if (answer instanceof Uint8Array) {
+      bytes = answer;
+      continue;
+    }
+    if (!isPromise(answer)) throw blame.wrong(name, answer);
+    const failed = (error: unknown): never => {
+      throw blame.failed(name, error);
+    };
+    return Promise.resolve(answer).then((later: unknown) => {
+      if (!(later instanceof Uint8Array)) throw blame.wrong(name, later);
+      return through(steps.slice(index + 1), run, later, blame);
+    }, failed);
   }
   return bytes;
 }
 
-function keyOf(steps: readonly { readonly digestKey?: Bytes }[]): Bytes | undefined {
-  for (const { digestKey } of steps) if (digestKey !== undefined) return digestKey;
+function isPromise(value: unknown): value is PromiseLike<unknown> {
+  return typeof value === 'object' && value !== null && 'then' in value;
+}
+
+function isStream(value: unknown): value is AsyncIterable<unknown> {
+  return typeof value === 'object' && value !== null && Symbol.asyncIterator in value;
+}
+
+function keyOf(
+  steps: readonly Step<{ readonly digestKey?: Bytes }>[],
+  blame: Blame,
+): Bytes | undefined {
+  for (const { name, at } of steps) {
+    const key: unknown = at.digestKey;
+    if (key instanceof Uint8Array) return key;
+    if (key !== undefined) throw blame.wrong(name, key);
+  }
   return undefined;
+}
+
+function writerOf(transform: Writing, id: string): BodyWriter {
+  const writer: unknown = transform.writer({ id });
+  if (typeof writer === 'object' && writer !== null) return writer as BodyWriter;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot write with transform "${transform.name}": its writer() gave ${show(writer)}, allowed ` +
+      'is an object with encode, encodeBytes and encoding',
+  );
+}
+
+function readerOf(
+  transform: Transform,
+  encoding: string,
+  context: ReadContext,
+): BodyReader | undefined {
+  try {
+    return transform.reader(encoding, context);
+  } catch (error) {
+    throw asOurs(context.id, encoding, error);
+  }
 }
 
 function isRead(transform: Transform, encoding: string, context: ReadContext): boolean {
   try {
     return transform.reader(encoding, context) !== undefined;
-  } catch (error) {
+  } catch {
     // Whoever says that an encoding is damaged says that it is one of its own.
-    if (isRespoolError(error)) return true;
-    throw error;
+    return true;
   }
 }
 
@@ -210,6 +319,35 @@ function checkEncoding(name: string, encoding: unknown): string {
     'config.invalid',
     `cannot record what transform "${name}" did: its encoding is ${show(encoding)}, allowed are ` +
       `1 to ${ENCODING_MAX_CHARS} visible characters`,
+  );
+}
+
+/** Never the key itself: what a transform gave by mistake may be what it should have hidden. */
+function noBytes(name: string, given: unknown): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `transform "${name}" gave ${kindOf(given)} where bytes belong; allowed is a Uint8Array, or a ` +
+      'stream of them; mend the transform, or take it out of "transforms"',
+  );
+}
+
+function kindOf(given: unknown): string {
+  if (given === null || given === undefined) return String(given);
+  return typeof given === 'object' ? 'an object' : `a ${typeof given}`;
+}
+
+/** An error of the family that tells what to do with the message. */
+function asOurs(id: string, encoding: string, error: unknown): RespoolError {
+  return isRespoolError(error) ? error : broken(id, encoding, error);
+}
+
+/** Damaged bytes, or a transform that is wrong: who reads cannot tell, and a person has to look. */
+function broken(id: string, encoding: string, error: unknown): RespoolError {
+  return new RespoolError(
+    'body.corrupt',
+    `cannot read the body of message "${id}", stored as "${encoding}": ${textOf(error)}; ` +
+      'its bytes are damaged, or the transform is wrong',
+    { cause: error },
   );
 }
 

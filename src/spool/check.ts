@@ -7,17 +7,20 @@ import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { assert, isRespoolError, textOf } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
-import type { CorruptEntry, EntryStore } from '../ports/entry-store.ts';
+import type { UnreadEntry, EntryStore } from '../ports/entry-store.ts';
 import { readBody } from './body.ts';
+import { isDamaged } from './body-record.ts';
 import { isOrphan } from './caretaker.ts';
 import type { Chain } from './chain.ts';
 
-/** Why a body cannot be read: it is damaged, or we lack what it takes. */
+/** Why a body cannot be read: it is damaged, or we lack what it takes, or do so for now. */
 const UNREADABLE = [
   'body.missing',
   'body.corrupt',
   'key.unavailable',
   'transform.missing',
+  'peer.missing',
+  'store.unavailable',
 ] as const;
 type Unreadable = (typeof UNREADABLE)[number];
 
@@ -107,13 +110,15 @@ async function countOf(entries: EntryStore): Promise<number> {
   return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
-function damaged({ id, where, reason }: CorruptEntry): Finding {
-  return { kind: 'entry.corrupt', where, text: reason, ...(id === undefined ? {} : { id }) };
+function damaged({ id, where, reason, code }: UnreadEntry): Finding {
+  // An entry that is whole, but under a seal whose key is not at hand, is not damaged.
+  const kind = UNREADABLE.find((one) => one === code) ?? 'entry.corrupt';
+  return { kind, where, text: reason, ...(id === undefined ? {} : { id }) };
 }
 
 async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | undefined> {
   const { id, body } = listed.envelope;
-  if (body.place === 'none') return undefined;
+  if (!isDamaged(listed.envelope) && body.place === 'none') return undefined;
   // Lists come without inline bytes, and the entry may have moved on since.
   const entry = await read(parts, id);
   if (entry === undefined || 'kind' in entry) return entry;
@@ -128,7 +133,8 @@ async function bodyFinding(parts: CheckParts, listed: Entry): Promise<Finding | 
     if (kind === undefined) throw error;
     // Taken and finished between the two looks: then there is nothing to find.
     if ((await parts.entries.get(id))?.status.revision !== entry.status.revision) return undefined;
-    const found = { kind, id, where: body.ref, text: textOf(error) };
+    const where = isDamaged(entry.envelope) ? id : body.ref;
+    const found = { kind, id, where, text: textOf(error) };
     // Nothing is wrong with the message: with the key, or the transform, it can be delivered.
     const isDamage = kind === 'body.missing' || kind === 'body.corrupt';
     if (!isDamage) return found;

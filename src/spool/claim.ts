@@ -3,6 +3,7 @@
 import type { Entry, Envelope, Headers, Status } from '../core/entry.ts';
 import type { Failure } from '../core/failure.ts';
 import type { ClaimableState, Lane } from '../core/state.ts';
+import type { Change } from '../ports/entry-store.ts';
 import type { Claim } from '../ports/source.ts';
 
 /** An active entry under our holder. */
@@ -64,4 +65,17 @@ export class SpoolClaim implements Claim {
   advance(status: Status): void {
     this.entry = { ...this.entry, status };
   }
+}
+
+/** The guarded write that brings a claimed entry to its next status. */
+export function changeOf(entry: Entry, to: Status | 'remove', letsGoOfBody: boolean): Change {
+  const { envelope, status } = entry;
+  const change: Change = {
+    id: envelope.id,
+    revision: status.revision,
+    to,
+    ...(status.holder === undefined ? {} : { holder: status.holder }),
+  };
+  if (!letsGoOfBody) return change;
+  return { ...change, envelope: { ...envelope, body: { ...envelope.body, place: 'none' } } };
 }

@@ -1,6 +1,7 @@
 /** process — one message, now, with a handler of the moment; outside the engine's own round. */
 
 import { RespoolError } from '../core/errors.ts';
+import { isSealed, SEAL_MISSING } from '../core/sealed.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Handler } from '../ports/handler.ts';
 import { act, audit, known, throwUnlessDone } from './actions.ts';
@@ -17,6 +18,10 @@ export async function processOne(
 ): Promise<Verdict> {
   const { entries, source, engine, settings } = runtime;
   const entry = await known(runtime, id);
+  if (isSealed(entry)) {
+    const text = `cannot process message "${id}": ${SEAL_MISSING.text}`;
+    throw new RespoolError('transform.missing', text);
+  }
   await audit(runtime, { by, action: 'process', ids: [id] });
   const now = source.now();
   const isDue = entry.status.dueAt !== null && entry.status.dueAt <= now;

@@ -7,6 +7,7 @@
 
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
+import { isRef } from './body-record.ts';
 
 /** Collects refs and removes them in batches. */
 export class Reaper {
@@ -24,6 +25,8 @@ export class Reaper {
 
   /** The entry of this body is committed as gone; the body may follow when that is durable. */
   add(ref: string): void {
+    // One that is no ref, from a damaged record, would keep the others from being removed.
+    if (!isRef(ref)) return;
     this.#refs.push(ref);
     this.#work ??= this.#run();
   }

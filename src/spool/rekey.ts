@@ -13,9 +13,10 @@ import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
 import { operatorMove } from '../core/operator.ts';
 import type { Clock } from '../ports/clock.ts';
-import type { CorruptEntry } from '../ports/entry-store.ts';
+import type { UnreadEntry } from '../ports/entry-store.ts';
 import { type ActionParts, audit } from './actions.ts';
 import { type BodySettings, keepBody, type KeptBody, readBody } from './body.ts';
+import { isDamaged } from './body-record.ts';
 import { isOrphan } from './caretaker.ts';
 import { type ListFilter, queryOf } from './list.ts';
 
@@ -49,7 +50,10 @@ export interface RekeyProgress {
 export interface RekeyTrouble {
   /** Where it lies, if not even its id can be read. */
   readonly id: string;
-  /** `key.unavailable`, `transform.missing`, `body.corrupt`, `body.missing` or `store.corrupt`. */
+  /**
+   * `key.unavailable`, `transform.missing`, `peer.missing`, `body.corrupt`, `body.missing`,
+   * `store.corrupt`, or of whatever else it met; `error` for an error without a code.
+   */
   readonly code: string;
   readonly text: string;
 }
@@ -75,13 +79,8 @@ const LOOK_WAIT_MS = 1_000;
 /** Messages to come back to, at the most; a later run finds the others. */
 const LATER_MAX = 50_000;
 
-const LASTING = [
-  'key.unavailable',
-  'transform.missing',
-  'body.corrupt',
-  'body.missing',
-  'store.corrupt',
-] as const;
+/** What stops a run: it is about all messages, not about the one that met it. */
+const STOPPING = ['engine.stopping', 'store.full'] as const;
 
 /** Brings what fits to the encryption of today; resolves when nothing more can be done. */
 export async function rekey(parts: RekeyParts, options: RekeyOptions): Promise<RekeyProgress> {
@@ -99,7 +98,7 @@ export async function rekey(parts: RekeyParts, options: RekeyOptions): Promise<R
 
 interface Page {
   readonly ids: readonly string[];
-  readonly corrupt: readonly CorruptEntry[];
+  readonly corrupt: readonly UnreadEntry[];
 }
 
 class Rekeying {
@@ -109,6 +108,8 @@ class Rekeying {
   readonly #troubles: RekeyTrouble[] = [];
   /** Active or overtaken when they were looked at. */
   #later: string[] = [];
+  /** The first message that could not be read or written for now; it is left. */
+  #outage: RespoolError | undefined;
   #count = 0;
   #done = 0;
   #unreadable = 0;
@@ -140,8 +141,8 @@ class Rekeying {
 
   async run(): Promise<void> {
     for await (const { ids, corrupt } of this.#pages()) {
-      for (const { id, where, reason } of corrupt) {
-        this.#giveUp({ id: id ?? where, code: 'store.corrupt', text: reason });
+      for (const { id, where, reason, code = 'store.corrupt' } of corrupt) {
+        this.#giveUp({ id: id ?? where, code, text: reason });
       }
       await this.#all(ids);
     }
@@ -153,6 +154,7 @@ class Rekeying {
       await this.#all(before);
       looks = this.#later.length < before.length ? 0 : looks + 1;
     }
+    if (this.#outage !== undefined) throw this.#outage;
   }
 
   /** The ids of what has to be done, and what cannot be read, page by page. */
@@ -200,10 +202,11 @@ class Rekeying {
       else if (await this.#bring(entry)) this.#done += 1;
       else this.#comeBackTo(id);
     } catch (error) {
-      const code = LASTING.find((one) => isRespoolError(error, one));
-      if (code === undefined) throw error;
-      if (entry !== undefined && (await this.#hasMoved(entry))) this.#comeBackTo(id);
-      else this.#giveUp({ id, code, text: textOf(error) });
+      if (STOPPING.some((code) => isRespoolError(error, code))) throw error;
+      // Told when all others are done: one key that cannot be fetched must not stop them.
+      if (isRespoolError(error, 'store.unavailable')) this.#outage ??= error;
+      else if (entry !== undefined && (await this.#hasMoved(entry))) this.#comeBackTo(id);
+      else this.#giveUp({ id, code: codeOf(error), text: textOf(error) });
     }
   }
 
@@ -253,6 +256,8 @@ class Rekeying {
 
   #isOldBody({ envelope }: Entry): boolean {
     const { chain } = this.#parts.bodySettings;
+    // Whoever tries it will be told what is wrong with it.
+    if (isDamaged(envelope)) return true;
     return envelope.body.place !== 'none' && !chain.isEncryptedAs(this.#to, envelope.body);
   }
 
@@ -294,4 +299,8 @@ class Rekeying {
     });
     this.#check();
   }
+}
+
+function codeOf(error: unknown): string {
+  return isRespoolError(error) ? error.code : 'error';
 }

@@ -11,11 +11,12 @@
 import type { Millis } from '../core/duration.ts';
 import type { Entry, Status } from '../core/entry.ts';
 import { extended, keepsBody, nextStatus } from '../core/next-status.ts';
+import { isSealed, markHeld, SEAL_MISSING } from '../core/sealed.ts';
 import type { ClaimableState, Lane } from '../core/state.ts';
-import type { Change, EntryStore } from '../ports/entry-store.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { inlineBytes, readBody } from './body.ts';
-import { SpoolClaim } from './claim.ts';
+import { changeOf, SpoolClaim } from './claim.ts';
 import type { SourceParts } from './source-parts.ts';
 
 interface Kind {
@@ -342,7 +343,20 @@ export class SpoolSource implements Source {
       holder: this.holder(),
     });
     if (entries.length < max) ask.isExhausted = true;
-    return entries.map((entry) => new SpoolClaim(entry));
+    const sealed = entries.filter(isSealed);
+    if (sealed.length === 0) return entries.map((entry) => new SpoolClaim(entry));
+    await this.#hold(sealed);
+    return entries.filter((entry) => !isSealed(entry)).map((entry) => new SpoolClaim(entry));
+  }
+
+  /** Puts aside what a seal wrote: nobody here can read its headers. */
+  async #hold(sealed: readonly Entry[]): Promise<void> {
+    const verdict = { kind: 'hold', because: SEAL_MISSING, costsAttempt: false } as const;
+    const changes = sealed.map((entry) => {
+      const to = this.#statusAfter(entry, { verdict });
+      return changeOf(entry, to === 'remove' ? to : markHeld(to), false);
+    });
+    await this.#parts.entries.commit(changes);
   }
 
   async #earliest(demand: Demand): Promise<Millis | null> {
@@ -373,16 +387,4 @@ export class SpoolSource implements Source {
       signal.addEventListener('abort', done, { once: true });
     });
   }
-}
-
-function changeOf(entry: Entry, to: Status | 'remove', letsGoOfBody: boolean): Change {
-  const { envelope, status } = entry;
-  const change: Change = {
-    id: envelope.id,
-    revision: status.revision,
-    to,
-    ...(status.holder === undefined ? {} : { holder: status.holder }),
-  };
-  if (!letsGoOfBody) return change;
-  return { ...change, envelope: { ...envelope, body: { ...envelope.body, place: 'none' } } };
 }

@@ -152,10 +152,18 @@ export class Blocks {
 
   #keep(bytes: Uint8Array): number {
     if (bytes.length === 0) return 0;
-    this.#kept ??= Buffer.allocUnsafeSlow(this.#size);
-    this.#kept.set(bytes, this.#filled);
-    this.#filled += bytes.length;
+    const filled = this.#filled + bytes.length;
+    if (this.#kept === undefined || this.#kept.length < filled) this.#grow(filled);
+    this.#kept?.set(bytes, this.#filled);
+    this.#filled = filled;
     return bytes.length;
+  }
+
+  /** n.b. Memory for a whole block would cost a body of a quarter of it as much as its cipher. */
+  #grow(bytes: number): void {
+    const grown = Buffer.allocUnsafeSlow(Math.min(this.#size, bytes * (this.#filled > 0 ? 4 : 1)));
+    if (this.#kept !== undefined) grown.set(this.#kept.subarray(0, this.#filled), 0);
+    this.#kept = grown;
   }
 }
 

@@ -2,13 +2,16 @@
  * key-ring — the keys of one transform or seal: one that writes, and all that read.
  *
  * `open` fetches the writing key. The others are fetched when first needed and kept; whoever asks
- * meanwhile shares the fetch, and a fetch that failed is tried again by the next who asks. Keys
- * are held as KeyObjects in private fields: neither JSON nor a print of a ring shows them.
+ * meanwhile shares the fetch, and a fetch that failed is tried again by the next who asks. None
+ * is waited for without end; a key that comes too late is kept for the next who asks. Keys are held
+ * as KeyObjects in private fields: neither JSON nor a print of a ring shows them.
  */
 
 import type { KeyObject } from 'node:crypto';
 import { open } from 'node:fs/promises';
 import { asError, RespoolError, show, textOf } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import { systemClock } from '../system/clock.ts';
 import {
   checkKeyId,
   faultOfPlace,
@@ -22,6 +25,9 @@ import {
 } from './key.ts';
 
 const KEYS_MAX = 1_000;
+
+/** A key service, or a disk, that has not answered by then is out. */
+const KEY_FETCH_MAX_MS = 30_000;
 
 /** A key's text is far shorter; a larger file is some other file. */
 const KEY_FILE_MAX_BYTES = 4_096;
@@ -42,11 +48,14 @@ export interface KeyRingOptions {
   readonly keys: Keys;
   /** Needed with several keys or a function. */
   readonly primary?: string | undefined;
+  /** Times how long a key may take; default: the machine's clock. */
+  readonly clock?: Clock | undefined;
 }
 
 /** The keys of one owner. */
 export class KeyRing {
   readonly #owner: string;
+  readonly #clock: Clock;
   readonly #sources: ReadonlyMap<string, Key>;
   /** Asked for every id, where there is no list. */
   readonly #everyKey: KeyFunction | undefined;
@@ -55,8 +64,9 @@ export class KeyRing {
   readonly #primary: string | undefined;
 
   /** Keys that are there as bytes or text are checked at once; `owner` is named in errors. */
-  constructor(owner: string, { keys, primary }: KeyRingOptions) {
+  constructor(owner: string, { keys, primary, clock = systemClock }: KeyRingOptions) {
     this.#owner = owner;
+    this.#clock = clock;
     this.#everyKey = typeof keys === 'function' ? keys : undefined;
     this.#sources = typeof keys === 'function' ? new Map() : this.#checkKeys(keys);
     this.#primary = primary === undefined ? this.#onlyKey() : this.#checkPrimary(primary);
@@ -89,16 +99,25 @@ export class KeyRing {
 
   /**
    * A key, fetched where it is not there yet. Fails with `key.unavailable` where there is none,
-   * with `store.unavailable` where that cannot be told now.
+   * with `store.unavailable` where that cannot be told now, or not within 30 s.
    */
   async fetch(id: string): Promise<KeyObject> {
     const there = this.#loaded.get(id);
     if (there !== undefined) return there;
     const running = this.#fetching.get(id);
     if (running !== undefined) return running;
-    const fetching = this.#load(id).finally(() => this.#fetching.delete(id));
+    const fetching = this.#inTime(id, this.#load(id)).finally(() => this.#fetching.delete(id));
     this.#fetching.set(id, fetching);
     return fetching;
+  }
+
+  #inTime(id: string, loading: Promise<KeyObject>): Promise<KeyObject> {
+    return new Promise((resolve, reject) => {
+      const cancel = this.#clock.after(KEY_FETCH_MAX_MS, () => {
+        reject(this.#outage(id, `it did not come within ${KEY_FETCH_MAX_MS / 1_000} s`));
+      });
+      void loading.then(resolve, reject).finally(cancel);
+    });
   }
 
   async #load(id: string): Promise<KeyObject> {
@@ -194,9 +213,10 @@ export class KeyRing {
     return new RespoolError('key.unavailable', `${text}; add the key under this id`);
   }
 
-  #outage(id: string, why: string, cause: unknown): RespoolError {
+  #outage(id: string, why: string, cause?: unknown): RespoolError {
     const text = `cannot get key "${id}" of ${this.#owner} now: ${why}`;
-    return new RespoolError('store.unavailable', text, { cause: asError(cause) });
+    const options = cause === undefined ? {} : { cause: asError(cause) };
+    return new RespoolError('store.unavailable', text, options);
   }
 }
 

@@ -8,7 +8,8 @@
  * allows would be used up in ten days at 5,000 a second. So whoever seals makes a salt, and with it
  * a key of its own, for 2²⁴ texts at most: that two of them share a nonce has a chance of 2⁻⁴⁹. A
  * key per message would do too, at twice the time. (2026-11-15) The place is authenticated: a text
- * opens only where it was sealed. Nothing here waits; `need` fetches keys before.
+ * opens only where it was sealed. Nothing here waits; `need` and `needSoon` fetch keys before. A
+ * key that cannot be had is no failure of theirs: what other keys sealed must still open.
  */
 
 import {
@@ -21,14 +22,19 @@ import {
   randomBytes,
   randomFillSync,
 } from 'node:crypto';
-import { isRespoolError, RespoolError } from '../core/errors.ts';
+import { RespoolError, textOf } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import { systemClock } from '../system/clock.ts';
 import { isKeyId } from './key.ts';
 import type { KeyRing } from './key-ring.ts';
 
 /** What a text belongs to: `message`, its id and which half; or a kind of records and a key. */
 export type SealPlace = readonly string[];
 
-/** Keys that a ring does not have, and what it said. */
+/**
+ * Keys that cannot be had, and what the ring said: `key.unavailable` where it has none of that id,
+ * `store.unavailable` where that cannot be told now.
+ */
 export type MissingKeys = ReadonlyMap<string, RespoolError>;
 
 /** What the next texts are sealed with. */
@@ -36,6 +42,13 @@ interface Sealing {
   readonly salt: Buffer;
   readonly key: KeyObject;
   textsLeft: number;
+}
+
+/** A key that could not be had a moment ago. */
+interface Outage {
+  readonly error: RespoolError;
+  /** Not asked for again before, on the clock that only grows. */
+  readonly untilMs: number;
 }
 
 interface Roots {
@@ -61,23 +74,35 @@ const SALTED_KEYS_MAX = 1_000;
 /** Tokens that are kept; codes and fingerprints come again and again. */
 const TOKENS_MAX = 10_000;
 const NONCE_POOL_BYTES = 3_072;
+/** Whoever holds leases waits no longer for a key; it may still come for the next. */
+const PATIENCE_MS = 1_000;
+/** Whoever holds leases does not ask again so soon for a key that could not be had. */
+const OUTAGE_KEPT_MS = 5_000;
+const OUTAGES_MAX = 1_000;
 
 const NONE_MISSING: MissingKeys = new Map();
 
 /** Seals texts with the primary key of a ring and opens them with any. */
 export class SealCipher {
   readonly #ring: KeyRing;
+  readonly #clock: Clock;
   readonly #textsPerSalt: number;
   readonly #roots = new Map<string, Roots>();
   /** By key id and salt. */
   readonly #salted = new Map<string, KeyObject>();
   readonly #tokens = new Map<string, string>();
+  readonly #outages = new Map<string, Outage>();
   readonly #nonces = Buffer.alloc(NONCE_POOL_BYTES);
   #nonceAt = NONCE_POOL_BYTES;
   #sealing: Sealing | undefined;
 
-  constructor(ring: KeyRing, textsPerSalt: number = TEXTS_PER_SALT_MAX) {
+  constructor(
+    ring: KeyRing,
+    textsPerSalt: number = TEXTS_PER_SALT_MAX,
+    clock: Clock = systemClock,
+  ) {
     this.#ring = ring;
+    this.#clock = clock;
     this.#textsPerSalt = textsPerSalt;
   }
 
@@ -126,14 +151,17 @@ export class SealCipher {
     return text.toString('utf8');
   }
 
-  /**
-   * Fetches the keys of these ids; at once where all are there. Tells which the ring does not have,
-   * and fails with `store.unavailable` where that cannot be told now.
-   */
+  /** Fetches the keys of these ids; at once where all are there. Tells which cannot be had. */
   need(ids: Iterable<string>): MissingKeys | Promise<MissingKeys> {
-    const absent = new Set<string>();
-    for (const id of ids) if (this.#ring.loaded(id) === undefined) absent.add(id);
-    return absent.size === 0 ? NONE_MISSING : this.#fetch(absent);
+    return this.#gather(ids, (id) => this.#lack(id));
+  }
+
+  /**
+   * The same for whoever holds leases: waits a second at most, and for a while repeats what it
+   * found, the very error, without asking again.
+   */
+  needSoon(ids: Iterable<string>): MissingKeys | Promise<MissingKeys> {
+    return this.#gather(ids, (id) => this.#lackSoon(id));
   }
 
   /** A word that stands for a value: the same for the same value, of no use without the key. */
@@ -146,17 +174,40 @@ export class SealCipher {
     return keep(this.#tokens, name, token, TOKENS_MAX);
   }
 
-  async #fetch(ids: ReadonlySet<string>): Promise<MissingKeys> {
-    const missing = new Map<string, RespoolError>();
-    for (const id of ids) {
-      try {
-        await this.#ring.fetch(id);
-      } catch (error) {
-        if (!isRespoolError(error, 'key.unavailable')) throw error;
-        missing.set(id, error);
-      }
+  #gather(
+    ids: Iterable<string>,
+    lackOf: (id: string) => Promise<RespoolError | undefined>,
+  ): MissingKeys | Promise<MissingKeys> {
+    const absent = new Set<string>();
+    for (const id of ids) if (this.#ring.loaded(id) === undefined) absent.add(id);
+    return absent.size === 0 ? NONE_MISSING : lackOfEach(absent, lackOf);
+  }
+
+  /** Why a key cannot be had; undefined once it is there. */
+  async #lack(id: string): Promise<RespoolError | undefined> {
+    try {
+      await this.#ring.fetch(id);
+      return undefined;
+    } catch (error) {
+      if (error instanceof RespoolError) return error;
+      return new RespoolError('store.unavailable', textOf(error), { cause: error });
     }
-    return missing;
+  }
+
+  async #lackSoon(id: string): Promise<RespoolError | undefined> {
+    const before = this.#outages.get(id);
+    if (before !== undefined && this.#clock.monotonic() < before.untilMs) return before.error;
+    this.#outages.delete(id);
+    const lack = await new Promise<RespoolError | undefined>((resolve) => {
+      const cancel = this.#clock.after(PATIENCE_MS, () => resolve(late(id)));
+      void this.#lack(id).then(resolve).finally(cancel);
+    });
+    if (lack?.code !== 'store.unavailable') return lack;
+    // Another call may have found the same meanwhile: one error for both.
+    const found = this.#outages.get(id)?.error ?? lack;
+    const untilMs = this.#clock.monotonic() + OUTAGE_KEPT_MS;
+    keep(this.#outages, id, { error: found, untilMs }, OUTAGES_MAX);
+    return found;
   }
 
   #nextSealing(): Sealing {
@@ -242,6 +293,28 @@ function readSealed(sealed: string): { readonly id: string; readonly bytes: Buff
 /** As JSON: no two places are written the same. */
 function boundTo(place: SealPlace): Buffer {
   return Buffer.from(JSON.stringify(place), 'utf8');
+}
+
+async function lackOfEach(
+  ids: ReadonlySet<string>,
+  lackOf: (id: string) => Promise<RespoolError | undefined>,
+): Promise<MissingKeys> {
+  const missing = new Map<string, RespoolError>();
+  // At once: one that hangs must not make the others wait.
+  await Promise.all(
+    [...ids].map(async (id) => {
+      const lack = await lackOf(id);
+      if (lack !== undefined) missing.set(id, lack);
+    }),
+  );
+  return missing;
+}
+
+function late(id: string): RespoolError {
+  return new RespoolError(
+    'store.unavailable',
+    `cannot get key "${id}" of the seal now: it did not come within ${PATIENCE_MS / 1_000} s`,
+  );
 }
 
 function damaged(id: string): RespoolError {

@@ -12,12 +12,8 @@
 import type { Because, Entry, Envelope, Headers, Status } from '../core/entry.ts';
 import { RespoolError, textOf } from '../core/errors.ts';
 import type { Failure } from '../core/failure.ts';
+import { HELD_NAME, SEALED_NAME } from '../core/sealed.ts';
 import { keyIdOf, type MissingKeys, type SealCipher, type SealPlace } from './seal-cipher.ts';
-
-/** The header and the note that hold what is sealed. */
-export const SEALED_NAME = '$sealed';
-/** The note that says: `because` is newer than what is sealed, and in the clear. */
-const HELD_NAME = '$held';
 
 /** What a status has to hide. */
 type Secrets = Pick<Status, 'because' | 'lastFailure'> & Partial<Pick<Status, 'history' | 'notes'>>;
@@ -180,12 +176,6 @@ export function keyIdsOf({ envelope, status }: Entry): readonly string[] {
 export function statusKeyOf({ notes }: Status): string | undefined {
   const sealed = sealedIn(notes);
   return sealed === undefined ? undefined : tryKeyIdOf(sealed);
-}
-
-/** A stored status whose `because` was written in the clear, over what is sealed. */
-export function markHeld(status: Status): Status {
-  if (sealedIn(status.notes) === undefined) return status;
-  return { ...status, notes: { ...status.notes, [HELD_NAME]: '' } };
 }
 
 /** Whether `because` of a stored status is in the clear although the status is sealed. */

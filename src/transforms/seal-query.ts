@@ -119,6 +119,7 @@ export class SealedQueries {
       id: envelope.id,
       where: `${inner.name} "${envelope.id}"`,
       reason: error.message,
+      ...(error.code === 'store.corrupt' ? {} : { code: error.code }),
     }));
     // On the page where it lies, also past the first: nobody else will tell of it.
     return { ...page, entries, corrupt: [...page.corrupt, ...corrupt] };

@@ -6,9 +6,9 @@
  */
 
 import { textOf } from '../core/errors.ts';
+import { SEALED_NAME } from '../core/sealed.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import { keyIdOf, type MissingKeys, type SealCipher, type SealPlace } from './seal-cipher.ts';
-import { SEALED_NAME } from './seal-entry.ts';
 
 /** Records over those of another store. */
 export function createSealedRecords(inner: () => RecordStore, cipher: SealCipher): RecordStore {
@@ -25,12 +25,19 @@ export function createSealedRecords(inner: () => RecordStore, cipher: SealCipher
     }));
   }
 
+  /** Refuses while a key cannot be had: a stand-in might be written back, or taken for good. */
+  async function openNow<T>(rows: readonly Row<T>[]): Promise<readonly Opened<T>[]> {
+    const missing = await cipher.need(rows.flatMap(({ value }) => keyIdIn(value)));
+    for (const lack of missing.values()) if (lack.code === 'store.unavailable') throw lack;
+    return openAll(rows);
+  }
+
   return {
     append: async (kind, record) => inner().append(kind, seal(logOf(kind), record)),
     async read(kind, after, max) {
       const lines = await inner().read(kind, after, max);
       const place = logOf(kind);
-      const opened = await openAll(lines.map((row) => ({ row, place, value: row.record })));
+      const opened = await openNow(lines.map((row) => ({ row, place, value: row.record })));
       return opened.map(({ row, value }) => ({ sequence: row.sequence, record: value }));
     },
     trim: (kind, upTo) => inner().trim(kind, upTo),
@@ -39,11 +46,12 @@ export function createSealedRecords(inner: () => RecordStore, cipher: SealCipher
     async get(kind, key) {
       const row = await inner().get(kind, key);
       if (row === undefined) return undefined;
-      const [opened] = await openAll([{ row, place: mapOf(kind, key), value: row.value }]);
+      const [opened] = await openNow([{ row, place: mapOf(kind, key), value: row.value }]);
       return { ...row, value: opened?.value };
     },
     async list(kind) {
       const rows = await inner().list(kind);
+      // Also while a key cannot be had: what is paused, a spool has to know in order to start.
       const opened = await openAll(
         rows.map((row) => ({ row, place: mapOf(kind, row.key), value: row.value })),
       );

@@ -13,6 +13,7 @@
 
 import type { Entry, Envelope } from '../core/entry.ts';
 import { checkNames } from '../core/limits.ts';
+import type { Clock } from '../ports/clock.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { Keys } from './key.ts';
 import { KeyRing } from './key-ring.ts';
@@ -27,6 +28,8 @@ export interface SealOptions {
   readonly keys: Keys;
   /** The id of the key that seals; needed with several keys or a function. */
   readonly primary?: string;
+  /** Times how long a key may take; default: the machine's clock. */
+  readonly clock?: Clock;
 }
 
 /** A store whose entries are sealed. */
@@ -44,11 +47,12 @@ const OLD_ENVELOPES_MAX = 10_000;
 
 /**
  * Seals an entry store. Lists and counts by header or text are refused with `config.invalid`. An
- * entry whose key is missing, or that does not open, is never handed out: it is held.
+ * entry whose key is missing, or that does not open, is never handed out: it is held. One whose key
+ * cannot be had now is tried again later.
  */
 export function seal(entries: EntryStore, options: SealOptions): SealedStore {
-  checkNames('the seal', options, ['keys', 'primary']);
-  const cipher = new SealCipher(KeyRing.forWriting('the seal', options));
+  checkNames('the seal', options, ['keys', 'primary', 'clock']);
+  const cipher = new SealCipher(KeyRing.forWriting('the seal', options), undefined, options.clock);
   const form = new SealedForm(cipher);
   const opener = new SealOpener(entries, cipher, form);
   const keyIds = typeof options.keys === 'function' ? [] : Object.keys(options.keys);

@@ -279,18 +279,25 @@ export const policies: Form<{ policies: NamedPolicy[] }> = fields<{ policies: Na
 
 type Recorded = AuditRecord & { sequence: number };
 
+const recorded = fields<Recorded>({
+  sequence: number,
+  at: number,
+  by: text,
+  action: text,
+  ids: list(text),
+  details: optional(anyObject),
+});
+const unread = fields<Pick<Recorded, 'sequence'>>({ sequence: number });
+
+/** A record that the service could not read, such as a sealed one, has no action. */
+const record: Form<Recorded> = (value, at) =>
+  Object.hasOwn(objectOf(value, at), 'action')
+    ? recorded(value, at)
+    : (unread(value, at) as Recorded);
+
 /** What operators did. */
 export const audit: Form<{ records: Recorded[] }> = fields<{ records: Recorded[] }>({
-  records: list(
-    fields<Recorded>({
-      sequence: number,
-      at: number,
-      by: text,
-      action: text,
-      ids: list(text),
-      details: optional(anyObject),
-    }),
-  ),
+  records: list(record),
 });
 
 /** Counts by one property. */
@@ -333,6 +340,8 @@ export const report: Form<CheckReport> = fields<CheckReport>({
         'body.orphan',
         'key.unavailable',
         'transform.missing',
+        'peer.missing',
+        'store.unavailable',
         'entry.corrupt',
         'lease',
       ]),

@@ -18,6 +18,8 @@ export interface ClientOptions {
   /** The name for the audit record where the service has no tokens; default `local`. */
   readonly by?: string;
   readonly clock?: Clock;
+  /** What to do where the service does not know the token; default: what the service says. */
+  readonly tokenAdvice?: string;
 }
 
 /** What to send, and what must come back. */
@@ -47,10 +49,12 @@ export class ServiceClient {
   readonly #url: string;
   readonly #headers: Readonly<Record<string, string>>;
   readonly #clock: Clock;
+  readonly #tokenAdvice: string | undefined;
 
-  constructor({ url, token, by, clock = systemClock }: ClientOptions) {
+  constructor({ url, token, by, clock = systemClock, tokenAdvice }: ClientOptions) {
     this.#url = baseOf(url);
     this.#clock = clock;
+    this.#tokenAdvice = tokenAdvice;
     this.#headers = {
       ...(token === undefined ? {} : { authorization: `Bearer ${checkToken(token)}` }),
       ...(by === undefined ? {} : { 'respool-by': plainName(by) }),
@@ -184,10 +188,12 @@ export class ServiceClient {
   }
 
   async #refused(answer: Response): Promise<RespoolError> {
-    const said: unknown = await answer.json().catch(() => undefined);
-    const error = (said as { error?: { code?: unknown; message?: unknown } } | undefined)?.error;
+    const body: unknown = await answer.json().catch(() => undefined);
+    const error = (body as { error?: { code?: unknown; message?: unknown } } | undefined)?.error;
     const code = ERROR_CODES.find((known) => known === error?.code) ?? codeOf(answer.status);
-    const text = typeof error?.message === 'string' ? error.message : `status ${answer.status}`;
+    const advice = answer.status === 401 ? this.#tokenAdvice : undefined;
+    const said = typeof error?.message === 'string' ? error.message : `status ${answer.status}`;
+    const text = advice ?? said;
     return new RespoolError(code, `the service at ${this.#url} refused: ${text}`);
   }
 }

@@ -397,12 +397,21 @@ describe('transforms', () => {
       level: 'ok',
       text: 'keys of encrypt that can be had here: k1, k2 (primary), k3',
     });
-    expect(found['seal.keys']?.text).toContain('the seal that can be had here: s1');
+    expect(found['seal.keys']?.text).toContain('the seal that can be had here: s1 (primary)');
     expect(found['transforms.length']).toBeUndefined();
     expect(JSON.stringify(found)).not.toContain(KEY);
   });
 
-  test('a key that cannot be had here is worth a note', async () => {
+  test.each<[string, object]>([
+    ['alone', { keys: { k1: 'file:gone.key' } }],
+    ['among others', { keys: { k1: 'file:gone.key', k2: 'file:k2.key' }, primary: 'k1' }],
+  ])('a key that writes and cannot be had is unsafe: %s', async (_, encrypt) => {
+    const { code, found } = await examined(await withKeys({ encrypt }));
+    expect(code).toBe(1);
+    expect(found['transforms[0].keys.k1']).toMatchObject({ level: 'unsafe' });
+  });
+
+  test('a key that only reads and cannot be had here is worth a note', async () => {
     const shell = await withKeys({ decrypt: { keys: { k1: 'file:gone.key', k2: 'env:NOT_SET' } } });
     const { code, found } = await examined(shell);
     expect(code).toBe(0);

@@ -75,7 +75,12 @@ const ANSWERS: Readonly<Record<string, unknown>> = {
   '/v1/messages/one': MESSAGE,
   '/v1/bulk': { count: EVIL, approximate: false, confirm: 'x', filter: {} },
   '/v1/rekey': {
-    ...{ count: 2, confirm: EVIL, isRunning: false, done: 1, left: 1, unreadable: 1 },
+    count: 2,
+    confirm: EVIL,
+    isRunning: false,
+    done: 1,
+    left: 1,
+    unreadable: 1,
     troubles: [{ id: EVIL, code: EVIL, text: EVIL }],
   },
   '/v1/policies': { policies: [{ name: EVIL, policy: {} }] },
@@ -114,6 +119,7 @@ test('a progress that is no number is drawn as ?', () => {
     stderr: { write: (piece: string) => (drawn += piece) },
     env: {},
     isTTY: () => true,
+    columns: () => 80,
     clock: { monotonic: () => (now += 1_000) },
   } as unknown as Io;
   const out = createOut(io, { json: false, quiet: false, verbose: false, color: false });

@@ -22,3 +22,10 @@ test('two keys are never the same', async () => {
   expect(first).toEqual({ key: expect.stringMatching(/^.{44}$/) as string });
   expect(second?.['key']).not.toBe(first?.['key']);
 });
+
+test('without a command it says which there are', async () => {
+  const { cli } = await setup();
+  const ran = await cli(['keys']);
+  expect(ran).toMatchObject({ code: 2, stdout: '' });
+  expect(ran.stderr).toBe('respool: name a command: generate; see: respool keys --help\n');
+});

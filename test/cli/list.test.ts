@@ -98,9 +98,9 @@ describe('the table', () => {
 
   test('is cut to the terminal, and has no colour with NO_COLOR', async () => {
     const { cli } = await filled();
-    const options = { tty: ['stdout' as const], columns: 66, env: { NO_COLOR: '1' } };
+    const options = { tty: ['stdout' as const], columns: 72, env: { NO_COLOR: '1' } };
     const { stdout } = await cli(['list'], options);
-    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(66);
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(72);
     expect(stdout).toContain('…');
     expect(stdout).not.toContain('\u001b');
   });

@@ -66,12 +66,32 @@ test('the token comes from RESPOOL_TOKEN, and without it the service refuses', a
   const refused = await elsewhere.cli(words);
   expect(refused.code).not.toBe(0);
   expect(refused.stderr).not.toContain(token);
+  expect(refused.stderr).toContain('it wants a token: set RESPOOL_TOKEN');
+  const wrong = await elsewhere.cli(words, { env: { RESPOOL_TOKEN: 'rsp_of-another-service' } });
+  expect(wrong.stderr).toContain('it does not know the token that was sent: set RESPOOL_TOKEN');
+  expect(wrong.stderr).not.toContain('authorization');
   expect((await elsewhere.cli(words, { env: { RESPOOL_TOKEN: token } })).code).toBe(0);
   // The hash opens nothing: it is not even sent.
-  const hashed = await elsewhere.cli([...words, '--verbose'], { env: { RESPOOL_TOKEN: hash } });
+  const hashed = await elsewhere.cli(words, { env: { RESPOOL_TOKEN: hash } });
   expect(hashed.code).not.toBe(0);
   expect(hashed.stderr).toContain('set RESPOOL_TOKEN to the token itself');
   expect(hashed.stderr).not.toContain(hash);
+});
+
+test('a store with one owner and only the hash of its token asks for RESPOOL_TOKEN', async () => {
+  const shell = await setup();
+  const token = 'a-token-of-some-length';
+  const hash = `sha256:${createHash('sha256').update(token).digest('hex')}`;
+  const config = { store: 'file:./spool', serve: { token: hash, port: 0 } };
+  await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
+  await serve(shell);
+  for (const words of [['list'], ['list', '--json']]) {
+    const ran = await shell.cli(words);
+    expect(ran.code).toBe(2);
+    expect(ran.stderr).toContain('set RESPOOL_TOKEN to the token itself');
+    expect(ran.stderr).not.toContain('authorization');
+  }
+  expect((await shell.cli(['list'], { env: { RESPOOL_TOKEN: token } })).code).toBe(0);
 });
 
 test('a file .env may name the service', async () => {

@@ -52,6 +52,31 @@ describe('ids', () => {
   });
 });
 
+test('show keeps its bar while it looks up the next of its messages', async () => {
+  const { cli, ids } = await withMessages(501);
+  const { stderr } = await cli(['show', ...ids], slowly());
+  expect(stderr).toContain(`\r[${'.'.repeat(24)}] 0 of 501 `);
+  expect(stderr).toMatch(/\] 500 of 501 /);
+  expect(stderr.split(CLEARED)).toHaveLength(2);
+  const { stderr: missing } = await cli(['show', 'nobody', ...ids], slowly());
+  expect(missing).toContain(`${CLEARED}respool: there is no message "nobody"`);
+});
+
+test.each([30, 20, 12, 3])('a bar fits into %i columns', async (columns) => {
+  const { cli, ids } = await withMessages(60);
+  const options = { ...slowly(), columns, stdin: ids.join('\n') };
+  const known = await cli(['hold', ...ids], options);
+  const piped = await cli(['release', '-'], options);
+  for (const { stderr } of [known, piped]) {
+    const drawn = stderr.split('\r').filter((line) => line !== '' && line !== '\u001b[K');
+    expect(drawn.length).toBeGreaterThan(0);
+    for (const line of drawn) expect(line.length).toBeLessThan(columns);
+  }
+  // Without room for a bar the numbers are left.
+  expect(known.stderr.includes('[#')).toBe(columns >= 20);
+  expect(known.stderr).toContain(columns < 10 ? '\r60' : '60 of 60');
+});
+
 describe('check', () => {
   test('shows how many of the messages are looked through', async () => {
     const { cli, ...shell } = await withMessages(3);

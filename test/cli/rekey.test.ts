@@ -1,5 +1,5 @@
 /** rekey — counts, asks, and brings what is stored to the encryption of today. */
-import { rm, writeFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { encrypt, generateKey } from 'respool/transforms';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -78,13 +78,27 @@ test('a body whose key is gone is named, and the exit code is 1', async () => {
   const shell = await changed();
   await rm(path.join(shell.folder, 'k1.key'));
   const ran = await shell.cli(['rekey', '--yes']);
-  expect(ran).toMatchObject({ code: 1, stdout: 'rekeyed 0, cannot read 2: see respool check\n' });
+  expect(ran).toMatchObject({
+    code: 1,
+    stdout: 'rekeyed 0, cannot read 2: add their keys, and run it again\n',
+  });
   expect(ran.stderr).toContain('one: ');
   expect(ran.stderr).toContain('k1');
   const json = await shell.cli(['rekey', '--yes', '--json']);
   expect(json.objects()).toMatchObject([
     { action: 'rekey', count: 2, unreadable: 2, troubles: [{ code: 'key.unavailable' }, {}] },
   ]);
+});
+
+test('with a seal it says which records keep the old key', async () => {
+  expect((await (await changed()).cli(['rekey', '--yes'])).stderr).toBe('');
+  const shell = await changed();
+  const file = path.join(shell.folder, 'respool.config.json');
+  const config = JSON.parse(await readFile(file, 'utf8')) as object;
+  await writeFile(file, JSON.stringify({ ...config, seal: { keys: { s1: 'file:k1.key' } } }));
+  const ran = await shell.cli(['rekey', '--yes']);
+  expect(ran).toMatchObject({ code: 0, stdout: 'rekeyed 2\n' });
+  expect(ran.stderr).toContain('The audit record and pauses keep the key of the seal');
 });
 
 test('without the key that writes nothing is begun, and the exit code is 3', async () => {

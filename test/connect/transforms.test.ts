@@ -1,12 +1,14 @@
 /** Transforms and the seal of a configuration: as data, as objects, checked, and without a key shown. */
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { inspect } from 'node:util';
 import { compress, generateKey } from 'respool/transforms';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { collectKeys, withoutKeys } from '../../src/connect/key-data.ts';
 import { describeConfig } from '../../src/connect/describe-config.ts';
 import { type LoadedConfig, loadConfig } from '../../src/connect/load-config.ts';
 import { createConfiguredSpool } from '../../src/connect/open.ts';
+import { Secrets } from '../../src/connect/secrets.ts';
 import { setConfig } from '../../src/connect/set-config.ts';
 import { transformsOf } from '../../src/connect/transforms.ts';
 import { bytesOf } from '../spool/setup.ts';
@@ -178,7 +180,7 @@ describe('who only looks and steers', () => {
 describe('what is wrong is refused by its key, with what is allowed', () => {
   const encrypt = (options: unknown): object => ({ transforms: ['zstd', { encrypt: options }] });
   test.each<[object, string[]]>([
-    [{ transforms: 'zst' }, ['"zst" as "transforms"', 'gzip | ', 'zstd']],
+    [{ transforms: 'zst' }, ['"zst" as "transforms"', 'gzip | ', 'zstd', 'or JSON', '[] takes']],
     [{ transforms: ['zst'] }, ['"zst" as "transforms[0]"', 'zstd']],
     [{ transforms: 1 }, ['1 as "transforms"', 'a codec such as zstd']],
     [{ transforms: [1] }, ['a number as "transforms[0]"', '{ compress: "zstd", level }']],
@@ -191,7 +193,10 @@ describe('what is wrong is refused by its key, with what is allowed', () => {
     [encrypt('x'), ['a string as "transforms[1].encrypt"', '{ keys, primary, cipher, pad }']],
     [encrypt({ keys: {} }), ['transforms[1]', '0 keys', '1 to 1000']],
     [encrypt({ keys: { a: 'env:A', b: 'env:B' } }), ['transforms[1]', '"primary"']],
-    [encrypt({ keys: { a: 'env:A' }, primary: 'b' }), ['"b" as "transforms[1].primary"', '"a"']],
+    [
+      encrypt({ keys: { a: 'env:A' }, primary: 'b' }),
+      ['"b" as "transforms[1].encrypt.primary"', '"a"'],
+    ],
     [
       encrypt({ keys: { a: 'env:A' }, cipher: 'des' }),
       ['"des" as "transforms[1].encrypt.cipher"', 'aes-256-gcm | chacha20-poly1305'],
@@ -255,6 +260,12 @@ describe('no key is shown', () => {
       ['as a cipher', { transforms: { encrypt: { keys: { k1: key }, cipher: key } } }],
       ['that is cut', { transforms: { encrypt: { keys: { k1: key.slice(1) } } } }],
       ['deeper', { transforms: { encrypt: { keys: { k1: { secret: key } } } } }],
+      ['as a name', { transforms: { [key]: 'zstd' } }],
+      ['as a name in the options', { transforms: { encrypt: { [key]: 'x' } } }],
+      ['as a name in the seal', { seal: { keys: { k1: 'env:K1' }, [key]: 'x' } }],
+      ['as a level', { transforms: { compress: 'zstd', level: key } }],
+      ['as a variable', { transforms: { encrypt: { keys: { k1: `env:${key}` } } } }],
+      ['as a file', { transforms: { encrypt: { keys: { k1: `file:${key}` } } } }],
       ['as the seal', { seal: key }],
       ['as a key of the seal', { seal: { keys: { k1: `${key}${key}` } } }],
     ])('in an error about one %s', async (_, config) => {
@@ -262,6 +273,30 @@ describe('no key is shown', () => {
       expect(said).not.toContain(key.slice(1, 20));
     });
   }
+
+  test.each(['env', 'file'])('in the place of a name after %s:', async (kind) => {
+    for (const key of [KEY, HEX]) {
+      expect(withoutKeys({ keys: { k1: `${kind}:${key}` } })).toEqual({ keys: { k1: '(secret)' } });
+      const secrets = new Secrets();
+      expect(collectKeys({ keys: { k1: `${kind}:${key}` } }, secrets, {})).toEqual([]);
+      expect(secrets.hide(`cannot read ${key}`)).toBe('cannot read (secret)');
+    }
+  });
+
+  const SHORT = 'CANARYshort9';
+  test.each<Given>([
+    { config: {}, env: { RESPOOL_TRANSFORMS: SHORT } },
+    { config: { transforms: [SHORT] } },
+    { config: { transforms: { compress: SHORT } } },
+    { config: { transforms: { compress: 'zstd', level: SHORT } } },
+    { config: { transforms: { [SHORT]: 'zstd' } } },
+    { config: { transforms: { encrypt: { keys: { k1: 'env:K1' }, cipher: SHORT } } } },
+    { config: { seal: { keys: { k1: 'env:K1' }, [SHORT]: 1 } } },
+  ])('a short text that may be a part of one is counted: %j', async (given) => {
+    const said = await refusal(given);
+    expect(said).not.toContain('CANARY');
+    expect(said).toContain('of 12 characters');
+  });
 
   test('a variable of a key is no strange name', async () => {
     const env = { RESPOOL_KEY_1: KEY, RESPOOL_KEY_2: KEY };
@@ -321,7 +356,22 @@ describe('set', () => {
     expect(said).toContain(`write this line into it: transforms: ${value},`);
   });
 
+  test('keeps ${NAME} in the place of a key, where that is set', async () => {
+    const cwd = await folderWith({ 'respool.config.json': '{}' });
+    const value = '{"encrypt":{"keys":{"k1":"${SPOOL_KEY}"}}}';
+    const set = (env: Record<string, string>): Promise<unknown> =>
+      setConfig('respool.config.json', 'transforms', value, { cwd, env });
+    expect(await textOf(set({}))).toContain('the environment has no "SPOOL_KEY"');
+    await set({ SPOOL_KEY: KEY });
+    const text = await readFile(path.join(cwd, 'respool.config.json'), 'utf8');
+    expect(text).toContain('${SPOOL_KEY}');
+    expect(text).not.toContain(KEY);
+  });
+
   test.each([
+    ['zst', 'or JSON'],
+    ['zst', '[] takes them away'],
+    ['[{"compress"', '[] takes them away'],
     ['zst', 'zstd'],
     ['[{"compress"', 'broken JSON'],
     [`{"encrypt":{"keys":{"k1":"${KEY}"}}}`, 'does not belong on the command line'],

@@ -1,5 +1,5 @@
 /** Bodies that are damaged or gone hold their message; a handler never gets wrong bytes (R27, R67). */
-import { fixed, type Handler } from 'respool';
+import { fixed, type Handler, RespoolError } from 'respool';
 import { memory } from 'respool/stores/memory';
 import { describe, expect, test } from 'vitest';
 import { bytesOf, failing, setup, type World } from '../spool/setup.ts';
@@ -98,33 +98,77 @@ test('a stored body that grew is cut off where the accepted one ended', async ()
 });
 
 describe('a body store', () => {
-  test('that is away for a while is a failed attempt, not a damaged body', async () => {
-    const { spool, clock, bodies, status } = await setup({ policies: { default: fixed('1m') } });
-    let isRead = false;
+  const policies = { default: fixed('1m', { attempts: 1, maxAge: '30s' }) };
+
+  test.each(Object.entries(readers))(
+    'that is away while %s reads makes the message wait, whatever its policy says',
+    async (_name, handler) => {
+      const { spool, clock, bodies, status } = await setup({ policies });
+      const attempts: number[] = [];
+      spool.handle('a', async (delivery) => {
+        attempts.push(delivery.attempt);
+        await handler(delivery);
+      });
+      bodies.faults.plan = (operation) => (operation === 'get' ? 'before' : 'ok');
+      const { id } = await spool.enqueue({ topic: 'a', body: LARGE, dedupeKey: 'k' });
+      await clock.advance('1m');
+      const because = { code: 'store.unavailable', by: 'engine' };
+      expect(await status(id)).toMatchObject({ state: 'deferred', attempts: 0, because });
+      expect((await status(id)).lastFailure).toBeUndefined();
+      bodies.faults.plan = () => 'ok';
+      await clock.advance('10s');
+      expect((await status(id)).ending).toBe('delivered');
+      expect(attempts).toEqual(Array.from({ length: 8 }, () => 1));
+    },
+  );
+
+  test('that is away when a handler of notices reads costs no notice', async () => {
+    const { spool, clock, bodies, status } = await setup({ policies });
+    let runs = 0;
+    spool.onBounce('a', async (delivery) => {
+      runs += 1;
+      await delivery.body().catch(() => undefined);
+    });
+    bodies.faults.plan = (operation) => (operation === 'get' ? 'before' : 'ok');
+    const { id } = await spool.enqueue({ topic: 'a', body: LARGE, delay: '1h' });
+    await spool.bounce([id]);
+    await clock.advance('1m');
+    expect(runs).toBe(7);
+    expect(await status(id)).toMatchObject({ state: 'bounce', lane: 'notice', notices: 0 });
+  });
+
+  test('that is away for the first of two reads only costs nothing at all', async () => {
+    const { spool, clock, bodies, status } = await setup({ policies });
     spool.handle('a', async (delivery) => {
-      await delivery.body();
-      isRead = true;
+      await bytesOf(delivery.stream()).catch(() => undefined);
+      await bytesOf(delivery.stream());
     });
     bodies.faults.plan = (operation, n) => (operation === 'get' && n === 1 ? 'before' : 'ok');
     const { id } = await spool.enqueue({ topic: 'a', body: LARGE, dedupeKey: 'k' });
     await clock.settle();
-    expect(await status(id)).toMatchObject({
-      state: 'deferred',
-      lastFailure: { code: 'store.unavailable' },
-    });
-    await clock.advance('1m');
-    expect(isRead).toBe(true);
+    expect((await status(id)).ending).toBe('delivered');
   });
 
-  test('whose stream breaks at its end fails the attempt that read it', async () => {
-    const { spool, clock, bodies, status } = await setup({ policies: { default: fixed('1m') } });
+  test('whose stream breaks at its end makes the message wait', async () => {
+    const { spool, clock, bodies, status } = await setup({ policies });
     spool.handle('a', async (delivery) => void (await bytesOf(delivery.stream())));
     bodies.faults.plan = (operation, n) => (operation === 'get' && n === 1 ? 'after' : 'ok');
     const { id } = await spool.enqueue({ topic: 'a', body: LARGE, dedupeKey: 'k' });
     await clock.settle();
-    expect((await status(id)).state).toBe('deferred');
-    await clock.advance('1m');
+    expect(await status(id)).toMatchObject({ state: 'deferred', attempts: 0 });
+    await clock.advance('10s');
     expect((await status(id)).ending).toBe('delivered');
+  });
+
+  test('of the handler that is away is a failure of the handler', async () => {
+    const { spool, clock, status } = await setup({ policies });
+    spool.handle('a', async (delivery) => {
+      await delivery.body();
+      throw new RespoolError('store.unavailable', 'my own store is away');
+    });
+    const { id } = await spool.enqueue({ topic: 'a', body: LARGE });
+    await clock.settle();
+    expect(await status(id)).toMatchObject({ attempts: 1, state: 'bounce' });
   });
 });
 

@@ -1,7 +1,7 @@
 /** A body that cannot be read for want of a key or a transform holds its message and costs nothing. */
 // Loaded before time is virtual: the spool loads its codecs when it meets the first strange body.
 import 'respool/transforms';
-import { fixed, type Handler } from 'respool';
+import { fixed, type Handler, RespoolError } from 'respool';
 import type { Transform } from 'respool/transforms';
 import { describe, expect, test } from 'vitest';
 import { flip, lock } from '../spool/sample-transforms.ts';
@@ -23,9 +23,24 @@ async function waiting(
   return { ...(await setup({ with: writing, transforms: after, policies })), id };
 }
 
+/** Fails as a codec does whose package was taken away. */
+function withoutPackage(transform: Transform): Transform {
+  const fail = (): never => {
+    throw new RespoolError('peer.missing', 'the package "flip" is not installed');
+  };
+  return {
+    ...transform,
+    reader: (encoding, context) => {
+      const reader = transform.reader(encoding, context);
+      return reader && { decode: fail, decodeBytes: fail };
+    },
+  };
+}
+
 const wants: Record<string, readonly [Transform[], Transform[], string]> = {
   'whose key is missing': [[lock({ k1: 5 }, 'k1')], [lock({ k2: 6 }, 'k2')], 'key.unavailable'],
   'whose transform is missing': [[flip(1)], [], 'transform.missing'],
+  'whose codec is missing its package': [[flip(1)], [withoutPackage(flip(1))], 'peer.missing'],
   'whose slow transform is missing its key': [
     [flip(1, { isSlow: true }), lock({ k1: 5 }, 'k1')],
     [flip(1, { isSlow: true }), lock({ k2: 6 }, 'k2')],
@@ -110,27 +125,27 @@ describe.each(Object.entries(wants))('a body %s', (_, [before, after, code]) => 
   });
 });
 
-test('a key that cannot be fetched for a while is a failed attempt, not a missing key', async () => {
+test('a key that cannot be fetched for a while makes its message wait at no cost', async () => {
   let isAway = true;
   const locked = lock({ k1: 5 }, 'k1');
   const fetching: Transform = {
     ...locked,
     reader: (encoding, context) => {
-      if (isAway) throw new Error('the keys are away');
+      if (isAway) throw new RespoolError('store.unavailable', 'the keys are away');
       return locked.reader(encoding, context);
     },
   };
   const { spool, clock, status } = await setup({
     transforms: [fetching],
-    policies: { default: fixed('1m') },
+    policies: { default: fixed('1m', { attempts: 1 }) },
     immediate: false,
     poll: '1s',
   });
   spool.handle('a', async (delivery) => void (await delivery.text()));
   const { id } = await spool.enqueue({ topic: 'a', body: SMALL, dedupeKey: 'k' });
-  await clock.advance('10s');
-  expect(await status(id)).toMatchObject({ state: 'deferred', attempts: 1 });
+  await clock.advance('5s');
+  expect(await status(id)).toMatchObject({ state: 'deferred', attempts: 0 });
   isAway = false;
-  await clock.advance('2m');
+  await clock.advance('11s');
   expect(await status(id)).toMatchObject({ ending: 'delivered' });
 });

@@ -32,6 +32,15 @@ describe('the embedded default', () => {
     expect(String(await bytesOf(await spool.body(id)))).toBe('hello');
   });
 
+  test('keeps a large body of a message with the longest id', async () => {
+    const spool = make();
+    const id = 'a'.repeat(64);
+    const body = Buffer.alloc(100_000, 'z');
+    await spool.enqueue({ id, topic: 'a', body });
+    expect((await bytesOf(await spool.body(id))).equals(body)).toBe(true);
+    expect(await spool.check()).toMatchObject({ bodies: 1, findings: [] });
+  });
+
   test('promises to survive a power cut', async () => {
     const spool = make({ requireDurability: 'power-loss' });
     await spool.start();

@@ -1,6 +1,7 @@
 /** Bodies of every shape go in and come out as the same bytes (R2, R8, R32, R68). */
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
+import { compress } from 'respool/transforms';
 import { describe, expect, test } from 'vitest';
 import { bytesOf, codeOf, rejection, setup, type World } from './setup.ts';
 
@@ -11,6 +12,15 @@ const LARGE = Buffer.alloc(MIB, 'respool ');
 async function* parts(...all: (Uint8Array | string)[]): AsyncGenerator<Uint8Array | string> {
   yield* all;
 }
+
+/** Parts of one buffer, each filled over the one before. */
+async function* refilling(bytes: number, count: number): AsyncGenerator<Uint8Array> {
+  const buffer = Buffer.alloc(bytes);
+  for (let at = 0; at < count; at += 1) yield buffer.fill(97 + at);
+}
+
+const filled = (bytes: number, count: number): Buffer =>
+  Buffer.concat(Array.from({ length: count }, (_, at) => Buffer.alloc(bytes, 97 + at)));
 
 async function roundTrip(world: World, body: unknown): Promise<Buffer> {
   const { spool } = world;
@@ -56,6 +66,19 @@ describe('a body', () => {
     const back = await roundTrip(world, shape.body);
     expect(back.equals(shape.bytes)).toBe(true);
   });
+
+  test.each([
+    ['stored as it is', []],
+    ['compressed', [compress('zstd')]],
+    ['compressed otherwise', [compress('lz4')]],
+  ])(
+    'comes back as it was from a source that fills one buffer again, %s',
+    async (_, transforms) => {
+      const world = await setup({ transforms });
+      expect((await roundTrip(world, refilling(5_000, 30))).equals(filled(5_000, 30))).toBe(true);
+      expect((await roundTrip(world, refilling(10, 3))).equals(filled(10, 3))).toBe(true);
+    },
+  );
 
   test('is described by its plain size and its digest, in both ways of enqueueing', async () => {
     const { spool } = await setup();

@@ -5,6 +5,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, test, vi } from 'vitest';
+import { SimClock } from '../../src/testkit/sim-clock.ts';
 import { decrypt, encrypt } from '../../src/transforms/encrypt.ts';
 import { generateKey, type Key, type Keys, parseKey } from '../../src/transforms/key.ts';
 import { KeyRing } from '../../src/transforms/key-ring.ts';
@@ -231,6 +232,42 @@ describe('fetching', () => {
     expect((await refusal(() => ring.fetch('k1'))).code).toBe('key.unavailable');
     await ring.open();
     expect(ring.loaded('k1')).toBeDefined();
+  });
+
+  test('a key that does not come within 30 s is an outage, and the next who asks tries anew', async () => {
+    const clock = new SimClock();
+    const answers = [new Promise<Uint8Array>(() => {}), Promise.resolve(KEY)];
+    const source = vi.fn(() => answers.shift());
+    const ring = new KeyRing('it', { keys: source, primary: 'k1', clock });
+    const over = vi.fn();
+    const opening = refusal(() => ring.open()).finally(over);
+    await clock.advance(29_999);
+    expect(over).not.toHaveBeenCalled();
+    await clock.advance(1);
+    const error = await opening;
+    expect(error.code).toBe('store.unavailable');
+    expect(error.message).toContain('"k1"');
+    expect(error.message).toContain('30 s');
+    await ring.open();
+    expect(source).toHaveBeenCalledTimes(2);
+  });
+
+  test('a key that comes too late is kept, and one that fails late hurts nobody', async () => {
+    const clock = new SimClock();
+    const [late, failed] = [Promise.withResolvers<Uint8Array>(), Promise.withResolvers<never>()];
+    const ring = new KeyRing('it', {
+      keys: { k1: () => late.promise, k2: () => failed.promise },
+      primary: 'k1',
+      clock,
+    });
+    const asked = [refusal(() => ring.fetch('k1')), refusal(() => ring.fetch('k2'))];
+    await clock.advance('30s');
+    for (const one of asked) expect((await one).code).toBe('store.unavailable');
+    late.resolve(KEY);
+    failed.reject(new Error('down'));
+    await clock.advance(1);
+    expect(ring.loaded('k1')).toBeDefined();
+    expect(ring.loaded('k2')).toBeUndefined();
   });
 });
 

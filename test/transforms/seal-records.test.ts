@@ -79,4 +79,23 @@ test('records are refused while their key cannot be had', async () => {
   await expect(later.records.read('audit', 0, 9)).rejects.toMatchObject({
     code: 'store.unavailable',
   });
+  await records.put('pause', 'mail', { by: 'ada' });
+  await expect(later.records.get('pause', 'mail')).rejects.toMatchObject({
+    code: 'store.unavailable',
+  });
+});
+
+test('a list of records names them all, also while the key of one cannot be had', async () => {
+  const { inner, records } = await setup();
+  await records.put('pause', 'mail', { by: 'ada' });
+  const keys = (id: string) => {
+    if (id === 'k1') throw new Error('no route to the key service');
+    return KEYS.k2;
+  };
+  const later = await openSealed(inner, { keys, primary: 'k2' });
+  await later.records.put('pause', 'sms', { by: 'bob' });
+  expect(await later.records.list('pause')).toMatchObject([
+    { key: 'mail', value: { action: 'unreadable' } },
+    { key: 'sms', value: { by: 'bob' } },
+  ]);
 });

@@ -76,4 +76,45 @@ describe('a spool over a sealed store', () => {
     await third.clock.advance('1m');
     expect(delivered).toEqual(['new', 'acme']);
   });
+
+  test('that lost its seal holds what was sealed, and delivers it when the seal is back', async () => {
+    const first = await setup({ keys: { k1: KEYS.k1 } });
+    const { id } = await first.spool.enqueue({ topic: 'mail', headers: { tenant: 'acme' } });
+    await first.spool.stop();
+    const { spool: bare, clock } = await createTestSpool({
+      entries: memory({ shared: first.shared }),
+      dice: systemDice,
+    });
+    const delivered: unknown[] = [];
+    bare.handle('mail', (delivery) => void delivered.push(delivery.headers['tenant']));
+    const { id: other } = await bare.enqueue({ topic: 'mail', headers: { tenant: 'plain' } });
+    await clock.advance('1m');
+    expect(delivered).toEqual(['plain']);
+    expect(await bare.get(other)).toBeUndefined();
+    expect((await bare.get(id))?.status).toMatchObject({
+      state: 'hold',
+      attempts: 0,
+      because: { code: 'transform.missing', by: 'engine' },
+    });
+    await expect(bare.process(id, () => undefined)).rejects.toMatchObject({
+      code: 'transform.missing',
+    });
+    await bare.stop();
+    const last = await setup({ keys: { k1: KEYS.k1 } }, first.shared);
+    last.spool.handle('mail', (delivery) => void delivered.push(delivery.headers['tenant']));
+    await last.spool.release([id]);
+    await last.clock.advance('1m');
+    expect(delivered).toEqual(['plain', 'acme']);
+  });
+
+  test('tells entries without a key as such, in a check and in a rekeying', async () => {
+    const first = await setup({ keys: { k1: KEYS.k1 } });
+    const { id } = await first.spool.enqueue({ topic: 'mail', headers: { tenant: 'acme' } });
+    await first.spool.stop();
+    const { spool } = await setup({ keys: { k2: KEYS.k2 } }, first.shared);
+    const { findings } = await spool.check();
+    expect(findings).toMatchObject([{ kind: 'key.unavailable', id }]);
+    const { troubles } = await spool.rekey();
+    expect(troubles).toMatchObject([{ id, code: 'key.unavailable' }]);
+  });
 });

@@ -11,6 +11,8 @@ const LIMIT_MAX = 1_000_000;
 /** Records in one answer of a desk, at the most. */
 const STEP_MAX = 1_000;
 const IDS_SHOWN = 3;
+/** Of a record that cannot be read, at the most. */
+const UNREAD_MAX_CHARS = 200;
 
 type Line = Awaited<ReturnType<Control['audit']>>[number];
 
@@ -65,8 +67,16 @@ async function lastOf(control: Control, after: number, limit: number): Promise<L
 /** Actions under the names of their commands. */
 const WORDS: Readonly<Record<string, string>> = { retryNow: 'retry', setPolicy: 'policy' };
 
-function rowOf({ sequence, at, by, action, ids, details = {} }: Line): string[] {
-  const more = Object.entries(details).map(([name, value]) => `${name}=${textOfDetail(value)}`);
+/** Also a record that is no such line: sealed by a key that is not here, or of another version. */
+function rowOf(line: Line): string[] {
+  if (!isWhole(line)) {
+    const { sequence, ...rest } = line as unknown as Readonly<Record<string, unknown>>;
+    const text = `cannot be read: ${detailsOf(rest).join(' ')}`;
+    return [numberText(sequence), '?', '?', '?', '?', safe(text.slice(0, UNREAD_MAX_CHARS))];
+  }
+  const { sequence, at, by, action, ids, details = {} } = line;
+  const isCounted = action.startsWith('bulk.') || action === 'rekey';
+  const more = detailsOf(action === 'rekey' ? rekeyDetails(details) : details);
   const some = ids.slice(0, IDS_SHOWN).join(' ');
   const rest = ids.length > IDS_SHOWN ? ` and ${ids.length - IDS_SHOWN} more` : '';
   return [
@@ -74,9 +84,26 @@ function rowOf({ sequence, at, by, action, ids, details = {} }: Line): string[] 
     exact(at),
     safe(by),
     safe(Object.hasOwn(WORDS, action) ? (WORDS[action] ?? action) : action),
-    numberText(action.startsWith('bulk.') ? details['count'] : ids.length),
+    numberText(isCounted ? details['count'] : ids.length),
     safe(`${more.join(' ')} ${some}${rest}`.trim()),
   ];
+}
+
+function isWhole({ by, action, ids, details = {} }: Line): boolean {
+  const isText = typeof by === 'string' && typeof action === 'string';
+  return isText && Array.isArray(ids) && typeof details === 'object' && details !== null;
+}
+
+/** The count has a column. What bodies are encrypted with is none where there is only a seal. */
+function rekeyDetails(
+  details: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  const pairs = Object.entries(details).filter(([name]) => name !== 'count');
+  return Object.fromEntries(pairs.map(([name, one]) => [name === 'to' ? 'bodies' : name, one]));
+}
+
+function detailsOf(details: Readonly<Record<string, unknown>>): string[] {
+  return Object.entries(details).map(([name, value]) => `${name}=${textOfDetail(value)}`);
 }
 
 function textOfDetail(value: unknown): string {

@@ -6,8 +6,8 @@
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { idBatches } from '../ids.ts';
 import type { Out } from '../out.ts';
-import { safe } from '../safe.ts';
 import { idProgress } from '../progress.ts';
+import { safe } from '../safe.ts';
 import type { CommandContext, CommandSpec } from '../spec.ts';
 
 /** How much of a body a terminal shows. */

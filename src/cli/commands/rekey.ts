@@ -11,6 +11,10 @@ import type { CommandContext, CommandSpec } from '../spec.ts';
 /** Messages whose bodies cannot be read that are named, at the most. */
 const TROUBLES_SHOWN_MAX = 10;
 
+const SEAL_NOTE =
+  'The audit record and pauses keep the key of the seal that they were written with: the old ' +
+  'one stays needed until they are trimmed and resumed.';
+
 /** `respool rekey` */
 export const rekey: CommandSpec = {
   name: 'rekey',
@@ -45,7 +49,9 @@ export const rekey: CommandSpec = {
       return EXIT.done;
     }
     await ask(context, `rekey ${messages(count)}?`);
-    return tell(out, await runRekey(context, count));
+    const code = await tell(out, await runRekey(context, count));
+    if ((await context.desk()).isSealed) out.note(SEAL_NOTE);
+    return code;
   },
 };
 
@@ -83,19 +89,21 @@ async function runRekey(
 
 async function tell(out: Out, progress: RekeyProgress): Promise<ExitCode> {
   const { done, left, unreadable, troubles } = progress;
-  const code = left + unreadable > 0 ? EXIT.refused : EXIT.done;
+  const end = left + unreadable > 0 ? EXIT.refused : EXIT.done;
   if (out.json) {
     await out.object({ action: 'rekey', ...progress });
-    return code;
+    return end;
   }
   for (const { id, text } of troubles.slice(0, TROUBLES_SHOWN_MAX)) {
     out.note(`${safe(id)}: ${safe(text)}`);
   }
   const parts = [`rekeyed ${numberText(done)}`];
   if (left > 0) parts.push(`left ${numberText(left)} that were being delivered: run it again`);
-  if (unreadable > 0) parts.push(`cannot read ${numberText(unreadable)}: see respool check`);
+  const isLocked = troubles.length > 0 && troubles.every(({ code }) => code === 'key.unavailable');
+  const todo = isLocked ? 'add their keys, and run it again' : 'see respool check';
+  if (unreadable > 0) parts.push(`cannot read ${numberText(unreadable)}: ${todo}`);
   await out.line(parts.join(', '));
-  return code;
+  return end;
 }
 
 function messages(count: number): string {

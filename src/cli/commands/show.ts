@@ -5,6 +5,7 @@ import { idBatches } from '../ids.ts';
 import { lookUp } from '../look-up.ts';
 import { fullView, messageObject } from '../message-view.ts';
 import { RespoolError } from '../../core/errors.ts';
+import type { Out } from '../out.ts';
 import { idProgress } from '../progress.ts';
 import type { CommandSpec } from '../spec.ts';
 
@@ -22,19 +23,31 @@ export const show: CommandSpec = {
     let missing = 0;
     let shown = 0;
     const bar = idProgress({ args, io, out });
+    // Whatever else goes to stderr takes the bar away before.
+    const aside: Out = {
+      ...out,
+      warn: (text) => {
+        bar.clear();
+        out.warn(text);
+      },
+      error: (error) => {
+        bar.clear();
+        out.error(error);
+      },
+    };
     for await (const { ids, bad } of idBatches(args, io)) {
-      bar.clear();
       missing += bad.length;
-      for (const { why } of bad) out.error(new CommandError('usage.invalid', why));
+      for (const { why } of bad) aside.error(new CommandError('usage.invalid', why));
       if (ids.length === 0) continue;
+      bar.show(shown + missing);
       const { control } = await desk();
-      const found = await lookUp(control, ids, out);
+      const found = await lookUp(control, ids, aside);
       for (const id of ids) {
         const entry = found.get(id);
         if (entry === undefined) {
           missing += 1;
           const text = `there is no message "${id}"; see: respool list`;
-          out.error(new RespoolError('message.unknown', text));
+          aside.error(new RespoolError('message.unknown', text));
           continue;
         }
         if (out.json) await out.object(messageObject(entry));

@@ -13,6 +13,7 @@ import { isPlain } from '../../connect/secrets.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Transform } from '../../ports/transform.ts';
 import type { Keys } from '../../transforms/index.ts';
+import { placeOf } from '../../transforms/key.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 
 const OTHERS_READ = 0o004;
@@ -85,15 +86,21 @@ async function examineKeys({ id, owner, keys, primary }: Holder): Promise<Doctor
   }
   const { KeyRing } = await import('../../transforms/key-ring.ts');
   const ring = new KeyRing(owner, { keys: keys as Keys });
+  const names = Object.keys(keys);
+  // One key alone writes; what only reads has no key for that.
+  const only = owner !== 'decrypt' && names.length === 1 ? names[0] : undefined;
+  const writing = primary ?? only;
   const there: string[] = [];
   const missing: DoctorFinding[] = [];
-  for (const name of Object.keys(keys)) {
+  for (const name of names) {
     try {
       await ring.fetch(name);
-      there.push(name === primary ? `${name} (primary)` : name);
+      there.push(name === writing ? `${name} (primary)` : name);
     } catch (error) {
       if (!isRespoolError(error)) throw error;
-      missing.push(note(`${id}.keys.${name}`, error.message, KEYS_TODO));
+      // Without the key that writes nothing can be put down.
+      const find = name === writing ? unsafe : note;
+      missing.push(find(`${id}.keys.${name}`, error.message, KEYS_TODO));
     }
   }
   const found = ok(`${id}.keys`, `keys of ${owner} that can be had here: ${there.join(', ')}`);
@@ -105,7 +112,8 @@ async function examineKeyFiles({ id, keys }: Holder): Promise<DoctorFinding[]> {
   if (!isPlain(keys) || process.platform === 'win32') return [];
   const findings: DoctorFinding[] = [];
   for (const [name, source] of Object.entries(keys)) {
-    const file = typeof source === 'string' ? /^file:(.+)$/s.exec(source.trim())?.[1] : undefined;
+    const place = typeof source === 'string' ? placeOf(source.trim()) : undefined;
+    const file = place?.kind === 'file' ? place.name : undefined;
     const mode = file === undefined ? 0 : await modeOf(file);
     if ((mode & (OTHERS_READ | GROUP_READ)) === 0) continue;
     const key = `${id}.keys.${name}.file`;

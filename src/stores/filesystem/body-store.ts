@@ -15,7 +15,7 @@ import { join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { checkNames, checkOneOf, ID_PATTERN } from '../../core/limits.ts';
+import { checkNames, checkOneOf, REF_MAX_CHARS, REF_PATTERN } from '../../core/limits.ts';
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
@@ -44,7 +44,7 @@ const CHUNK_BYTES = 64 * 1024;
 /** Folders brought to the disk together. */
 const FOLDERS_MAX = 256;
 
-const PART = /^[0-9a-z][0-9a-z_-]{0,63}\.[0-9a-z]{12}\.part$/;
+const PART = /^[0-9a-z][0-9a-z_-]{0,127}\.[0-9a-z]{12}\.part$/;
 const SHARD = /^[0-9a-f]{2}$/;
 const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
 
@@ -136,7 +136,7 @@ class FilesystemBodies implements BodyStore {
     for await (const shard of namesIn(this.#path)) {
       if (!SHARD.test(shard)) continue;
       for await (const name of namesIn(join(this.#path, shard))) {
-        if (!ID_PATTERN.test(name) && !PART.test(name)) continue;
+        if (!REF_PATTERN.test(name) && !PART.test(name)) continue;
         const writtenAt = await writtenAtOf(join(this.#path, shard, name));
         if (writtenAt < writtenBefore) yield { ref: name, writtenAt };
       }
@@ -276,11 +276,11 @@ function shardOf(name: string): string {
 }
 
 function checkRef(ref: string): string {
-  if (typeof ref === 'string' && ID_PATTERN.test(ref)) return ref;
+  if (typeof ref === 'string' && REF_PATTERN.test(ref)) return ref;
   throw new RespoolError(
     'message.invalid',
-    `cannot use ${JSON.stringify(ref)} as the ref of a body: allowed is 1 to 64 of 0-9 a-z _ -, ` +
-      'starting with a letter or digit',
+    `cannot use ${JSON.stringify(ref)} as the ref of a body: allowed is 1 to ` +
+      `${REF_MAX_CHARS} of 0-9 a-z _ -, starting with a letter or digit`,
   );
 }
 

@@ -3,13 +3,16 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { isRespoolError } from '../../core/errors.ts';
+import { REF_MAX_CHARS } from '../../core/limits.ts';
 import {
+  allRefs,
   assertHolds,
   assertMissing,
   assertRefused,
   type BodyCase,
   chunksOf,
   comesFrom,
+  farFuture,
   HELLO,
   MIB,
   oddPieces,
@@ -39,6 +42,22 @@ export const putCases: readonly BodyCase[] = [
     async run({ bodies }) {
       assert.deepEqual(await bodies.put('a', chunksOf(Uint8Array.of(0))), { size: 1 });
       await assertHolds(bodies, 'a', Uint8Array.of(0));
+    },
+  },
+  {
+    name: 'a ref may be as long as refs can be',
+    async run({ bodies }) {
+      // Alike up to the last character: one that is cut would be another's.
+      const [one, other] = ['a', 'b'].map((end) => 'r'.repeat(REF_MAX_CHARS - 1) + end);
+      assert.ok(one !== undefined && other !== undefined);
+      await bodies.put(one, chunksOf(HELLO));
+      await bodies.put(other, chunksOf(Uint8Array.of(1)));
+      await assertHolds(bodies, one, HELLO);
+      await assertHolds(bodies, other, Uint8Array.of(1));
+      assert.deepEqual(await allRefs(bodies, farFuture()), [one, other]);
+      await bodies.remove([one]);
+      await assertMissing(bodies, one);
+      await assertHolds(bodies, other, Uint8Array.of(1));
     },
   },
   {

@@ -105,10 +105,15 @@ async function readBody(
     if (!process.isDead) checkBody(scene, claim, bytes);
   } catch (error) {
     if (process.isDead) return never();
-    const isTrouble = error instanceof RespoolError && error.code.startsWith('body.');
-    claim.said = isTrouble ? { kind: 'trouble' } : { kind: 'retryable' };
+    claim.said = { kind: troubleOf(error) };
     throw error;
   }
+}
+
+function troubleOf(error: unknown): 'trouble' | 'outage' | 'retryable' {
+  if (!(error instanceof RespoolError)) return 'retryable';
+  if (error.code.startsWith('body.')) return 'trouble';
+  return error.code === 'store.unavailable' ? 'outage' : 'retryable';
 }
 
 async function drained(delivery: Delivery): Promise<Uint8Array> {

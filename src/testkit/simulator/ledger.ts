@@ -32,7 +32,8 @@ export type Said =
   | { readonly kind: 'permanent' }
   | { readonly kind: 'postponed'; readonly delayMs: number }
   | { readonly kind: 'held' }
-  | { readonly kind: 'trouble' };
+  | { readonly kind: 'trouble' }
+  | { readonly kind: 'outage' };
 
 /** One claim of a message, as the data shows it. */
 export interface ClaimFact {

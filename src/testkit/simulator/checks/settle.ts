@@ -15,6 +15,9 @@ import { CLOCK_ERROR_MAX_MS, type Problem, type Scene } from './scene.ts';
 /** How long a handler of the moment may take. */
 const SINGLE_TIMEOUT_MS: number = 15 * MINUTE_MS;
 
+/** What a message waits at least when its body could not be read for now. */
+const OUTAGE_WAIT_MS = 10_000;
+
 /** Something a settled claim may come to. */
 interface Expected {
   readonly verdict:
@@ -122,6 +125,8 @@ function bySaying(said: NonNullable<ClaimFact['said']>): Expected {
       return { verdict: 'bounce', isFree: false };
     case 'postponed':
       return { verdict: 'postpone', isFree: true, delayMs: said.delayMs };
+    case 'outage':
+      return { verdict: 'postpone', isFree: true, delayMs: OUTAGE_WAIT_MS };
     case 'held':
       return { verdict: 'hold', isFree: false };
     default:
