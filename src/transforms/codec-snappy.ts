@@ -13,7 +13,8 @@ import { loadSnappy, type SnappyPackage } from './client.ts';
 import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
 import { BLOCK_BYTES, type BlockFormat, blockCodec, type BlockReader } from './codec-blocks.ts';
 import { createChecksum } from './codec-crc32c.ts';
-import { createJoin, Turns } from './codec-pieces.ts';
+import { CODEC_TURN_BYTES, createJoin } from './codec-pieces.ts';
+import { Turns } from './turns.ts';
 
 const IDENTIFIER = Buffer.from('\xff\x06\x00\x00sNaPpY', 'latin1');
 const END = Buffer.from('\xfe\x00\x00\x00', 'latin1');
@@ -44,7 +45,7 @@ async function* packStream(
   plain: AsyncIterable<Bytes>,
 ): AsyncGenerator<Bytes, void, undefined> {
   const compressor = new snappy.Compressor();
-  const turns = new Turns();
+  const turns = new Turns(CODEC_TURN_BYTES);
   let held: Bytes[] = [];
   let heldBytes = 0;
   for await (const part of plain) {
