@@ -7,7 +7,8 @@
  */
 
 import { type Bytes, type Codec, Damaged } from './codec.ts';
-import { bufferOf, joined, pieces, Turns } from './codec-pieces.ts';
+import { bufferOf, CODEC_TURN_BYTES, joined, pieces } from './codec-pieces.ts';
+import { Turns } from './turns.ts';
 
 /** Plain bytes of every block but the last. */
 export const BLOCK_BYTES: number = 64 * 1024;
@@ -66,7 +67,7 @@ async function* packStream(
   format: BlockFormat,
   plain: AsyncIterable<Bytes>,
 ): AsyncGenerator<Bytes, void, undefined> {
-  const turns = new Turns();
+  const turns = new Turns(CODEC_TURN_BYTES);
   let isLastFull = true;
   // With the first block: who stops at an output must find the source begun, to close it.
   let head = format.head;
@@ -100,7 +101,7 @@ async function* unpackStream(
   packed: AsyncIterable<Bytes>,
 ): AsyncGenerator<Bytes, void, undefined> {
   const row = new Row(format.createReader());
-  const turns = new Turns();
+  const turns = new Turns(CODEC_TURN_BYTES);
   for await (const piece of packed) {
     row.push(piece);
     for (let part = row.next(); part !== undefined; part = row.next()) {

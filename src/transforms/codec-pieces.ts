@@ -1,10 +1,9 @@
 /** codec-pieces — streams of any chunking, cut and joined to the sizes that codecs work with. */
 
-import { systemClock } from '../system/clock.ts';
 import type { Bytes } from './codec.ts';
 
 /** Worked on in the calling thread before others get their turn: about 3 ms. */
-const TURN_BYTES = 2 * 1024 * 1024;
+export const CODEC_TURN_BYTES: number = 2 * 1024 * 1024;
 
 /** Pieces of exactly `pieceBytes`, the last one shorter; none for an empty stream. */
 export async function* pieces(
@@ -125,25 +124,6 @@ export function bufferOf(bytes: Bytes): Buffer {
   return Buffer.isBuffer(bytes)
     ? bytes
     : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-}
-
-/**
- * Lets the event loop turn after every 2 MiB of work in the calling thread.
- *
- * A stream from memory never waits for anything else: without this, a large body would stop timers
- * and sockets until it is through.
- */
-export class Turns {
-  #bytes = 0;
-
-  after(bytes: number): Promise<void> | undefined {
-    this.#bytes += bytes;
-    if (this.#bytes < TURN_BYTES) return undefined;
-    this.#bytes = 0;
-    return new Promise((resolve) => {
-      systemClock.soon(resolve);
-    });
-  }
 }
 
 /** An iterator that failed is over; it must not be asked to return. */

@@ -13,7 +13,8 @@ import { loadSnappy, type SnappyPackage } from './client.ts';
 import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
 import { BLOCK_BYTES, type BlockFormat, blockCodec, type BlockReader } from './codec-blocks.ts';
 import { createChecksum } from './codec-crc32c.ts';
-import { createJoin, pieces, Turns } from './codec-pieces.ts';
+import { CODEC_TURN_BYTES, createJoin } from './codec-pieces.ts';
+import { Turns } from './turns.ts';
 
 const IDENTIFIER = Buffer.from('\xff\x06\x00\x00sNaPpY', 'latin1');
 const END = Buffer.from('\xfe\x00\x00\x00', 'latin1');
@@ -22,8 +23,8 @@ const COMPRESSED = 0x00;
 const STORED = 0x01;
 const HEADER_BYTES = 4;
 const CHECKSUM_BYTES = 4;
-/** The package takes any length, in one go; others must have their turn. */
-const UPDATE_MAX_BYTES = 256 * 1024;
+/** As much in one go as others can wait for, about 1.5 ms: every call has a price. */
+const UPDATE_MAX_BYTES = 1024 * 1024;
 /** Snappy makes bytes that do not compress at most so much longer. */
 const CHUNK_MAX_BYTES: number = CHECKSUM_BYTES + 32 + BLOCK_BYTES + Math.ceil(BLOCK_BYTES / 6);
 
@@ -35,20 +36,34 @@ export function snappySource(load: () => Promise<SnappyPackage> = loadSnappy): C
   });
 }
 
+/** n.b. All streams join in the same memory, because nothing is awaited until it is packed. */
+const join = createJoin(UPDATE_MAX_BYTES);
+
 /** The same bytes by the package's own class: long bodies are worth the trip to its finish(). */
 async function* packStream(
   snappy: SnappyPackage,
   plain: AsyncIterable<Bytes>,
 ): AsyncGenerator<Bytes, void, undefined> {
   const compressor = new snappy.Compressor();
-  const turns = new Turns();
-  // Joined first: every call costs as much as the work on some 8 KiB.
-  for await (const piece of pieces(plain, UPDATE_MAX_BYTES, createJoin(UPDATE_MAX_BYTES))) {
-    const packed = compressor.update(piece);
-    if (packed.length > 0) yield packed;
-    await turns.after(piece.length);
+  const turns = new Turns(CODEC_TURN_BYTES);
+  let held: Bytes[] = [];
+  let heldBytes = 0;
+  for await (const part of plain) {
+    for (let at = 0; at < part.length; ) {
+      const piece = part.subarray(at, at + UPDATE_MAX_BYTES - heldBytes);
+      held.push(piece);
+      heldBytes += piece.length;
+      at += piece.length;
+      if (heldBytes < UPDATE_MAX_BYTES) continue;
+      const packed = compressor.update(join(held));
+      held = [];
+      heldBytes = 0;
+      if (packed.length > 0) yield packed;
+      await turns.after(UPDATE_MAX_BYTES);
+    }
   }
-  yield Buffer.concat([await compressor.finish(), END]);
+  const rest = heldBytes === 0 ? NOTHING : compressor.update(join(held));
+  yield Buffer.concat([rest, await compressor.finish(), END]);
 }
 
 function formatOf(snappy: SnappyPackage): BlockFormat {

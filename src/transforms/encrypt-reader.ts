@@ -69,7 +69,7 @@ export class EncryptReader implements BodyReader {
         const plain = this.#plain(body.chunks, block, false);
         // n.b. One by one: `yield*` would wait three times as often.
         for (const part of body.isPadded ? strip.pushAll(plain) : plain) yield part;
-        if (turns.add(body.blockBytes)) await turns.pause();
+        await turns.after(body.blockBytes);
       }
     }
     // Too short for a header: reading it says so.

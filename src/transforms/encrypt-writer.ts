@@ -67,7 +67,7 @@ export class EncryptWriter implements BodyWriter {
         // n.b. Apart, not joined: copying a chunk costs more than a second small write. And one by
         // one: `yield*` would wait three times as often.
         for (const part of this.#chunk(block, false)) yield part;
-        if (turns.add(block.length)) await turns.pause();
+        await turns.after(block.length);
       }
     }
     for (const part of this.#chunk(blocks.last(), true)) yield part;

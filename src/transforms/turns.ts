@@ -10,21 +10,23 @@ import { systemClock } from '../system/clock.ts';
 /** Encrypted in well under 2 ms; whole bodies up to this size are worked on at once. */
 export const TURN_BYTES = 1_048_576;
 
-/** Counts the bytes of one body, and pauses after each turn's worth. */
+/** Counts the bytes of one body, and lets the event loop turn after each turn's worth. */
 export class Turns {
+  readonly #turnBytes: number;
   #bytes = 0;
 
-  /** True when it is time to pause. */
-  add(bytes: number): boolean {
-    this.#bytes += bytes;
-    return this.#bytes >= TURN_BYTES;
+  constructor(turnBytes: number = TURN_BYTES) {
+    this.#turnBytes = turnBytes;
   }
 
-  async pause(): Promise<void> {
+  /** Something to wait for when it is time to pause. */
+  after(bytes: number): Promise<void> | undefined {
+    this.#bytes += bytes;
+    if (this.#bytes < this.#turnBytes) return undefined;
     this.#bytes = 0;
-    const turn = Promise.withResolvers<void>();
-    systemClock.soon(turn.resolve);
-    await turn.promise;
+    return new Promise((resolve) => {
+      systemClock.soon(resolve);
+    });
   }
 }
 
