@@ -110,6 +110,6 @@ function credentialsOf(url: string): object {
 }
 
 /** An address as it may be shown. */
-export function withoutSecrets(url: string): string {
+function withoutSecrets(url: string): string {
   return url.replaceAll(/\/\/[^@/,]*@/g, '//***@');
 }

@@ -226,7 +226,7 @@ interface LeaderMessage {
 }
 
 /** An answer of the API as an object. */
-export function parse(message: NatsMessage): object {
+function parse(message: NatsMessage): object {
   try {
     const value: unknown = JSON.parse(Buffer.from(message.data).toString('utf8'));
     if (typeof value === 'object' && value !== null) return value;

@@ -18,7 +18,7 @@ import type { Ask } from './server.ts';
 import { type Slot, stateOfSlot } from './slots.ts';
 
 /** Entries that are counted one by one. */
-export const COUNT_MAX = 100_000;
+const COUNT_MAX = 100_000;
 /** Entries that a tally over headers or texts reads; past it the counts are marked. */
 const READ_MAX = 20_000;
 const READ_CHUNK = 2_000;

@@ -51,7 +51,7 @@ export async function openClient(): Promise<pg.Client> {
   return client;
 }
 
-export async function dropSchema(schema: string): Promise<void> {
+async function dropSchema(schema: string): Promise<void> {
   const client = await connect();
   await client.query('SET client_min_messages = warning');
   await client.query(`DROP SCHEMA IF EXISTS "${schema}" CASCADE`);
