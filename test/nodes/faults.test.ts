@@ -12,8 +12,6 @@ import { SPOILS } from './proxy.ts';
 const RESTARTS = 3;
 const CUTS = SPOILS.length;
 const LONGEST_MS = 700;
-/** Longer than a call waits for its answer; `npm run torture` has shorter ones, too. */
-const LEASE_MS = 6_000;
 const TIMEOUT_MS = 300_000;
 
 /** Bodies in S3 are read and written on the way: one crash of each server, every other cut. */
@@ -32,7 +30,7 @@ for (const { place, restarts, cuts } of PLACES) {
     timeout: TIMEOUT_MS,
   }, async () => {
     const seed = freshSeed();
-    const options = { restarts, cuts, nodes: 2, seed, longestMs: LONGEST_MS, leaseMs: LEASE_MS };
+    const options = { restarts, cuts, nodes: 2, seed, longestMs: LONGEST_MS };
     const result = await faults(place, options);
     expect(result.complaints, `seed ${seed}`).toEqual([]);
     expect(result).toMatchObject({ lost: 0, unexpected: 0, corrupt: 0 });

@@ -32,6 +32,7 @@ import { corrupted, entryOf, Lists } from './lists.ts';
 import { migrate } from './migrate.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
 import { createRecordStore } from './records.ts';
+import { Receipts, sweepReceipts } from './receipts.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from './rows.ts';
 import { Server } from './server.ts';
 import { isActiveSlot } from './slots.ts';
@@ -73,6 +74,7 @@ const COMMITS_EAGER_AT = 128;
 interface Opened {
   readonly server: Server;
   readonly inserts: Inserts;
+  readonly receipts: Receipts;
   readonly claims: Claims;
   readonly changes: Changes;
   readonly lists: Lists;
@@ -165,14 +167,17 @@ async function openAll(
       const newMark = () => randomName(dice);
       const lazyWrites = new LazyWrites(server, names, { clock, newMark, ...promise });
       await lazyWrites.begin(ask);
+      await sweepReceipts(ask, names);
       return { ...promise, lazy: lazyWrites };
     });
     await wakes.open();
-    const inserts = new Inserts(names, isForced);
+    const inserts = new Inserts(names, instance, isForced);
+    const receipts = new Receipts(server, names, instance);
     const changes = new Changes(names, isForced);
     return {
       server,
       inserts,
+      receipts,
       changes,
       lazy,
       wakes,
@@ -180,7 +185,7 @@ async function openAll(
       claims: new Claims(names),
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
-      ...createLines({ server, inserts, changes, lazy, wakes }),
+      ...createLines({ server, inserts, receipts, changes, lazy, wakes }),
       busy: new Set(),
     };
   } catch (error) {
@@ -190,20 +195,24 @@ async function openAll(
   }
 }
 
-type LineParts = Pick<Opened, 'server' | 'inserts' | 'changes' | 'lazy' | 'wakes'>;
+type LineParts = Pick<Opened, 'server' | 'inserts' | 'receipts' | 'changes' | 'lazy' | 'wakes'>;
 
 function createLines({
   server,
   inserts,
+  receipts,
   changes,
   lazy,
   wakes,
 }: LineParts): Pick<Opened, 'insertLine' | 'commitLine'> {
   async function insert(rows: readonly NewRow[]): Promise<readonly Inserted[]> {
+    const receipt = receipts.next();
     wakes.beginInsert(rows.length);
     const results = await server
-      .run('insert entries', (ask, isUnknown) => inserts.insert(ask, rows, { isUnknown }))
+      .run('insert entries', (ask, isUnknown) => inserts.insert(ask, rows, { receipt, isUnknown }))
       .finally(() => wakes.endInsert(rows.length));
+    // A receipt that stays is removed by close(), or after a day.
+    void receipts.answered(receipt).catch(() => undefined);
     // What came in active is in hand already.
     if (rows.some(({ status }) => !isActiveSlot(status.slot))) noteDue();
     return results;
@@ -235,6 +244,8 @@ async function closeAll(opened: Opened): Promise<void> {
     await Promise.all([opened.insertLine.idle(), opened.commitLine.idle()]);
     await Promise.allSettled(opened.busy);
     await opened.lazy.end();
+    // One that stays harms nobody, and is removed after a day.
+    await opened.receipts.end().catch(() => undefined);
   } finally {
     await opened.wakes.close();
     await opened.server.close();
@@ -366,5 +377,5 @@ async function insertWithin(
     const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
     return (await transaction.query(query)).rows;
   };
-  return inserts.insert(ask, rows, { isWithin: true });
+  return inserts.insert(ask, rows);
 }

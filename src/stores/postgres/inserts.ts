@@ -2,7 +2,8 @@
  * inserts — new entries with their contents, a batch in one statement, each of them once.
  *
  * All envelopes and inline bodies of a batch go in one binary parameter and are cut apart by the
- * server. An id or dedupe key that is there already stores nothing and fails nothing.
+ * server. An id or dedupe key that is there already stores nothing and fails nothing. A receipt is
+ * stored with the batch (receipts.ts), by which a try without an answer is known to have happened.
  */
 
 import type { Entry } from '../../core/entry.ts';
@@ -10,6 +11,7 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
 import { Blob, type Cell, type CellType, Rows, textArray, Values } from './arrays.ts';
 import type { Names } from './names.ts';
+import { keepResults, receiptSql, takeReceipt } from './receipts.ts';
 import {
   checkInline,
   type EnvelopeColumns,
@@ -42,10 +44,10 @@ export function newRow({ envelope, status, inlineBody }: Entry): NewRow {
 
 /** How a batch is stored. */
 interface InsertOptions {
+  /** Its receipt; without one it is in a transaction of the caller's, which decides how it commits. */
+  readonly receipt?: number;
   /** It may be there already, by a try that was not answered. */
   readonly isUnknown?: boolean;
-  /** In a transaction of the caller's, which decides itself how it commits. */
-  readonly isWithin?: boolean;
 }
 
 /** How often an insert is tried against entries that come and go at the same time. */
@@ -54,11 +56,13 @@ const ROUNDS_MAX = 10;
 /** Inserts over the tables of one store. */
 export class Inserts {
   readonly #names: Names;
+  readonly #node: string;
   readonly #isForced: boolean;
 
   /** `isForced`: the server would not wait for the disk at a commit unless a statement says so. */
-  constructor(names: Names, isForced: boolean) {
+  constructor(names: Names, node: string, isForced: boolean) {
     this.#names = names;
+    this.#node = node;
     this.#isForced = isForced;
   }
 
@@ -66,57 +70,114 @@ export class Inserts {
   async insert(
     ask: Ask,
     rows: readonly NewRow[],
-    { isUnknown = false, isWithin = false }: InsertOptions = {},
+    { receipt, isUnknown = false }: InsertOptions = {},
   ): Promise<Inserted[]> {
-    const results: Inserted[] = rows.map(() => 'stored');
-    let left = rows.map((row, index) => ({ row, index }));
-    // Nearly always one round: what shares an id or a key with an earlier one has to wait for it.
-    const needsMore = firstOfEach(left).length < left.length && !isWithin;
-    if (needsMore) await ask('BEGIN');
-    for (let round = 0; left.length > 0; round += 1) {
-      if (round === ROUNDS_MAX + rows.length) throw unsettled(left[0]?.row.id);
+    const results: Results = rows.map(() => undefined);
+    const items = rows.map((row, index) => ({ row, index }));
+    if (receipt === undefined) return this.#rounds(ask, items, results);
+    // What shares an id or a key with an earlier one has to wait for it: more than one statement.
+    if (isUnknown || firstOfEach(items).length < items.length) {
+      return this.#inTransaction(ask, items, results, receipt);
+    }
+    const refused = await this.#store(ask, rows, receipt);
+    await this.#settle(ask, items, refused, results);
+    // What is left met others that are gone since: then there is room for it after all.
+    const left = items.filter(({ index }) => results[index] === undefined);
+    if (left.length > 0) return this.#inTransaction(ask, items, results, receipt);
+    return results as Inserted[];
+  }
+
+  /** A batch that takes several statements, or has perhaps been stored before. */
+  async #inTransaction(
+    ask: Ask,
+    items: readonly Item[],
+    results: Results,
+    receipt: number,
+  ): Promise<Inserted[]> {
+    await ask('BEGIN');
+    if (this.#isForced) await ask("SELECT set_config('synchronous_commit', 'on', true)");
+    const known = await takeReceipt(ask, this.#names, { node: this.#node, number: receipt });
+    if (Array.isArray(known)) await this.#settle(ask, items, new Set(known), results);
+    else if (known !== undefined) {
+      for (const { index } of items) {
+        const owner = known[index];
+        results[index] = owner === undefined ? 'stored' : { duplicateOf: owner };
+      }
+    }
+    const all = await this.#rounds(ask, items, results);
+    await keepResults(ask, this.#names, { node: this.#node, number: receipt }, ownersOf(all));
+    await ask('COMMIT');
+    return all;
+  }
+
+  /** Stores what has no result yet. */
+  async #rounds(ask: Ask, items: readonly Item[], results: Results): Promise<Inserted[]> {
+    for (let round = 0; ; round += 1) {
+      const left = items.filter(({ index }) => results[index] === undefined);
+      if (left.length === 0) return results as Inserted[];
+      if (round === ROUNDS_MAX + items.length) throw unsettled(left[0]?.row.id);
       const now = firstOfEach(left);
       const sent = now.map(({ row }) => row);
-      const refused = await this.#store(ask, sent, isWithin);
-      const owners = refused.size === 0 ? undefined : await this.#owners(ask, sent, refused);
-      const settled = new Set(now);
-      for (const item of now) {
-        if (!refused.has(item.row.id)) continue;
-        const owner = owners?.(item.row, isUnknown);
-        // Gone between the two statements: then there is room for it after all.
-        if (owner === undefined) settled.delete(item);
-        else results[item.index] = owner;
-      }
-      left = left.filter((item) => !settled.has(item));
+      await this.#settle(ask, now, await this.#store(ask, sent, undefined), results);
     }
-    if (needsMore) await ask('COMMIT');
-    return results;
+  }
+
+  /** Notes what became of a batch of which some were refused; nothing for those whose owner went. */
+  async #settle(
+    ask: Ask,
+    items: readonly Item[],
+    refused: ReadonlySet<string>,
+    results: Results,
+  ): Promise<void> {
+    const asked = items.filter(({ row }) => refused.has(row.id));
+    const owners = asked.length === 0 ? undefined : await this.#owners(ask, asked);
+    for (const { row, index } of items) {
+      results[index] = refused.has(row.id) ? owners?.(row) : 'stored';
+    }
   }
 
   /** The ids that were not stored. */
-  async #store(ask: Ask, rows: readonly NewRow[], isWithin: boolean): Promise<Set<string>> {
+  async #store(
+    ask: Ask,
+    rows: readonly NewRow[],
+    receipt: number | undefined,
+  ): Promise<Set<string>> {
     const values = new Values();
-    const sql = insertSql(this.#names, rowsOf(rows, values), this.#isForced && !isWithin);
-    const refused = await ask(sql, values.list);
+    const given = rowsOf(rows, values);
+    const isForced = this.#isForced && receipt !== undefined;
+    const noted = receipt === undefined ? undefined : this.#noted(values, receipt);
+    const refused = await ask(insertSql(this.#names, given, isForced, noted), values.list);
     return new Set(refused.map(([id]) => String(id)));
   }
 
-  async #owners(ask: Ask, rows: readonly NewRow[], refused: ReadonlySet<string>) {
-    const asked = rows.filter(({ id }) => refused.has(id));
+  #noted({ bind }: Values, receipt: number): string {
+    return receiptSql(this.#names, bind(this.#node, 'text'), bind(receipt, 'int8'));
+  }
+
+  async #owners(ask: Ask, items: readonly Item[]) {
     const found = await ask(ownersSql(this.#names), [
-      textArray(asked.map(({ id }) => id)),
-      textArray(asked.flatMap(({ envelope }) => envelope.dedupeKey ?? [])),
+      textArray(items.map(({ row }) => row.id)),
+      textArray(items.flatMap(({ row }) => row.envelope.dedupeKey ?? [])),
     ]);
-    const byId = new Map(found.map(([id, , text]) => [id, text]));
+    const ids = new Set(found.map(([id]) => id));
     const byKey = new Map(found.map(([id, key]) => [key, id as string]));
-    return ({ id, envelope }: NewRow, isUnknown: boolean): Inserted | undefined => {
-      // The very same envelope, to its millisecond: our own try, whose answer was lost.
-      if (isUnknown && byId.get(id) === envelope.text) return 'stored';
-      if (byId.has(id)) return { duplicateOf: id };
-      const owner = envelope.dedupeKey === null ? undefined : byKey.get(envelope.dedupeKey);
+    return ({ id, envelope: { dedupeKey } }: NewRow): Inserted | undefined => {
+      if (ids.has(id)) return { duplicateOf: id };
+      const owner = dedupeKey === null ? undefined : byKey.get(dedupeKey);
       return owner === undefined ? undefined : { duplicateOf: owner };
     };
   }
+}
+
+/** What became of each so far. */
+type Results = (Inserted | undefined)[];
+
+function ownersOf(results: readonly Inserted[]): Record<number, string> {
+  const owners: Record<number, string> = {};
+  for (const [index, result] of results.entries()) {
+    if (result !== 'stored') owners[index] = result.duplicateOf;
+  }
+  return owners;
 }
 
 interface Item {
@@ -194,7 +255,12 @@ function rowsOf(rows: readonly NewRow[], values: Values): Rows {
 const BLOB_SQL = '$1::bytea';
 
 /** The statement that stores rows and gives the ids of those that it did not store. */
-function insertSql({ table }: Names, rows: Rows, isForced: boolean): string {
+function insertSql(
+  { table }: Names,
+  rows: Rows,
+  isForced: boolean,
+  noted: string | undefined,
+): string {
   const guard = isForced ? " WHERE set_config('synchronous_commit', 'on', true) IS NOT NULL" : '';
   return `WITH given AS MATERIALIZED (${rows.sql}${guard}), stored AS (
   INSERT INTO ${table.entries} (${COLUMNS_SQL}) SELECT ${COLUMNS_SQL} FROM given
@@ -204,12 +270,13 @@ function insertSql({ table }: Names, rows: Rows, isForced: boolean): string {
   SELECT s.seq, convert_from(substr(${BLOB_SQL}, g.start, g.text_bytes), 'UTF8'),
     substr(${BLOB_SQL}, g.start + g.text_bytes, g.body_bytes)
   FROM stored s JOIN given g ON g.id = s.id
-)
-SELECT g.id FROM given g WHERE NOT EXISTS (SELECT FROM stored s WHERE s.id = g.id)`;
+), refused AS MATERIALIZED (
+  SELECT g.id FROM given g WHERE NOT EXISTS (SELECT FROM stored s WHERE s.id = g.id)
+)${noted === undefined ? '' : `, noted AS (${noted})`}
+SELECT id FROM refused`;
 }
 
 function ownersSql({ table }: Names): string {
-  return `SELECT e.id, e.dedupe_key, k.envelope FROM ${table.entries} e
-  LEFT JOIN ${table.contents} k ON k.seq = e.seq
+  return `SELECT e.id, e.dedupe_key FROM ${table.entries} e
   WHERE e.id = ANY($1::text[]) OR e.dedupe_key = ANY($2::text[])`;
 }

@@ -16,6 +16,7 @@ const TABLES = [
   'meta',
   'entries',
   'contents',
+  'receipts',
   'quarantine',
   'log_heads',
   'logs',

@@ -30,7 +30,7 @@ export interface PostgresOptions {
   readonly migrate?: boolean;
   /** How long to wait for a connection; default `'5s'`. */
   readonly connectTimeout?: Duration;
-  /** How long a statement may take before its connection is given up; default `'30s'`. */
+  /** How long a statement may take before its connection is given up; default `'8s'`. */
   readonly statementTimeout?: Duration;
   /**
    * How long a call is tried again while the server is away before it fails with
@@ -103,7 +103,7 @@ export function checkOptions(what: string, options: PostgresOptions): CheckedOpt
     connections: checkNumber('connections', connections, { min: 1, max: CONNECTIONS_MAX }),
     migrate,
     connectTimeoutMs: span('connectTimeout', '5s'),
-    statementTimeoutMs: span('statementTimeout', '30s'),
+    statementTimeoutMs: span('statementTimeout', '8s'),
     retryForMs: span('retryFor', '10s'),
   };
 }

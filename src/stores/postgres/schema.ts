@@ -110,6 +110,14 @@ CREATE TABLE ${table.quarantine} (
   envelope text,
   body bytea
 );
+-- What a batch of inserts leaves behind until its answer has come.
+CREATE TABLE ${table.receipts} (
+  node text COLLATE "C" NOT NULL,
+  number bigint NOT NULL,
+  written_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  refused text,
+  CONSTRAINT ${index('receipts_pkey')} PRIMARY KEY (node, number)
+) WITH (${BUSY});
 -- Emptied by the server itself when it comes back from a crash: how a flush knows of one.
 CREATE UNLOGGED TABLE ${table.crashes} (one boolean PRIMARY KEY CHECK (one), mark text NOT NULL);
 `;

@@ -1,0 +1,90 @@
+/** receipts — what an insert leaves behind by which its repetition knows that it has happened. */
+
+import { expect, test } from 'vitest';
+import { changeOf } from '../../../src/testkit/entry-cases/shared.ts';
+import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
+import { withService } from '../../services/index.ts';
+import { faultyPool, loseAnswers } from './faulty-pool.ts';
+import { openClient, openStore, ownSchema } from './setup.ts';
+
+const INSERT = /INSERT INTO .*"entries"/s;
+
+async function setup() {
+  const pool = await faultyPool();
+  const schema = ownSchema();
+  const store = await openStore({ pool, schema });
+  const client = await openClient();
+  const count = async (): Promise<number> => {
+    const { rows } = await client.query(`SELECT count(*)::int AS n FROM "${schema}".receipts`);
+    return (rows[0] as { n: number }).n;
+  };
+  return { pool, store, schema, client, count };
+}
+
+withService('postgres', () => {
+  test('a batch that was stored, delivered and removed before its repetition does not come back', async () => {
+    const { pool, store, schema } = await setup();
+    const other = await openStore({ schema });
+    const entries = sampleEntries(3, 'm');
+    let tries = 0;
+    pool.plan = (text) => {
+      if (INSERT.test(text)) tries += 1;
+      return tries === 1 && INSERT.test(text) ? 'after' : 'none';
+    };
+    const inserting = store.insert(entries);
+    for (const entry of entries) {
+      while ((await other.get(entry.envelope.id)) === undefined);
+      await other.commit([changeOf(entry, 'remove')]);
+    }
+    expect(await inserting).toEqual(['stored', 'stored', 'stored']);
+    expect((await store.list({ limit: 10 })).entries).toEqual([]);
+  });
+
+  test('a batch of duplicates within itself is told the same when its answer was lost', async () => {
+    const { pool, store } = await setup();
+    pool.plan = loseAnswers(/^COMMIT/, 1);
+    const batch = [
+      sampleEntry('a', { dedupeKey: 'k' }),
+      sampleEntry('a', { headers: { n: '2' } }),
+      sampleEntry('b', { dedupeKey: 'k' }),
+      sampleEntry('c'),
+    ];
+    expect(await store.insert(batch)).toEqual([
+      'stored',
+      { duplicateOf: 'a' },
+      { duplicateOf: 'a' },
+      'stored',
+    ]);
+    expect((await store.list({ limit: 10 })).entries).toHaveLength(2);
+  });
+
+  test('receipts that were answered go, many at a time and at the end', async () => {
+    const { store, count } = await setup();
+    for (const entry of sampleEntries(300, 'm')) await store.insert([entry]);
+    await expect.poll(count).toBeLessThan(256);
+    await store.close();
+    expect(await count()).toBe(0);
+  });
+
+  test('receipts of a process that died are removed a day later by whoever opens the store', async () => {
+    const { client, schema, count } = await setup();
+    await client.query(`INSERT INTO "${schema}".receipts (node, number, written_at)
+      VALUES ('dead', 1, now() - interval '25 hours'), ('dead', 2, now() - interval '1 hour')`);
+    await openStore({ schema });
+    expect(await count()).toBe(1);
+  });
+
+  test('a try that comes late, when its repetition has the receipt, stores nothing', async () => {
+    const { store, client, schema } = await setup();
+    await store.insert([sampleEntry('a')]);
+    await client.query('BEGIN');
+    await client.query(
+      `INSERT INTO "${schema}".receipts (node, number) SELECT node, number + 1 FROM "${schema}".receipts`,
+    );
+    const late = store.insert([sampleEntry('b')]);
+    const refused = expect(late).rejects.toThrow(/receipts_pkey/);
+    await client.query('COMMIT');
+    await refused;
+    expect(await store.get('b')).toBeUndefined();
+  });
+});
