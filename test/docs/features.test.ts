@@ -11,6 +11,7 @@ const rows = headingsOf(page, 2)
   .flatMap((heading) => tableUnder(page, heading))
   .filter(([row]) => /^R\d+$/.test(row ?? ''));
 const options = tableUnder(page, 'Options');
+const serverOptions = tableUnder(page, 'Options of stores on servers');
 
 /** The promises of the stores are cases of the suites; a file that runs a suite has them all. */
 const never = (): never => {
@@ -32,7 +33,7 @@ test('every row from R1 to R221 is there once, in order, with a sentence', () =>
 });
 
 test('every row says open, or names tests that exist under that title', () => {
-  const wrong = [...rows, ...options].flatMap((cells) => {
+  const wrong = [...rows, ...options, ...serverOptions].flatMap((cells) => {
     const proof = cells.at(-1) ?? '';
     if (proof === 'open') return [];
     const named = [...proof.matchAll(/`([^`]+)`/g)].map(([, name = '']) => name);
@@ -49,6 +50,15 @@ test('every option of docs/reference/options.md names a test', () => {
   );
   expect(options.map(([name]) => (name ?? '').replaceAll('`', ''))).toEqual(known);
   expect(options.filter(([, proof]) => proof === 'open').map(([name]) => name)).toEqual([]);
+});
+
+test('every option of docs/reference/stores/ names a test', () => {
+  const known = ['postgres', 'nats', 's3'].flatMap((store) =>
+    tableUnder(readPage(`docs/reference/stores/${store}.md`), 'Options').flatMap(([names = '']) =>
+      [...names.matchAll(/`(\w+)`/g)].map(([, name]) => `${store}: ${name}`),
+    ),
+  );
+  expect(serverOptions.map(([name = '']) => name.replaceAll('`', ''))).toEqual(known);
 });
 
 describe('a named test', () => {
