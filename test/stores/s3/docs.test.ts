@@ -32,6 +32,6 @@ test('opening takes as many requests as the page says', async () => {
   const client = stubClient();
   await s3({ client, bucket: 'bucket' }).open();
   const [, text] =
-    tableUnder(page, 'Sizes and requests').find(([what]) => /open/.test(what ?? '')) ?? [];
+    tableUnder(page, 'Size and tune').find(([what]) => /open/.test(what ?? '')) ?? [];
   expect(text).toContain(String(client.requests.length));
 });
