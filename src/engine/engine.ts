@@ -14,16 +14,17 @@ import type { Envelope } from '../core/entry.ts';
 import { asError, RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
+import { LateClaims } from './late-claims.ts';
 import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
 import { ParkedClaim } from './parked-claim.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
+import { Quiet } from './quiet.ts';
 import type { Route } from './routes.ts';
 import { Slots } from './slots.ts';
-import { Watchman } from './watchman.ts';
+import { Wake } from './wake.ts';
+import { Watchman, type WatchmanDuties } from './watchman.ts';
 
-/** After trouble with the source, the wait before the next try doubles up to this. */
-/** Why a wait ends when there is something to look at; nobody reads it. */
-const POKED = 'poked';
+/** After trouble with the source, the wait before the next try doubles up to the maximum. */
 const TROUBLE_WAIT_MIN_MS = 100;
 const TROUBLE_WAIT_MAX_MS = 30_000;
 /** How long handlers have to react to an abort before their messages are released. */
@@ -52,19 +53,25 @@ export class Engine implements AttemptHost {
   /** Slots taken for messages that are being inserted. */
   #reserved = 0;
   #loop: Promise<void> | undefined;
-  #wake: AbortController = new AbortController();
+  readonly #wake: Wake;
   #onRoom: (() => void) | undefined;
-  #onQuiet: (() => void)[] = [];
+  readonly #quiet: Quiet;
+  readonly #late: LateClaims;
 
   constructor(parts: EngineParts) {
     this.parts = parts;
     this.slots = new Slots(parts.slots, parts.routes);
-    this.watchman = new Watchman({
-      clock: parts.clock,
-      leaseMs: parts.source.leaseMs,
-      extend: (claims) => this.#extend(claims),
-      onTrouble: (error) => this.trouble('extending leases', error),
-    });
+    const { clock, source } = parts;
+    const extend: WatchmanDuties['extend'] = (claims) =>
+      source.extend?.(claims) ?? Promise.resolve(claims.map(() => 'done' as const));
+    const onTrouble = (error: unknown): void => this.trouble('extending leases', error);
+    this.#wake = new Wake(clock);
+    this.watchman = new Watchman({ clock, leaseMs: source.leaseMs, extend, onTrouble });
+    this.#late = new LateClaims({ parts, watchman: this.watchman, extend, onTrouble });
+    this.#quiet = new Quiet(
+      clock,
+      () => this.#live.size === 0 && this.#reserved === 0 && this.#late.size === 0,
+    );
   }
 
   get isRunning(): boolean {
@@ -107,41 +114,40 @@ export class Engine implements AttemptHost {
     this.#onRoom?.();
     await this.#loop;
     this.#releaseParked();
-    const isQuiet = await this.#quietWithin(withinMs);
+    const isQuiet = await this.#quiet.within(withinMs);
     if (!isQuiet) {
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
       for (const attempt of this.#live) attempt.stop(reason);
-      await this.#quietWithin(Math.min(ABORT_GRACE_MS, withinMs));
+      await this.#quiet.within(Math.min(ABORT_GRACE_MS, withinMs));
       for (const attempt of this.#live) attempt.release();
-      await this.#quietWithin(RELEASE_WAIT_MS);
+      await this.#quiet.within(RELEASE_WAIT_MS);
       // What the store does not take back now stays leased to us, and is lost when its lease ends.
       this.hasGivenUp = true;
       for (const attempt of this.#live) attempt.abandon();
-      await this.#quietWithin(RELEASE_WAIT_MS);
+      await this.#quiet.within(RELEASE_WAIT_MS);
     }
     this.#phase = 'stopped';
   }
 
   /** Looks again what can be claimed: routes, pauses or the store changed. */
   poke(): void {
-    // n.b. Without a reason each call makes an error with its stack: 4 % of a busy service.
-    this.#wake.abort(POKED);
+    this.#wake.poke();
   }
 
   /**
    * Takes a slot for a message that is handed over with its insert; undefined when it must wait.
    */
   reserve(envelope: Envelope): Reservation | undefined {
-    if (this.#phase !== 'running' || this.slots.free === 0 || this.#parked.length > 0) {
-      return undefined;
-    }
+    if (this.#phase !== 'running' || this.slots.free === 0) return undefined;
+    // What was claimed before and has not begun yet goes first.
+    if (this.#parked.length > 0 || this.#late.size > 0) return undefined;
     if (this.parts.paused() !== NOTHING_PAUSED) return undefined;
     const route = this.parts.routes.find('delivery', envelope);
     const { destination } = envelope;
     if (route === undefined || !this.slots.hasRoom(route, destination)) return undefined;
     this.slots.take(route, destination);
     this.#reserved += 1;
-    return { route, destination, claimedAt: this.parts.clock.monotonic() };
+    return { route, destination, leaseEndsAt: this.#leaseEnd() };
   }
 
   /** Gives a reserved slot back. */
@@ -149,15 +155,22 @@ export class Engine implements AttemptHost {
     this.slots.give(route, destination);
     this.#reserved -= 1;
     this.#roomMade();
-    this.#tellQuiet();
+    this.#quiet.tell();
   }
 
   /** Starts a message that was handed over, in the slot it reserved. */
-  beginReserved({ route, claimedAt }: Reservation, claim: Claim): void {
-    this.#reserved -= 1;
+  beginReserved(reservation: Reservation, claim: Claim): void {
+    const { route, leaseEndsAt } = reservation;
     // Inserted while we were stopping: ours to give back, not to begin.
     const isReleased = this.#phase !== 'running';
-    this.#live.add(new LiveAttempt(this, claim, { route, claimedAt, isReleased }));
+    if (!isReleased && this.#late.isLate(leaseEndsAt)) {
+      const begin = (endsAt: number): void =>
+        this.beginReserved({ ...reservation, leaseEndsAt: endsAt }, claim);
+      this.#late.add({ claim, begin, drop: () => this.unreserve(reservation) });
+      return;
+    }
+    this.#reserved -= 1;
+    this.#live.add(new LiveAttempt(this, claim, { route, leaseEndsAt, isReleased }));
   }
 
   /**
@@ -168,21 +181,34 @@ export class Engine implements AttemptHost {
     if (this.#phase === 'stopped') this.hasGivenUp = false;
     // Counted from before the claim: a stop waits for it, and does not find it running afterwards.
     this.#reserved += 1;
+    const askedEnd = this.#leaseEnd();
     const claim = await take().finally(() => {
       this.#reserved -= 1;
     });
     if (claim === undefined) {
-      this.#tellQuiet();
+      this.#quiet.tell();
       return undefined;
     }
-    this.slots.take(route, claim.envelope.destination);
-    const isReleased = this.#phase === 'stopping' || this.hasGivenUp;
     return new Promise((resolve, reject) => {
       const onSettled = (verdict: Verdict, answer: 'done' | 'stale' | 'lost'): void => {
         if (answer === 'done') resolve(verdict);
-        else reject(overtaken(claim));
+        else reject(overtaken(claim, 'while the handler ran'));
       };
-      this.#live.add(new LiveAttempt(this, claim, { route, onSettled, isReleased }));
+      const drop = (): void => {
+        this.#quiet.tell();
+        reject(overtaken(claim, 'before the handler began'));
+      };
+      const begin = (leaseEndsAt: number): void => {
+        const isReleased = this.#phase === 'stopping' || this.hasGivenUp;
+        if (!isReleased && this.#late.isLate(leaseEndsAt)) {
+          this.#late.add({ claim, begin, drop });
+          return;
+        }
+        this.slots.take(route, claim.envelope.destination);
+        const start = { route, leaseEndsAt, onSettled, isReleased };
+        this.#live.add(new LiveAttempt(this, claim, start));
+      };
+      begin(askedEnd);
     });
   }
 
@@ -199,7 +225,7 @@ export class Engine implements AttemptHost {
     this.#settled += 1;
     this.#live.delete(attempt);
     if (this.#settling === SETTLING_MAX - 1) this.#onRoom?.();
-    this.#tellQuiet();
+    this.#quiet.tell();
   }
 
   trouble(doing: string, thrown: unknown): void {
@@ -220,7 +246,7 @@ export class Engine implements AttemptHost {
         this.trouble('claiming messages', error);
         // A stop that came meanwhile has poked already; a pause would not hear of it.
         if (this.#phase !== 'running') return;
-        await this.#pause(troubleWaitMs);
+        await this.#wake.pause(troubleWaitMs);
         troubleWaitMs = Math.min(TROUBLE_WAIT_MAX_MS, troubleWaitMs * 2);
       }
     }
@@ -234,16 +260,19 @@ export class Engine implements AttemptHost {
       if (this.#phase !== 'running') return;
     }
     this.#unpark();
+    // Then from the beginning: what begins there may bring the process to a standstill again.
+    if (this.#late.pending !== undefined) return this.#late.pending;
     const paused = this.parts.paused();
     const max = paused === 'all' ? 0 : this.slots.free;
     if (max === 0 || this.#settling >= SETTLING_MAX || this.#isCrowded) {
-      await (paused === 'all' ? this.#pause(Number.POSITIVE_INFINITY) : this.#room());
+      await (paused === 'all' ? this.#wake.pause(Number.POSITIVE_INFINITY) : this.#room());
       return;
     }
-    const wake = this.#freshWake();
+    const wake = this.#wake.fresh();
     const demand = this.slots.demand(paused as readonly string[], this.#claimMax(max));
     this.slots.promise(demand.max);
-    const claimedAt = this.parts.clock.monotonic();
+    // Counted from before the call: the store counts its lease from when it got the request.
+    const leaseEndsAt = this.#leaseEnd();
     let claims: readonly Claim[];
     try {
       // Also with nothing to want: a round is how the source learns that its news were looked at.
@@ -251,11 +280,11 @@ export class Engine implements AttemptHost {
     } finally {
       this.slots.promise(0);
     }
-    for (const claim of claims) this.#begin(claim, claimedAt);
+    for (const claim of claims) this.#begin(claim, leaseEndsAt);
     // A full round may have left more behind. One that was not full took all there was: to look
     // again at once would only keep hand-offs from the free slots.
     if (claims.length >= demand.max || this.#phase !== 'running') return;
-    await this.parts.source.wait(demand, wake.signal);
+    await this.parts.source.wait(demand, wake);
   }
 
   /** So many wait for one handler or destination that it must have room before more are taken. */
@@ -268,18 +297,33 @@ export class Engine implements AttemptHost {
     return this.#parked.length >= this.parts.slots.concurrency ? 1 : max;
   }
 
-  #begin(claim: Claim, claimedAt: number, parked?: ParkedClaim): void {
+  #begin(claim: Claim, leaseEndsAt: number, parked?: ParkedClaim): void {
+    const { destination } = claim.envelope;
     const route = this.parts.routes.find(claim.lane, claim.envelope);
-    if (!this.slots.hasRoom(route, claim.envelope.destination)) {
-      this.#parked.push(parked ?? new ParkedClaim(claim, this.parts, this.watchman));
+    // A claim that came back while we were stopping is given back, not begun.
+    const isReleased = this.#phase !== 'running';
+    const hasRoom = isReleased || this.slots.hasRoom(route, destination);
+    if (!hasRoom && parked !== undefined) {
+      this.#parked.push(parked);
       return;
     }
     parked?.leave();
-    this.slots.take(route, claim.envelope.destination);
-    // A claim that came back while we were stopping is given back, not begun.
-    const isReleased = this.#phase !== 'running';
-    const leaseEndsAt = parked?.leaseEndsAt;
-    this.#live.add(new LiveAttempt(this, claim, { route, claimedAt, leaseEndsAt, isReleased }));
+    if (!isReleased && this.#late.isLate(leaseEndsAt)) {
+      const begin = (endsAt: number): void => this.#begin(claim, endsAt);
+      this.#late.add({ claim, begin, drop: () => this.#quiet.tell() });
+      return;
+    }
+    if (!hasRoom) {
+      this.#parked.push(new ParkedClaim(claim, leaseEndsAt, this.watchman));
+      return;
+    }
+    this.slots.take(route, destination);
+    this.#live.add(new LiveAttempt(this, claim, { route, leaseEndsAt, isReleased }));
+  }
+
+  /** When a lease that is asked for now ends (monotonic), by the safe side. */
+  #leaseEnd(): number {
+    return this.parts.clock.monotonic() + this.parts.source.leaseMs;
   }
 
   #unpark(): void {
@@ -287,14 +331,16 @@ export class Engine implements AttemptHost {
     if (parked.length === 0) return;
     this.#parked = [];
     // One whose lease was lost meanwhile belongs to somebody else, or soon will.
-    for (const one of parked) if (!one.isFenced) this.#begin(one.claim, 0, one);
+    for (const one of parked) if (!one.isFenced) this.#begin(one.claim, one.leaseEndsAt, one);
   }
 
   #releaseParked(): void {
     for (const one of this.#parked.splice(0)) {
       one.leave();
       this.slots.take(undefined, one.claim.envelope.destination);
-      this.#live.add(new LiveAttempt(this, one.claim, { route: undefined, isReleased: true }));
+      const { claim, leaseEndsAt } = one;
+      const start = { route: undefined, leaseEndsAt, isReleased: true };
+      this.#live.add(new LiveAttempt(this, claim, start));
     }
   }
 
@@ -315,54 +361,6 @@ export class Engine implements AttemptHost {
         resolve();
       };
     });
-  }
-
-  #freshWake(): AbortController {
-    if (this.#wake.signal.aborted) this.#wake = new AbortController();
-    return this.#wake;
-  }
-
-  /** Waits for the span, or until poked. */
-  #pause(ms: number): Promise<void> {
-    const { signal } = this.#freshWake();
-    return new Promise((resolve) => {
-      const cancel = Number.isFinite(ms) ? this.parts.clock.after(ms, done) : () => undefined;
-      signal.addEventListener('abort', done, { once: true });
-      function done(): void {
-        cancel();
-        signal.removeEventListener('abort', done);
-        resolve();
-      }
-    });
-  }
-
-  get #isQuiet(): boolean {
-    return this.#live.size === 0 && this.#reserved === 0;
-  }
-
-  #tellQuiet(): void {
-    if (!this.#isQuiet) return;
-    const waiting = this.#onQuiet;
-    this.#onQuiet = [];
-    for (const resolve of waiting) resolve();
-  }
-
-  #quietWithin(ms: number): Promise<boolean> {
-    if (this.#isQuiet) return Promise.resolve(true);
-    return new Promise((resolve) => {
-      const cancel = Number.isFinite(ms)
-        ? this.parts.clock.after(ms, () => resolve(this.#isQuiet))
-        : () => undefined;
-      this.#onQuiet.push(() => {
-        cancel();
-        resolve(true);
-      });
-    });
-  }
-
-  #extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]> {
-    const { source } = this.parts;
-    return source.extend?.(claims) ?? Promise.resolve(claims.map(() => 'done' as const));
   }
 }
 
@@ -385,13 +383,13 @@ export interface EngineLoad {
 export interface Reservation {
   readonly route: Route;
   readonly destination: string | undefined;
-  /** When its lease began at the earliest (monotonic). */
-  readonly claimedAt: number;
+  /** When its lease ends (monotonic), by the safe side. */
+  readonly leaseEndsAt: number;
 }
 
-function overtaken({ id }: Claim): RespoolError {
+function overtaken({ id }: Claim, when: string): RespoolError {
   return new RespoolError(
     'move.refused',
-    `cannot settle message "${id}": its lease was lost while the handler ran; look with get()`,
+    `cannot settle message "${id}": its lease was lost ${when}; look with get()`,
   );
 }

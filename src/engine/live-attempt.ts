@@ -18,7 +18,7 @@ import { EngineDelivery } from './delivery.ts';
 import type { EngineParts } from './parts.ts';
 import type { Route } from './routes.ts';
 import { tellVerdict } from './tell.ts';
-import { leaseEndOf, type Watched, type Watchman } from './watchman.ts';
+import type { Watched, Watchman } from './watchman.ts';
 
 /**
  * The wait before a verdict that did not get through is tried again, doubling up to the maximum.
@@ -42,10 +42,8 @@ export interface AttemptHost {
 /** How an attempt starts. */
 export interface AttemptStart {
   readonly route: Route | undefined;
-  /** When its lease ends (monotonic), if it waited before; otherwise a lease from its claim. */
-  readonly leaseEndsAt?: number | undefined;
-  /** When it was asked for (monotonic); otherwise now. */
-  readonly claimedAt?: number;
+  /** When its lease ends (monotonic), counted from when it was asked for. */
+  readonly leaseEndsAt: number;
   /** Give it back at once instead of running it. */
   readonly isReleased?: boolean;
   /** Told once when the verdict is settled, or cannot be. */
@@ -77,8 +75,7 @@ export class LiveAttempt implements Watched {
     this.#delivery = new EngineDelivery(claim, source);
     this.#onSettled = start.onSettled;
     this.#startedAt = clock.monotonic();
-    this.leaseEndsAt =
-      start.leaseEndsAt ?? leaseEndOf(start.claimedAt, this.#startedAt, source.leaseMs);
+    this.leaseEndsAt = start.leaseEndsAt;
     if (engine.parts.events.hears('claimed')) {
       engine.parts.events.emit({ ...this.#about(), kind: 'claimed' });
     }

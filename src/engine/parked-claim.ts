@@ -4,7 +4,6 @@
  */
 
 import type { Claim } from '../ports/source.ts';
-import type { EngineParts } from './parts.ts';
 import type { Watched, Watchman } from './watchman.ts';
 
 /** A claim that waits for room. */
@@ -15,10 +14,10 @@ export class ParkedClaim implements Watched {
   leaseEndsAt: number;
   isFenced = false;
 
-  constructor(claim: Claim, { clock, source }: EngineParts, watchman: Watchman) {
+  constructor(claim: Claim, leaseEndsAt: number, watchman: Watchman) {
     this.claim = claim;
     this.#watchman = watchman;
-    this.leaseEndsAt = clock.monotonic() + source.leaseMs;
+    this.leaseEndsAt = leaseEndsAt;
     watchman.add(this);
   }
 

@@ -29,14 +29,6 @@ export interface WatchmanDuties {
   onTrouble(error: unknown): void;
 }
 
-/**
- * When the lease of a claim ends. One that begins late, because the process stood still since it
- * was asked for, gets the time for one heartbeat, due at once, before its fence falls.
- */
-export function leaseEndOf(claimedAt: number | undefined, now: number, leaseMs: number): number {
-  return claimedAt === undefined ? now + leaseMs : Math.max(claimedAt + leaseMs, now + leaseMs / 3);
-}
-
 /** Looks after running attempts until they are done. */
 export class Watchman {
   readonly #duties: WatchmanDuties;
@@ -63,6 +55,11 @@ export class Watchman {
     this.#watched.delete(watched);
     // The timer is left to run out on its own, unless nothing is left that it could be for.
     if (this.#watched.size === 0) this.#unschedule();
+  }
+
+  /** The heartbeat that is on its way, if any. */
+  get beating(): Promise<void> | undefined {
+    return this.#extending;
   }
 
   /**

@@ -181,6 +181,13 @@ const DARK = (plan: Plan): Plan => ({
   trouble: { ...plan.trouble, brisk: 0.8, blowEveryMs: 1_500 },
 });
 
+/** Worlds in which answers often come when the lease is over. */
+const SLOW = (plan: Plan): Plan => ({
+  ...plan,
+  leaseMs: 2_000,
+  trouble: { ...plan.trouble, slow: 0.2 },
+});
+
 /** All planted bugs. */
 export const MUTANTS: readonly Mutant[] = [
   {
@@ -306,6 +313,21 @@ export const MUTANTS: readonly Mutant[] = [
         site: 'machine',
         processes: Math.max(3, plan.processes),
       }),
+    },
+  },
+  {
+    name: 'leases that are said to be kept and are not',
+    breaks: ['lease'],
+    mutation: {
+      ...door((entries) => ({
+        commit: async (changes, how) => {
+          const isKept = ({ to }: Change): boolean => to !== 'remove' && to.state === 'active';
+          const others = changes.filter((change) => !isKept(change));
+          const answers = [...(await entries.commit(others, how))];
+          return changes.map((change) => (isKept(change) ? 'done' : (answers.shift() ?? 'stale')));
+        },
+      })),
+      plan: SLOW,
     },
   },
   {

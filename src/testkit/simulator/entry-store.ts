@@ -51,7 +51,11 @@ export function simStore(parts: SimStoreParts): EntryStore {
   };
   const look = async <T>(kind: CallKind, execute: () => Promise<T>): Promise<T> =>
     (await call(kind, () => begun(execute()))).answer;
-  const asker = (): Asker => ({ process, askedAt: observer.scene.storeNow() });
+  const asker = (): Asker => ({
+    process,
+    askedAt: observer.scene.storeNow(),
+    askedAtMs: observer.scene.timeline.nowMs,
+  });
   return {
     name: 'simulated',
     instance: process.instance,

@@ -48,6 +48,8 @@ export interface ClaimFact {
   readonly before: Status | undefined;
   /** Claimed by its id, for a handler of the moment: outside of routes and slots. */
   readonly isSingle: boolean;
+  /** When its lease ends, counted from when it was asked for and kept (virtual milliseconds). */
+  leaseEndsAtMs: number;
   startedAtMs?: number;
   said?: Said;
   /** Another claim of this process has the same fence: which handler is whose cannot be told. */
@@ -147,8 +149,11 @@ export class Ledger {
     story: Story,
     process: SimProcess,
     status: Status,
-    before: Status | undefined,
-    isSingle = false,
+    {
+      before,
+      leaseEndsAtMs,
+      isSingle = false,
+    }: Pick<ClaimFact, 'before' | 'leaseEndsAtMs'> & Partial<Pick<ClaimFact, 'isSingle'>>,
   ): void {
     const { holder = '', lane, attempts, notices, revision } = status;
     const fence = `${story.id}:${revision}`;
@@ -166,6 +171,7 @@ export class Ledger {
       lane,
       attempt: lane === 'delivery' ? attempts : notices,
       before,
+      leaseEndsAtMs,
       isSingle,
       isTwin,
       isAborted: false,

@@ -10,6 +10,8 @@ export type Invariant =
   | 'claim'
   /** 2: a change needs the current revision, and the holder of an active entry. */
   | 'guard'
+  /** 2: no handler starts when the lease of its claim is over. */
+  | 'lease'
   /** 3: every write raises the revision by one. */
   | 'revision'
   /** Only moves of the table in core/state.ts. */

@@ -27,6 +27,10 @@ export function checkStart(
   if (attempt !== claim.attempt && !claim.isTwin) {
     findings.add('attempts', `"${id}" runs attempt ${attempt}, but ${claim.attempt} is counted`);
   }
+  const lateMs = timeline.nowMs - claim.leaseEndsAtMs;
+  if (lateMs >= 0 && !claim.isTwin) {
+    findings.add('lease', `"${fence}" was started ${lateMs} ms after the end of its lease`);
+  }
   if (lane === 'notice') {
     ledger.notices += 1;
     return claim;

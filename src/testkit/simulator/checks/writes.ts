@@ -22,12 +22,14 @@ const PAUSE_KNOWN_MS = 90_000;
 export interface Asker {
   readonly process: SimProcess;
   readonly askedAt: Millis;
+  /** The same moment in virtual milliseconds, which nobody sets. */
+  readonly askedAtMs: number;
 }
 
 /** Checks an insert: what came in, and who was told to be a duplicate. */
 export function checkInsert(
   scene: Scene,
-  { process }: Asker,
+  { process, askedAtMs }: Asker,
   entries: readonly Entry[],
   answers: readonly ('stored' | Duplicate)[],
   writes: readonly Write[],
@@ -63,7 +65,8 @@ export function checkInsert(
     if (!holder.startsWith(process.instance) || entry.status.attempts !== 1) {
       findings.add('claim', `"${id}" came in active under "${holder}", uncounted or not its own`);
     }
-    ledger.claimed(story, process, entry.status, undefined);
+    const leaseEndsAtMs = askedAtMs + scene.plan.leaseMs;
+    ledger.claimed(story, process, entry.status, { before: undefined, leaseEndsAtMs });
   }
 }
 
@@ -149,7 +152,7 @@ function checkTwins(scene: Scene, { envelope }: Entry): void {
 
 function checkTaken(
   scene: Scene,
-  { process, askedAt }: Asker,
+  { process, askedAt, askedAtMs }: Asker,
   request: ClaimRequest,
   write: Write,
 ): void {
@@ -173,7 +176,9 @@ function checkTaken(
   checkCounted(scene, status, after.status, request);
   if (request.ids === undefined) checkPaused(scene, process, before);
   if (status.state === 'active') story.excuses += 1;
-  ledger.claimed(story, process, after.status, status, request.ids !== undefined);
+  const leaseEndsAtMs = askedAtMs + request.leaseMs;
+  const isSingle = request.ids !== undefined;
+  ledger.claimed(story, process, after.status, { before: status, leaseEndsAtMs, isSingle });
 }
 
 function checkCounted(scene: Scene, before: Status, after: Status, request: ClaimRequest): void {
@@ -294,6 +299,8 @@ function explain(
       before.status.holder === after.status.holder &&
       before.status.attempts === after.status.attempts;
     if (!isKept) findings.add('claim', `"${story.id}" became active without a claim`);
+    const claim = story.claims.get(after.status.holder ?? '');
+    if (claim !== undefined) claim.leaseEndsAtMs = asker.askedAtMs + scene.plan.leaseMs;
     return;
   }
   const mover = moverOf(scene, asker, story, before, after);
