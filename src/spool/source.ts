@@ -4,34 +4,19 @@
  *   next(): one round of claims, fair between kinds     wait(): until due, noted, watched, or poked
  *   settle(): verdict ─nextStatus()─▶ commit            extend(): heartbeat as a commit
  *
- * Kinds of work in order: due deferred (and lost leases), incoming, bounce notices — in turns, so
- * that none gets less than a quarter of the slots while it has something due.
+ * Kinds of work in order (kinds.ts): due deferred (and lost leases), incoming, bounce notices.
  */
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry, Status } from '../core/entry.ts';
 import { extended, keepsBody, nextStatus } from '../core/next-status.ts';
 import { isSealed, markHeld, SEAL_MISSING } from '../core/sealed.ts';
-import type { ClaimableState, Lane } from '../core/state.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { inlineBytes, readBody } from './body.ts';
 import { changeOf, SpoolClaim } from './claim.ts';
+import { type Kind, KINDS, KindTurns, NOTICE_STATES } from './kinds.ts';
 import type { SourceParts } from './source-parts.ts';
-
-interface Kind {
-  readonly lane: Lane;
-  readonly states: readonly ClaimableState[];
-}
-
-const DEFERRED: Kind = { lane: 'delivery', states: ['deferred', 'active'] };
-const INCOMING: Kind = { lane: 'delivery', states: ['incoming'] };
-const BOUNCE: Kind = { lane: 'notice', states: ['bounce', 'active'] };
-
-/** In order of precedence. */
-const KINDS: readonly Kind[] = [DEFERRED, INCOMING, BOUNCE];
-/** Four turns: each kind has at least one of them, the first has two. */
-const TURNS: readonly Kind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
 
 /** After a round that took everything due, hand-offs go on this long until a wait knows more. */
 const CLEAR_MS = 50;
@@ -54,7 +39,7 @@ export class SpoolSource implements Source {
   readonly leaseMs: number;
   readonly #parts: SourceParts;
   #claimCalls = 0;
-  #turn = 0;
+  readonly #turns = new KindTurns();
   /** Which want comes first in this round. */
   #round = 0;
   /** Raised whenever something became due that a sleeping wait does not know of. */
@@ -108,7 +93,8 @@ export class SpoolSource implements Source {
     this.#seenAlarms = this.#alarms;
     this.#notedDueAt = Number.POSITIVE_INFINITY;
     const asks = this.#asks(demand);
-    const shares = this.#shares(demand.max, asks);
+    const kinds = new Set(asks.map(({ kind }) => kind));
+    const shares = this.#turns.shares(demand.max, kinds, this.now());
     const claims: SpoolClaim[] = [];
     const take = async (ask: Ask, max: number): Promise<number> => {
       const got = await this.#claim(ask, Math.min(max, ask.room.left), demand);
@@ -319,18 +305,6 @@ export class SpoolSource implements Source {
     return asks;
   }
 
-  /** How many of the free slots each kind has a right to in this round. */
-  #shares(max: number, asks: readonly Ask[]): Map<Kind, number> {
-    const present = TURNS.filter((kind) => asks.some((ask) => ask.kind === kind));
-    const shares = new Map<Kind, number>();
-    for (let slot = 0; slot < max && present.length > 0; slot += 1) {
-      const kind = present[this.#turn % present.length] ?? DEFERRED;
-      this.#turn = (this.#turn + 1) % (present.length * 1_000);
-      shares.set(kind, (shares.get(kind) ?? 0) + 1);
-    }
-    return shares;
-  }
-
   async #claim(ask: Ask, max: number, demand: Demand): Promise<SpoolClaim[]> {
     if (max <= 0) return [];
     const entries = await this.#parts.entries.claim({
@@ -343,6 +317,7 @@ export class SpoolSource implements Source {
       holder: this.holder(),
     });
     if (entries.length < max) ask.isExhausted = true;
+    this.#turns.note(ask.kind, entries.length, this.now());
     const sealed = entries.filter(isSealed);
     if (sealed.length === 0) return entries.map((entry) => new SpoolClaim(entry));
     await this.#hold(sealed);
@@ -364,7 +339,7 @@ export class SpoolSource implements Source {
       demand.wants.map((want) =>
         this.#parts.entries.nextDueAt({
           lane: want.lane,
-          states: want.lane === 'delivery' ? ['incoming', 'deferred', 'active'] : BOUNCE.states,
+          states: want.lane === 'delivery' ? ['incoming', 'deferred', 'active'] : NOTICE_STATES,
           topics: want.topics,
           exceptDestinations: demand.exceptDestinations,
         }),

@@ -1,0 +1,39 @@
+/** kinds — whose turn it is when slots are free. */
+
+import { expect, test } from 'vitest';
+import { type Kind, KINDS, KindTurns } from '../../src/spool/kinds.ts';
+
+const [DEFERRED, INCOMING, BOUNCE] = KINDS as readonly [Kind, Kind, Kind];
+const ALL = new Set(KINDS);
+
+test('every kind has a right to a quarter of the slots, deferred ones to half', () => {
+  const shares = new KindTurns().shares(40, ALL, 0);
+  expect([DEFERRED, INCOMING, BOUNCE].map((kind) => shares.get(kind))).toEqual([20, 10, 10]);
+});
+
+test('turns go on where the last round ended', () => {
+  const turns = new KindTurns();
+  const rounds = [1, 2, 3, 4].map(() => [...turns.shares(1, ALL, 0).keys()][0]);
+  expect(rounds).toEqual([DEFERRED, INCOMING, DEFERRED, BOUNCE]);
+});
+
+test('a kind that had nothing due has no turn for 100 ms', () => {
+  const turns = new KindTurns();
+  turns.note(DEFERRED, 0, 1_000);
+  turns.note(BOUNCE, 0, 1_000);
+  expect([...turns.shares(8, ALL, 1_099)]).toEqual([[INCOMING, 8]]);
+  expect(turns.shares(8, ALL, 1_100).get(DEFERRED)).toBe(4);
+});
+
+test('a kind that had something has its turn again at once', () => {
+  const turns = new KindTurns();
+  turns.note(DEFERRED, 0, 1_000);
+  turns.note(DEFERRED, 3, 1_010);
+  expect(turns.shares(4, ALL, 1_020).get(DEFERRED)).toBe(2);
+});
+
+test('when no kind had anything, all have their turns', () => {
+  const turns = new KindTurns();
+  for (const kind of KINDS) turns.note(kind, 0, 1_000);
+  expect(turns.shares(4, ALL, 1_001).size).toBe(3);
+});
