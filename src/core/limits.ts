@@ -32,6 +32,13 @@ export function checkId(id: unknown): string {
   throw invalid('id', id, '1 to 64 of 0-9 a-z _ -, starting with a letter or digit');
 }
 
+/** Refuses the name of a body that could not be a file name or an object key everywhere. */
+export function checkRef(ref: unknown): string {
+  if (typeof ref === 'string' && REF_PATTERN.test(ref)) return ref;
+  const allowed = `1 to ${REF_MAX_CHARS} of 0-9 a-z _ -, starting with a letter or digit`;
+  throw invalid('ref of a body', ref, allowed);
+}
+
 /** Refuses a topic that is not dot-separated words. */
 export function checkTopic(topic: unknown): string {
   const fits =

@@ -15,7 +15,7 @@ import { join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { checkNames, checkOneOf, REF_MAX_CHARS, REF_PATTERN } from '../../core/limits.ts';
+import { checkNames, checkOneOf, checkRef, REF_PATTERN } from '../../core/limits.ts';
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
@@ -273,15 +273,6 @@ async function writtenAtOf(path: string): Promise<Millis> {
 function shardOf(name: string): string {
   const ref = name.split('.', 1)[0] ?? name;
   return (crc32(ref) & 0xff).toString(16).padStart(2, '0');
-}
-
-function checkRef(ref: string): string {
-  if (typeof ref === 'string' && REF_PATTERN.test(ref)) return ref;
-  throw new RespoolError(
-    'message.invalid',
-    `cannot use ${JSON.stringify(ref)} as the ref of a body: allowed is 1 to ` +
-      `${REF_MAX_CHARS} of 0-9 a-z _ -, starting with a letter or digit`,
-  );
 }
 
 function duplicate(ref: string): RespoolError {

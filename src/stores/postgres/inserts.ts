@@ -44,7 +44,7 @@ export function newRow({ envelope, status, inlineBody }: Entry): NewRow {
 
 /** How a batch is stored. */
 interface InsertOptions {
-  /** Its receipt; without one it is in a transaction of the caller's, which decides how it commits. */
+  /** Without one it is in a transaction of the caller's, which decides how it commits. */
   readonly receipt?: number;
   /** It may be there already, by a try that was not answered. */
   readonly isUnknown?: boolean;
@@ -122,7 +122,7 @@ export class Inserts {
     }
   }
 
-  /** Notes what became of a batch of which some were refused; nothing for those whose owner went. */
+  /** Notes what became of each; nothing for those that were refused and whose owner went. */
   async #settle(
     ask: Ask,
     items: readonly Item[],

@@ -10,8 +10,7 @@
  */
 
 import { createHash } from 'node:crypto';
-import { RespoolError } from '../../core/errors.ts';
-import { ID_PATTERN } from '../../core/limits.ts';
+import { checkRef, REF_PATTERN } from '../../core/limits.ts';
 
 /** An upload that was begun. */
 export interface UnfinishedUpload {
@@ -32,7 +31,7 @@ export function keyOf(prefix: string, ref: string): string {
 export function refOfKey(prefix: string, key: string): string | undefined {
   if (!key.startsWith(prefix)) return undefined;
   const [shard = '', ref = '', ...rest] = key.slice(prefix.length).split('/');
-  const isOurs = rest.length === 0 && SHARD.test(shard) && ID_PATTERN.test(ref);
+  const isOurs = rest.length === 0 && SHARD.test(shard) && REF_PATTERN.test(ref);
   return isOurs && shard === shardOf(ref) ? ref : undefined;
 }
 
@@ -50,13 +49,4 @@ export function uploadOfName(name: string): UnfinishedUpload | undefined {
 
 function shardOf(ref: string): string {
   return createHash('sha256').update(ref).digest('hex').slice(0, 2);
-}
-
-function checkRef(ref: string): string {
-  if (typeof ref === 'string' && ID_PATTERN.test(ref)) return ref;
-  throw new RespoolError(
-    'message.invalid',
-    `cannot use ${JSON.stringify(ref)} as the ref of a body: allowed is 1 to 64 of 0-9 a-z _ -, ` +
-      'starting with a letter or digit',
-  );
 }
