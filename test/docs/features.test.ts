@@ -1,6 +1,8 @@
 /** docs/features.md: every row once, and every test that it names is there. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { nats } from 'respool/stores/nats';
+import { postgres } from 'respool/stores/postgres';
 import { bodyStoreSuite, entryStoreSuite } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
 import { headingsOf, ROOT, readPage, tableUnder, wordOf } from './pages.ts';
@@ -55,10 +57,26 @@ test('every option of docs/reference/options.md names a test', () => {
 test('every option of docs/reference/stores/ names a test', () => {
   const known = ['postgres', 'nats', 's3'].flatMap((store) =>
     tableUnder(readPage(`docs/reference/stores/${store}.md`), 'Options').flatMap(([names = '']) =>
-      [...names.matchAll(/`(\w+)`/g)].map(([, name]) => `${store}: ${name}`),
+      wordsOf(names).map((name) => `${store}: ${name}`),
     ),
   );
   expect(serverOptions.map(([name = '']) => name.replaceAll('`', ''))).toEqual(known);
+});
+
+test.each([
+  ['postgres', postgres],
+  ['nats', nats],
+])('docs/reference/stores/%s.md lists every option that the store knows', (name, make) => {
+  let text = '';
+  try {
+    make({ nothing: 1 } as object);
+  } catch (error) {
+    text = (error as Error).message;
+  }
+  const known = text.split('known are ')[1]?.split(', ');
+  const page = readPage(`docs/reference/stores/${name}.md`);
+  const listed = tableUnder(page, 'Options').flatMap(([names = '']) => wordsOf(names));
+  expect(listed.toSorted()).toEqual(known?.toSorted());
 });
 
 describe('a named test', () => {
@@ -74,6 +92,11 @@ describe('a named test', () => {
     expect(exists('test/docs/snippets.test.ts › docs/start.md run as written')).toBe(true);
   });
 });
+
+/** One row may be of several options. */
+function wordsOf(cell: string): string[] {
+  return [...cell.matchAll(/`(\w+)`/g)].map(([, name = '']) => name);
+}
 
 function exists(name: string): boolean {
   const [file = '', title = ''] = name.split(' › ');
