@@ -17,7 +17,7 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { Blob, numberArray, textArray } from './arrays.ts';
-import { readPromise } from './durability.ts';
+import { readPromise, tellPromise } from './durability.ts';
 import type { PostgresParts } from './entry-store.ts';
 import { migrate } from './migrate.ts';
 import type { Names } from './names.ts';
@@ -119,6 +119,7 @@ async function openAll(options: CheckedOptions, server: Server): Promise<Opened>
       await migrate(ask, names, options.migrate);
       return readPromise(ask);
     });
+    tellPromise(durability, options);
     const sql = sqlOf(names, isForced);
     const line = createBatchLine<Small, boolean>(
       (items) => server.run('put bodies', (ask, isUnknown) => putSmall(ask, sql, items, isUnknown)),

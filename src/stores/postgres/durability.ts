@@ -11,6 +11,7 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Durability } from '../../ports/entry-store.ts';
+import type { Logger } from '../../ports/logger.ts';
 import type { Names } from './names.ts';
 import { type Ask, CONFIRM_SQL, type Server } from './server.ts';
 
@@ -43,6 +44,19 @@ export async function readPromise(ask: Ask): Promise<Promised> {
   const waits = commit === 'on' || commit === 'remote_apply';
   const hasStandby = standbys !== '' && waits;
   return { durability: isOnDisk ? (hasStandby ? 'node-loss' : 'power-loss') : 'server', isForced };
+}
+
+/** Says it where a power cut may take what the server has acknowledged. */
+export function tellPromise(
+  durability: Durability,
+  { logger, names }: { readonly logger: Logger | undefined; readonly names: Names },
+): void {
+  if (durability !== 'server') return;
+  logger?.warn(
+    { store: 'postgres', schema: names.schema, durability },
+    'PostgreSQL forgets in a power cut what it has acknowledged: fsync or full_page_writes is ' +
+      'off; turn them on in postgresql.conf',
+  );
 }
 
 /** The lazy writes of one opened store. */

@@ -26,7 +26,7 @@ import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { type Changed, type ChangeRow, Changes, changeRow, refusal } from './changes.ts';
 import { Claims } from './claims.ts';
 import { type PgQueryable, TYPES } from './client.ts';
-import { LazyWrites, readPromise } from './durability.ts';
+import { LazyWrites, readPromise, tellPromise } from './durability.ts';
 import { type Inserted, Inserts, type NewRow, newRow } from './inserts.ts';
 import { corrupted, entryOf, Lists } from './lists.ts';
 import { migrate } from './migrate.ts';
@@ -170,6 +170,7 @@ async function openAll(
       await sweepReceipts(ask, names);
       return { ...promise, lazy: lazyWrites };
     });
+    tellPromise(durability, options);
     await wakes.open();
     const inserts = new Inserts(names, instance, isForced);
     const receipts = new Receipts(server, names, instance);

@@ -5,6 +5,7 @@
 import { type Duration, durationMs, HOUR_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
+import type { Logger } from '../../ports/logger.ts';
 import type { PgPool } from './client.ts';
 import { type Names, namesOf } from './names.ts';
 
@@ -37,6 +38,8 @@ export interface PostgresOptions {
    * `store.unavailable`; default `'10s'`.
    */
   readonly retryFor?: Duration;
+  /** Told when the store opens and the server may forget what it acknowledged; default nobody. */
+  readonly logger?: Logger;
 }
 
 /** Options, checked, with defaults. */
@@ -50,6 +53,7 @@ export interface CheckedOptions {
   readonly connectTimeoutMs: number;
   readonly statementTimeoutMs: number;
   readonly retryForMs: number;
+  readonly logger: Logger | undefined;
 }
 
 const NAMES = [
@@ -63,6 +67,7 @@ const NAMES = [
   'connectTimeout',
   'statementTimeout',
   'retryFor',
+  'logger',
 ] as const satisfies readonly (keyof PostgresOptions)[];
 
 const CONNECTIONS_DEFAULT = 8;
@@ -105,6 +110,7 @@ export function checkOptions(what: string, options: PostgresOptions): CheckedOpt
     connectTimeoutMs: span('connectTimeout', '5s'),
     statementTimeoutMs: span('statementTimeout', '8s'),
     retryForMs: span('retryFor', '10s'),
+    logger: options.logger,
   };
 }
 

@@ -1,10 +1,11 @@
 /** durability — which commits wait for the disk, what a crash of the server does, and who says so. */
 
 import { expect, test } from 'vitest';
-import { postgres } from '../../../src/stores/postgres/index.ts';
+import { postgres, postgresBodies } from '../../../src/stores/postgres/index.ts';
 import { changeOf, claimRequest, stepped } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { privateServer, withService } from '../../services/index.ts';
+import { faultyPool } from './faulty-pool.ts';
 import { atEnd, connect, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 
 /** Writes down at each commit that touched entries whether it waits for the disk. */
@@ -50,6 +51,32 @@ withService('postgres', () => {
     await store.commit([changeOf(entry, 'remove')]);
     expect(await commits()).toEqual(['on', 'on']);
     expect(store.traits.durability).toBe('power-loss');
+  });
+
+  test.each([
+    ['fsync', ['on', 'off', 'on', '', 'UTF8']],
+    ['full_page_writes', ['on', 'on', 'off', '', 'UTF8']],
+  ])('a logger is warned by both stores when %s is off', async (setting, row) => {
+    const warnings: string[] = [];
+    const nothing = () => undefined;
+    const warn = (fields: object, text: string) =>
+      void warnings.push(`${JSON.stringify(fields)} ${text}`);
+    const logger = { debug: nothing, info: nothing, warn, error: nothing };
+    const schema = ownSchema();
+    await openStore({ schema, logger });
+    expect(warnings).toEqual([]);
+    const pool = await faultyPool();
+    pool.plan = (text) => (text.includes("current_setting('fsync')") ? { rows: [row] } : 'none');
+    const store = await openStore({ pool, schema, logger });
+    expect(store.traits.durability).toBe('server');
+    const bodies = postgresBodies({ pool, schema, logger });
+    await bodies.open();
+    await bodies.close();
+    expect(warnings).toHaveLength(2);
+    for (const line of warnings) {
+      expect(line).toContain(setting);
+      expect(line).toContain(`"schema":"${schema}"`);
+    }
   });
 
   test('the time of a store is its server’s', async () => {
