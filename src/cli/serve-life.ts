@@ -49,7 +49,7 @@ export async function serveUntilSignal(
     level: levelOf(context, config.log.level),
     hide,
   });
-  const configured = await createConfiguredSpool(loaded);
+  const configured = await createConfiguredSpool(loaded, { storeLogger: storeLoggerOf(log) });
   context.atEnd(() => configured.close());
   const { spool } = configured;
   // Whatever ends the start half-way: what is open by then is closed.
@@ -145,6 +145,15 @@ function loggerOf(log: ServeLog): Logger {
     info: () => undefined,
     warn: (fields, text) => log.say('warn', `${text} ${jsonLine(fields)}`, fields),
     error: (fields, text) => log.say('error', `${text} ${jsonLine(fields)}`, fields),
+  };
+}
+
+/** What stores say of their servers comes once, when they open. */
+function storeLoggerOf(log: ServeLog): Logger {
+  return {
+    ...loggerOf(log),
+    info: (fields, text) => log.say('info', text, fields),
+    warn: (fields, text) => log.say('warn', text, fields),
   };
 }
 

@@ -41,7 +41,10 @@ export interface ConfiguredSpool {
 
 /** How it is made. */
 export interface OpenOptions {
+  /** Told of everything that happens, and of dangers when the stores open. */
   readonly logger?: Logger | undefined;
+  /** Told only of what the stores say when they open; default `logger`. */
+  readonly storeLogger?: Logger | undefined;
   /** True (default) registers the routes; false: for a tool that only looks and steers. */
   readonly deliver?: boolean | undefined;
 }
@@ -49,10 +52,10 @@ export interface OpenOptions {
 /** Makes stores, spool and routes. */
 export async function createConfiguredSpool(
   loaded: LoadedConfig,
-  { logger, deliver = true }: OpenOptions = {},
+  { logger, storeLogger = logger, deliver = true }: OpenOptions = {},
 ): Promise<ConfiguredSpool> {
   const { config, folder } = loaded;
-  const { entries, bodies, place, bodiesPlace } = await storesOf(config, folder);
+  const { entries, bodies, place, bodiesPlace } = await storesOf(config, folder, storeLogger);
   const made = await transformsOf(config, folder);
   const transforms = deliver ? made : made.map(patient);
   const spool = createSpool({

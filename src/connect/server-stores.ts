@@ -6,6 +6,7 @@
 import { assert } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
+import type { Logger } from '../ports/logger.ts';
 import type { NatsEntryOptions, NatsOptions } from '../stores/nats/options.ts';
 import type { PostgresOptions } from '../stores/postgres/options.ts';
 import type { S3Options } from '../stores/s3/options.ts';
@@ -76,44 +77,60 @@ const S3_OPTIONS = [
   'durability',
 ] as const satisfies readonly (keyof S3Options)[];
 
-/** An entry store on a server. */
-export async function serverEntries(parsed: StoreUrl, key: string): Promise<ServerEntries> {
+/** An entry store on a server; a logger is told of its dangers when it opens. */
+export async function serverEntries(
+  parsed: StoreUrl,
+  key: string,
+  logger?: Logger,
+): Promise<ServerEntries> {
   const address = addressOf(parsed);
   if (parsed.kind === 'postgres') {
     const options = postgresOptions(parsed, key);
     const { postgres } = await import('../stores/postgres/entry-store.ts');
-    const store = checked(parsed, key, () => postgres(options));
+    const store = checked(parsed, key, () => postgres(telling(options, logger)));
     const isThere = () => hasPostgres(options);
     return { store, address, diagnose: () => lookAtPostgres(options), isThere };
   }
   assert(parsed.kind === 'nats', `${parsed.kind} keeps no entries`);
   const options: NatsEntryOptions = optionsOf(parsed, key, NATS_ENTRY_OPTIONS);
   const { nats } = await import('../stores/nats/entry-store.ts');
-  const store = checked(parsed, key, () => nats(options));
+  const store = checked(parsed, key, () => nats(telling(options, logger)));
   const isThere = () => hasNats(options);
   return { store, address, diagnose: () => lookAtNats(options, 'entries'), isThere };
 }
 
 /** A body store on a server. */
-export async function serverBodies(parsed: StoreUrl, key: string): Promise<ServerStore<BodyStore>> {
+export async function serverBodies(
+  parsed: StoreUrl,
+  key: string,
+  logger?: Logger,
+): Promise<ServerStore<BodyStore>> {
   const address = addressOf(parsed);
   if (parsed.kind === 'postgres') {
     const options = postgresOptions(parsed, key);
     const { postgresBodies } = await import('../stores/postgres/body-store.ts');
-    const store = checked(parsed, key, () => postgresBodies(options));
+    const store = checked(parsed, key, () => postgresBodies(telling(options, logger)));
     return { store, address, diagnose: () => lookAtPostgres(options) };
   }
   if (parsed.kind === 'nats') {
     const options = natsBodyOptions(parsed, key);
     const { natsBodies } = await import('../stores/nats/body-store.ts');
-    const store = checked(parsed, key, () => natsBodies(options));
+    const store = checked(parsed, key, () => natsBodies(telling(options, logger)));
     return { store, address, diagnose: () => lookAtNats(options, 'bodies') };
   }
   assert(parsed.kind === 's3', `${parsed.kind} is on no server`);
   const options = optionsOf(parsed, key, S3_OPTIONS) as S3Options;
   const { s3 } = await import('../stores/s3/body-store.ts');
-  const store = checked(parsed, key, () => s3(options));
+  const store = checked(parsed, key, () => s3(telling(options, logger)));
   return { store, address, diagnose: () => lookAtS3(options) };
+}
+
+/** One of its own, which only a configuration that is a program can have, wins. */
+function telling<Options extends { readonly logger?: Logger }>(
+  options: Options,
+  logger: Logger | undefined,
+): Options {
+  return logger === undefined ? options : { logger, ...options };
 }
 
 /** What is wrong with an option names the whole key: `store?schema`, `store.postgres.schema`. */

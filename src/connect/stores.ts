@@ -5,6 +5,7 @@
 import path from 'node:path';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
+import type { Logger } from '../ports/logger.ts';
 import type { Diagnosis } from '../stores/shared/finding.ts';
 import type { SqliteOptions } from '../stores/sqlite/options.ts';
 import type { Config } from './define-config.ts';
@@ -51,26 +52,34 @@ const SQLITE_OPTIONS = [
   'autoCheckpointPages',
 ] as const satisfies readonly (keyof SqliteOptions)[];
 
-/** Makes the stores; relative paths start from `folder`. */
+/**
+ * Makes the stores; relative paths start from `folder`. A logger is told of the dangers of a server
+ * when its store opens.
+ */
 export async function storesOf(
   { store, entries, bodies }: Pick<Config, 'store' | 'entries' | 'bodies'>,
   folder: string,
+  logger?: Logger,
 ): Promise<ConfiguredStores> {
   if (entries === undefined && bodies === undefined) {
-    return pairOf(parseStore(store ?? STORE_DEFAULTS.store, 'store'), folder);
+    return pairOf(parseStore(store ?? STORE_DEFAULTS.store, 'store'), folder, logger);
   }
-  const ofEntries = await entriesOf(entries ?? STORE_DEFAULTS.entries, folder);
-  const ofBodies = await bodiesOf(bodies ?? STORE_DEFAULTS.bodies, folder);
+  const ofEntries = await entriesOf(entries ?? STORE_DEFAULTS.entries, folder, logger);
+  const ofBodies = await bodiesOf(bodies ?? STORE_DEFAULTS.bodies, folder, logger);
   return { ...ofEntries, ...ofBodies };
 }
 
-async function pairOf(url: StoreUrl, folder: string): Promise<ConfiguredStores> {
+async function pairOf(
+  url: StoreUrl,
+  folder: string,
+  logger: Logger | undefined,
+): Promise<ConfiguredStores> {
   const { kind } = url;
   const base = path.resolve(folder, url.path);
   if (kind !== 'sqlite' && kind !== 'file') {
     return {
-      ...(await makeEntries(url, base, 'store')),
-      ...(await makeBodies(url, base, 'store')),
+      ...(await makeEntries(url, base, 'store', logger)),
+      ...(await makeBodies(url, base, 'store', logger)),
     };
   }
   if (kind === 'sqlite') {
@@ -95,16 +104,21 @@ type OfBodies = Pick<ConfiguredStores, 'bodies' | 'bodiesPlace' | 'diagnoseBodie
 async function entriesOf(
   given: NonNullable<Config['entries']>,
   folder: string,
+  logger: Logger | undefined,
 ): Promise<OfEntries> {
   if (isStore(given)) return { entries: given, place: { kind: 'given' } };
   const url = parseStore(given, 'entries');
-  return makeEntries(url, path.resolve(folder, url.path), 'entries');
+  return makeEntries(url, path.resolve(folder, url.path), 'entries', logger);
 }
 
-async function bodiesOf(given: NonNullable<Config['bodies']>, folder: string): Promise<OfBodies> {
+async function bodiesOf(
+  given: NonNullable<Config['bodies']>,
+  folder: string,
+  logger: Logger | undefined,
+): Promise<OfBodies> {
   if (isStore(given)) return { bodies: given, bodiesPlace: { kind: 'given' } };
   const url = parseStore(given, 'bodies');
-  return makeBodies(url, path.resolve(folder, url.path), 'bodies');
+  return makeBodies(url, path.resolve(folder, url.path), 'bodies', logger);
 }
 
 /** A store that was made already, as a configuration that is a program can have it. */
@@ -116,7 +130,12 @@ function serverPlace({ kind }: StoreUrl, { address }: ServerStore<unknown>): Sto
   return { kind, address };
 }
 
-async function makeEntries(url: StoreUrl, at: string, key: string): Promise<OfEntries> {
+async function makeEntries(
+  url: StoreUrl,
+  at: string,
+  key: string,
+  logger?: Logger,
+): Promise<OfEntries> {
   const options = { ...typedAll(url.options), path: at };
   const place = { kind: url.kind, path: at };
   if (url.kind === 'sqlite') {
@@ -130,7 +149,7 @@ async function makeEntries(url: StoreUrl, at: string, key: string): Promise<OfEn
     return { entries: within(key, () => filesystem(options), '?'), place };
   }
   if (url.kind !== 'memory') {
-    const made = await serverEntries(url, key);
+    const made = await serverEntries(url, key, logger);
     const { store: entries, diagnose, isThere } = made;
     return { entries, place: serverPlace(url, made), diagnoseEntries: diagnose, isThere };
   }
@@ -139,7 +158,12 @@ async function makeEntries(url: StoreUrl, at: string, key: string): Promise<OfEn
   return { entries: memory(), place: { kind: 'memory' } };
 }
 
-async function makeBodies(url: StoreUrl, at: string, key: string): Promise<OfBodies> {
+async function makeBodies(
+  url: StoreUrl,
+  at: string,
+  key: string,
+  logger?: Logger,
+): Promise<OfBodies> {
   const options = { ...typedAll(url.options), path: at };
   const bodiesPlace = { kind: url.kind, path: at };
   if (url.kind === 'sqlite') {
@@ -153,7 +177,7 @@ async function makeBodies(url: StoreUrl, at: string, key: string): Promise<OfBod
     return { bodies: within(key, () => filesystemBodies(options), '?'), bodiesPlace };
   }
   if (url.kind !== 'memory') {
-    const made = await serverBodies(url, key);
+    const made = await serverBodies(url, key, logger);
     const { store: bodies, diagnose } = made;
     return { bodies, bodiesPlace: serverPlace(url, made), diagnoseBodies: diagnose };
   }

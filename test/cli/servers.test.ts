@@ -1,10 +1,12 @@
 /** Commands, service and doctor on stores that a server keeps; no password is ever printed. */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { CreateBucketCommand, PutBucketLifecycleConfigurationCommand } from '@aws-sdk/client-s3';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { postgres, postgresBodies } from 'respool/stores/postgres';
 import { createSpool } from 'respool';
 import { usePlaces } from '../spool/places.ts';
+import { clientOf } from '../stores/s3/setup.ts';
 import { type CallOptions, setup, type Shell } from './setup.ts';
 
 const CANARY = 'c4nary-Zm9vYmFyYmF6cXV4';
@@ -66,6 +68,38 @@ describe.each(['postgres', 'nats'])('a store in %s', (kind) => {
     expect((await serving.ended).code).toBe(0);
   });
 });
+
+describe('the service prints what its stores say when they open:', () => {
+  test('what NATS promises', async () => {
+    const store = places.address('nats', 'entries');
+    const shell = await configured({ store, serve: { port: 0 } });
+    const serving = shell.start(['serve']);
+    await serving.printed(/"level":"info","text":"NATS [\d.]+: what is acknowledged survives/);
+    await serving.printed(/listening on/);
+    serving.signal('SIGTERM');
+    expect((await serving.ended).code).toBe(0);
+  });
+
+  test('a lifecycle rule of S3 that removes bodies', async () => {
+    const bodies = places.address('s3', 'bodies');
+    await expireAll(new URL(bodies).hostname);
+    const shell = await configured({ entries: 'memory:', bodies, serve: { port: 0 } });
+    const serving = shell.start(['serve', '--quiet']);
+    await serving.printed(/"level":"warn","text":"[^"]*\\"tidy\\" removes bodies after 3 days/);
+    serving.signal('SIGTERM');
+    expect((await serving.ended).code).toBe(0);
+  });
+});
+
+async function expireAll(bucket: string): Promise<void> {
+  const client = clientOf(places.server('s3'));
+  const rule = { ID: 'tidy', Filter: { Prefix: '' }, Expiration: { Days: 3 } };
+  const LifecycleConfiguration = { Rules: [{ ...rule, Status: 'Enabled' as const }] };
+  await client.send(new CreateBucketCommand({ Bucket: bucket }));
+  const input = { Bucket: bucket, LifecycleConfiguration };
+  await client.send(new PutBucketLifecycleConfigurationCommand(input));
+  client.destroy();
+}
 
 describe('doctor', () => {
   test('on PostgreSQL tells version, settings, tables and the promise of the pair', async () => {
