@@ -65,6 +65,13 @@ export interface Change {
   readonly envelope?: Envelope;
   /** New inline bytes, with an envelope whose body place is `inline`. */
   readonly inlineBody?: Uint8Array;
+  /**
+   * The ref of a body that nobody needs once this change is done: of one that is removed, or whose
+   * envelope names it no more. A store that has the bodies in the same database may remove it in
+   * the same transaction. All others leave it alone: it is removed from the body store afterwards
+   * in any case.
+   */
+  readonly bodyRef?: string;
 }
 
 /** Which entries to list or count; all given conditions hold together. */

@@ -11,6 +11,7 @@ import { actionTo, type OperatorAction, operatorMove } from '../core/operator.ts
 import type { State } from '../core/state.ts';
 import type { Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
+import { goingBody } from './body-record.ts';
 import type { Reaper } from './reaper.ts';
 import type { SpoolSource } from './source.ts';
 
@@ -231,14 +232,15 @@ function afterwards({ reaper, source }: ActionParts, entry: Entry, { to }: Chang
 }
 
 function changeTo(
-  { envelope: { id }, status }: Entry,
+  { envelope: present, status }: Entry,
   { to, envelope }: Pick<Change, 'to' | 'envelope'>,
 ): Change {
   return {
-    id,
+    id: present.id,
     revision: status.revision,
     to,
     ...(envelope === undefined ? {} : { envelope }),
     ...(status.holder === undefined ? {} : { holder: status.holder }),
+    ...(to === 'remove' ? goingBody(present) : {}),
   };
 }

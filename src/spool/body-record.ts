@@ -8,6 +8,7 @@
 import type { BodyInfo, Envelope } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { REF_PATTERN } from '../core/limits.ts';
+import type { Change } from '../ports/entry-store.ts';
 
 /** The record of a body that can be read by it; `body.corrupt` otherwise. */
 export function checkRecord({ id, body }: Envelope): BodyInfo {
@@ -38,6 +39,12 @@ function damageIn(body: unknown): string | undefined {
     return `it has ${size} bytes, is stored as it is, and yet in ${storedSize} bytes`;
   }
   return place === 'inline' || isRef(ref) ? undefined : `its ref is ${show(ref)}`;
+}
+
+/** What a change says of the body that goes with it; nothing where no store could have it. */
+export function goingBody({ body }: Envelope): Pick<Change, 'bodyRef'> {
+  const { place, ref } = (body as BodyInfo | null | undefined) ?? {};
+  return place === 'store' && isRef(ref) ? { bodyRef: ref } : {};
 }
 
 /** Whether a store could have a body under this. */

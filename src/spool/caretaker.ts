@@ -14,7 +14,7 @@ import type { Routes } from '../engine/routes.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { UnreadEntry, EntryStore } from '../ports/entry-store.ts';
 import { AUDIT_KIND } from './actions.ts';
-import { isDamaged } from './body-record.ts';
+import { goingBody, isDamaged } from './body-record.ts';
 import { idOfRef } from './refs.ts';
 import type { Reaper } from './reaper.ts';
 import type { SpoolSource } from './source.ts';
@@ -95,6 +95,7 @@ export class Caretaker {
           id: envelope.id,
           revision: status.revision,
           to: 'remove' as const,
+          ...goingBody(envelope),
         })),
       );
       let done = 0;

@@ -5,6 +5,7 @@ import type { Failure } from '../core/failure.ts';
 import type { ClaimableState, Lane } from '../core/state.ts';
 import type { Change } from '../ports/entry-store.ts';
 import type { Claim } from '../ports/source.ts';
+import { goingBody } from './body-record.ts';
 
 /** An active entry under our holder. */
 export class SpoolClaim implements Claim {
@@ -75,6 +76,7 @@ export function changeOf(entry: Entry, to: Status | 'remove', letsGoOfBody: bool
     revision: status.revision,
     to,
     ...(status.holder === undefined ? {} : { holder: status.holder }),
+    ...(letsGoOfBody || to === 'remove' ? goingBody(envelope) : undefined),
   };
   if (!letsGoOfBody) return change;
   return { ...change, envelope: { ...envelope, body: { ...envelope.body, place: 'none' } } };

@@ -16,7 +16,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { UnreadEntry } from '../ports/entry-store.ts';
 import { type ActionParts, audit } from './actions.ts';
 import { type BodySettings, keepBody, type KeptBody, readBody } from './body.ts';
-import { isDamaged } from './body-record.ts';
+import { goingBody, isDamaged } from './body-record.ts';
 import { isOrphan } from './caretaker.ts';
 import { type ListFilter, queryOf } from './list.ts';
 
@@ -227,6 +227,7 @@ class Rekeying {
         // Given even where it is as before: a sealed store seals it anew.
         envelope: kept === undefined ? entry.envelope : { ...entry.envelope, body: kept.info },
         ...(kept?.inline === undefined ? {} : { inlineBody: kept.inline }),
+        ...(kept === undefined ? {} : goingBody(entry.envelope)),
         ...(holder === undefined ? {} : { holder }),
       },
     ]);
