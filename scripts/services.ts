@@ -24,7 +24,7 @@ import {
   isServerName,
   SERVER_NAMES,
   type ServerName,
-  skippedServers,
+  skippedNames,
   VARIABLES,
 } from './services/words.ts';
 
@@ -47,7 +47,7 @@ async function up(given: readonly string[]): Promise<number> {
     say(`there is no server "${wrong}": known are ${SERVER_NAMES.join(', ')}`);
     return 2;
   }
-  const skipped = skippedServers(process.env);
+  const skipped = skippedNames(process.env);
   const wanted = given.length === 0 ? SERVER_NAMES : given.filter(isServerName);
   let door = await standingDoor();
   if (door === undefined) {

@@ -20,8 +20,15 @@ export const VARIABLES: Readonly<Record<ServiceName, string>> = {
   'rabbitmq-management': 'RESPOOL_TEST_AMQP_MANAGEMENT_URL',
 };
 
-/** Names, separated by commas, of servers whose tests are skipped. */
+/** Programs of the system that the fault tests need. */
+export const TOOL_NAMES = ['strace', 'mkfs.ext4', 'mount'] as const;
+
+export type ToolName = (typeof TOOL_NAMES)[number];
+
+/** Names, separated by commas, of servers and programs whose tests are skipped. */
 export const SKIP_VARIABLE = 'RESPOOL_TEST_SKIP';
+
+const SKIP_NAMES = [...SERVER_NAMES, ...TOOL_NAMES] as const;
 
 /** The server behind a service. */
 export function serverOf(service: ServiceName): ServerName {
@@ -39,18 +46,19 @@ export function givenUrl(service: ServiceName, env: NodeJS.ProcessEnv): string |
   return url === undefined || url === '' ? undefined : url;
 }
 
-/** The servers to skip, as the environment names them; a name that is none is an error. */
-export function skippedServers(env: NodeJS.ProcessEnv): ReadonlySet<ServerName> {
+/** What to skip, as the environment names it; a name that is none is an error. */
+export function skippedNames(env: NodeJS.ProcessEnv): ReadonlySet<ServerName | ToolName> {
   const names = (env[SKIP_VARIABLE] ?? '').split(',').map((name) => name.trim());
-  const skipped = new Set<ServerName>();
+  const skipped = new Set<ServerName | ToolName>();
   for (const name of names) {
     if (name === '') continue;
-    if (!isServerName(name)) {
+    const known = SKIP_NAMES.find((one) => one === name);
+    if (known === undefined) {
       throw new Error(
-        `cannot use "${name}" in ${SKIP_VARIABLE}: allowed are ${SERVER_NAMES.join(', ')}`,
+        `cannot use "${name}" in ${SKIP_VARIABLE}: allowed are ${SKIP_NAMES.join(', ')}`,
       );
     }
-    skipped.add(name);
+    skipped.add(known);
   }
   return skipped;
 }

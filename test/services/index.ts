@@ -16,7 +16,7 @@ import {
   type ServiceName,
   serverOf,
   SKIP_VARIABLE,
-  skippedServers,
+  skippedNames,
 } from '../../scripts/services/words.ts';
 import { BROKER_VARIABLE } from './broker.ts';
 
@@ -34,7 +34,7 @@ export async function service(name: ServiceName): Promise<string> {
 
 /** Why the tests of a service are to be skipped, if they are. */
 export function skipReason(name: ServiceName): string | undefined {
-  if (!skippedServers(process.env).has(serverOf(name))) return undefined;
+  if (!skippedNames(process.env).has(serverOf(name))) return undefined;
   return `${SKIP_VARIABLE} names ${serverOf(name)}`;
 }
 

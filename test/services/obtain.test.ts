@@ -2,20 +2,24 @@
 import { chmod, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { installPackages } from '../../scripts/services/apt.ts';
 import { startContainer } from '../../scripts/services/docker.ts';
 import { type Machine, thisMachine } from '../../scripts/services/machine.ts';
 import { obtain, type Ways } from '../../scripts/services/obtain.ts';
 import type { Recipe } from '../../scripts/services/recipe.ts';
 import type { Server, Site } from '../../scripts/services/server.ts';
-import { givenUrl, skippedServers } from '../../scripts/services/words.ts';
+import { givenUrl, SERVER_NAMES, skippedNames, TOOL_NAMES } from '../../scripts/services/words.ts';
+import { skipReason } from './index.ts';
 
 let dir = '';
 beforeEach(async () => {
   dir = await mkdtemp(path.join(tmpdir(), 'respool-obtain-'));
 });
-afterEach(() => rm(dir, { recursive: true, force: true }));
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  await rm(dir, { recursive: true, force: true });
+});
 
 const SERVER: Server = {
   urls: { nats: 'nats://somewhere' },
@@ -75,10 +79,19 @@ test('a URL in the environment is what it says; an empty one is none', () => {
 });
 
 test('servers to skip are named, and a wrong name is told', () => {
-  expect([...skippedServers({ RESPOOL_TEST_SKIP: 's3, nats,' })]).toEqual(['s3', 'nats']);
-  expect(skippedServers({}).size).toBe(0);
-  expect(() => skippedServers({ RESPOOL_TEST_SKIP: 'mysql' })).toThrow('"mysql"');
+  expect([...skippedNames({ RESPOOL_TEST_SKIP: 's3, nats,' })]).toEqual(['s3', 'nats']);
+  expect(skippedNames({}).size).toBe(0);
+  expect(() => skippedNames({ RESPOOL_TEST_SKIP: 'mysql' })).toThrow('"mysql"');
 });
+
+test.each(TOOL_NAMES)(
+  'the tests of the program %s can be skipped, and those of servers run',
+  (name) => {
+    vi.stubEnv('RESPOOL_TEST_SKIP', name);
+    for (const server of SERVER_NAMES) expect(skipReason(server)).toBeUndefined();
+    vi.unstubAllEnvs();
+  },
+);
 
 test('a program is found in PATH, and one that cannot be run is not', async () => {
   await program('some-server', 'exit 0');

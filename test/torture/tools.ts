@@ -4,13 +4,16 @@
  */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
+import { SKIP_VARIABLE, skippedNames, type ToolName } from '../../scripts/services/words.ts';
 
 export const run = promisify(execFile);
 
-/** A program, and the Debian package it comes in. */
-const PACKAGES = { strace: 'strace', 'mkfs.ext4': 'e2fsprogs', mount: 'mount' } as const;
-
-export type Tool = keyof typeof PACKAGES;
+/** The Debian package that a program comes in. */
+const PACKAGES: Readonly<Record<ToolName, string>> = {
+  strace: 'strace',
+  'mkfs.ext4': 'e2fsprogs',
+  mount: 'mount',
+};
 
 /** Whether we may mount, and trace what others started. */
 const isRoot: boolean = process.getuid?.() === 0;
@@ -19,14 +22,14 @@ const isRoot: boolean = process.getuid?.() === 0;
  * Makes sure that the tool can be used; otherwise why a test that needs it is skipped. Throws when
  * it is missing and nobody allowed that: a fault test must not go away silently.
  */
-export async function lacking(tool: Tool): Promise<string | undefined> {
+export async function lacking(tool: ToolName): Promise<string | undefined> {
   if (await isThere(tool)) return undefined;
-  if (skipped().includes(tool)) return `RESPOOL_TEST_SKIP names ${tool}`;
+  if (skippedNames(process.env).has(tool)) return `${SKIP_VARIABLE} names ${tool}`;
   if (isRoot) await install(PACKAGES[tool]);
   if (await isThere(tool)) return undefined;
   throw new Error(
     `this test needs the program "${tool}"; run: apt-get install ${PACKAGES[tool]} ` +
-      `(or leave such tests out with RESPOOL_TEST_SKIP=${tool})`,
+      `(or leave such tests out with ${SKIP_VARIABLE}=${tool})`,
   );
 }
 
@@ -36,11 +39,7 @@ export async function cannotMount(): Promise<string | undefined> {
   return (await lacking('mount')) ?? (await lacking('mkfs.ext4'));
 }
 
-function skipped(): readonly string[] {
-  return (process.env['RESPOOL_TEST_SKIP'] ?? '').split(',').map((name) => name.trim());
-}
-
-async function isThere(tool: Tool): Promise<boolean> {
+async function isThere(tool: ToolName): Promise<boolean> {
   try {
     await run('sh', ['-c', 'command -v "$1"', 'sh', tool], { env: withSbin() });
     return true;

@@ -7,14 +7,14 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import type { Tool } from './tools.ts';
+import type { ToolName } from '../../scripts/services/words.ts';
 
 /** The calls that change what is on the disk, or bring it there. */
 const WRITING_CALLS =
   'write writev pwrite64 pwritev fsync fdatasync ftruncate fallocate rename renameat renameat2 ' +
   'link linkat unlink unlinkat rmdir mkdir mkdirat';
 
-const TRACER: Tool = 'strace';
+const TRACER: ToolName = 'strace';
 
 /** One call that was recorded. */
 export interface Call {
