@@ -35,7 +35,7 @@ describe.skipIf(skipReason('nats') !== undefined)('stores on NATS', () => {
     const [ours, theirs] = [recorder(), recorder()];
     const [url = '', bucket = ''] = places.address('nats', 'entries').split('?bucket=');
     const store = { nats: { url, bucket, logger: theirs.logger } };
-    const { entries } = await storesOf({ store } as never, '/nowhere', ours.logger);
+    const { entries } = await storesOf({ store }, '/nowhere', ours.logger);
     await entries.open();
     await entries.close();
     expect(theirs.lines.filter(isPromise)).toHaveLength(1);
