@@ -48,6 +48,59 @@ test.each(SPOILS)(
   },
 );
 
+test.each(['up', 'down'] as const)(
+  'a connection is spoiled after so many bytes %s, and not before',
+  async (direction) => {
+    await using echo = await startEcho();
+    await using proxy = await FaultProxy.start(`tcp://127.0.0.1:${echo.port}`);
+    const client = connect({ port: Number(new URL(proxy.url).port), host: '127.0.0.1' });
+    client.on('error', () => undefined);
+    proxy.spoilAfter(direction, 6, 'hold');
+    expect(await askAndWait(client, '12345')).toBe('answer');
+    expect(proxy.spoiled).toBe(0);
+    // What goes up with the sixth byte has no answer yet; what comes down with it has passed.
+    expect(await askAndWait(client, '6')).toBe(direction === 'up' ? 'silence' : 'answer');
+    expect(proxy.spoiled).toBe(1);
+    expect(await askAndWait(client, '7')).toBe('silence');
+    const later = what(client);
+    proxy.mend();
+    expect(await later).toBe('answer');
+    client.destroy();
+  },
+);
+
+test('a connection that is held while its reader is slow stays held', async () => {
+  await using echo = await startEcho();
+  await using proxy = await FaultProxy.start(`tcp://127.0.0.1:${echo.port}`);
+  const client = connect({ port: Number(new URL(proxy.url).port), host: '127.0.0.1' });
+  client.on('error', () => undefined);
+  const sent = 64 * 2 ** 20;
+  client.pause();
+  client.write(Buffer.alloc(sent));
+  // Nobody reads: everything on the way is full before long.
+  await sleep(SILENCE_MS);
+  proxy.spoil('hold');
+  let read = 0;
+  const all = Promise.withResolvers<void>();
+  client
+    .on('data', (bytes) => {
+      read += bytes.byteLength;
+      if (read === sent) all.resolve();
+    })
+    .resume();
+  // What was past the proxy comes, and no more.
+  let before: number;
+  do {
+    before = read;
+    await sleep(SILENCE_MS);
+  } while (read > before);
+  expect(read).toBeGreaterThan(0);
+  expect(read).toBeLessThan(sent);
+  proxy.mend();
+  await all.promise;
+  client.destroy();
+});
+
 function askAndWait(client: Socket, text: string): Promise<string> {
   const met = what(client);
   if (client.writable) client.write(text);

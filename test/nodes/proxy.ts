@@ -3,7 +3,7 @@
  *
  *   client ─▶ up ─▶ server        client ◀─ down ◀─ server
  *
- * One way of mistreatment at a time; `mend` ends it.
+ * One way of mistreatment at a time, at once or after so many bytes; `mend` ends it.
  */
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -39,6 +39,12 @@ export type Spoil = (typeof SPOILS)[number];
 
 type Direction = 'up' | 'down';
 
+/** What keeps bytes from passing in a direction. */
+const HOLDS: Readonly<Record<Direction, readonly Spoil[]>> = {
+  up: ['hold', 'hold-up'],
+  down: ['hold', 'hold-down'],
+};
+
 /** A way through, with its two ends. */
 interface Pair {
   readonly client: Socket;
@@ -59,6 +65,7 @@ export class FaultProxy implements AsyncDisposable {
   readonly #delayMs: number;
   #spoil: Spoil | undefined;
   #bytesLeft = 0;
+  #later: { readonly direction: Direction; readonly how: Spoil; bytesLeft: number } | undefined;
   #port = 0;
   /** Connections that were spoiled so far. */
   spoiled = 0;
@@ -96,9 +103,15 @@ export class FaultProxy implements AsyncDisposable {
     for (const pair of this.#pairs) this.#apply(pair);
   }
 
+  /** The same, when so many more bytes have passed in one direction, of all connections. */
+  spoilAfter(direction: Direction, bytes: number, how: Spoil): void {
+    this.#later = { direction, how, bytesLeft: bytes };
+  }
+
   /** Back to normal; what was held passes, what was ended stays so. */
   mend(): void {
     this.#spoil = undefined;
+    this.#later = undefined;
     for (const { client, server, isVanished } of this.#pairs) {
       if (isVanished) continue;
       client.resume();
@@ -144,7 +157,7 @@ export class FaultProxy implements AsyncDisposable {
     if (how === 'hold' || how === 'hold-down' || how === 'vanish') server.pause();
   }
 
-  /** One direction of a pair; a side that is slow slows the other. */
+  /** One direction of a pair. */
   #join(pair: Pair, direction: Direction): void {
     const isUp = direction === 'up';
     const [from, to] = isUp ? [pair.client, pair.server] : [pair.server, pair.client];
@@ -169,8 +182,22 @@ export class FaultProxy implements AsyncDisposable {
     from.on('data', (bytes) => {
       if (this.#isCutBy(direction, bytes)) {
         to.write(bytes.subarray(0, bytes.byteLength - 1), () => reset(pair));
-      } else inTurn(() => pass(from, to, bytes));
+        return;
+      }
+      inTurn(() => pass(from, to, bytes, () => this.#mayFlow(pair, direction)));
+      this.#count(direction, bytes.byteLength);
     });
+  }
+
+  #mayFlow({ isVanished }: Pair, direction: Direction): boolean {
+    return !isVanished && !(this.#spoil !== undefined && HOLDS[direction].includes(this.#spoil));
+  }
+
+  #count(direction: Direction, bytes: number): void {
+    const later = this.#later;
+    if (later?.direction !== direction) return;
+    later.bytesLeft -= bytes;
+    if (later.bytesLeft <= 0) this.spoil(later.how);
   }
 
   #isCutBy(direction: Direction, bytes: Uint8Array): boolean {
@@ -180,10 +207,13 @@ export class FaultProxy implements AsyncDisposable {
   }
 }
 
-function pass(from: Socket, to: Socket, bytes: Uint8Array): void {
+/** A side that is slow slows the other; one that is held meanwhile stays so. */
+function pass(from: Socket, to: Socket, bytes: Uint8Array, mayFlow: () => boolean): void {
   if (to.destroyed || to.writableEnded || to.write(bytes)) return;
   from.pause();
-  to.once('drain', () => from.resume());
+  to.once('drain', () => {
+    if (mayFlow()) from.resume();
+  });
 }
 
 function reset({ client, server }: Pair): void {

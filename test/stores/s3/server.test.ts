@@ -6,8 +6,8 @@ import {
 } from '@aws-sdk/client-s3';
 import { s3 } from 'respool/stores/s3';
 import { describe, expect, test } from 'vitest';
+import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
-import { startProxy } from '../../services/proxy.ts';
 import { allRefs, bytesOf, chunksOf, clientOf, newBucket, opened, pieces } from './setup.ts';
 
 const MIB = 2 ** 20;
@@ -101,12 +101,12 @@ withService('s3', (url) => {
   });
 
   test('connections bounds those to the server', async () => {
-    await using proxy = await startProxy(url());
+    await using proxy = await FaultProxy.start(url());
     const store = await opened(proxy.url, { connections: 3 });
     let most = 0;
     const put = async (n: number): Promise<void> => {
       await store.put(`r${n}`, pieces(1_000));
-      most = Math.max(most, proxy.connections());
+      most = Math.max(most, proxy.connections);
     };
     await Promise.all(Array.from({ length: 40 }, (_, n) => put(n)));
     expect(most).toBe(3);
@@ -129,10 +129,10 @@ withService('s3', (url) => {
 
   describe('a connection that is cut', () => {
     test('in the middle of an upload leaves nothing to be seen, and what it left is swept', async () => {
-      await using proxy = await startProxy(url());
+      await using proxy = await FaultProxy.start(url());
       const bucket = newBucket();
       const store = await opened(proxy.url, { bucket, attemptsMax: 1 });
-      proxy.cutAfterSent(14 * MIB);
+      proxy.spoilAfter('up', 14 * MIB, 'reset');
       const put = store.put('a', pieces(40 * MIB));
       await expect(put).rejects.toMatchObject({ code: 'store.unavailable' });
       proxy.mend();
@@ -150,11 +150,11 @@ withService('s3', (url) => {
     });
 
     test('while a small body is written is mended by the next try of the package', async () => {
-      await using proxy = await startProxy(url());
+      await using proxy = await FaultProxy.start(url());
       const store = await opened(proxy.url);
-      proxy.cutAfterSent(100_000);
+      proxy.spoilAfter('up', 100_000, 'reset');
       const put = store.put('a', pieces(MIB));
-      while (proxy.connections() > 0) await new Promise((resolve) => setImmediate(resolve));
+      while (proxy.connections > 0) await new Promise((resolve) => setImmediate(resolve));
       proxy.mend();
       expect(await put).toEqual({ size: MIB });
       expect((await bytesOf(store, 'a')).byteLength).toBe(MIB);
@@ -162,10 +162,10 @@ withService('s3', (url) => {
     });
 
     test('in the middle of a body that is read is told, never a shorter body', async () => {
-      await using proxy = await startProxy(url());
+      await using proxy = await FaultProxy.start(url());
       const store = await opened(proxy.url);
       await store.put('a', pieces(12 * MIB));
-      proxy.cutAfterAnswered(3 * MIB);
+      proxy.spoilAfter('down', 3 * MIB, 'reset');
       await expect(bytesOf(store, 'a')).rejects.toMatchObject({ code: 'store.unavailable' });
       proxy.mend();
       expect((await bytesOf(store, 'a')).byteLength).toBe(12 * MIB);
@@ -174,21 +174,21 @@ withService('s3', (url) => {
   });
 
   test('readers that stop early keep no connection, and a closed store has none', async () => {
-    await using proxy = await startProxy(url());
+    await using proxy = await FaultProxy.start(url());
     const store = await opened(proxy.url);
     await store.put('a', pieces(2 * MIB));
     for (let n = 0; n < 100; n += 1) for await (const _ of store.get('a')) break;
-    expect(proxy.connections()).toBeLessThan(10);
+    expect(proxy.connections).toBeLessThan(10);
     await store.close();
-    while (proxy.connections() > 0) await new Promise((resolve) => setImmediate(resolve));
-    expect(proxy.connections()).toBe(0);
+    while (proxy.connections > 0) await new Promise((resolve) => setImmediate(resolve));
+    expect(proxy.connections).toBe(0);
   });
 
   describe('a server that hangs', () => {
     test('holds up a put for no longer than the time limit', async () => {
-      await using proxy = await startProxy(url());
+      await using proxy = await FaultProxy.start(url());
       const store = await opened(proxy.url, { requestTimeout: '1s' });
-      proxy.hold();
+      proxy.spoil('hold');
       for (const size of [1, 12 * MIB]) {
         await expect(store.put('a', pieces(size))).rejects.toMatchObject({
           code: 'store.unavailable',
@@ -200,10 +200,10 @@ withService('s3', (url) => {
     });
 
     test('in the middle of a body that is read is told after the time limit', async () => {
-      await using proxy = await startProxy(url());
+      await using proxy = await FaultProxy.start(url());
       const store = await opened(proxy.url, { requestTimeout: '1s' });
       await store.put('a', pieces(12 * MIB));
-      proxy.holdAfterAnswered(MIB);
+      proxy.spoilAfter('down', MIB, 'hold');
       await expect(bytesOf(store, 'a')).rejects.toMatchObject({ code: 'store.unavailable' });
       await store.close();
     });
