@@ -19,8 +19,6 @@ const SYNC_KNOWN = [2, 10, 0] as const;
 const CLUSTER_SAFE = [2, 10, 23] as const;
 /** So many replicas survive the loss of a machine. */
 const NODE_LOSS_REPLICAS = 3;
-/** The server knows new messages again for so long: no call is repeated beyond it. */
-const REPEATS_KNOWN_NS = 60_000_000_000;
 const NAME_TAKEN = 10_058;
 const MONITORING_TIMEOUT_MS = 5_000;
 
@@ -163,7 +161,6 @@ async function makeOrCheck(
         max_msgs: -1,
         max_age: 0,
         max_consumers: -1,
-        duplicate_window: REPEATS_KNOWN_NS,
         allow_direct: true,
         ...config,
       },

@@ -263,6 +263,7 @@ const DAMAGED = {
   becauseCode: undefined,
   fingerprint: undefined,
   isUnborn: false,
+  birth: 0,
   due: 0,
   place: -1,
   group: undefined,

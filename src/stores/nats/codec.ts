@@ -26,6 +26,8 @@ export const GRAVE = 'Rs-Grave';
 /** The header every tool for KV knows a removed key by. */
 export const OPERATION = 'KV-Operation';
 export const REMOVED = 'DEL';
+/** The header of a marker with the birth of what was removed. */
+export const BIRTH = 'Rs-Birth';
 
 /** What is known of an entry without reading it. */
 export interface Facts {
@@ -47,6 +49,8 @@ export interface Facts {
   readonly fingerprint: string | undefined;
   /** It lives only once its dedupe key points to it. */
   readonly isUnborn: boolean;
+  /** The number its insert drew; all its steps keep it (births.ts). 0: not known. */
+  readonly birth: number;
 }
 
 /** An entry that was read, with what is needed to write it again. */
@@ -57,13 +61,14 @@ export interface Content {
   readonly tail: Uint8Array;
   /** Where in the tail the inline bytes begin; -1 when there are none. */
   readonly bodyAt: number;
+  readonly birth: number;
 }
 
 const LANES: readonly Lane[] = ['delivery', 'notice'];
 const NEWLINE = 10;
 
 /** The facts of an entry. */
-export function factsOf(envelope: Envelope, status: Status, isUnborn: boolean): Facts {
+export function factsOf({ envelope, status, birth }: Known, isUnborn: boolean): Facts {
   return {
     revision: status.revision,
     state: status.state,
@@ -81,8 +86,11 @@ export function factsOf(envelope: Envelope, status: Status, isUnborn: boolean): 
     becauseCode: status.because?.code,
     fingerprint: status.lastFailure?.fingerprint,
     isUnborn,
+    birth,
   };
 }
+
+type Known = Pick<Content, 'envelope' | 'status' | 'birth'>;
 
 /** Facts as the text of a header: ASCII only, one line. */
 export function writeFacts(facts: Facts): string {
@@ -103,6 +111,7 @@ export function writeFacts(facts: Facts): string {
     facts.becauseCode ?? null,
     facts.fingerprint ?? null,
     facts.isUnborn ? 1 : 0,
+    facts.birth,
   ]);
   return text.replaceAll(NOT_ASCII, escapeUnit);
 }
@@ -115,7 +124,7 @@ export function readFacts(text: string): Facts | undefined {
   } catch {
     return undefined;
   }
-  if (!Array.isArray(list) || list.length !== 16) return undefined;
+  if (!Array.isArray(list) || list.length !== 17) return undefined;
   const state = STATES[list[1] as number];
   const lane = LANES[list[2] as number];
   if (state === undefined || lane === undefined || typeof list[3] !== 'string') return undefined;
@@ -137,6 +146,7 @@ export function readFacts(text: string): Facts | undefined {
     becauseCode: maybe(13),
     fingerprint: maybe(14),
     isUnborn: list[15] === 1,
+    birth: list[16] as number,
   };
 }
 
@@ -155,7 +165,7 @@ export function writeValue(status: Status, tail: Uint8Array): Uint8Array {
 }
 
 /** An entry as it was written; a text that says what is wrong with it otherwise. */
-export function readValue(data: Uint8Array): Content | string {
+export function readValue(data: Uint8Array): Omit<Content, 'birth'> | string {
   const first = data.indexOf(NEWLINE);
   const second = first < 0 ? -1 : data.indexOf(NEWLINE, first + 1);
   if (second < 0) return 'it is cut short';
@@ -174,7 +184,7 @@ export function readValue(data: Uint8Array): Content | string {
 }
 
 /** The entry for whoever asked, with bytes of its own. */
-export function entryOf({ status, envelope, tail, bodyAt }: Content): Entry {
+export function entryOf({ status, envelope, tail, bodyAt }: Omit<Content, 'birth'>): Entry {
   return bodyAt < 0
     ? { envelope, status }
     : { envelope, status, inlineBody: new Uint8Array(tail.subarray(bodyAt)) };

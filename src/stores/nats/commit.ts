@@ -64,7 +64,7 @@ function changed(content: Content, { to, envelope, inlineBody }: Change): Conten
   const { tail, bodyAt } = content;
   const former = bodyAt < 0 ? undefined : tail.subarray(bodyAt);
   const bytes = envelope.body.place === 'inline' ? (inlineBody ?? former) : undefined;
-  return { status: to, envelope, ...writeTail(envelope, bytes) };
+  return { status: to, envelope, birth: content.birth, ...writeTail(envelope, bytes) };
 }
 
 /** Before the entry is written: a key that points to an entry without it means nothing. */

@@ -29,6 +29,8 @@ export interface Burial {
   /** `e` and the id, or `d` and the hash of a dedupe key. */
   readonly name: string;
   readonly seq: number;
+  /** Of an entry: which life of its id this was; undefined where it is not known. */
+  readonly birth?: number | undefined;
 }
 
 /** What graves are made with. */
@@ -113,7 +115,7 @@ export class Graves {
   async #bury(part: readonly Burial[]): Promise<void> {
     const { stream, makeSubject, makeToken, clock } = this.#parts;
     this.#count += 1;
-    const text = part.map(({ name, seq }) => `${name}:${seq}`).join(' ');
+    const text = part.map(writeBurial).join(' ');
     const subject = makeSubject(String(this.#count));
     const headers = [[GRAVE, text]] as const;
     const seq = await stream.write(subject, '', { token: makeToken(), headers });
@@ -139,11 +141,15 @@ export class Graves {
   }
 }
 
+function writeBurial({ name, seq, birth = 0 }: Burial): string {
+  return birth === 0 ? `${name}:${seq}` : `${name}:${seq}:${birth}`;
+}
+
 /** What a grave names. */
 export function readGrave(text: string): readonly Burial[] {
   return text.split(' ').flatMap((word) => {
-    const at = word.lastIndexOf(':');
-    const seq = Number(word.slice(at + 1));
-    return at > 0 && Number.isSafeInteger(seq) ? [{ name: word.slice(0, at), seq }] : [];
+    const [name = '', seq, birth] = word.split(':');
+    if (name === '' || !Number.isSafeInteger(Number(seq))) return [];
+    return [{ name, seq: Number(seq), birth: birth === undefined ? undefined : Number(birth) }];
   });
 }

@@ -16,8 +16,9 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
+import { drawBirth } from './births.ts';
 import { writeTail } from './codec.ts';
-import type { Encoded, Found, Keeper } from './keeper.ts';
+import { type Encoded, type Found, type Keeper, MOVED_ON } from './keeper.ts';
 import { UNBORN_KEPT_MS } from './sweeper.ts';
 import { inTurn } from './turn.ts';
 
@@ -38,7 +39,7 @@ export function draftOf(keeper: Keeper, { envelope, status, inlineBody }: Entry)
   const isInline = envelope.body.place === 'inline';
   const { tail, bodyAt } = writeTail(envelope, isInline ? inlineBody : undefined);
   const encoded = keeper.encode(
-    { envelope, status, tail, bodyAt },
+    { envelope, status, tail, bodyAt, birth: drawBirth() },
     envelope.dedupeKey !== undefined,
   );
   return { id: envelope.id, encoded, key: encoded.facts.key };
@@ -76,10 +77,11 @@ async function create(keeper: Keeper, draft: Draft, note: Note): Promise<Inserte
   let expected = 0;
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
     // Both are sent before the first answer is awaited; the server takes them in this order.
-    const entryWrite = keeper.write(encoded, expected);
+    const entryWrite = keeper.create(encoded, expected);
     const keyWrite =
       key === undefined || round > 0 ? undefined : keeper.takeKey(key, id, 0).catch(laterOn);
     const [seq, keySeq] = [await entryWrite, await keyWrite];
+    if (seq === MOVED_ON) return movedOn(keeper, draft, startedAt);
     if (seq !== undefined) {
       note(draft, seq);
       if (key === undefined) return 'stored';
@@ -94,6 +96,21 @@ async function create(keeper: Keeper, draft: Draft, note: Note): Promise<Inserte
     expected = found.kind === 'none' ? 0 : found.seq;
   }
   throw tooManyRounds(id);
+}
+
+/** Our first attempt arrived, and others have gone on with it: stored, unless its key was not. */
+async function movedOn(keeper: Keeper, draft: Draft, startedAt: number): Promise<Inserted> {
+  const { id, key, encoded } = draft;
+  if (key === undefined) return 'stored';
+  const found = await keeper.read(id);
+  const isOurs = found.kind === 'entry' && found.facts.birth === encoded.facts.birth;
+  if (isOurs && found.facts.isUnborn) {
+    return settleKey(keeper, { id, key, seq: found.seq, startedAt }, undefined);
+  }
+  const holder = isOurs ? undefined : await keeper.readKey(key);
+  const isOthers = holder !== undefined && holder.id !== id;
+  if (isOthers && (await holdsKey(keeper, holder.id, key))) return { duplicateOf: holder.id };
+  return 'stored';
 }
 
 /** A rejection that is looked at only when the entry was written. */

@@ -8,8 +8,10 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Cache } from './cache.ts';
+import type { Births } from './births.ts';
 import type { Catalog, KeyHolder } from './catalog.ts';
 import {
+  BIRTH,
   type Content,
   type Facts,
   FACTS,
@@ -24,7 +26,10 @@ import {
   writeValue,
 } from './codec.ts';
 import type { Graves } from './graves.ts';
-import type { Stored, Stream } from './stream.ts';
+import { type Stored, type Stream, TOKEN, type WriteParts } from './stream.ts';
+
+/** Instead of a sequence: an entry was written, and has gone on or is gone since. */
+export const MOVED_ON = 0;
 
 /** What lies under the key of an entry. */
 export type Found =
@@ -57,6 +62,9 @@ export interface KeeperParts {
   readonly prefix: string;
   readonly makeToken: () => string;
   readonly maxPayload: number;
+  readonly births: Births;
+  /** Resolves when the catalog and the births are up to the stream. */
+  readonly caughtUp: () => Promise<void>;
 }
 
 /** Room for the headers of a message, beside its facts. */
@@ -79,7 +87,7 @@ export class Keeper {
   /** Makes an entry ready to be written; one that is larger than a message may be is refused. */
   encode(content: Content, isUnborn = false): Encoded {
     const { envelope, status, tail } = content;
-    const facts = factsOf(envelope, status, isUnborn);
+    const facts = factsOf(content, isUnborn);
     const encoded = { content, facts, header: writeFacts(facts), value: writeValue(status, tail) };
     const bytes = encoded.value.length + encoded.header.length + HEADERS_BYTES;
     if (bytes <= this.#parts.maxPayload) return encoded;
@@ -109,32 +117,66 @@ export class Keeper {
 
   /** Writes an entry over the sequence it is expected to have; undefined: it has another. */
   async write(encoded: Encoded, expected: number): Promise<number | undefined> {
-    const { content, facts, header, value } = encoded;
+    return this.#write(encoded, { token: this.#parts.makeToken(), expected });
+  }
+
+  /** Writes a new entry as `write` does; `MOVED_ON` when an attempt before has, unnoticed. */
+  async create(encoded: Encoded, expected: number): Promise<number | undefined> {
+    const { births, makeToken } = this.#parts;
+    const token = makeToken();
+    const { id } = encoded.content.envelope;
+    const { birth } = encoded.facts;
+    const wasWritten = () => this.#findBirth(id, birth, token);
+    births.begin(id, birth);
+    try {
+      return await this.#write(encoded, { token, expected, wasWritten });
+    } finally {
+      births.end(birth);
+    }
+  }
+
+  async #write(
+    { content, facts, header, value }: Encoded,
+    parts: Pick<WriteParts, 'token' | 'expected' | 'wasWritten'>,
+  ): Promise<number | undefined> {
     const { id } = content.envelope;
-    const seq = await this.#parts.stream.write(this.#subjectOf(id), value, {
-      token: this.#parts.makeToken(),
-      expected,
-      headers: [[FACTS, header]],
-    });
-    if (seq === undefined) return undefined;
+    const headers = [[FACTS, header]] as const;
+    const seq = await this.#parts.stream.write(this.#subjectOf(id), value, { ...parts, headers });
+    if (seq === undefined || seq === MOVED_ON) return seq;
     this.catalog.put(id, seq, facts);
     this.cache.set(id, seq, content);
     return seq;
   }
 
+  /** Where an insert of unknown outcome has come to; undefined: it never arrived. */
+  async #findBirth(id: string, birth: number, token: string): Promise<number | undefined> {
+    const { stream, births, caughtUp } = this.#parts;
+    const stored = await stream.last(this.#subjectOf(id));
+    if (stored?.header(TOKEN) === token) return stored.seq;
+    if (stored !== undefined && birthOf(stored) === birth) return MOVED_ON;
+    // Removed for good, it is named in a grave; the stream keeps that for long enough.
+    await caughtUp();
+    return births.isSeen(birth) ? MOVED_ON : undefined;
+  }
+
   /** Removes an entry of this sequence, and lets go of its dedupe key. */
   async remove(id: string, expected: number, key: string | undefined): Promise<boolean> {
     const { stream, makeToken, graves } = this.#parts;
+    const row = this.catalog.rows.get(id);
+    const birth = row?.seq === expected ? row.birth : 0;
     const seq = await stream.write(this.#subjectOf(id), '', {
       token: makeToken(),
       expected,
-      headers: [[OPERATION, REMOVED]],
+      headers: [
+        [OPERATION, REMOVED],
+        [BIRTH, String(birth)],
+      ],
     });
     if (seq === undefined) return false;
     this.catalog.remove(id, seq, true);
     this.cache.delete(id);
     const holder = key === undefined ? undefined : this.catalog.keys.get(key);
-    const burial = { name: `e${id}`, seq };
+    const burial = { name: `e${id}`, seq, birth };
     if (holder?.id === id) graves.add([burial, { name: `d${key}`, seq: holder.seq }]);
     else graves.add([burial]);
     return true;
@@ -180,12 +222,13 @@ export class Keeper {
       return { kind: 'removed', seq };
     }
     const facts = readFacts(stored.header(FACTS));
-    const content = readValue(stored.data);
-    if (facts === undefined || typeof content === 'string' || content.envelope.id !== id) {
-      const damage = typeof content === 'string' ? content : 'it is not what its key says';
+    const value = readValue(stored.data);
+    if (facts === undefined || typeof value === 'string' || value.envelope.id !== id) {
+      const damage = typeof value === 'string' ? value : 'it is not what its key says';
       this.catalog.putDamaged(id, seq, damage);
       return { kind: 'damaged', seq, damage };
     }
+    const content = { ...value, birth: facts.birth };
     this.catalog.put(id, seq, facts);
     this.cache.set(id, seq, content);
     return { kind: 'entry', seq, facts, content };
@@ -198,4 +241,10 @@ export class Keeper {
   #keySubjectOf(key: string): string {
     return `${this.#parts.prefix}d.${shardOf(key)}.${key}`;
   }
+}
+
+/** Which life of its id a message belongs to, be it an entry or the marker over one. */
+function birthOf(stored: Stored): number {
+  if (stored.header(OPERATION) !== '') return Number(stored.header(BIRTH));
+  return readFacts(stored.header(FACTS))?.birth ?? 0;
 }

@@ -4,6 +4,7 @@ import type { Durability } from '../../ports/entry-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { openBucket } from './bucket.ts';
+import { Births } from './births.ts';
 import { Cache } from './cache.ts';
 import { Catalog } from './catalog.ts';
 import { Graves } from './graves.ts';
@@ -46,6 +47,7 @@ export async function openEntries(
   });
   const { stream, maxPayload, maxBytes, durability } = bucket;
   const catalog = new Catalog();
+  const births = new Births();
   const cache = new Cache(settings.cacheBytes);
   // A store that is opened again has the same instance, and must not use its tokens again.
   const session = randomName(systemDice);
@@ -63,8 +65,10 @@ export async function openEntries(
     prefix,
     instance,
     restartsForget,
+    onBirth: (id, birth) => births.note(id, birth),
     bury: (burials) => graves.add(burials),
     onRestart: () => {
+      births.forget();
       cache.clear();
       graves.clear();
     },
@@ -90,6 +94,8 @@ export async function openEntries(
     prefix,
     makeToken,
     maxPayload,
+    births,
+    caughtUp: () => watcher.caughtUp(),
   });
   const room = { maxBytes, bytes: () => watcher.bytes };
   return { stream, keeper, watcher, prefix, durability, restartsForget, room, makeToken, close };

@@ -3,8 +3,9 @@
  *
  * Every write carries a token. When its answer is lost it is repeated with the same expected
  * sequence; if that is refused, the token of what is there tells whether the first one arrived. A
- * new message may be gone again by then, and nothing would refuse its repetition: the server is
- * told the token of those too, and answers for the first one.
+ * new message may be gone again by then, and nothing would refuse its repetition: who writes such
+ * ones says how to find out (births.ts). The server's own memory for repeated messages is not asked
+ * for: it ends with the server process, and after a time.
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
@@ -13,8 +14,6 @@ import { Broken, type Line } from './line.ts';
 
 /** The header that tells which write made a message. */
 export const TOKEN = 'Rs-Token';
-/** The header by which the server itself knows a write that it had before, for a while. */
-const WRITE_ID = 'Nats-Msg-Id';
 const EXPECTED = 'Nats-Expected-Last-Subject-Sequence';
 const WRONG_SEQUENCE = new Set([10_071, 10_164]);
 /** No room: of the stream, of the account, on the disk. */
@@ -76,21 +75,21 @@ export class Stream {
   async write(
     subject: string,
     data: Uint8Array | string,
-    { token, expected, headers }: WriteParts,
+    { token, expected, headers, wasWritten }: WriteParts,
   ): Promise<number | undefined> {
+    const find = wasWritten ?? (() => this.#findToken(subject, token));
     return this.line.persist(`write to "${this.name}"`, async (isRepeat) => {
+      const former = isRepeat ? await wasWritten?.() : undefined;
+      if (former !== undefined) return former;
       const all = this.line.makeHeaders();
       all.set(TOKEN, token);
       if (expected !== undefined) all.set(EXPECTED, String(expected));
-      if (expected === 0) all.set(WRITE_ID, token);
       for (const [name, value] of headers ?? []) all.set(name, value);
       const answer = parse(await this.line.ask(subject, data, all));
       const { seq, error } = answer as { readonly seq?: number; readonly error?: ApiError };
       if (error === undefined && seq !== undefined) return seq;
       if (!WRONG_SEQUENCE.has(error?.err_code ?? 0)) throw this.#refusal('write to', error);
-      if (!isRepeat) return undefined;
-      const there = await this.last(subject);
-      return there?.header(TOKEN) === token ? there.seq : undefined;
+      return isRepeat ? find() : undefined;
     });
   }
 
@@ -148,6 +147,11 @@ export class Stream {
       if (isExpected(error)) return undefined;
       throw this.#refusal(`ask for ${verb} of`, error);
     });
+  }
+
+  async #findToken(subject: string, token: string): Promise<number | undefined> {
+    const there = await this.last(subject);
+    return there?.header(TOKEN) === token ? there.seq : undefined;
   }
 
   #getDirect(suffix: string, ask: string): Promise<Stored | undefined> {
@@ -215,6 +219,8 @@ export interface WriteParts {
   /** The last sequence of the subject; undefined: whatever it is. */
   readonly expected?: number | undefined;
   readonly headers?: readonly (readonly [string, string])[];
+  /** Asked before a repetition: the sequence to answer with when the first one arrived. */
+  readonly wasWritten?: () => Promise<number | undefined>;
 }
 
 interface LeaderMessage {

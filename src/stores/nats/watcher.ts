@@ -12,7 +12,7 @@
 import { RespoolError } from '../../core/errors.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import type { Catalog } from './catalog.ts';
-import { FACTS, GRAVE, HOLDS, OPERATION, readFacts } from './codec.ts';
+import { BIRTH, FACTS, GRAVE, HOLDS, OPERATION, readFacts } from './codec.ts';
 import { type Fed, type Feed, openFeed } from './feed.ts';
 import { type Burial, GRAVE_KEPT_MS, readGrave } from './graves.ts';
 import { type Stream, TOKEN } from './stream.ts';
@@ -34,6 +34,8 @@ export interface WatcherParts {
   readonly instance: string;
   /** With one replica, a server that comes back as another process may have forgotten things. */
   readonly restartsForget: boolean;
+  /** The stream shows that this life of an id has begun, or is over. */
+  readonly onBirth: (id: string, birth: number) => void;
   /** Something to take out of the stream. */
   readonly bury: (burials: readonly Burial[]) => void;
   /** Called before the stream is read from its beginning again. */
@@ -281,11 +283,13 @@ export class Watcher {
   }
 
   #applyEntry({ subject, headers, seq }: Fed): void {
-    const { catalog, instance, onDue } = this.#parts;
+    const { catalog, instance, onDue, onBirth } = this.#parts;
     const id = subject.slice(subject.lastIndexOf('.') + 1);
     if (headers?.get(OPERATION)) {
+      const birth = Number(headers.get(BIRTH));
+      onBirth(id, birth);
       catalog.remove(id, seq, false);
-      if (this.#isRound) this.#leftovers.push({ name: `e${id}`, seq });
+      if (this.#isRound) this.#leftovers.push({ name: `e${id}`, seq, birth });
       return;
     }
     const facts = readFacts(headers?.get(FACTS) ?? '');
@@ -293,6 +297,7 @@ export class Watcher {
       catalog.putDamaged(id, seq, 'it carries no facts that can be read');
       return;
     }
+    onBirth(id, facts.birth);
     const isOurs = headers?.get(TOKEN).startsWith(`${instance}.`) === true;
     const isNews = catalog.put(id, seq, facts) && !isOurs && this.#isReady;
     if (isNews && facts.dueAt !== null) onDue(facts.state === 'active' ? 'later' : 'now');
@@ -309,16 +314,17 @@ export class Watcher {
   }
 
   #applyGrave({ headers, seq, storedAt }: Fed): void {
-    const { catalog } = this.#parts;
+    const { catalog, onBirth } = this.#parts;
     if (this.#isRound) this.#dated.push({ name: 'g', seq, storedAt });
     for (const burial of readGrave(headers?.get(GRAVE) ?? '')) {
       const name = burial.name.slice(1);
       if (burial.name.startsWith('d')) catalog.removeKey(name, burial.seq);
       else {
+        onBirth(name, burial.birth ?? 0);
         const row = catalog.rows.get(name);
         // Read from the stream in this round although it was removed: it came back, out again.
         const isBack = this.#isRound && row !== undefined && row.seq <= burial.seq;
-        if (isBack) this.#leftovers.push({ name: burial.name, seq: row.seq });
+        if (isBack) this.#leftovers.push({ ...burial, seq: row.seq });
         catalog.remove(name, burial.seq, false);
       }
     }

@@ -13,7 +13,7 @@ function filledCatalog(): Catalog {
   const catalog = new Catalog();
   const entries = sampleEntries(100, 'm', (at) => ({ priority: at % 2 === 0 ? 0 : 5 }));
   for (const [at, { envelope, status }] of entries.entries()) {
-    catalog.put(envelope.id, at + 1, factsOf(envelope, status, false));
+    catalog.put(envelope.id, at + 1, factsOf({ envelope, status, birth: 1 }, false));
   }
   return catalog;
 }
