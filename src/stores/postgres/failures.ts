@@ -3,7 +3,8 @@
  *
  *   again      40001 40P01 55P03       rolled back for certain; the same again may work
  *   lost       08… 57P0… 25006 53300   the connection is of no use; whether a statement that was
- *              and errors of the net   sent has happened is not known
+ *              25P03 25P04 40003       sent has happened is not known
+ *              and errors of the net
  *   full       53100                   rolled back; goes on when there is space again
  *   corrupt    XX001 XX002             the server says its files are damaged
  *   refused    28… 3D000 42501         who we are, or what we may, is wrong
@@ -21,7 +22,19 @@ export class LostConnection extends Error {
 }
 
 const AGAIN = new Set(['40001', '40P01', '55P03']);
-const LOST = new Set(['57P01', '57P02', '57P03', '57P05', '25006', '53300', '53400']);
+const LOST = new Set([
+  '57P01',
+  '57P02',
+  '57P03',
+  '57P05',
+  '25006',
+  // The server ended a transaction that stood still or took too long, and its connection with it.
+  '25P03',
+  '25P04',
+  '40003',
+  '53300',
+  '53400',
+]);
 const NET = new Set([
   'ECONNRESET',
   'ECONNREFUSED',

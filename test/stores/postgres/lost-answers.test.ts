@@ -144,14 +144,12 @@ withService('postgres', () => {
     expect(size).toBe(1_000_000);
   });
 
-  test.each(['40001', '40P01', '57P01', '57P03', '25006', '53300', '08006', '55P03'])(
-    'an insert that fails with %s is tried again',
-    async (code) => {
-      const { pool, store } = await setup();
-      pool.plan = loseAnswers(INSERT, 1, { code });
-      expect(await store.insert([sampleEntry('a')])).toEqual(['stored']);
-    },
-  );
+  const PASSING = '40001 40P01 57P01 57P03 25006 53300 08006 55P03 25P03 25P04 40003'.split(' ');
+  test.each(PASSING)('an insert that fails with %s is tried again', async (code) => {
+    const { pool, store } = await setup();
+    pool.plan = loseAnswers(INSERT, 1, { code });
+    expect(await store.insert([sampleEntry('a')])).toEqual(['stored']);
+  });
 
   test.each([
     ['53100', 'store.full'],
