@@ -15,6 +15,7 @@ const schema = newSchema();
 const TABLES = [
   'entries',
   'contents',
+  'receipts',
   'quarantine',
   'log_heads',
   'logs',
@@ -29,7 +30,7 @@ async function empty(): Promise<void> {
   if (found.rows[0]?.name !== null) {
     const names = TABLES.map((table) => `"${schema}".${table}`);
     const counted = await client.query(
-      `SELECT 1 FROM ${names[0]} UNION ALL SELECT 1 FROM ${names[7]} LIMIT 2000`,
+      `SELECT 1 FROM ${names[0]} UNION ALL SELECT 1 FROM ${names.at(-1)} LIMIT 2000`,
     );
     // A crowd is quicker to truncate, a few rows are quicker to delete.
     if ((counted.rowCount ?? 0) === 2_000) await client.query(`TRUNCATE ${names.join(', ')}`);
