@@ -20,6 +20,7 @@ import {
   statusColumns,
 } from './rows.ts';
 import type { Ask } from './server.ts';
+import { BEGIN_SQL } from './transaction.ts';
 
 /** An entry, ready to go. */
 export interface NewRow {
@@ -94,7 +95,7 @@ export class Inserts {
     results: Results,
     receipt: number,
   ): Promise<Inserted[]> {
-    await ask('BEGIN');
+    await ask(BEGIN_SQL);
     if (this.#isForced) await ask("SELECT set_config('synchronous_commit', 'on', true)");
     const known = await takeReceipt(ask, this.#names, { node: this.#node, number: receipt });
     if (Array.isArray(known)) await this.#settle(ask, items, new Set(known), results);

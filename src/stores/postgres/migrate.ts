@@ -7,26 +7,39 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import type { Names } from './names.ts';
-import { migrationSql, SCHEMA_VERSION } from './schema.ts';
+import { LOCK_WAIT, migrationSql, type Step, STEPS } from './schema.ts';
 import type { Ask } from './server.ts';
+import { BEGIN_SQL } from './transaction.ts';
 
-export async function migrate(ask: Ask, names: Names, mayChange: boolean): Promise<void> {
-  const version = await versionOf(ask, names);
-  if (version === SCHEMA_VERSION) return;
+/** What a migration goes by; others than the real ones are for tests. */
+interface MigrationParts {
+  readonly steps?: readonly Step[];
+  /** How long to wait for a lock, as PostgreSQL reads it. */
+  readonly lockWait?: string;
+}
+
+export async function migrate(
+  ask: Ask,
+  names: Names,
+  mayChange: boolean,
+  { steps = STEPS, lockWait = LOCK_WAIT }: MigrationParts = {},
+): Promise<void> {
+  const version = await versionOf(ask, names, steps);
+  if (version === steps.length) return;
   if (!mayChange) {
     throw new RespoolError(
       'store.version',
       `cannot open schema "${names.schema}": its tables are of version ${version}, needed is ` +
-        `${SCHEMA_VERSION}, and "migrate" is false; run the SQL of postgresSchema()`,
+        `${steps.length}, and "migrate" is false; run the SQL of postgresSchema()`,
     );
   }
-  await ask('BEGIN');
-  await ask("SET LOCAL lock_timeout = '5s'");
+  await ask(BEGIN_SQL);
+  await ask("SELECT set_config('lock_timeout', $1, true)", [lockWait]);
   await ask('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [names.lockKey]);
   await makeSchema(ask, names);
   // Asked again: another opener may have been first.
-  const present = await versionOf(ask, names);
-  if (present < SCHEMA_VERSION) await ask(migrationSql(names, present));
+  const present = await versionOf(ask, names, steps);
+  if (present < steps.length) await ask(migrationSql(names, present, steps));
   await ask('COMMIT');
 }
 
@@ -36,7 +49,7 @@ async function makeSchema(ask: Ask, names: Names): Promise<void> {
   if (found.length === 0) await ask(`CREATE SCHEMA ${names.quotedSchema}`);
 }
 
-async function versionOf(ask: Ask, names: Names): Promise<number> {
+async function versionOf(ask: Ask, names: Names, steps: readonly Step[]): Promise<number> {
   const [[meta, entries] = []] = await ask(
     'SELECT to_regclass($1) IS NOT NULL, to_regclass($2) IS NOT NULL',
     [names.table.meta, names.table.entries],
@@ -54,10 +67,10 @@ async function versionOf(ask: Ask, names: Names): Promise<number> {
         'choose another "schema" or "tables"',
     );
   }
-  if (version <= SCHEMA_VERSION) return version;
+  if (version <= steps.length) return version;
   throw new RespoolError(
     'store.version',
     `cannot open schema "${names.schema}": it was written by a newer Respool (format ${version}, ` +
-      `this program knows up to ${SCHEMA_VERSION}); use the newer Respool`,
+      `this program knows up to ${steps.length}); use the newer Respool`,
   );
 }

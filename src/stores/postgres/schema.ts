@@ -7,6 +7,7 @@
 
 import { type Names, namesOf } from './names.ts';
 import { ARCHIVED_SLOT, FLOW_SLOT_SQL, WAITING_SQL } from './slots.ts';
+import { BEGIN_SQL } from './transaction.ts';
 
 /** Which tables. */
 export interface PostgresSchemaOptions {
@@ -16,17 +17,23 @@ export interface PostgresSchemaOptions {
   readonly tables?: string;
 }
 
+/** How long a change of tables waits for a lock: whoever comes behind it waits as well. */
+export const LOCK_WAIT = '5s';
+
 /** Rows come and go: a hundredth of a large table, or a thousand rows, is when to clean up. */
 const BUSY =
   'autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, ' +
   'autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05, ' +
   'autovacuum_vacuum_cost_delay = 1';
 
-/** The changes from each version to the next. */
-const MIGRATIONS: readonly ((names: Names) => string)[] = [versionOne];
+/** The SQL that brings the tables from one version to the next. */
+export type Step = (names: Names) => string;
+
+/** The first one makes the tables. */
+export const STEPS: readonly Step[] = [versionOne];
 
 /** The version this program writes. */
-export const SCHEMA_VERSION: number = MIGRATIONS.length;
+export const SCHEMA_VERSION: number = STEPS.length;
 
 /**
  * Everything that `open()` would run on an empty database, as SQL to read, to keep in your own
@@ -35,23 +42,23 @@ export const SCHEMA_VERSION: number = MIGRATIONS.length;
 export function postgresSchema(options: PostgresSchemaOptions = {}): string {
   const names = namesOf(options.schema ?? 'respool', options.tables ?? '');
   return [
-    'BEGIN;',
-    "SET LOCAL lock_timeout = '5s';",
+    BEGIN_SQL,
+    `SET LOCAL lock_timeout = '${LOCK_WAIT}';`,
     `SELECT pg_advisory_xact_lock(hashtextextended('${names.lockKey}', 0));`,
     `CREATE SCHEMA IF NOT EXISTS ${names.quotedSchema};`,
-    migrationSql(names, 0),
+    migrationSql(names, 0, STEPS),
     'COMMIT;\n',
   ].join('\n');
 }
 
-/** What brings the tables from a version to the present one. */
-export function migrationSql(names: Names, from: number): string {
-  const steps = MIGRATIONS.slice(from).map((step) => step(names).trim());
+/** What brings the tables from a version to that after the last step. */
+export function migrationSql(names: Names, from: number, steps: readonly Step[]): string {
+  const texts = steps.slice(from).map((step) => step(names).trim());
   const { meta } = names.table;
   const version =
-    `INSERT INTO ${meta} (key, value) VALUES ('version', ${SCHEMA_VERSION})\n` +
+    `INSERT INTO ${meta} (key, value) VALUES ('version', ${steps.length})\n` +
     '  ON CONFLICT (key) DO UPDATE SET value = excluded.value;';
-  return [...steps, version].join('\n');
+  return [...texts, version].join('\n');
 }
 
 function versionOne(names: Names): string {

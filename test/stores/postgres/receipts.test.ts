@@ -1,11 +1,12 @@
 /** receipts — what an insert leaves behind by which its repetition knows that it has happened. */
 
+import pg from 'pg';
 import { expect, test } from 'vitest';
 import { changeOf } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool, loseAnswers } from './faulty-pool.ts';
-import { openClient, openStore, ownSchema } from './setup.ts';
+import { atEnd, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 
 const INSERT = /INSERT INTO .*"entries"/s;
 
@@ -86,5 +87,33 @@ withService('postgres', () => {
     await client.query('COMMIT');
     await refused;
     expect(await store.get('b')).toBeUndefined();
+  });
+
+  test('a batch of several statements that stands still is ended by the server after a minute', async () => {
+    const pool = new pg.Pool({ connectionString: await serverUrl(), max: 1 });
+    atEnd(() => pool.end());
+    const shown: string[] = [];
+    const show = 'SHOW idle_in_transaction_session_timeout';
+    pool.on('connect', (client) => {
+      const query = client.query.bind(client) as (given: unknown) => Promise<pg.QueryResult>;
+      const spying = async (given: { readonly text: string }) => {
+        const result = await query(given);
+        if (given.text.includes('"receipts" (node, number) VALUES')) {
+          shown.push((await query(show)).rows[0].idle_in_transaction_session_timeout);
+        }
+        return result;
+      };
+      Object.assign(client, { query: spying });
+    });
+    const store = await openStore({ pool });
+    await store.insert([
+      sampleEntry('a', { dedupeKey: 'k' }),
+      sampleEntry('b', { dedupeKey: 'k' }),
+    ]);
+    expect(shown).toEqual(['1min']);
+    const client = await pool.connect();
+    const [[after] = []] = (await client.query({ text: show, rowMode: 'array' })).rows;
+    client.release();
+    expect(after).toBe('0');
   });
 });
