@@ -206,10 +206,12 @@ withService('postgres', () => {
     const store = await openStore({ url, connections: 4 });
     const killer = await openClient();
     const work = { isOver: false };
+    let killed = 0;
     const kill = async () => {
       while (!work.isOver) {
-        await killer.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        const ended = await killer.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
           WHERE application_name = 'respool_killed' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 2`);
+        killed += ended.rowCount ?? 0;
         await killer.query('SELECT pg_sleep(0.03)');
       }
     };
@@ -234,6 +236,7 @@ withService('postgres', () => {
     await Promise.all([produce(1), produce(2), produce(3), produce(4), consume(), consume()]);
     work.isOver = true;
     await killing;
+    expect(killed).toBeGreaterThan(3);
     expect(done.toSorted()).toEqual(stored.toSorted());
     expect(await store.tally('state', {})).toEqual([]);
   });
