@@ -1,9 +1,23 @@
-/** body-list — every body of a bucket, and the chunks that belong to none. */
+/**
+ * body-list — every body of a bucket, and the chunks that belong to none.
+ *
+ * The stream is walked once in its order, headers only, page by page behind the last sequence:
+ * whatever is removed meanwhile shifts nothing, and no more than a page is in memory. What an object
+ * is comes behind its chunks. So only chunks whose object has not come yet are remembered: those of
+ * uploads that were under way at that place, and those that nobody finished.
+ */
 
 import type { StoredBody } from '../../ports/body-store.ts';
-import { type BodyPlaces, NUID } from './body-meta.ts';
+import { type BodyPlaces, NUID, readMeta } from './body-meta.ts';
 import { readAll } from './feed.ts';
 import type { Stream } from './stream.ts';
+
+/** No filter: one that covers both kinds of subjects is refused by the server. */
+const ALL = '';
+/** Messages that are read at once. */
+const PAGE_MAX = 500;
+/** So many unfinished objects are remembered; of more, the oldest are looked at right away. */
+const UNFINISHED_MAX = 10_000;
 
 /** Bodies written before a time; also what a crash left half written. */
 export async function* listBodies(
@@ -11,42 +25,67 @@ export async function* listBodies(
   places: BodyPlaces,
   writtenBefore: number,
 ): AsyncGenerator<StoredBody> {
-  const metas = await readAll(stream, { filter: places.allMetas, headersOnly: true });
-  const nuids = new Set<string>();
-  const whole = new Set<string>();
-  for (const { subject, headers } of metas) {
-    whole.add(places.refOfMeta(subject));
-    nuids.add(headers?.get(NUID) ?? '');
+  const unfinished = new Map<string, string>();
+  for (let from = 1; ; ) {
+    const page = { filter: ALL, headersOnly: true, from, max: PAGE_MAX };
+    const messages = await readAll(stream, page);
+    for (const { subject, headers, storedAt } of messages) {
+      if (!places.isMeta(subject)) {
+        const found = places.readChunks(subject);
+        if (found !== undefined) unfinished.set(found.nuid, found.ref);
+        continue;
+      }
+      unfinished.delete(headers?.get(NUID) ?? '');
+      const writtenAt = Math.floor(storedAt);
+      if (writtenAt < writtenBefore) yield { ref: places.refOfMeta(subject), writtenAt };
+    }
+    const last = messages.at(-1);
+    const isEnd = last === undefined || messages.length < PAGE_MAX;
+    const keptMax = isEnd ? 0 : UNFINISHED_MAX;
+    yield* examine({ stream, places, writtenBefore }, takeOldest(unfinished, keptMax));
+    if (isEnd) return;
+    from = last.seq + 1;
   }
-  for (const { subject, storedAt } of metas) {
-    const writtenAt = Math.floor(storedAt);
-    if (writtenAt < writtenBefore) yield { ref: places.refOfMeta(subject), writtenAt };
+}
+
+/** Takes out the oldest ones beyond so many. */
+function takeOldest(unfinished: Map<string, string>, max: number): Map<string, string> {
+  const taken = new Map<string, string>();
+  for (const [nuid, ref] of unfinished) {
+    if (unfinished.size <= max) break;
+    unfinished.delete(nuid);
+    taken.set(nuid, ref);
   }
-  const halves = new Set<string>();
-  for await (const subject of chunkSubjects(stream, places)) {
-    const found = places.readChunks(subject);
-    if (found === undefined || nuids.has(found.nuid) || halves.has(found.ref)) continue;
+  return taken;
+}
+
+interface Search {
+  readonly stream: Stream;
+  readonly places: BodyPlaces;
+  readonly writtenBefore: number;
+}
+
+/** Of objects without their last part, those that nobody will finish any more. */
+async function* examine(
+  { stream, places, writtenBefore }: Search,
+  unfinished: ReadonlyMap<string, string>,
+): AsyncGenerator<StoredBody> {
+  const told = new Set<string>();
+  for (const [nuid, ref] of unfinished) {
+    if (told.has(ref)) continue;
+    const subject = places.chunksOf(nuid);
     const last = await stream.last(subject);
     const writtenAt = Date.parse(last?.time ?? '');
     // A put that is still running has written its last chunk just now.
     if (!(writtenAt < writtenBefore)) continue;
-    if (whole.has(found.ref)) {
-      // Left by a second put of the same ref, which lost.
-      await stream.purge(subject);
+    const stored = await stream.last(places.metaOf(ref));
+    if (stored === undefined) {
+      told.add(ref);
+      yield { ref, writtenAt };
       continue;
     }
-    halves.add(found.ref);
-    yield { ref: found.ref, writtenAt };
-  }
-}
-
-/** The subjects that chunks lie under, page by page. */
-async function* chunkSubjects(stream: Stream, places: BodyPlaces): AsyncGenerator<string> {
-  for (let offset = 0; ; ) {
-    const info = await stream.info({ subjects_filter: places.allChunks, offset });
-    const subjects = Object.keys(info?.state.subjects ?? {});
-    yield* subjects;
-    offset += subjects.length;
-    if (subjects.length === 0 || offset >= (info?.total ?? 0)) return;
+    // Finished since, or left by a second put of the same ref, which lost.
+    const whole = stored.header(NUID) || readMeta(stored)?.nuid;
+    if (whole !== nuid) await stream.purge(subject);
   }
 }

@@ -11,8 +11,7 @@ const SEQS_MAX = 2_000;
 
 /** The subjects of a bucket. */
 export interface BodyPlaces {
-  readonly allMetas: string;
-  readonly allChunks: string;
+  isMeta(subject: string): boolean;
   /** A ref as one word of a subject. */
   wordOf(ref: string): string;
   metaOf(ref: string): string;
@@ -29,8 +28,7 @@ export function placesOf(bucket: string): BodyPlaces {
   const wordOf = (ref: string): string => Buffer.from(ref).toString('base64url');
   const textOf = (word: string): string => Buffer.from(word, 'base64url').toString('utf8');
   return {
-    allMetas: `${metas}>`,
-    allChunks: `${chunks}>`,
+    isMeta: (subject) => subject.startsWith(metas),
     wordOf,
     // Tools for object stores fill names up to a multiple of four.
     metaOf: (ref) => metas + wordOf(ref).padEnd(Math.ceil(wordOf(ref).length / 4) * 4, '='),

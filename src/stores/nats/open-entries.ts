@@ -13,6 +13,14 @@ import type { EntrySettings } from './options.ts';
 import type { Stream } from './stream.ts';
 import { Watcher, type WatcherParts } from './watcher.ts';
 
+/** One value per key; more would show an older one when a marker is taken out. */
+const CONFIG = {
+  max_msgs_per_subject: 1,
+  deny_delete: false,
+  deny_purge: false,
+  allow_rollup_hdrs: true,
+} as const;
+
 /** An open entry store. */
 export interface OpenEntries {
   readonly stream: Stream;
@@ -38,12 +46,7 @@ export async function openEntries(
   const bucket = await openBucket(settings, {
     name: `KV_${name}`,
     subjects: [`${prefix}>`],
-    config: {
-      max_msgs_per_subject: 1,
-      deny_delete: false,
-      deny_purge: false,
-      allow_rollup_hdrs: true,
-    },
+    config: CONFIG,
   });
   const { stream, maxPayload, maxBytes, durability } = bucket;
   const catalog = new Catalog();

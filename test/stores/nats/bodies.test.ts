@@ -2,6 +2,7 @@
 
 import { jetstream } from '@nats-io/jetstream';
 import { Objm } from '@nats-io/obj';
+import type { Msg } from '@nats-io/transport-node';
 import { expect, test } from 'vitest';
 import type { BodyStore } from '../../../src/ports/body-store.ts';
 import { natsBodies } from '../../../src/stores/nats/index.ts';
@@ -71,6 +72,57 @@ withService('nats', (url) => {
     expect(await refsOf(bodies)).toEqual(['whole']);
     expect(await messagesIn(url(), bucket)).toBe(before);
     expect(await sizeOf(bodies.get('whole'))).toBe(300_000);
+  });
+
+  test('a list of bodies reads a page at a time, and misses none that is removed meanwhile', async () => {
+    const bucket = bucketName();
+    const bodies = await openBodies({ url: url(), bucket });
+    const connection = await plainConnection(url());
+    const names = Array.from({ length: 700 }, (_, at) => `b-${String(at).padStart(3, '0')}`);
+    const halves = names.filter((_, at) => at % 7 === 0);
+    const wholes = names.filter((_, at) => at % 7 !== 0);
+    await Promise.all(wholes.map((name) => bodies.put(name, pieces(10))));
+    for (const name of halves) {
+      const word = Buffer.from(name).toString('base64url');
+      await connection.request(`$O.${bucket}.C.${word}.abc`, new Uint8Array(10));
+    }
+    let received = 0;
+    const counting = new Proxy(connection, {
+      get(target, name) {
+        const value: unknown = Reflect.get(target, name, target);
+        if (name !== 'subscribe') return typeof value === 'function' ? value.bind(target) : value;
+        return (subject: string, options: { callback: (error: Error | null, m: Msg) => void }) =>
+          target.subscribe(subject, {
+            callback: (error, message) => {
+              if (message.subject.startsWith('$O.')) received += 1;
+              options.callback(error, message);
+            },
+          });
+      },
+    });
+    const reader = natsBodies({ connection: counting, bucket });
+    await reader.open();
+    const seen: string[] = [];
+    const receivedBefore: number[] = [];
+    for await (const { ref } of reader.refs(systemClock.now() + 60_000)) {
+      receivedBefore.push(received);
+      seen.push(ref);
+      await reader.remove([ref]);
+    }
+    expect(seen.toSorted()).toEqual(names);
+    expect(receivedBefore[0]).toBeLessThanOrEqual(500);
+    expect(received).toBeGreaterThan(1_000);
+    await reader.close();
+    expect(await messagesIn(url(), bucket)).toBe(0);
+  });
+
+  test('a body whose writer is still at it is not listed as left behind', async () => {
+    const { bucket, bodies } = await withHalfWritten(url());
+    const connection = await plainConnection(url());
+    const word = Buffer.from('half').toString('base64url');
+    await connection.request(`$O.${bucket}.C.${word}.abc`, new Uint8Array(1_000));
+    expect(await refsOf(bodies, systemClock.now() - 5_000)).toEqual([]);
+    expect(await messagesIn(url(), bucket)).toBe(5);
   });
 
   test('a put whose last step is of unknown outcome is told as unavailable', async () => {
