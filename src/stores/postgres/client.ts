@@ -40,6 +40,8 @@ export interface PgClient extends PgQueryable {
 
 /** A pool of connections, as `new pg.Pool()` makes it. */
 export interface PgPool {
+  /** How many wait for a connection, where the pool can tell. */
+  readonly waitingCount?: number;
   connect(): Promise<PgClient>;
   end(): Promise<void>;
   on(event: 'error', listener: (error: Error) => void): unknown;

@@ -16,6 +16,7 @@ import {
   worthKnowing,
 } from '../shared/finding.ts';
 import { loadPg, type PgClient, type PgConfig, type PgPool, TYPES } from './client.ts';
+import { examineConnections, examineWaiting } from './diagnose-connections.ts';
 import { examineHorizon, type HorizonSpans } from './diagnose-horizon.ts';
 import { examineTables } from './diagnose-tables.ts';
 import { readPromise } from './durability.ts';
@@ -23,8 +24,6 @@ import { storeError } from './failures.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
 import type { Ask } from './server.ts';
 
-/** From this share of its connections on, a server is nearly full. */
-const CONNECTIONS_NOTE = 0.8;
 /** Clocks that are kept by NTP differ by less. */
 const CLOCK_APART_MS = 2_000;
 /** A notification comes within this, or not at all. */
@@ -97,7 +96,8 @@ async function examine(
     await examineClock(ask, clock),
     ...(await examineSettings(ask)),
     ...(await examineStandbys(ask)),
-    ...(await examineConnections(ask, options)),
+    await examineConnections(ask, options),
+    await examineWaiting(ask, options),
     pooled(client, pid, options),
     await examineListening(ask, options, clock),
     ...tables.findings,
@@ -180,21 +180,6 @@ async function examineStandbys(ask: Ask): Promise<StoreFinding[]> {
     'start a standby, or empty synchronous_standby_names; a role without pg_monitor ' +
     'does not see them';
   return [worthKnowing(id, text, todo)];
-}
-
-async function examineConnections(
-  ask: Ask,
-  { connections, pool }: CheckedOptions,
-): Promise<StoreFinding[]> {
-  const [[used, max] = []] = await ask(
-    `SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
-  current_setting('max_connections')::int`,
-  );
-  const own = pool === undefined ? `, a process of ours may take ${connections}` : '';
-  const text = `${String(used)} of ${String(max)} connections are taken${own}`;
-  if (Number(used) < Number(max) * CONNECTIONS_NOTE) return [fine('connections', text)];
-  const todo = 'raise max_connections, lower "connections" of the store, or use pgbouncer';
-  return [worthKnowing('connections', text, todo)];
 }
 
 /**

@@ -89,13 +89,20 @@ const ADVICE: Readonly<Record<Trouble, string>> = {
   other: 'see what the server says',
 };
 
+/** What is said, by the pool or by us, when none of its connections was free in time. */
+const NO_CONNECTION = /there was no connection|timeout exceeded when trying to connect/;
+const NO_CONNECTION_ADVICE =
+  'the server does not answer, or all connections are at work for too long: then raise ' +
+  '"connections" of the store, or "max" of your pool';
+
 /** The error a caller sees. n.b. Never the URL: it may hold a password. */
 export function storeError(error: unknown, doing: string): Error {
   if (error instanceof RespoolError) return error;
   const trouble = troubleOf(error);
   const code = codeOf(error);
   const said = `${textOf(error)}${code === '' ? '' : ` (${code})`}`;
-  return new RespoolError(CODES[trouble], `cannot ${doing}: ${said}; ${ADVICE[trouble]}`, {
+  const advice = NO_CONNECTION.test(said) ? NO_CONNECTION_ADVICE : ADVICE[trouble];
+  return new RespoolError(CODES[trouble], `cannot ${doing}: ${said}; ${advice}`, {
     cause: asError(error),
   });
 }

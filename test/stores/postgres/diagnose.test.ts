@@ -2,7 +2,9 @@
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
 import { diagnosePostgres } from '../../../src/stores/postgres/diagnose.ts';
+import { examineWaiting } from '../../../src/stores/postgres/diagnose-connections.ts';
 import type { PostgresOptions } from '../../../src/stores/postgres/index.ts';
+import { checkOptions } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import type { StoreFinding } from '../../../src/stores/shared/finding.ts';
 import { privateServer, service, withService } from '../../services/index.ts';
@@ -55,6 +57,7 @@ describe('a server', () => {
         'full-page-writes: ok',
         'standbys: ok',
         'connections: ok',
+        'waiting: ok',
         'pooler: ok',
         'listen: ok',
         'tables: ok',
@@ -92,6 +95,47 @@ describe('a server', () => {
       level: 'note',
       text: '90 of 100 connections are taken',
     });
+  });
+
+  test('whose stores have every connection at work is worth a note', async () => {
+    const words = "FILTER (WHERE state <> 'idle')";
+    const url = `${await serverUrl()}?application_name=respool`;
+    const own = await findings({ url, connections: 1 });
+    expect(own['waiting']?.text).toMatch(/^\d+ of \d+ connections of stores are at work now/);
+    const ask = async (open: number, working: number) => {
+      const asked: string[] = [];
+      const says = async (text: string) => {
+        asked.push(text);
+        return [[open, working]];
+      };
+      const found = await examineWaiting(says, checkOptions('the store', { url, connections: 4 }));
+      expect(asked.join()).toContain(words);
+      return found;
+    };
+    expect(await ask(4, 4)).toMatchObject({
+      level: 'note',
+      todo: expect.stringContaining('raise "connections"'),
+    });
+    expect(await ask(8, 8)).toMatchObject({ level: 'note' });
+    expect(await ask(4, 3)).toMatchObject({ level: 'ok' });
+    // Its pool may still open more.
+    expect(await ask(3, 3)).toMatchObject({ level: 'ok' });
+  });
+
+  test('whose pool has calls that wait for a connection says how many', async () => {
+    const pool = new pg.Pool({ connectionString: await serverUrl(), max: 1 });
+    atEnd(() => pool.end());
+    expect((await findings({ pool }))['waiting']).toMatchObject({ level: 'ok' });
+    const client = await pool.connect();
+    const looking = findings({ pool });
+    const calls = [1, 2].map(async () => (await pool.connect()).release());
+    client.release();
+    expect((await looking)['waiting']).toMatchObject({
+      level: 'note',
+      text: '2 calls wait for a connection of the pool',
+      todo: 'raise "max" of the pool',
+    });
+    await Promise.all(calls);
   });
 
   test('with a prepared transaction or a slot that is forgotten is unsafe', async () => {

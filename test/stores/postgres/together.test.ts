@@ -165,7 +165,9 @@ withService('postgres', () => {
   });
 
   test('a caretaker that forgets an archived message removes its body with it', async () => {
-    const { spool, rows } = await spoolWithoutReaper({ retention: { delivered: { archive: '1ms' } } });
+    const { spool, rows } = await spoolWithoutReaper({
+      retention: { delivered: { archive: '1ms' } },
+    });
     let delivered = 0;
     spool.handle('#', async () => {
       delivered += 1;
