@@ -99,6 +99,17 @@ withService('postgres', () => {
     expect(await store.get('a')).toBeUndefined();
   });
 
+  test('a removal that had no answer is told as done where another one was first, and stale where it had', async () => {
+    const entries = sampleEntries(2, 'm');
+    const { pool, store, schema } = await setup(entries);
+    const other = await openStore({ schema });
+    const removals = entries.map((entry) => changeOf(entry, 'remove'));
+    expect(await other.commit(removals)).toEqual(['done', 'done']);
+    expect(await store.commit(removals.slice(0, 1))).toEqual(['stale']);
+    pool.plan = loseAnswers(REMOVE, 1, 'before');
+    expect(await store.commit(removals.slice(1))).toEqual(['done']);
+  });
+
   test('a change that was stale stays so, also after a lost answer', async () => {
     const entry = sampleEntry('a', { revision: 4 });
     const { pool, store } = await setup([entry]);
