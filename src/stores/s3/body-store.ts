@@ -11,15 +11,16 @@ import { createHash } from 'node:crypto';
 import type { Millis } from '../../core/duration.ts';
 import { isRespoolError, RespoolError, textOf } from '../../core/errors.ts';
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
+import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { Calls } from './calls.ts';
-import { type Answers, loadS3, type S3ClientLike } from './client.ts';
+import { type Answers, endpointFound, loadS3, type S3ClientLike } from './client.ts';
 import { codeOf, isForbidden, isMissing, isUnsupported, storeError } from './errors.ts';
 import { checkBucket, inspect, probe, type S3Finding } from './inspect.ts';
 import { keyOf, partNameOf, refOfKey, uploadOfName } from './layout.ts';
-import { type CheckedOptions, checkOptions, type S3Options } from './options.ts';
+import { type CheckedOptions, checkOptions, promiseOf, type S3Options } from './options.ts';
 import { removeKeys } from './remove.ts';
 import { DIGEST_NAME, upload } from './upload.ts';
 
@@ -55,21 +56,32 @@ class S3BodyStore implements S3Bodies {
    */
   readonly #writing = new Map<string, Promise<unknown>>();
   #opened: Opened | undefined;
+  #durability: Durability;
 
   constructor(options: CheckedOptions) {
     this.#options = options;
-    this.traits = { durability: options.durability };
+    this.#durability = options.durability;
+    const promised = (): Durability => this.#durability;
+    this.traits = {
+      /** Which server it is may be known only once it was asked, by open(). */
+      get durability() {
+        return promised();
+      },
+    };
   }
 
   async open(): Promise<void> {
-    const { client: given, bucket, prefix, createBucket, logger } = this.#options;
+    const { client: given, bucket, prefix, createBucket, logger, clock } = this.#options;
+    const { isDurabilityGiven } = this.#options;
     const s3Package = await loadS3();
     const client = given ?? s3Package.makeClient(this.#clientConfig());
     const calls = new Calls(client, s3Package, this.#options);
     const parts = { calls, bucket, prefix };
     try {
       await checkBucket(parts, createBucket);
-      const isConditional = await probe(parts, randomName(systemDice));
+      const isConditional = await probe(parts, randomName(systemDice), clock.now());
+      const led = isDurabilityGiven ? undefined : await endpointFound(client);
+      if (led !== undefined) this.#durability = promiseOf({ endpoint: led });
       if (logger !== undefined) tellAll(logger, bucket, await inspect(parts, isConditional));
       this.#opened = { calls, client, isConditional };
     } catch (error) {

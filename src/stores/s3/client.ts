@@ -131,6 +131,21 @@ export async function loadS3(): Promise<S3Package> {
   };
 }
 
+/**
+ * The server that the environment or a profile leads a client to that was given none: another one
+ * than AWS, as a rule, and the client itself does not show it.
+ */
+export async function endpointFound(client: S3ClientLike): Promise<string | undefined> {
+  const config: unknown = Reflect.get(client, 'config');
+  if (typeof config !== 'object' || config === null) return undefined;
+  const { isCustomEndpoint, ignoreConfiguredEndpointUrls, serviceConfiguredEndpoint } =
+    config as Readonly<Record<string, unknown>>;
+  if (isCustomEndpoint === true || ignoreConfiguredEndpointUrls === true) return undefined;
+  if (typeof serviceConfiguredEndpoint !== 'function') return undefined;
+  const found: unknown = await serviceConfiguredEndpoint();
+  return typeof found === 'string' ? found : undefined;
+}
+
 /** An option that is there and undefined is not always the same as none. */
 function withoutUndefined(options: object): object {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));

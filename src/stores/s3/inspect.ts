@@ -3,6 +3,7 @@
  * and again for the doctor.
  */
 
+import { HOUR_MS, type Millis } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
 import type { Calls } from './calls.ts';
 import type { LifecycleRule } from './client.ts';
@@ -65,34 +66,61 @@ export async function checkBucket(
 
 /**
  * Writes an object twice, the second time on condition that there is none, and removes it. Proves
- * the right to write, list and remove; tells whether the server keeps to the condition.
+ * the right to write, list and remove; tells whether the server keeps to the condition. Removes
+ * also what a process left that was killed in the middle of this.
  */
-export async function probe(
-  { calls, prefix, bucket }: InspectParts,
-  name: string,
-): Promise<boolean> {
-  const key = { Key: `${prefix}probe/${name}` };
-  const doing = `write to bucket "${bucket}"`;
+export async function probe(parts: InspectParts, name: string, now: Millis): Promise<boolean> {
+  const { calls, bucket } = parts;
+  const folder = probeFolder(parts);
+  const key = `${folder}${name}`;
+  let isConditional: boolean;
+  let left: readonly string[];
   try {
-    await calls.send('PutObject', { ...key, Body: new Uint8Array(1), ContentLength: 1 });
-    await calls.send('ListObjectsV2', { Prefix: key.Key, MaxKeys: 1 });
+    await calls.send('PutObject', { Key: key, Body: new Uint8Array(1), ContentLength: 1 });
+    left = await oldProbes(calls, folder, now);
+    isConditional = await refusesSecond(calls, key);
   } catch (error) {
-    throw storeError(doing, error);
-  }
-  let isConditional = false;
-  try {
-    const input = { ...key, Body: new Uint8Array(1), ContentLength: 1, IfNoneMatch: '*' };
-    await calls.send('PutObject', input);
-  } catch (error) {
-    isConditional = isConditionFailed(error);
-    if (!isConditional && !isUnsupported(error)) throw storeError(doing, error);
+    // Also where the first write failed: it may have happened all the same.
+    await calls.send('DeleteObject', { Key: key }).catch(() => undefined);
+    throw storeError(`write to bucket "${bucket}"`, error);
   }
   try {
-    await calls.send('DeleteObject', key);
+    for (const one of [key, ...left]) await calls.send('DeleteObject', { Key: one });
   } catch (error) {
     throw storeError(`remove from bucket "${bucket}"`, error);
   }
   return isConditional;
+}
+
+/** A probe that is as old as this is nobody's any more. */
+const PROBE_OLD_MS: number = HOUR_MS;
+/** More than a few at once can only be left by many crashes; the next opening takes the rest. */
+const PROBES_LISTED_MAX = 100;
+
+/** n.b. Not only `probe/`: what others keep in the bucket under such a name is not ours. */
+function probeFolder({ prefix }: InspectParts): string {
+  return `${prefix}probe/respool-`;
+}
+
+async function oldProbes(calls: Calls, folder: string, now: Millis): Promise<readonly string[]> {
+  const input = { Prefix: folder, MaxKeys: PROBES_LISTED_MAX };
+  const { Contents = [] } = await calls.send('ListObjectsV2', input);
+  const old = Contents.filter(
+    ({ LastModified }) => LastModified !== undefined && LastModified.getTime() < now - PROBE_OLD_MS,
+  );
+  return old.flatMap(({ Key }) => (Key === undefined ? [] : [Key]));
+}
+
+async function refusesSecond(calls: Calls, key: string): Promise<boolean> {
+  const body = { Body: new Uint8Array(1), ContentLength: 1 };
+  try {
+    await calls.send('PutObject', { Key: key, ...body, IfNoneMatch: '*' });
+    return false;
+  } catch (error) {
+    if (isConditionFailed(error)) return true;
+    if (isUnsupported(error)) return false;
+    throw error;
+  }
 }
 
 /** Everything worth telling a person about the bucket. */

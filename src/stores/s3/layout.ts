@@ -2,7 +2,7 @@
  * layout — the names of bodies in a bucket.
  *
  *   <prefix><shard>/<ref>           a body; written once, never changed
- *   <prefix>probe/<random>          for a moment, while the store opens
+ *   <prefix>probe/respool-<random>  for a moment, while the store opens
  *
  * The shard is a hash of the ref: ids that begin with the time would all go to one partition of the
  * server. An upload that is not finished has no object yet; its name here is made of the ref and of

@@ -79,7 +79,10 @@ export interface CheckedOptions {
   readonly attemptsMax: number;
   readonly connections: number;
   readonly createBucket: boolean;
+  /** As far as it can be told before the store opens. */
   readonly durability: Durability;
+  /** Whether the caller said so; then nothing that is found out changes it. */
+  readonly isDurabilityGiven: boolean;
   readonly logger: Logger | undefined;
   readonly clock: Clock;
 }
@@ -171,13 +174,14 @@ export function checkOptions(given: S3Options): CheckedOptions {
     ),
     createBucket: options.createBucket ?? false,
     durability: checkOneOf('durability', options.durability ?? promiseOf(options), DURABILITIES),
+    isDurabilityGiven: options.durability !== undefined,
     logger: options.logger,
     clock: options.clock ?? systemClock,
   };
 }
 
 /** Only AWS itself is known to keep every object on several machines. */
-function promiseOf({ client, endpoint }: S3Options): Durability {
+export function promiseOf({ client, endpoint }: S3Options): Durability {
   if (endpoint !== undefined) return isAws(endpoint) ? 'node-loss' : 'server';
   if (client === undefined) return 'node-loss';
   const config: unknown = Reflect.get(client, 'config');

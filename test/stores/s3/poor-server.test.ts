@@ -220,6 +220,43 @@ describe('what is read', () => {
   });
 });
 
+describe('the probe', () => {
+  test.each([
+    ['PutObject', 1],
+    ['ListObjectsV2', 1],
+    ['PutObject', 2],
+  ])('is removed when its %s number %i fails', async (name, number) => {
+    let count = 0;
+    const client = stubClient({
+      conditional: false,
+      // Carried out, and the answer is lost: it may be there.
+      after: (request) => {
+        if (request === name && (count += 1) === number) throw refusal(500, 'InternalError');
+      },
+    });
+    const store = s3({ client, bucket: 'bucket', prefix: 'app' });
+    await expect(store.open()).rejects.toMatchObject({ code: 'store.unavailable' });
+    expect(client.requests.some(({ input }) => String(input['Key']).includes('probe/'))).toBe(true);
+    expect([...client.objects.keys()]).toEqual([]);
+  });
+
+  test('that a killed process left is removed by the next opening, and nothing else', async () => {
+    const client = stubClient();
+    const object = { bytes: new Uint8Array(1), metadata: {} };
+    const [now, longAgo] = [new Date(), new Date(0)];
+    client.objects.set('app/probe/respool-left', { ...object, at: longAgo });
+    client.objects.set('app/probe/respool-running', { ...object, at: now });
+    client.objects.set('app/probe/of-another', { ...object, at: longAgo });
+    client.objects.set('probe/respool-elsewhere', { ...object, at: longAgo });
+    await s3({ client, bucket: 'bucket', prefix: 'app' }).open();
+    expect([...client.objects.keys()]).toEqual([
+      'app/probe/respool-running',
+      'app/probe/of-another',
+      'probe/respool-elsewhere',
+    ]);
+  });
+});
+
 test('what is not ours below the prefix is never listed', async () => {
   const { client, store } = await setup({}, { prefix: 'app' });
   await store.put('a', chunksOf('x'));
