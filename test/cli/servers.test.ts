@@ -1,7 +1,11 @@
 /** Commands, service and doctor on stores that a server keeps; no password is ever printed. */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { CreateBucketCommand, PutBucketLifecycleConfigurationCommand } from '@aws-sdk/client-s3';
+import {
+  CreateBucketCommand,
+  ListObjectsV2Command,
+  PutBucketLifecycleConfigurationCommand,
+} from '@aws-sdk/client-s3';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { postgres, postgresBodies } from 'respool/stores/postgres';
 import { createSpool } from 'respool';
@@ -91,6 +95,13 @@ describe('the service prints what its stores say when they open:', () => {
   });
 });
 
+async function keysIn(bucket: string): Promise<unknown[]> {
+  const client = clientOf(places.server('s3'));
+  const { Contents = [] } = await client.send(new ListObjectsV2Command({ Bucket: bucket }));
+  client.destroy();
+  return Contents.map(({ Key }) => Key);
+}
+
 async function expireAll(bucket: string): Promise<void> {
   const client = clientOf(places.server('s3'));
   const rule = { ID: 'tidy', Filter: { Prefix: '' }, Expiration: { Days: 3 } };
@@ -169,6 +180,7 @@ describe('doctor', () => {
     expect(found['store.bodies.lifecycle']?.level).toBe('ok');
     expect(found['store.bodies.versions']?.level).toBe('ok');
     expect(found['store.bodies.durability']?.text).toContain('s3://');
+    expect(await keysIn(new URL(bodies).hostname)).toEqual([expect.stringMatching(/^app\/\w\w\//)]);
     expect(found['store.durability']?.text).toContain('server');
   });
 

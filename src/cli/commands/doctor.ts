@@ -16,8 +16,9 @@ export const doctor: CommandSpec = {
   group: 'Looking after',
   description:
     'Looks at versions, configuration, stores and their disk, the clock, the service and the ' +
-    'messages. Changes nothing, and makes no store where there is none. Each line is ok, note or ' +
-    'unsafe. Ends with 1 when something is unsafe.',
+    'messages. Changes nothing, and makes no store where there is none; a bucket of S3 has a ' +
+    'probe of one byte for a moment, to see what it allows. Each line is ok, note or unsafe. ' +
+    'Ends with 1 when something is unsafe.',
   examples: [
     { line: 'respool doctor', does: 'the whole report' },
     { line: 'respool doctor --json | jq -r \'select(.level != "ok") | .text\'', does: 'the rest' },
