@@ -51,6 +51,7 @@ export async function openBucket(settings: Settings, wanted: Wanted): Promise<Bu
     const info = await makeOrCheck(stream, settings, wanted);
     const replicas = Number(info.config['num_replicas'] ?? 1);
     checkReplicas(version, replicas);
+    stream.restartsForget = replicas === 1;
     stream.readsLeader = replicas > 1 || info.config['allow_direct'] !== true;
     const isClustered = cluster !== undefined && cluster !== '';
     const syncsAlways = await readSync(settings);

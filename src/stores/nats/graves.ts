@@ -49,6 +49,7 @@ export class Graves {
   #cancel: (() => void) | undefined;
   #isClosed = false;
   #count = 0;
+  #era = 0;
   #levelledAt: number;
   /** Where the stream ended at a time: graves before it are as old as that. */
   #marks: { readonly at: number; readonly seq: number }[] = [];
@@ -71,6 +72,7 @@ export class Graves {
 
   /** Forgets what waits: sequences of before a restart mean nothing after it. */
   clear(): void {
+    this.#era += 1;
     this.#queue = [];
     this.#marks = [];
   }
@@ -81,7 +83,8 @@ export class Graves {
     this.#cancel?.();
     this.#cancel = undefined;
     await this.#running;
-    if (this.#queue.length > 0) await this.#run();
+    // Without a connection nobody waits for it: the next one to open the bucket finds the markers.
+    if (this.#queue.length > 0 && this.#parts.stream.line.isConnected) await this.#run();
   }
 
   #schedule(): void {
@@ -99,13 +102,14 @@ export class Graves {
     while (this.#queue.length > 0) {
       const part = this.#queue.slice(0, GRAVE_MAX);
       this.#queue = this.#queue.slice(GRAVE_MAX);
+      const era = this.#era;
       try {
         await this.#bury(part);
       } catch {
         // The connection is broken or the server is full: tried again, unless we are closing; then
         // the next one to open the bucket finds the markers.
         if (this.#isClosed) return;
-        this.#queue = [...part, ...this.#queue];
+        if (this.#era === era) this.#queue = [...part, ...this.#queue];
         return;
       }
     }
@@ -114,6 +118,7 @@ export class Graves {
 
   async #bury(part: readonly Burial[]): Promise<void> {
     const { stream, makeSubject, makeToken, clock } = this.#parts;
+    const era = this.#era;
     this.#count += 1;
     const text = part.map(writeBurial).join(' ');
     const subject = makeSubject(String(this.#count));
@@ -123,6 +128,7 @@ export class Graves {
     const isDue = now - (this.#marks.at(-1)?.at ?? Number.NEGATIVE_INFINITY) > MARK_EVERY_MS;
     if (isDue) this.#marks.push({ at: now, seq: seq ?? 0 });
     for (let at = 0; at < part.length; at += DROPS_AT_ONCE) {
+      if (this.#era !== era) return;
       const drops = part.slice(at, at + DROPS_AT_ONCE);
       await Promise.all(drops.map((burial) => stream.drop(burial.seq)));
     }

@@ -1,8 +1,9 @@
 /**
  * line — many requests on their way over one connection, and what becomes of them when it breaks.
  *
- * A request whose answer did not come is of unknown outcome: `Broken`. `persist` waits until the
- * connection is back and lets its caller repeat, up to the time it may take. Requests to the API
+ * A request whose answer did not come is of unknown outcome: `Broken`. One that could not be sent is
+ * `Unsent`. `persist` waits until the connection is back and lets its caller repeat either, up to
+ * the time it may take: a short outage is no reason to refuse a message. Requests to the API
  * stand in line behind a bound, because newer servers drop what is more than they can queue.
  */
 
@@ -22,7 +23,12 @@ const AGAIN_MS = 50;
 
 /** No answer: it may have happened or not. */
 export class Broken extends Error {
-  override readonly name = 'Broken';
+  override readonly name: string = 'Broken';
+}
+
+/** Not even sent: it did not happen. */
+class Unsent extends Broken {
+  override readonly name = 'Unsent';
 }
 
 interface Waiting {
@@ -108,7 +114,7 @@ export class Line {
       gate.enter(() => {
         if (!this.isConnected) {
           gate.leave();
-          reject(new Broken('there is no connection'));
+          reject(new Unsent('there is no connection'));
           return;
         }
         this.#count += 1;
@@ -131,14 +137,14 @@ export class Line {
   /** Repeats what was broken until it is known, or until its time is over. */
   async persist<T>(what: string, attempt: (isRepeat: boolean) => Promise<T>): Promise<T> {
     const untilMs = this.clock.monotonic() + this.timeoutMs;
-    for (let tries = 0; ; tries += 1) {
+    let wasSent = false;
+    for (;;) {
       try {
-        return await attempt(tries > 0);
+        return await attempt(wasSent);
       } catch (error) {
         if (!(error instanceof Broken)) throw error;
-        // Nothing was sent when there was no connection to begin with: told at once.
-        const isHopeless = tries === 0 && !this.isConnected && error.message.startsWith('there is');
-        if (isHopeless || !(await this.#waitUntil(untilMs))) throw this.#lost(what, error);
+        wasSent ||= !(error instanceof Unsent);
+        if (!(await this.#waitUntil(untilMs))) throw this.#lost(what, error, wasSent);
       }
     }
   }
@@ -153,10 +159,11 @@ export class Line {
     this.#tell();
   }
 
-  #lost(what: string, cause: unknown): RespoolError {
+  #lost(what: string, cause: unknown, wasSent: boolean): RespoolError {
+    const outcome = wasSent ? 'it may have happened or not, and' : 'it did not happen, and';
     return new RespoolError(
       'store.unavailable',
-      `cannot ${what}: ${textOf(cause)}; it may have happened or not, and can be tried again`,
+      `cannot ${what}: ${textOf(cause)}; ${outcome} can be tried again`,
       { cause },
     );
   }
@@ -164,20 +171,26 @@ export class Line {
   /** Whether there is a connection before the time is over. */
   #waitUntil(untilMs: number): Promise<boolean> {
     const restMs = untilMs - this.clock.monotonic();
-    if (this.#isClosed || restMs <= 0) return Promise.resolve(false);
+    if (this.#isOver() || restMs <= 0) return Promise.resolve(false);
     return new Promise((resolve) => {
       const isBack = this.isConnected;
-      const stop = isBack ? undefined : this.onChange(() => done(this.isConnected));
-      const cancel = this.clock.after(Math.min(restMs, isBack ? AGAIN_MS : restMs), () =>
-        done(this.isConnected),
-      );
-      const done = (isThere: boolean): void => {
-        if (!isThere && !this.#isClosed && this.clock.monotonic() < untilMs) return;
+      const done = (): void => {
         stop?.();
         cancel();
-        resolve(isThere);
+        resolve(this.isConnected);
       };
+      const look = (): void => {
+        if (this.isConnected || this.#isOver()) done();
+      };
+      const stop = isBack ? undefined : this.onChange(look);
+      // n.b. A timer may come a little early: when it comes, the time is over.
+      const cancel = this.clock.after(Math.min(restMs, isBack ? AGAIN_MS : restMs), done);
     });
+  }
+
+  /** No connection will come back. */
+  #isOver(): boolean {
+    return this.#isClosed || this.connection.isClosed();
   }
 
   async #follow(): Promise<void> {

@@ -62,6 +62,8 @@ export class Stream {
   readonly line: Line;
   /** Reads ask the leader: with several replicas, others may be behind. */
   readsLeader = false;
+  /** A server of one replica whose machine failed uses sequences again after its restart. */
+  restartsForget = false;
 
   constructor(line: Line, name: string) {
     this.line = line;
@@ -117,7 +119,14 @@ export class Stream {
   /** Takes one message out by its sequence; false when it is not there. */
   async drop(seq: number): Promise<boolean> {
     const ask = { seq, no_erase: true };
-    return (await this.api('STREAM.MSG.DELETE', ask, isNotThere)) !== undefined;
+    const { restarts } = this.line;
+    const check = (): void => {
+      if (!this.restartsForget || this.line.restarts === restarts) return;
+      const what = `cannot take message ${seq} out of "${this.name}"`;
+      const why = 'the server was started again, and it may be another one now; try again';
+      throw new RespoolError('store.unavailable', `${what}: ${why}`);
+    };
+    return (await this.api('STREAM.MSG.DELETE', ask, isNotThere, check)) !== undefined;
   }
 
   /** Takes out what fits and lies before a sequence. */
@@ -133,14 +142,16 @@ export class Stream {
     return found as StreamInfo | undefined;
   }
 
-  /** A request about this stream; undefined for an error that is expected. */
+  /** A request about this stream; undefined for an error that is expected. `check` may refuse. */
   api(
     verb: string,
     ask: object,
     isExpected: (error: ApiError) => boolean = () => false,
+    check: () => void = () => {},
   ): Promise<object | undefined> {
     const subject = `$JS.API.${verb}.${this.name}`;
     return this.line.persist(`ask NATS for ${verb} of "${this.name}"`, async () => {
+      check();
       const answer = parse(await this.line.ask(subject, JSON.stringify(ask)));
       const { error } = answer as { readonly error?: ApiError };
       if (error === undefined) return answer;

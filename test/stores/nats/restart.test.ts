@@ -3,9 +3,10 @@
 import { expect, test } from 'vitest';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { isRespoolError } from '../../../src/core/errors.ts';
+import { natsBodies } from '../../../src/stores/nats/index.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
-import { atEnd, bucketName, openBodies, openStore } from './setup.ts';
+import { atEnd, bucketName, openBodies, openStore, plainConnection } from './setup.ts';
 
 const isSkipped = skipReason('nats') !== undefined;
 
@@ -39,6 +40,17 @@ async function untilThere<T>(act: () => Promise<T>): Promise<T> {
     } catch (error) {
       if (!isRespoolError(error, 'store.unavailable')) throw error;
       await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+}
+
+/** The first calls may still be on their way when the server dies; later ones cannot be sent. */
+async function untilUnsent(act: () => Promise<unknown>): Promise<unknown> {
+  for (;;) {
+    try {
+      return await act();
+    } catch (error) {
+      if (String(error).includes('did not happen')) throw error;
     }
   }
 }
@@ -139,6 +151,64 @@ test.skipIf(isSkipped)(
     expect(bytes).toEqual([1, 2, 3]);
   },
 );
+
+test.skipIf(isSkipped)(
+  'calls that begin while the server is away are carried out when it is back in their time',
+  async () => {
+    const server = await ownServer();
+    const { url } = server;
+    const bucket = bucketName();
+    const store = await openStore({ url, bucket, timeoutMs: 20_000 });
+    const bodies = await openBodies({ url, bucket, timeoutMs: 20_000 });
+    await store.insert([sampleEntry('a')]);
+    await bodies.put('a', once(Uint8Array.of(1)));
+    await server.kill('SIGKILL');
+    const calls = [
+      store.insert([sampleEntry('b')]),
+      store.get('a').then((entry) => entry?.envelope.id),
+      store.commit([{ id: 'a', revision: 9, to: 'remove' }]),
+      bodies.put('b', once(Uint8Array.of(1, 2))),
+      store.records.put('map', 'key', 1).then(() => store.records.get('map', 'key')),
+    ];
+    await server.restart();
+    expect(await Promise.all(calls)).toEqual([
+      ['stored'],
+      'a',
+      ['stale'],
+      { size: 2 },
+      { key: 'key', value: 1, revision: 1 },
+    ]);
+  },
+);
+
+test.skipIf(isSkipped)(
+  'a call that was never sent says that it did not happen, after its time',
+  async () => {
+    const server = await ownServer();
+    const bodies = await openBodies({ url: server.url, timeoutMs: 700 });
+    await server.kill('SIGKILL');
+    const startedAt = performance.now();
+    const call = untilUnsent(() => bodies.put('a', once(Uint8Array.of(1))));
+    await expect(call).rejects.toThrow(/there is no connection; it did not happen/);
+    expect(performance.now() - startedAt).toBeGreaterThan(600);
+    await server.restart();
+    expect(await untilThere(() => bodies.put('a', once(Uint8Array.of(1))))).toEqual({ size: 1 });
+  },
+);
+
+test.skipIf(isSkipped)('a connection that its owner has closed is not waited for', async () => {
+  const server = await ownServer();
+  const bucket = bucketName();
+  await openBodies({ url: server.url, bucket });
+  const connection = await plainConnection(server.url);
+  const bodies = natsBodies({ connection, bucket, timeoutMs: 60_000 });
+  await bodies.open();
+  await connection.close();
+  await expect(bodies.put('a', once(Uint8Array.of(1)))).rejects.toMatchObject({
+    code: 'store.unavailable',
+  });
+  await bodies.close();
+});
 
 test.skipIf(isSkipped)(
   'a server that stands still makes operations fail in their time, not hang',

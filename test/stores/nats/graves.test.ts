@@ -1,0 +1,62 @@
+/** Markers are taken out by their sequence, which means nothing after a restart of the server. */
+
+import { expect, test } from 'vitest';
+import { Graves, readGrave } from '../../../src/stores/nats/graves.ts';
+import type { Stream } from '../../../src/stores/nats/stream.ts';
+import { systemClock } from '../../../src/system/clock.ts';
+
+/** Graves over a stream that notes what is taken out; `write` is what a grave meets. */
+function setup(write: () => Promise<number>) {
+  const dropped: number[] = [];
+  const stream = {
+    line: { isConnected: true },
+    write,
+    drop: (seq: number) => Promise.resolve(dropped.push(seq) > 0),
+    purge: () => Promise.resolve(),
+  };
+  const graves = new Graves({
+    stream: stream as unknown as Stream,
+    clock: systemClock,
+    makeSubject: (name) => name,
+    makeToken: () => 'token',
+  });
+  return { graves, dropped, stream };
+}
+
+test('markers are taken out behind their grave', async () => {
+  const { graves, dropped } = setup(() => Promise.resolve(9));
+  graves.add([{ name: 'ea', seq: 5 }]);
+  await graves.close();
+  expect(dropped).toEqual([5]);
+});
+
+test('what waited when the server was started again is not taken out by its old sequence', async () => {
+  let fail = (_: Error): void => {};
+  let begun = (): void => {};
+  const isBegun = new Promise<void>((resolve) => (begun = resolve));
+  const { graves, dropped } = setup(() => {
+    begun();
+    return new Promise((_, reject) => (fail = reject));
+  });
+  graves.add([{ name: 'ea', seq: 5 }]);
+  await isBegun;
+  graves.clear();
+  fail(new Error('the connection broke'));
+  await graves.close();
+  expect([graves.waiting, dropped]).toEqual([0, []]);
+});
+
+test('without a connection, closing waits for nothing', async () => {
+  const { graves, stream } = setup(() => new Promise(() => {}));
+  stream.line.isConnected = false;
+  graves.add([{ name: 'ea', seq: 5 }]);
+  await graves.close();
+  expect(graves.waiting).toBe(1);
+});
+
+test('a grave names what was removed, and which life of it where that is known', () => {
+  expect(readGrave('ea:5:77 dkey:6 :7 eb')).toEqual([
+    { name: 'ea', seq: 5, birth: 77 },
+    { name: 'dkey', seq: 6, birth: undefined },
+  ]);
+});
