@@ -11,7 +11,7 @@ import { type PrivateServer, privateServer } from '../../services/index.ts';
 import { atEnd, connect } from './setup.ts';
 
 /** A primary and the standby it waits for. */
-export interface Pair {
+interface Pair {
   readonly primary: PrivateServer;
   readonly standby: PrivateServer;
   /** The standby, with the password it has from its primary. */
