@@ -7,7 +7,7 @@ import { assert } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Logger } from '../ports/logger.ts';
-import type { NatsEntryOptions, NatsOptions } from '../stores/nats/options.ts';
+import type { NatsBodyOptions, NatsEntryOptions, NatsOptions } from '../stores/nats/options.ts';
 import type { PostgresOptions } from '../stores/postgres/options.ts';
 import type { S3Options } from '../stores/s3/options.ts';
 import type { Diagnosis } from '../stores/shared/finding.ts';
@@ -54,14 +54,20 @@ const NATS_OPTIONS = [
   'bucket',
   'replicas',
   'maxBytes',
+  'description',
   'monitoringUrl',
   'timeoutMs',
 ] as const satisfies readonly (keyof NatsOptions)[];
 const NATS_ENTRY_OPTIONS = [
   ...NATS_OPTIONS,
+  'maxValueSize',
   'entriesMax',
   'cacheBytes',
 ] as const satisfies readonly (keyof NatsEntryOptions)[];
+const NATS_BODY_OPTIONS = [
+  ...NATS_OPTIONS,
+  'maxChunkSize',
+] as const satisfies readonly (keyof NatsBodyOptions)[];
 const S3_OPTIONS = [
   'region',
   'endpoint',
@@ -92,7 +98,7 @@ export async function serverEntries(
     return { store, address, diagnose: () => lookAtPostgres(options), isThere };
   }
   assert(parsed.kind === 'nats', `${parsed.kind} keeps no entries`);
-  const options: NatsEntryOptions = optionsOf(parsed, key, NATS_ENTRY_OPTIONS);
+  const options = await natsEntryOptions(parsed, key);
   const { nats } = await import('../stores/nats/entry-store.ts');
   const store = checked(parsed, key, () => nats(telling(options, logger)));
   const isThere = () => hasNats(options);
@@ -113,7 +119,7 @@ export async function serverBodies(
     return { store, address, diagnose: () => lookAtPostgres(options) };
   }
   if (parsed.kind === 'nats') {
-    const options = natsBodyOptions(parsed, key);
+    const options = await natsBodyOptions(parsed, key);
     const { natsBodies } = await import('../stores/nats/body-store.ts');
     const store = checked(parsed, key, () => natsBodies(telling(options, logger)));
     return { store, address, diagnose: () => lookAtNats(options, 'bodies') };
@@ -159,12 +165,34 @@ function optionsOf(parsed: StoreUrl, key: string, known: readonly string[]): obj
   return { ...(Object.fromEntries(pairs) as object), url: parsed.url };
 }
 
-/** As "store" one address is for both: what is for entries alone is left out for the bodies. */
-function natsBodyOptions(parsed: StoreUrl, key: string): NatsOptions {
-  if (key !== 'store') return optionsOf(parsed, key, NATS_OPTIONS);
-  const all: NatsEntryOptions = optionsOf(parsed, key, NATS_ENTRY_OPTIONS);
-  const { entriesMax: _, cacheBytes: __, ...options } = all;
+/** As "store" one address is for both: what is for bodies alone is left out for the entries. */
+async function natsEntryOptions(parsed: StoreUrl, key: string): Promise<NatsEntryOptions> {
+  const known =
+    key === 'store' ? [...NATS_BODY_OPTIONS, ...NATS_ENTRY_OPTIONS] : NATS_ENTRY_OPTIONS;
+  const all: NatsEntryOptions & NatsBodyOptions = await natsOptions(parsed, key, known);
+  if (key !== 'store') return all;
+  const { maxChunkSize: _, ...options } = all;
   return options;
+}
+
+/** And the other way round. */
+async function natsBodyOptions(parsed: StoreUrl, key: string): Promise<NatsBodyOptions> {
+  const known = key === 'store' ? [...NATS_BODY_OPTIONS, ...NATS_ENTRY_OPTIONS] : NATS_BODY_OPTIONS;
+  const all: NatsEntryOptions & NatsBodyOptions = await natsOptions(parsed, key, known);
+  if (key !== 'store') return all;
+  const { maxValueSize: _, entriesMax: __, cacheBytes: ___, ...options } = all;
+  return options;
+}
+
+/** What a bucket could do and must not is refused with its reason, not as an unknown word. */
+async function natsOptions(
+  parsed: StoreUrl,
+  key: string,
+  known: readonly string[],
+): Promise<object> {
+  const { refuseUnsafe } = await import('../stores/nats/options.ts');
+  checked(parsed, key, () => refuseUnsafe(parsed.options));
+  return optionsOf(parsed, key, [...new Set(known)]);
 }
 
 /** An option of an address is a text; numbers and truth are meant as such. */
@@ -202,7 +230,7 @@ async function hasNats(options: NatsEntryOptions): Promise<boolean> {
 }
 
 async function lookAtNats(
-  options: NatsEntryOptions,
+  options: NatsEntryOptions & NatsBodyOptions,
   holds: 'entries' | 'bodies',
 ): Promise<Diagnosis> {
   const { diagnoseNats } = await import('../stores/nats/diagnose.ts');

@@ -32,6 +32,11 @@ describe('an address of a server makes its stores, and is shown without its user
       ['nats', 'nats://a:4222,nats://b:4222', 'nats', 'nats://a:4222,nats://b:4222'],
     ],
     [
+      'nats: for both, with what is for one of them alone',
+      { store: 'nats://a?maxChunkSize=65536&maxValueSize=9000&cacheBytes=5&description=mail' },
+      ['nats', 'nats://a', 'nats', 'nats://a'],
+    ],
+    [
       's3: for bodies',
       { entries: 'memory:', bodies: 's3://spool/app?region=eu-central-1&partBytes=5242880' },
       ['memory', undefined, 's3', 's3://spool/app'],
@@ -65,6 +70,11 @@ describe('options of an address are checked by their whole name', () => {
     [{ entries: 'nats://h?replicas=9' }, ['"entries?replicas"', '1 to 5']],
     [{ bodies: 'nats://h?entriesMax=5' }, ['"bodies?entriesMax"']],
     [{ bodies: { nats: { url: 'nats://h', cacheBytes: 5 } } }, ['"cacheBytes"']],
+    [{ bodies: 'nats://h?maxChunkSize=5' }, ['"bodies?maxChunkSize"', '1024 to']],
+    [{ entries: 'nats://h?maxChunkSize=5000' }, ['"entries?maxChunkSize"']],
+    [{ bodies: 'nats://h?maxValueSize=5000' }, ['"bodies?maxValueSize"']],
+    [{ store: 'nats://h?ttl=60' }, ['"60" as "store?ttl"', 'remove messages that wait']],
+    [{ entries: { nats: { url: 'nats://h', history: 5 } } }, ['5 as "entries.nats.history"']],
     [{ bodies: 's3://spool?partBytes=1' }, ['"bodies?partBytes"']],
     [{ bodies: 's3://spool?storageclass=X' }, ['"bodies?storageclass"', '"storageClass"']],
     [{ store: 's3://spool/app' }, ['S3 as "store"', 'bodies only', 'sqlite:./respool']],

@@ -19,24 +19,22 @@ import { randomName } from '../../system/ids.ts';
 import { listBodies } from './body-list.ts';
 import { type BodyPlaces, placesOf, readMeta, writeMeta, type Meta } from './body-meta.ts';
 import { type Bucket, openBucket } from './bucket.ts';
-import { type NatsOptions, readBodyOptions, type Settings } from './options.ts';
+import { type BodySettings, type NatsBodyOptions, readBodyOptions } from './options.ts';
 import type { Stream } from './stream.ts';
 
-/** What every tool for object stores uses. */
-const CHUNK_BYTES = 128 * 1024;
 /** Room for headers in a message. */
 const HEADERS_BYTES = 1_024;
 /** Chunks on their way at once, in either direction. */
 const CHUNKS_AT_ONCE = 8;
 
 /** Keeps bodies in an object store of NATS JetStream. */
-export function natsBodies(options: NatsOptions): BodyStore {
+export function natsBodies(options: NatsBodyOptions): BodyStore {
   return new NatsBodies(readBodyOptions(options));
 }
 
 class NatsBodies implements BodyStore {
   readonly name = 'nats';
-  readonly #settings: Settings;
+  readonly #settings: BodySettings;
   readonly #places: BodyPlaces;
   readonly #underway = new Set<Promise<unknown>>();
   #durability: Durability = 'server';
@@ -44,7 +42,7 @@ class NatsBodies implements BodyStore {
   #closing: Promise<void> = Promise.resolve();
   #opened: Bucket | undefined;
 
-  constructor(settings: Settings) {
+  constructor(settings: BodySettings) {
     this.#settings = settings;
     this.#places = placesOf(settings.bucket);
   }
@@ -114,7 +112,7 @@ class NatsBodies implements BodyStore {
     const nuid = `${this.#places.wordOf(ref)}.${randomName(systemDice)}`;
     const upload = new Upload(stream, this.#places.chunksOf(nuid));
     try {
-      const chunkBytes = Math.min(CHUNK_BYTES, maxPayload - HEADERS_BYTES);
+      const chunkBytes = Math.min(this.#settings.maxChunkSize, maxPayload - HEADERS_BYTES);
       for await (const chunk of inChunks(source, chunkBytes)) await upload.add(chunk);
       const { size, seqs, digest } = await upload.end();
       const mtime = this.#settings.clock.now();

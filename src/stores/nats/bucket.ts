@@ -144,7 +144,7 @@ const WORDS: Readonly<Record<Durability, string>> = {
 
 async function makeOrCheck(
   stream: Stream,
-  { replicas, maxBytes }: Settings,
+  { replicas, maxBytes, description }: Settings,
   { name, subjects, config }: Wanted,
 ): Promise<StreamInfo> {
   let info = await stream.info();
@@ -157,6 +157,7 @@ async function makeOrCheck(
         retention: 'limits',
         discard: 'new',
         storage: 'file',
+        ...(description === undefined ? {} : { description }),
         num_replicas: replicas ?? 1,
         max_bytes: maxBytes ?? -1,
         max_msgs: -1,

@@ -21,7 +21,13 @@ import {
   type Judged,
   readSync,
 } from './bucket.ts';
-import { type NatsEntryOptions, readEntryOptions, type Settings } from './options.ts';
+import {
+  type NatsBodyOptions,
+  type NatsEntryOptions,
+  readBodyOptions,
+  readEntryOptions,
+  type Settings,
+} from './options.ts';
 import { Stream, type StreamInfo } from './stream.ts';
 
 /** Older ones: no sync of every write. */
@@ -35,10 +41,10 @@ const FILL_NOTE = 0.7;
 
 /** Looks at the server of a store, and at its stream. */
 export async function diagnoseNats(
-  options: NatsEntryOptions,
+  options: NatsEntryOptions & NatsBodyOptions,
   holds: 'entries' | 'bodies',
 ): Promise<Diagnosis> {
-  const settings = readEntryOptions(options);
+  const settings = holds === 'entries' ? readEntryOptions(options) : readBodyOptions(options);
   const { line, server, close } = await connectServer(settings);
   try {
     const name = `${holds === 'entries' ? 'KV' : 'OBJ'}_${settings.bucket}`;

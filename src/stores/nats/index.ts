@@ -1,5 +1,5 @@
 /** respool/stores/nats — entries and bodies in NATS JetStream. */
 
 export { nats } from './entry-store.ts';
-export type { NatsEntryOptions, NatsOptions } from './options.ts';
+export type { NatsBodyOptions, NatsEntryOptions, NatsOptions } from './options.ts';
 export { natsBodies } from './body-store.ts';

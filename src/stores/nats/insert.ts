@@ -38,7 +38,7 @@ export interface Draft {
 export function draftOf(keeper: Keeper, { envelope, status, inlineBody }: Entry): Draft {
   const isInline = envelope.body.place === 'inline';
   const { tail, bodyAt } = writeTail(envelope, isInline ? inlineBody : undefined);
-  const encoded = keeper.encode(
+  const encoded = keeper.encodeNew(
     { envelope, status, tail, bodyAt, birth: drawBirth() },
     envelope.dedupeKey !== undefined,
   );

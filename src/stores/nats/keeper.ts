@@ -62,6 +62,7 @@ export interface KeeperParts {
   readonly prefix: string;
   readonly makeToken: () => string;
   readonly maxPayload: number;
+  readonly maxValueSize: number | undefined;
   readonly births: Births;
   /** Resolves when the catalog and the births are up to the stream. */
   readonly caughtUp: () => Promise<void>;
@@ -69,6 +70,8 @@ export interface KeeperParts {
 
 /** Room for the headers of a message, beside its facts. */
 const HEADERS_BYTES = 512;
+/** What attempts and notes add to an entry; one that fits when it is new must fit until its end. */
+const STATUS_ROOM_BYTES = 64 * 1024;
 
 /** Steps on entries. */
 export class Keeper {
@@ -86,17 +89,28 @@ export class Keeper {
 
   /** Makes an entry ready to be written; one that is larger than a message may be is refused. */
   encode(content: Content, isUnborn = false): Encoded {
-    const { envelope, status, tail } = content;
+    const { status, tail } = content;
     const facts = factsOf(content, isUnborn);
     const encoded = { content, facts, header: writeFacts(facts), value: writeValue(status, tail) };
-    const bytes = encoded.value.length + encoded.header.length + HEADERS_BYTES;
-    if (bytes <= this.#parts.maxPayload) return encoded;
-    throw new RespoolError(
-      'limit.exceeded',
-      `cannot keep message "${envelope.id}" in NATS: it has ${bytes} bytes with its headers, ` +
-        `the server takes ${this.#parts.maxPayload}; put the body in a body store, or raise ` +
-        'max_payload of the server',
-    );
+    const { maxPayload } = this.#parts;
+    const why = `the server takes ${maxPayload}`;
+    checkBytes(encoded, HEADERS_BYTES, maxPayload, `${why}; raise max_payload of the server`);
+    return encoded;
+  }
+
+  /** As `encode`, for a new entry: `maxValueSize` is for these, and room is left for their steps. */
+  encodeNew(content: Content, isUnborn: boolean): Encoded {
+    const encoded = this.encode(content, isUnborn);
+    const { maxPayload, maxValueSize } = this.#parts;
+    if (maxValueSize !== undefined) {
+      const why = `"maxValueSize" is ${maxValueSize}`;
+      checkBytes(encoded, 0, maxValueSize, `${why}; put the body in a body store, or raise it`);
+    }
+    const room = Math.min(STATUS_ROOM_BYTES, maxPayload / 2);
+    const why = `the server takes ${maxPayload}, ${room} of it for the attempts to come`;
+    const todo = 'put the body in a body store, or raise max_payload of the server';
+    checkBytes(encoded, HEADERS_BYTES, maxPayload - room, `${why}; ${todo}`);
+    return encoded;
   }
 
   /** Reads what is there now, and takes it in. */
@@ -241,6 +255,17 @@ export class Keeper {
   #keySubjectOf(key: string): string {
     return `${this.#parts.prefix}d.${shardOf(key)}.${key}`;
   }
+}
+
+function checkBytes(encoded: Encoded, more: number, max: number, why: string): void {
+  const { content, value, header } = encoded;
+  const bytes = value.length + header.length + more;
+  if (bytes <= max) return;
+  throw new RespoolError(
+    'limit.exceeded',
+    `cannot keep message "${content.envelope.id}" in NATS: it has ${bytes} bytes with its ` +
+      `headers, and ${why}`,
+  );
 }
 
 /** Which life of its id a message belongs to, be it an entry or the marker over one. */

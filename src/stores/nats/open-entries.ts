@@ -97,6 +97,7 @@ export async function openEntries(
     prefix,
     makeToken,
     maxPayload,
+    maxValueSize: settings.maxValueSize,
     births,
     caughtUp: () => watcher.caughtUp(),
   });

@@ -21,6 +21,8 @@ export interface NatsOptions {
   readonly replicas?: number;
   /** The most bytes of the bucket; inserts are refused from nine tenths on. Default: no limit. */
   readonly maxBytes?: number;
+  /** What a new bucket says of itself to other tools, up to 1,000 characters; default: nothing. */
+  readonly description?: string;
   /** The server's monitoring address, to learn whether it syncs every write to its disk. */
   readonly monitoringUrl?: string;
   /** How long an operation is tried before it is given up, in ms, 100 to 60,000; default 10,000. */
@@ -32,10 +34,24 @@ export interface NatsOptions {
 
 /** What only entries have. */
 export interface NatsEntryOptions extends NatsOptions {
+  /**
+   * The largest entry that is taken, in bytes, with its headers and inline body, 1 KiB to 64 MiB.
+   * Default: what the server takes, less room for the history of attempts.
+   */
+  readonly maxValueSize?: number;
   /** How many entries this process may have to remember; default 2,000,000. */
   readonly entriesMax?: number;
   /** Bytes of entries kept in memory so that a claim need not read them; default 32 MiB. */
   readonly cacheBytes?: number;
+}
+
+/** What only bodies have. */
+export interface NatsBodyOptions extends NatsOptions {
+  /**
+   * The bytes of one chunk of a body, 1 KiB to 64 MiB; default 128 KiB. Never more than the server
+   * takes in one message; eight of them are in memory per body that is written or read.
+   */
+  readonly maxChunkSize?: number;
 }
 
 /** Options after the checks. */
@@ -46,6 +62,7 @@ export interface Settings {
   readonly bucket: string;
   readonly replicas: number | undefined;
   readonly maxBytes: number | undefined;
+  readonly description: string | undefined;
   readonly monitoringUrl: string | undefined;
   readonly timeoutMs: number;
   readonly clock: Clock;
@@ -54,8 +71,14 @@ export interface Settings {
 
 /** Options of the entry store after the checks. */
 export interface EntrySettings extends Settings {
+  readonly maxValueSize: number | undefined;
   readonly entriesMax: number;
   readonly cacheBytes: number;
+}
+
+/** Options of the body store after the checks. */
+export interface BodySettings extends Settings {
+  readonly maxChunkSize: number;
 }
 
 const NAMES = [
@@ -65,6 +88,7 @@ const NAMES = [
   'bucket',
   'replicas',
   'maxBytes',
+  'description',
   'monitoringUrl',
   'timeoutMs',
   'clock',
@@ -73,22 +97,50 @@ const NAMES = [
 
 const BUCKET_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
 const BYTES_MAX = 2 ** 50;
+const DESCRIPTION_MAX_CHARS = 1_000;
+/** What every tool for object stores uses. */
+const CHUNK_BYTES = 128 * 1024;
+/** The largest message that a server can be set to take. */
+const MESSAGE_MAX_BYTES = 64 * 2 ** 20;
+
+/** What buckets can do and a spool must not: each would lose messages, or bring them back. */
+const UNSAFE: Readonly<Record<string, string>> = {
+  history: 'a bucket keeps one value per key, as an older one would come back with each removal',
+  ttl: 'an age limit of the bucket would remove messages that wait',
+};
+
+/** Refuses what would make a bucket lose messages, with the reason. */
+export function refuseUnsafe(options: object): void {
+  for (const [name, reason] of Object.entries(UNSAFE)) {
+    if (!Object.hasOwn(options, name)) continue;
+    const value = show((options as Readonly<Record<string, unknown>>)[name]);
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use ${value} as "${name}" of a NATS bucket: ${reason}; leave it out`,
+    );
+  }
+}
 
 /** Checks the options of an entry store. */
 export function readEntryOptions(options: NatsEntryOptions): EntrySettings {
-  checkNames('nats', options, [...NAMES, 'entriesMax', 'cacheBytes']);
-  const { entriesMax = 2_000_000, cacheBytes = 32 * 2 ** 20 } = options;
+  refuseUnsafe(options);
+  checkNames('nats', options, [...NAMES, 'maxValueSize', 'entriesMax', 'cacheBytes']);
+  const { maxValueSize, entriesMax = 2_000_000, cacheBytes = 32 * 2 ** 20 } = options;
   return {
     ...read(options),
+    maxValueSize: optional('maxValueSize', maxValueSize, 1_024, MESSAGE_MAX_BYTES),
     entriesMax: checkNumber('entriesMax', entriesMax, { min: 1, max: 100_000_000 }),
     cacheBytes: checkNumber('cacheBytes', cacheBytes, { min: 0, max: 2 ** 36 }),
   };
 }
 
 /** Checks the options of a body store. */
-export function readBodyOptions(options: NatsOptions): Settings {
-  checkNames('natsBodies', options, NAMES);
-  return read(options);
+export function readBodyOptions(options: NatsBodyOptions): BodySettings {
+  refuseUnsafe(options);
+  checkNames('natsBodies', options, [...NAMES, 'maxChunkSize']);
+  const { maxChunkSize = CHUNK_BYTES } = options;
+  const bounds = { min: 1_024, max: MESSAGE_MAX_BYTES };
+  return { ...read(options), maxChunkSize: checkNumber('maxChunkSize', maxChunkSize, bounds) };
 }
 
 function read(options: NatsOptions): Settings {
@@ -114,11 +166,22 @@ function read(options: NatsOptions): Settings {
     bucket,
     replicas: optional('replicas', replicas, 1, 5),
     maxBytes: optional('maxBytes', maxBytes, 2 ** 20, BYTES_MAX),
+    description: checkDescription(options.description),
     monitoringUrl,
     timeoutMs: checkNumber('timeoutMs', options.timeoutMs ?? 10_000, { min: 100, max: 60_000 }),
     clock: options.clock ?? systemClock,
     logger: options.logger,
   };
+}
+
+function checkDescription(text: unknown): string | undefined {
+  if (text === undefined) return undefined;
+  if (typeof text === 'string' && text.length <= DESCRIPTION_MAX_CHARS) return text;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(text)} as "description": allowed is a text of up to ` +
+      `${DESCRIPTION_MAX_CHARS} characters`,
+  );
 }
 
 function optional(what: string, value: unknown, min: number, max: number): number | undefined {

@@ -31,7 +31,7 @@ test('markers are taken out behind their grave', async () => {
 });
 
 test('what waited when the server was started again is not taken out by its old sequence', async () => {
-  let fail = (_: Error): void => {};
+  let fail: (error: Error) => void = () => {};
   let begun = (): void => {};
   const isBegun = new Promise<void>((resolve) => (begun = resolve));
   const { graves, dropped } = setup(() => {

@@ -2,6 +2,7 @@
 
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { createSpool } from 'respool';
 import { describe, expect, test } from 'vitest';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { checkReplicas, durabilityOf } from '../../../src/stores/nats/bucket.ts';
@@ -10,7 +11,14 @@ import { systemClock } from '../../../src/system/clock.ts';
 import { sampleEntries, sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyConnection } from './faulty-connection.ts';
-import { atEnd, bucketName, openBodies, openStore, plainConnection } from './setup.ts';
+import {
+  atEnd,
+  bucketName,
+  openBodies,
+  openStore,
+  plainConnection,
+  removeBucket,
+} from './setup.ts';
 
 const invalid = { code: 'config.invalid' };
 
@@ -29,6 +37,8 @@ describe('options that are wrong are refused', () => {
     ['a bucket of no bytes', { url, maxBytes: 0 }],
     ['a time that is too short', { url, timeoutMs: 1 }],
     ['an address of another kind', { url: 'http://127.0.0.1' }],
+    ['a description that is no text', { url, description: 5 }],
+    ['a description that is too long', { url, description: 'x'.repeat(1_001) }],
     ['a monitoring address of another kind', { url, monitoringUrl: 'nats://127.0.0.1' }],
   ];
   test.each(wrong)('%s', (_, options) => {
@@ -37,6 +47,22 @@ describe('options that are wrong are refused', () => {
   });
   test('an index for no entries', () => {
     expect(() => nats({ url, entriesMax: 0 })).toThrow(expect.objectContaining(invalid));
+  });
+  test.each([1_023, 2 ** 26 + 1, 1.5, '5000'])('chunks, or values, of %j bytes', (size) => {
+    const wrong = { url, maxChunkSize: size as number };
+    expect(() => natsBodies(wrong)).toThrow(expect.objectContaining(invalid));
+    const alsoWrong = { url, maxValueSize: size as number };
+    expect(() => nats(alsoWrong)).toThrow(expect.objectContaining(invalid));
+  });
+  test('chunks of entries, values of bodies', () => {
+    expect(() => nats({ url, maxChunkSize: 5_000 } as object)).toThrow(/maxChunkSize/);
+    expect(() => natsBodies({ url, maxValueSize: 5_000 } as object)).toThrow(/maxValueSize/);
+  });
+  test('a history or an age limit, with the reason', () => {
+    for (const make of [nats, natsBodies] as ((options: object) => unknown)[]) {
+      expect(() => make({ url, history: 5 })).toThrow(/5 as "history".*come back.*leave it out/);
+      expect(() => make({ url, ttl: 1_000 })).toThrow(/as "ttl".*remove messages that wait/);
+    }
   });
   test('a cache of less than nothing', () => {
     expect(() => nats({ url, cacheBytes: -1 })).toThrow(expect.objectContaining(invalid));
@@ -86,6 +112,10 @@ async function streamConfig(url: string, stream: string): Promise<Record<string,
   return answer.json<{ config: Record<string, unknown> }>().config;
 }
 
+async function* ofBytes(size: number): AsyncGenerator<Uint8Array> {
+  yield new Uint8Array(size);
+}
+
 async function claimAll(store: EntryStore): Promise<number> {
   const holder = `${store.instance}:1`;
   const asked = { lane: 'delivery', states: ['incoming'], max: 100 } as const;
@@ -95,13 +125,15 @@ async function claimAll(store: EntryStore): Promise<number> {
 withService('nats', (url) => {
   test('a new bucket is made as asked', async () => {
     const bucket = bucketName();
-    await openStore({ url: url(), bucket, replicas: 1, maxBytes: 2 ** 24 });
+    const description = 'mail that waits';
+    await openStore({ url: url(), bucket, replicas: 1, maxBytes: 2 ** 24, description });
     await openBodies({ url: url(), bucket });
     expect(await streamConfig(url(), `KV_${bucket}`)).toMatchObject({
       subjects: [`$KV.${bucket}.>`],
       max_msgs_per_subject: 1,
       num_replicas: 1,
       max_bytes: 2 ** 24,
+      description,
       storage: 'file',
       discard: 'new',
     });
@@ -221,6 +253,113 @@ withService('nats', (url) => {
     }
     expect(refused).toEqual(['store.full']);
     expect(await claimAll(store)).toBeGreaterThan(50);
+  });
+
+  test('a body that does not fit into a full bucket is refused, and leaves nothing', async () => {
+    const bucket = bucketName();
+    const bodies = await openBodies({ url: url(), bucket, maxBytes: 2 ** 20 });
+    await bodies.put('a', ofBytes(600_000));
+    await expect(bodies.put('b', ofBytes(600_000))).rejects.toMatchObject({ code: 'store.full' });
+    const refs: string[] = [];
+    for await (const { ref } of bodies.refs(systemClock.now() + 60_000)) refs.push(ref);
+    expect(refs).toEqual(['a']);
+    await bodies.remove(['a']);
+    expect(await bodies.put('b', ofBytes(600_000))).toEqual({ size: 600_000 });
+  });
+
+  test('bodies are cut into chunks of the size that is asked for', async () => {
+    const bucket = bucketName();
+    const small = await openBodies({ url: url(), bucket, maxChunkSize: 10_000 });
+    await small.put('a', ofBytes(95_000));
+    const connection = await plainConnection(url());
+    const stateOf = async () => {
+      const answer = await connection.request(`$JS.API.STREAM.INFO.OBJ_${bucket}`);
+      return answer.json<{ state: { messages: number } }>().state;
+    };
+    expect((await stateOf()).messages).toBe(11);
+    // More than a message of this server may have: its chunks are as large as it takes.
+    const large = await openBodies({ url: url(), bucket, maxChunkSize: 2 ** 26 });
+    await large.put('b', ofBytes(1_500_000));
+    expect((await stateOf()).messages).toBe(14);
+    for (const [bodies, ref, size] of [
+      [large, 'a', 95_000],
+      [small, 'b', 1_500_000],
+    ] as const) {
+      let found = 0;
+      for await (const chunk of bodies.get(ref)) found += chunk.length;
+      expect(found).toBe(size);
+    }
+  });
+
+  test('an entry beyond the largest value is refused; one that grows later is not', async () => {
+    const store = await openStore({ url: url(), maxValueSize: 3_000 });
+    const large = sampleEntry('a', { bytes: new Uint8Array(3_000) });
+    await expect(store.insert([large])).rejects.toThrow(/"maxValueSize" is 3000/);
+    const entry = sampleEntry('b', { bytes: new Uint8Array(1_000) });
+    expect(await store.insert([entry])).toEqual(['stored']);
+    const to = { ...entry.status, revision: 2, notes: { note: 'x'.repeat(4_000) } };
+    expect(await store.commit([{ id: 'b', revision: 1, to }])).toEqual(['done']);
+    expect((await store.get('b'))?.status.notes).toEqual(to.notes);
+  });
+
+  test('an entry that leaves no room for its attempts is refused when it is new', async () => {
+    const store = await openStore({ url: url() });
+    const headers = { h: 'x'.repeat(2 ** 20 - 40_000) };
+    const insert = store.insert([sampleEntry('a', { headers })]);
+    await expect(insert).rejects.toThrow(/65536 of it for the attempts to come/);
+    const fitting = { h: 'x'.repeat(2 ** 20 - 80_000) };
+    const entry = sampleEntry('b', { headers: fitting });
+    expect(await store.insert([entry])).toEqual(['stored']);
+    const to = { ...entry.status, revision: 2, notes: { note: 'x'.repeat(60_000) } };
+    expect(await store.commit([{ id: 'b', revision: 1, to }])).toEqual(['done']);
+  });
+
+  test('a spool that must survive a power cut does not start on a server that may not', async () => {
+    const bucket = bucketName();
+    atEnd(() => removeBucket(url(), bucket));
+    const place = { url: url(), bucket };
+    const entries = nats(place);
+    await using spool = createSpool({
+      entries,
+      bodies: natsBodies(place),
+      requireDurability: 'power-loss',
+    });
+    await expect(spool.enqueue({ topic: 'mail' })).rejects.toMatchObject({
+      ...invalid,
+      message: expect.stringMatching(/requireDurability.*power-loss/) as string,
+    });
+    expect(entries.traits.durability).toBe('server');
+  });
+
+  test('an old server in a cluster is told as one that can lose a stream', async () => {
+    const bucket = bucketName();
+    await openStore({ url: url(), bucket });
+    const real = await plainConnection(url());
+    const lines: (readonly [string, string])[] = [];
+    const at = (level: string) => (_: object, text: string) => void lines.push([level, text]);
+    const logger = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+    for (const [version, cluster, warnings] of [
+      ['2.10.22', 'east', 1],
+      ['2.10.23', 'east', 0],
+      ['2.10.22', '', 0],
+    ] as const) {
+      const info = { ...real.info, version, cluster };
+      const connection = new Proxy(real, {
+        get(target, name) {
+          if (name === 'info') return info;
+          const value: unknown = Reflect.get(target, name, target);
+          return typeof value === 'function' ? value.bind(target) : value;
+        },
+      });
+      const store = nats({ connection, bucket, logger });
+      await store.open();
+      await store.close();
+      const warned = lines.splice(0).filter(([level]) => level === 'warn');
+      expect(warned).toHaveLength(warnings);
+      for (const [, text] of warned) {
+        expect(text).toMatch(/2\.10\.22 in a cluster can lose a whole stream.*use 2\.10\.23/);
+      }
+    }
   });
 
   test('without a cache, entries are read from the server when they are claimed', async () => {

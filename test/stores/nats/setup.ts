@@ -7,8 +7,8 @@ import { afterEach } from 'vitest';
 import type { BodyStore } from '../../../src/ports/body-store.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import {
+  type NatsBodyOptions,
   type NatsEntryOptions,
-  type NatsOptions,
   nats,
   natsBodies,
 } from '../../../src/stores/nats/index.ts';
@@ -57,7 +57,7 @@ export async function openStore(options: NatsEntryOptions & { url: string }): Pr
 }
 
 /** An opened body store over a bucket, which is removed after the test. */
-export async function openBodies(options: NatsOptions & { url: string }): Promise<BodyStore> {
+export async function openBodies(options: NatsBodyOptions & { url: string }): Promise<BodyStore> {
   const bucket = options.bucket ?? bucketName();
   atEnd(() => removeBucket(options.url, bucket));
   const bodies = natsBodies({ ...options, bucket });
