@@ -2,9 +2,9 @@
  * body-list — every body of a bucket, and the chunks that belong to none.
  *
  * The stream is walked once in its order, headers only, page by page behind the last sequence:
- * whatever is removed meanwhile shifts nothing, and no more than a page is in memory. What an object
- * is comes behind its chunks. So only chunks whose object has not come yet are remembered: those of
- * uploads that were under way at that place, and those that nobody finished.
+ * whatever is removed meanwhile shifts nothing, and no more than a page is in memory. What an
+ * object is comes behind its chunks. So only chunks whose object has not come yet are remembered:
+ * those of uploads that were under way at that place, and those that nobody finished.
  */
 
 import type { StoredBody } from '../../ports/body-store.ts';

@@ -98,7 +98,7 @@ export class Keeper {
     return encoded;
   }
 
-  /** As `encode`, for a new entry: `maxValueSize` is for these, and room is left for their steps. */
+  /** As `encode`, for a new entry: `maxValueSize` is for these, and their steps need room. */
   encodeNew(content: Content, isUnborn: boolean): Encoded {
     const encoded = this.encode(content, isUnborn);
     const { maxPayload, maxValueSize } = this.#parts;

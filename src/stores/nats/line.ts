@@ -1,9 +1,9 @@
 /**
  * line — many requests on their way over one connection, and what becomes of them when it breaks.
  *
- * A request whose answer did not come is of unknown outcome: `Broken`. One that could not be sent is
- * `Unsent`. `persist` waits until the connection is back and lets its caller repeat either, up to
- * the time it may take: a short outage is no reason to refuse a message. Requests to the API
+ * A request whose answer did not come is of unknown outcome: `Broken`. One that could not be sent
+ * is `Unsent`. `persist` waits until the connection is back and lets its caller repeat either, up
+ * to the time it may take: a short outage is no reason to refuse a message. Requests to the API
  * stand in line behind a bound, because newer servers drop what is more than they can queue.
  */
 
@@ -16,6 +16,11 @@ import type { NatsConnection, NatsHeaders, NatsMessage, NatsSubscription } from 
 /** Requests on their way at once; more wait. */
 const IN_FLIGHT_MAX = 1_024;
 const API_IN_FLIGHT_MAX = 128;
+/**
+ * How often a call may ask in its time: a cluster whose leader was killed answers nothing until it
+ * has another one, and what was asked before is lost.
+ */
+const ASKS_PER_CALL = 4;
 /** How often answers that are too late are looked for. */
 const SWEEP_MS = 100;
 /** A server that has just started refuses for a moment; asked again after this. */
@@ -107,7 +112,7 @@ export class Line {
     subject: string,
     data: Uint8Array | string,
     headers?: NatsHeaders,
-    waitMs: number = this.timeoutMs / 2,
+    waitMs: number = this.timeoutMs / ASKS_PER_CALL,
   ): Promise<NatsMessage> {
     return new Promise((resolve, reject) => {
       const gate = subject.startsWith('$JS.API.') ? this.#apiGate : this.#gate;

@@ -1,20 +1,25 @@
-/** conformance — the shared suite over the NATS entry store; two files run a half of it each. */
+/** conformance — what the shared suites need of the NATS stores; two files run a half for entries. */
 
 import { connect } from '@nats-io/transport-node';
+import type { BodyStore } from '../../../src/ports/body-store.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { shardOf } from '../../../src/stores/nats/codec.ts';
-import { nats } from '../../../src/stores/nats/index.ts';
+import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
 import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
-import type { StoreUnderTest } from '../../../src/testkit/suite.ts';
+import type { BodiesUnderTest, StoreUnderTest } from '../../../src/testkit/suite.ts';
 import { withService } from '../../services/index.ts';
 import { runSuite } from '../../suite.ts';
 import { bucketName, removeBucket } from './setup.ts';
 
-async function makeEntries(url: string): Promise<StoreUnderTest> {
+/** An entry store for the suite, in a bucket of its own. */
+export async function makeEntries(
+  url: string,
+  { replicas = 1 }: { readonly replicas?: number } = {},
+): Promise<StoreUnderTest> {
   const bucket = bucketName();
   const stores: EntryStore[] = [];
   const open = async () => {
-    const store = nats({ url, bucket });
+    const store = nats({ url, bucket, replicas });
     stores.push(store);
     await store.open();
     return store;
@@ -35,9 +40,36 @@ async function makeEntries(url: string): Promise<StoreUnderTest> {
   };
 }
 
+/** A body store for the suite, in a bucket of its own. */
+export async function makeBodies(
+  url: string,
+  { replicas = 1 }: { readonly replicas?: number } = {},
+): Promise<BodiesUnderTest> {
+  const bucket = bucketName();
+  const stores: BodyStore[] = [];
+  const open = async () => {
+    const bodies = natsBodies({ url, bucket, replicas });
+    stores.push(bodies);
+    await bodies.open();
+    return bodies;
+  };
+  const bodies = await open();
+  return {
+    bodies,
+    async reopen() {
+      await bodies.close();
+      return open();
+    },
+    async dispose() {
+      for (const opened of stores) await opened.close();
+      await removeBucket(url, bucket);
+    },
+  };
+}
+
 /** Writes something else under the key of an entry. */
 async function damage(url: string, bucket: string, id: string): Promise<void> {
-  const connection = await connect({ servers: url });
+  const connection = await connect({ servers: url.split(',') });
   await connection.request(`$KV.${bucket}.e.${shardOf(id)}.${id}`, 'nonsense');
   await connection.close();
 }

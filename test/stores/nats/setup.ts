@@ -31,14 +31,14 @@ export function bucketName(): string {
 
 /** A plain connection beside the store, closed after the test. */
 export async function plainConnection(url: string): Promise<NatsConnection> {
-  const connection = await connect({ servers: url });
+  const connection = await connect({ servers: url.split(',') });
   atEnd(() => connection.close());
   return connection;
 }
 
 /** Takes the streams of a bucket away. */
 export async function removeBucket(url: string, bucket: string): Promise<void> {
-  const connection = await connect({ servers: url });
+  const connection = await connect({ servers: url.split(',') });
   const manager = await jetstreamManager(connection);
   for (const name of [`KV_${bucket}`, `OBJ_${bucket}`]) {
     await manager.streams.delete(name).catch(() => undefined);

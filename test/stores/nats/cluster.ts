@@ -1,0 +1,160 @@
+/**
+ * cluster — three NATS servers that keep every message three times, to kill one at a time.
+ *
+ * Debian's server is too old for several replicas, so these tests need another one by name.
+ */
+
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { connect } from '@nats-io/transport-node';
+import { jetstreamManager } from '@nats-io/jetstream';
+import { vi } from 'vitest';
+import { freePort } from '../../../scripts/services/ports.ts';
+import { isBefore } from '../../../src/stores/nats/bucket.ts';
+
+const VARIABLE = 'RESPOOL_TEST_NATS_SERVER';
+const OLDEST = [2, 9, 21] as const;
+const NAMES = ['one', 'two', 'three'] as const;
+const READY_TIMEOUT_MS = 30_000;
+
+/** The server to use, or why there is none. */
+export function clusterServer(): { readonly command: string } | { readonly reason: string } {
+  const command = process.env[VARIABLE] ?? '';
+  const reason = `${VARIABLE} names no nats-server of ${OLDEST.join('.')} or newer`;
+  if (command === '') return { reason };
+  const text = execFileSync(command, ['--version'], { encoding: 'utf8' });
+  const version = /v(\d+\.\d+\.\d+)/.exec(text)?.[1] ?? '0';
+  return isBefore(version, OLDEST) ? { reason } : { command };
+}
+
+/** Servers that run. */
+export interface Cluster extends AsyncDisposable {
+  /** All of them, joined by commas. */
+  readonly url: string;
+  /** Each of them. */
+  readonly urls: readonly string[];
+  /** The name of the server that leads a stream. */
+  leaderOf(stream: string): Promise<string>;
+  /** SIGKILL; resolves when the process is gone. */
+  kill(name: string): Promise<void>;
+  /** Starts a killed one with its data. */
+  restart(name: string): Promise<void>;
+}
+
+interface Member {
+  readonly name: string;
+  readonly url: string;
+  readonly monitor: number;
+  readonly config: string;
+  child: ChildProcess | undefined;
+}
+
+/** Starts three servers, and waits until they take a stream of three replicas. */
+export async function startCluster(command: string): Promise<Cluster> {
+  const dir = await mkdtemp(path.join(tmpdir(), 'respool-nats-'));
+  const members = await layOut(dir);
+  const url = members.map((member) => member.url).join(',');
+  const start = async (member: Member): Promise<void> => {
+    member.child = spawn(command, ['-c', member.config], { stdio: 'ignore' });
+    await once(member.child, 'spawn');
+  };
+  const end = async (member: Member): Promise<void> => {
+    const { child } = member;
+    if (child === undefined) return;
+    member.child = undefined;
+    const ended = once(child, 'exit');
+    if (child.exitCode === null && child.kill('SIGKILL')) await ended;
+  };
+  const byName = (name: string): Member => {
+    const member = members.find((one) => one.name === name);
+    if (member === undefined) throw new Error(`there is no server "${name}"`);
+    return member;
+  };
+  const dispose = async (): Promise<void> => {
+    for (const member of members) await end(member);
+    await rm(dir, { recursive: true, force: true });
+  };
+  try {
+    for (const member of members) await start(member);
+    for (const member of members) await untilHealthy(member);
+    await untilReplicating(url);
+  } catch (error) {
+    await dispose();
+    throw error;
+  }
+  return {
+    url,
+    urls: members.map((member) => member.url),
+    leaderOf: (stream) => leaderOf(url, stream),
+    kill: (name) => end(byName(name)),
+    async restart(name) {
+      await start(byName(name));
+      await untilHealthy(byName(name));
+    },
+    [Symbol.asyncDispose]: dispose,
+  };
+}
+
+async function layOut(dir: string): Promise<readonly Member[]> {
+  const doors: number[] = [];
+  for (const _ of NAMES) doors.push(await freePort());
+  const routes = doors.map((door) => `nats://127.0.0.1:${door}`).join(', ');
+  const members: Member[] = [];
+  for (const [at, name] of NAMES.entries()) {
+    const [port, monitor] = [await freePort(), await freePort()];
+    const streams = path.join(dir, name);
+    await mkdir(streams);
+    const config = path.join(dir, `${name}.conf`);
+    await writeFile(
+      config,
+      `server_name: ${name}
+listen: 127.0.0.1:${port}
+http: 127.0.0.1:${monitor}
+jetstream { store_dir: "${streams}" }
+cluster { name: test, listen: 127.0.0.1:${doors[at]}, routes: [${routes}] }
+`,
+    );
+    members.push({ name, url: `nats://127.0.0.1:${port}`, monitor, config, child: undefined });
+  }
+  return members;
+}
+
+async function untilHealthy({ monitor }: Member): Promise<void> {
+  await vi.waitFor(
+    async () => {
+      const { status } = await fetch(`http://127.0.0.1:${monitor}/healthz`);
+      if (status !== 200) throw new Error(`the server answers ${status}`);
+    },
+    { timeout: READY_TIMEOUT_MS, interval: 50 },
+  );
+}
+
+async function untilReplicating(url: string): Promise<void> {
+  const connection = await connect({ servers: url.split(',') });
+  try {
+    const made = { name: 'probe', subjects: ['probe'], num_replicas: 3 };
+    await vi.waitFor(
+      async () => {
+        const manager = await jetstreamManager(connection);
+        await manager.streams.add(made);
+        await manager.streams.delete('probe');
+      },
+      { timeout: READY_TIMEOUT_MS, interval: 100 },
+    );
+  } finally {
+    await connection.close();
+  }
+}
+
+async function leaderOf(url: string, stream: string): Promise<string> {
+  const connection = await connect({ servers: url.split(',') });
+  try {
+    const manager = await jetstreamManager(connection);
+    return (await manager.streams.info(stream)).cluster?.leader ?? '';
+  } finally {
+    await connection.close();
+  }
+}
