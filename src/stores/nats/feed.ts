@@ -63,7 +63,18 @@ export function readAll(
   },
 ): Promise<readonly Fed[]> {
   const { max = Number.POSITIVE_INFINITY, from = 1 } = options;
-  const attempt = (): Promise<readonly Fed[]> =>
+  // A feed may come from a replica that has not all yet: the leader knows whether it was all.
+  const isBehind = async (seq: number): Promise<boolean> => {
+    if (!stream.readsLeader) return false;
+    const next = await stream.next(options.filter || '>', seq + 1);
+    return next !== undefined && next.seq <= endsAt;
+  };
+  let endsAt = 0;
+  const attempt = async (): Promise<readonly Fed[]> => {
+    if (stream.readsLeader) endsAt = (await stream.info())?.state.last_seq ?? 0;
+    return read();
+  };
+  const read = (): Promise<readonly Fed[]> =>
     new Promise((resolve, reject) => {
       const all: Fed[] = [];
       let feed: Feed | undefined;
@@ -72,6 +83,12 @@ export function readAll(
         isDone = true;
         feed?.stop();
         resolve(all);
+      };
+      const judge = (isMissing: boolean): void => {
+        if (!isMissing) return done();
+        isDone = true;
+        feed?.stop();
+        reject(new Broken('a replica is behind the others'));
       };
       openFeed(stream, {
         ...options,
@@ -82,7 +99,9 @@ export function readAll(
           all.push({ ...fed, data: new Uint8Array(fed.data) });
           if (all.length >= max) done();
         },
-        onCaughtUp: done,
+        onCaughtUp: () => {
+          if (!isDone) isBehind(all.at(-1)?.seq ?? from - 1).then(judge, reject);
+        },
         onBroken: () => reject(new Broken('the server stopped in the middle of a list')),
       }).then((opened) => {
         feed = opened;

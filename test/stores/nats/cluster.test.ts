@@ -145,6 +145,18 @@ withCluster((cluster) => {
     }
   }, 60_000);
 
+  test('a list has what was written before it, though its replica may be behind', async () => {
+    const bucket = bucketName();
+    const { urls } = cluster();
+    const stores = [];
+    for (const url of urls) stores.push(await openStore({ url, bucket, replicas }));
+    for (let n = 0; n < 100; n += 1) {
+      const sequence = await stores[n % 3]?.records.append('audit', n);
+      const lines = await stores[(n + 1) % 3]?.records.read('audit', (sequence ?? 0) - 1, 5);
+      expect(lines).toEqual([{ sequence, record: n }]);
+    }
+  }, 60_000);
+
   test('a body that one store wrote is read by another at once', async () => {
     const bucket = bucketName();
     const { urls } = cluster();
