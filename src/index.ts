@@ -61,7 +61,7 @@ export {
 } from './core/state.ts';
 export { topicMatches, type TopicRule } from './core/topic.ts';
 export { judge, type Judgement, type Verdict } from './core/verdict.ts';
-export type { EngineLoad } from './engine/engine.ts';
+export type { EngineLoad } from './engine/load.ts';
 export type { DestinationLimits } from './engine/slots.ts';
 export type { BodyStore, StoredBody } from './ports/body-store.ts';
 export type { Clock, Dice } from './ports/clock.ts';

@@ -10,7 +10,7 @@ import type { Entry } from '../core/entry.ts';
 import type { EventKind, SpoolEvent } from '../core/event.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
-import type { EngineLoad } from '../engine/engine.ts';
+import type { EngineLoad } from '../engine/load.ts';
 import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../spool/actions.ts';

@@ -14,14 +14,16 @@ import type { Envelope } from '../core/entry.ts';
 import { asError, RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
+import { Ahead, AHEAD_WAIT_MS } from './ahead.ts';
 import { LateClaims } from './late-claims.ts';
+import type { EngineLoad, Reservation } from './load.ts';
 import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
-import { ParkedClaim } from './parked-claim.ts';
+import { ParkedClaim, Parking } from './parking.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
 import { Quiet } from './quiet.ts';
 import type { Route } from './routes.ts';
 import { Slots } from './slots.ts';
-import { Wake } from './wake.ts';
+import { Signal, Wake } from './wake.ts';
 import { Watchman, type WatchmanDuties } from './watchman.ts';
 
 /** After trouble with the source, the wait before the next try doubles up to the maximum. */
@@ -45,8 +47,9 @@ export class Engine implements AttemptHost {
   readonly watchman: Watchman;
   hasGivenUp = false;
   readonly #live = new Set<LiveAttempt>();
-  /** Claims whose destination filled up in the very batch that brought them; they go first. */
-  #parked: ParkedClaim[] = [];
+  /** Claims that wait for a slot, or for room at their handler or destination; they go first. */
+  readonly #parked = new Parking();
+  readonly #ahead: Ahead;
   #phase: Phase = 'stopped';
   #settling = 0;
   #settled = 0;
@@ -54,13 +57,14 @@ export class Engine implements AttemptHost {
   #reserved = 0;
   #loop: Promise<void> | undefined;
   readonly #wake: Wake;
-  #onRoom: (() => void) | undefined;
+  readonly #room = new Signal();
   readonly #quiet: Quiet;
   readonly #late: LateClaims;
 
   constructor(parts: EngineParts) {
     this.parts = parts;
     this.slots = new Slots(parts.slots, parts.routes);
+    this.#ahead = new Ahead(parts.slots.concurrency);
     const { clock, source } = parts;
     const extend: WatchmanDuties['extend'] = (claims) =>
       source.extend?.(claims) ?? Promise.resolve(claims.map(() => 'done' as const));
@@ -89,7 +93,7 @@ export class Engine implements AttemptHost {
       isRunning: this.isRunning,
       concurrency: this.parts.slots.concurrency,
       running: this.slots.running,
-      waiting: this.#parked.length,
+      waiting: this.#parked.size,
       settling: this.#settling,
       settled: this.#settled,
     };
@@ -111,9 +115,9 @@ export class Engine implements AttemptHost {
     if (this.#phase === 'stopping') return;
     this.#phase = 'stopping';
     this.poke();
-    this.#onRoom?.();
+    this.#room.fire();
     await this.#loop;
-    this.#releaseParked();
+    for (const one of this.#parked.take(this.#parked.size)) this.#release(one);
     const isQuiet = await this.#quiet.within(withinMs);
     if (!isQuiet) {
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
@@ -140,7 +144,7 @@ export class Engine implements AttemptHost {
   reserve(envelope: Envelope): Reservation | undefined {
     if (this.#phase !== 'running' || this.slots.free === 0) return undefined;
     // What was claimed before and has not begun yet goes first.
-    if (this.#parked.length > 0 || this.#late.size > 0) return undefined;
+    if (this.#parked.size > 0 || this.#late.size > 0) return undefined;
     if (this.parts.paused() !== NOTHING_PAUSED) return undefined;
     const route = this.parts.routes.find('delivery', envelope);
     const { destination } = envelope;
@@ -224,7 +228,7 @@ export class Engine implements AttemptHost {
     this.#settling -= 1;
     this.#settled += 1;
     this.#live.delete(attempt);
-    if (this.#settling === SETTLING_MAX - 1) this.#onRoom?.();
+    if (this.#settling === SETTLING_MAX - 1) this.#room.fire();
     this.#quiet.tell();
   }
 
@@ -263,14 +267,14 @@ export class Engine implements AttemptHost {
     // Then from the beginning: what begins there may bring the process to a standstill again.
     if (this.#late.pending !== undefined) return this.#late.pending;
     const paused = this.parts.paused();
-    const max = paused === 'all' ? 0 : this.slots.free;
-    if (max === 0 || this.#settling >= SETTLING_MAX || this.#isCrowded) {
-      await (paused === 'all' ? this.#wake.pause(Number.POSITIVE_INFINITY) : this.#room());
+    const max = paused === 'all' ? 0 : this.#claimMax();
+    if (max === 0 || this.#settling >= SETTLING_MAX) {
+      await (paused === 'all' ? this.#wake.pause(Number.POSITIVE_INFINITY) : this.#room.wait());
       return;
     }
     const wake = this.#wake.fresh();
-    const demand = this.slots.demand(paused as readonly string[], this.#claimMax(max));
-    this.slots.promise(demand.max);
+    const demand = this.slots.demand(paused as readonly string[], max);
+    this.slots.promise(Math.min(demand.max, this.slots.free));
     // Counted from before the call: the store counts its lease from when it got the request.
     const leaseEndsAt = this.#leaseEnd();
     let claims: readonly Claim[];
@@ -280,21 +284,31 @@ export class Engine implements AttemptHost {
     } finally {
       this.slots.promise(0);
     }
+    const isFull = claims.length >= demand.max;
+    const waiting = this.#parked.size;
+    this.#ahead.note({ isFull, isStarved: this.slots.running + waiting === 0, waiting });
+    // Those that waited go first.
+    this.#unpark();
     for (const claim of claims) this.#begin(claim, leaseEndsAt);
     // A full round may have left more behind. One that was not full took all there was: to look
     // again at once would only keep hand-offs from the free slots.
-    if (claims.length >= demand.max || this.#phase !== 'running') return;
+    if (isFull || this.#phase !== 'running') return;
     await this.parts.source.wait(demand, wake);
   }
 
-  /** So many wait for one handler or destination that it must have room before more are taken. */
-  get #isCrowded(): boolean {
-    return this.#parked.length >= PARKED_PER_SLOT_MAX * this.parts.slots.concurrency;
-  }
-
-  #claimMax(max: number): number {
-    // Many parked claims mean that destinations fill up within a batch: ask for one at a time.
-    return this.#parked.length >= this.parts.slots.concurrency ? 1 : max;
+  /** How many to ask for: what there is room for, and some ahead where handlers are quick. */
+  #claimMax(): number {
+    const { free } = this.slots;
+    const parked = this.#parked.size;
+    const { concurrency } = this.parts.slots;
+    if (!this.#hasLimits()) {
+      if (free === 0 && !this.#ahead.wantsMore(parked)) return 0;
+      return free + Math.max(0, this.#ahead.count - parked);
+    }
+    // So many wait for one handler or destination that it must have room before more are taken.
+    if (parked >= PARKED_PER_SLOT_MAX * concurrency) return 0;
+    // Many that wait mean that destinations fill up within a batch: ask for one at a time.
+    return parked >= concurrency ? Math.min(1, free) : free;
   }
 
   #begin(claim: Claim, leaseEndsAt: number, parked?: ParkedClaim): void {
@@ -302,9 +316,10 @@ export class Engine implements AttemptHost {
     const route = this.parts.routes.find(claim.lane, claim.envelope);
     // A claim that came back while we were stopping is given back, not begun.
     const isReleased = this.#phase !== 'running';
-    const hasRoom = isReleased || this.slots.hasRoom(route, destination);
+    const hasSlot = isReleased || this.slots.free > 0;
+    const hasRoom = isReleased || (hasSlot && this.slots.hasRoom(route, destination));
     if (!hasRoom && parked !== undefined) {
-      this.#parked.push(parked);
+      this.#parked.add(parked);
       return;
     }
     parked?.leave();
@@ -314,7 +329,7 @@ export class Engine implements AttemptHost {
       return;
     }
     if (!hasRoom) {
-      this.#parked.push(new ParkedClaim(claim, leaseEndsAt, this.watchman));
+      this.#park(claim, leaseEndsAt);
       return;
     }
     this.slots.take(route, destination);
@@ -326,65 +341,52 @@ export class Engine implements AttemptHost {
     return this.parts.clock.monotonic() + this.parts.source.leaseMs;
   }
 
-  #unpark(): void {
-    const parked = this.#parked;
-    if (parked.length === 0) return;
-    this.#parked = [];
-    // One whose lease was lost meanwhile belongs to somebody else, or soon will.
-    for (const one of parked) if (!one.isFenced) this.#begin(one.claim, one.leaseEndsAt, one);
+  #park(claim: Claim, leaseEndsAt: number): void {
+    // One that waits for its own handler or destination would be brought again by the next claim.
+    const isAhead = !this.#hasLimits();
+    const waitMs = isAhead ? AHEAD_WAIT_MS : Number.POSITIVE_INFINITY;
+    const timeoutAt = this.parts.clock.monotonic() + waitMs;
+    const giveBack = (parked: ParkedClaim): void => {
+      this.#ahead.end();
+      this.#parked.remove(parked);
+      this.#release(parked);
+    };
+    const times = { leaseEndsAt, timeoutAt };
+    this.#parked.add(new ParkedClaim(claim, times, this.watchman, giveBack));
   }
 
-  #releaseParked(): void {
-    for (const one of this.#parked.splice(0)) {
-      one.leave();
-      this.slots.take(undefined, one.claim.envelope.destination);
-      const { claim, leaseEndsAt } = one;
-      const start = { route: undefined, leaseEndsAt, isReleased: true };
-      this.#live.add(new LiveAttempt(this, claim, start));
+  #unpark(): void {
+    if (this.#parked.size === 0) return;
+    const paused = this.parts.paused();
+    if (paused !== NOTHING_PAUSED) {
+      for (const one of this.#parked.takeStopped(paused)) this.#release(one);
+    }
+    const max = this.#hasLimits() ? Number.POSITIVE_INFINITY : this.slots.free;
+    for (const one of this.#parked.take(max)) {
+      // One whose lease was lost meanwhile belongs to somebody else, or soon will.
+      if (!one.isFenced) this.#begin(one.claim, one.leaseEndsAt, one);
     }
   }
 
+  /** Gives one that waited back, without cost. */
+  #release(parked: ParkedClaim): void {
+    const { claim, leaseEndsAt } = parked;
+    parked.leave();
+    this.slots.take(undefined, claim.envelope.destination);
+    this.#live.add(
+      new LiveAttempt(this, claim, { route: undefined, leaseEndsAt, isReleased: true }),
+    );
+  }
+
   #roomMade(): void {
-    this.#onRoom?.();
+    this.#room.fire();
     // With limits, room for one route or destination may be what a sleeping claim waits for.
-    if (this.#parked.length > 0 || this.#hasLimits()) this.poke();
+    if (this.#parked.size > 0 || this.#hasLimits()) this.poke();
   }
 
   #hasLimits(): boolean {
     return this.parts.routes.hasLimits || this.parts.slots.destinationConcurrency !== undefined;
   }
-
-  #room(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#onRoom = () => {
-        this.#onRoom = undefined;
-        resolve();
-      };
-    });
-  }
-}
-
-/** An engine's work in numbers. */
-export interface EngineLoad {
-  readonly isRunning: boolean;
-  /** Handlers that may run at once. */
-  readonly concurrency: number;
-  /** Handlers that run now, and slots taken for messages that are being accepted. */
-  readonly running: number;
-  /** Claimed, and waiting for room at their destination or handler. */
-  readonly waiting: number;
-  /** Verdicts on their way to the store. */
-  readonly settling: number;
-  /** Attempts that came to an end since the spool was made. */
-  readonly settled: number;
-}
-
-/** A slot taken ahead, for a message that is being inserted. */
-export interface Reservation {
-  readonly route: Route;
-  readonly destination: string | undefined;
-  /** When its lease ends (monotonic), by the safe side. */
-  readonly leaseEndsAt: number;
 }
 
 function overtaken({ id }: Claim, when: string): RespoolError {

@@ -40,3 +40,20 @@ export class Wake {
     });
   }
 }
+
+/** What one waits for until it happens. */
+export class Signal {
+  #resolve: (() => void) | undefined;
+
+  wait(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  fire(): void {
+    const resolve = this.#resolve;
+    this.#resolve = undefined;
+    resolve?.();
+  }
+}

@@ -8,7 +8,8 @@
 import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { handedOff, initialStatus } from '../core/next-status.ts';
-import type { Engine, Reservation } from '../engine/engine.ts';
+import type { Engine } from '../engine/engine.ts';
+import type { Reservation } from '../engine/load.ts';
 import type { Events } from '../engine/events.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';

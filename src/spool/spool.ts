@@ -13,7 +13,7 @@ import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import { STATES } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
-import type { EngineLoad } from '../engine/engine.ts';
+import type { EngineLoad } from '../engine/load.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from './accept.ts';

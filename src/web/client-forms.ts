@@ -13,7 +13,7 @@ import type { Failure } from '../core/failure.ts';
 import { ID_PATTERN } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { type State, STATES } from '../core/state.ts';
-import type { EngineLoad } from '../engine/engine.ts';
+import type { EngineLoad } from '../engine/load.ts';
 import type { CorruptEntry, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../spool/actions.ts';

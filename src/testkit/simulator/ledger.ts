@@ -50,6 +50,8 @@ export interface ClaimFact {
   readonly isSingle: boolean;
   /** When its lease ends, counted from when it was asked for and kept (virtual milliseconds). */
   leaseEndsAtMs: number;
+  /** The same, as it was at first. */
+  readonly firstLeaseEndsAtMs: number;
   startedAtMs?: number;
   said?: Said;
   /** Another claim of this process has the same fence: which handler is whose cannot be told. */
@@ -95,6 +97,8 @@ export class Ledger {
   readonly invocations: Invocation[] = [];
   /** Paused topic patterns, and since when. */
   readonly pausedSinceMs: Map<string, number> = new Map();
+  /** Patterns that were paused at any time: a process hears of it late. */
+  readonly everPaused: Set<string> = new Set();
   starts = 0;
   notices = 0;
   readonly #audits = new Map<string, Audit[]>();
@@ -172,6 +176,7 @@ export class Ledger {
       attempt: lane === 'delivery' ? attempts : notices,
       before,
       leaseEndsAtMs,
+      firstLeaseEndsAtMs: leaseEndsAtMs,
       isSingle,
       isTwin,
       isAborted: false,

@@ -89,6 +89,7 @@ export class Observer {
   paused({ process }: Asker, pattern: string): void {
     const { ledger, timeline } = this.scene;
     ledger.pausedSinceMs.set(pattern, timeline.nowMs);
+    ledger.everPaused.add(pattern);
     this.#onWriteBy(process);
   }
 

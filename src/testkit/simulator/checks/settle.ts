@@ -8,6 +8,7 @@
 import { MINUTE_MS } from '../../../core/duration.ts';
 import type { Entry, Status } from '../../../core/entry.ts';
 import type { RetryPolicy } from '../../../core/policy.ts';
+import { topicMatches } from '../../../core/topic.ts';
 import type { ClaimFact } from '../ledger.ts';
 import { DEDUPE_WINDOW_MS, routeFor } from '../plan.ts';
 import { CLOCK_ERROR_MAX_MS, type Problem, type Scene } from './scene.ts';
@@ -42,6 +43,9 @@ interface Settled {
   /** Undefined: it was removed. */
   readonly after: Status | undefined;
 }
+
+/** What was claimed ahead waits so long for a slot at least before it is given back. */
+const AHEAD_WAIT_MS = 1_000;
 
 /** What is wrong with a settled claim, or whether its attempt was rightly given back. */
 export function judgeSettled(
@@ -107,8 +111,17 @@ function expectations(settled: Settled): Expected[] {
       expected.push({ verdict: 'retry', isFree: false });
     }
   }
-  if (process.isStopping) expected.push({ verdict: 'release', isFree: true });
+  const isGivenBack = process.isStopping || (startedAtMs === undefined && mayBeGivenBack(settled));
+  if (isGivenBack) expected.push({ verdict: 'release', isFree: true });
   return expected;
+}
+
+/** Claimed ahead and not begun: it waited too long, or its topic was paused meanwhile. */
+function mayBeGivenBack({ scene, claim, before }: Settled): boolean {
+  const { plan, timeline, ledger } = scene;
+  const askedAtMs = claim.firstLeaseEndsAtMs - plan.leaseMs;
+  if (timeline.nowMs - askedAtMs >= AHEAD_WAIT_MS) return true;
+  return [...ledger.everPaused].some((pattern) => topicMatches(pattern, before.envelope.topic));
 }
 
 function bySaying(said: NonNullable<ClaimFact['said']>): Expected {

@@ -1,0 +1,28 @@
+/**
+ * load — what an engine tells of itself, and what it hands out.
+ */
+
+import type { Route } from './routes.ts';
+
+/** An engine's work in numbers. */
+export interface EngineLoad {
+  readonly isRunning: boolean;
+  /** Handlers that may run at once. */
+  readonly concurrency: number;
+  /** Handlers that run now, and slots taken for messages that are being accepted. */
+  readonly running: number;
+  /** Claimed, and waiting for room at their destination or handler. */
+  readonly waiting: number;
+  /** Verdicts on their way to the store. */
+  readonly settling: number;
+  /** Attempts that came to an end since the spool was made. */
+  readonly settled: number;
+}
+
+/** A slot taken ahead, for a message that is being inserted. */
+export interface Reservation {
+  readonly route: Route;
+  readonly destination: string | undefined;
+  /** When its lease ends (monotonic), by the safe side. */
+  readonly leaseEndsAt: number;
+}
