@@ -2,7 +2,8 @@
  * kinds — the kinds of work of a spool, and how many of the free slots each has a right to.
  *
  * In turns, so that none gets less than a quarter of the slots while it has something due. One that
- * had nothing due a moment ago has no turn: to ask it costs as much as to ask one that has.
+ * had nothing due has no turn until a look for a single message, every 100 ms, finds one: to ask it
+ * costs as much as to ask one that has many.
  */
 
 import type { Millis } from '../core/duration.ts';
@@ -25,22 +26,30 @@ export const NOTICE_STATES: readonly ClaimableState[] = BOUNCE.states;
 
 /** Four turns: each kind has at least one of them, the first has two. */
 const TURNS: readonly Kind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
-/** A kind that had nothing due has no turn for so long; it takes what the others leave. */
-const EMPTY_MS = 100;
+/** A kind that had nothing due is looked at so often; meanwhile it takes what the others leave. */
+const LOOK_EVERY_MS = 100;
 
 /** Whose turn it is. */
 export class KindTurns {
   #turn = 0;
-  /** Until when a kind is taken to have nothing due. */
-  readonly #emptyUntil = new Map<Kind, Millis>();
+  /** Kinds that had nothing due when they were asked last, and when to look at them again. */
+  readonly #lookAt = new Map<Kind, Millis>();
 
   /** How many of so many slots each of these kinds has a right to. */
   shares(max: number, kinds: ReadonlySet<Kind>, now: Millis): ReadonlyMap<Kind, number> {
     const asked = TURNS.filter((kind) => kinds.has(kind));
-    const busy = asked.filter((kind) => (this.#emptyUntil.get(kind) ?? now) <= now);
-    const present = busy.length > 0 ? busy : asked;
+    const busy = asked.filter((kind) => !this.#lookAt.has(kind));
     const shares = new Map<Kind, number>();
-    for (let slot = 0; slot < max && present.length > 0; slot += 1) {
+    let left = max;
+    if (busy.length > 0) {
+      for (const kind of new Set(asked)) {
+        if (left === 0 || (this.#lookAt.get(kind) ?? Number.POSITIVE_INFINITY) > now) continue;
+        shares.set(kind, 1);
+        left -= 1;
+      }
+    }
+    const present = busy.length > 0 ? busy : asked;
+    for (let slot = 0; slot < left && present.length > 0; slot += 1) {
       const kind = present[this.#turn % present.length] ?? DEFERRED;
       this.#turn = (this.#turn + 1) % (TURNS.length * 3_000);
       shares.set(kind, (shares.get(kind) ?? 0) + 1);
@@ -50,7 +59,7 @@ export class KindTurns {
 
   /** A claim of a kind brought so many. */
   note(kind: Kind, count: number, now: Millis): void {
-    if (count > 0) this.#emptyUntil.delete(kind);
-    else this.#emptyUntil.set(kind, now + EMPTY_MS);
+    if (count > 0) this.#lookAt.delete(kind);
+    else this.#lookAt.set(kind, now + LOOK_EVERY_MS);
   }
 }

@@ -17,12 +17,29 @@ test('turns go on where the last round ended', () => {
   expect(rounds).toEqual([DEFERRED, INCOMING, DEFERRED, BOUNCE]);
 });
 
-test('a kind that had nothing due has no turn for 100 ms', () => {
+test('a kind that had nothing due is looked at for a single message every 100 ms', () => {
   const turns = new KindTurns();
   turns.note(DEFERRED, 0, 1_000);
   turns.note(BOUNCE, 0, 1_000);
   expect([...turns.shares(8, ALL, 1_099)]).toEqual([[INCOMING, 8]]);
-  expect(turns.shares(8, ALL, 1_100).get(DEFERRED)).toBe(4);
+  expect(turns.shares(8, ALL, 1_100)).toEqual(
+    new Map([
+      [DEFERRED, 1],
+      [BOUNCE, 1],
+      [INCOMING, 6],
+    ]),
+  );
+});
+
+test('with a single slot every kind is looked at in time', () => {
+  const turns = new KindTurns();
+  turns.note(DEFERRED, 0, 1_000);
+  turns.note(BOUNCE, 0, 1_000);
+  expect([...turns.shares(1, ALL, 1_100)]).toEqual([[DEFERRED, 1]]);
+  turns.note(DEFERRED, 0, 1_100);
+  expect([...turns.shares(1, ALL, 1_101)]).toEqual([[BOUNCE, 1]]);
+  turns.note(BOUNCE, 0, 1_101);
+  expect([...turns.shares(1, ALL, 1_102)]).toEqual([[INCOMING, 1]]);
 });
 
 test('a kind that had something has its turn again at once', () => {
