@@ -30,6 +30,8 @@ interface Search {
   /** A placeholder. */
   readonly until: string;
   readonly max: number;
+  /** How many rows are looked at whatever they are. */
+  readonly glance: number;
   readonly isLocking: boolean;
   readonly values: Values;
 }
@@ -37,9 +39,14 @@ interface Search {
 /** Later than everything. */
 const EVER: number = Number.MAX_SAFE_INTEGER;
 
+/** After a glance that was too short, so many look twice as far. */
+const WIDE_CLAIMS = 64;
+
 /** Claims over the tables of one store. */
 export class Claims {
   readonly #names: Names;
+  /** How many more look far: others take the same rows, or a filter leaves many out. */
+  #wideLeft = 0;
 
   constructor(names: Names) {
     this.#names = names;
@@ -55,6 +62,7 @@ export class Claims {
     if (slots.length === 0 || request.max <= 0 || request.ids?.length === 0) return [];
     const first = await this.#take(ask, request, slots, 'glance');
     const isEnough = first.rows.length >= request.max || first.isWhole;
+    this.#wideLeft = isEnough ? Math.max(0, this.#wideLeft - 1) : WIDE_CLAIMS;
     if (isEnough) return first.rows;
     const max = request.max - first.rows.length;
     const more = await this.#take(ask, { ...request, max }, slots, 'flows');
@@ -73,7 +81,8 @@ export class Claims {
   async #take(ask: Ask, request: ClaimRequest, slots: readonly Slot[], way: Way) {
     const { now, max } = request;
     const values = new Values();
-    const search = searchOf(request, { slots, now, max, isLocking: true, values });
+    const glance = glanceOf(max, this.#wideLeft > 0);
+    const search = searchOf(request, { slots, now, max, glance, isLocking: true, values });
     const parts = this.#partsOf(search, request, way);
     const found = `WITH RECURSIVE lazy AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true)
@@ -95,24 +104,29 @@ SELECT t.*, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
     return { rows: held.sort(byOrder), isWhole };
   }
 
-  /** What `claimed` in core/next-status.ts says, over the rows of `c`. */
+  /**
+   * What `claimed` in core/next-status.ts says, over the rows of `c`. n.b. "OFFSET 0" keeps the
+   * server from joining all contents where it takes the claim for large.
+   */
   #takenSql({ now, leaseMs, holder, lane }: ClaimRequest, { bind }: Values): string {
     const { entries, contents } = this.#names.table;
     const counter = lane === 'delivery' ? 'attempts' : 'notices';
     const counts = 'CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END';
-    const ofEntry = `FROM ${contents} k WHERE k.seq = e.seq`;
     return `UPDATE ${entries} e SET slot = ${slotOf('active', lane)}, revision = e.revision + 1,
     ${counter} = e.${counter} + ${counts}, lost = e.lost + 1 - ${counts},
     due_at = ${bind(now + leaseMs, 'int8')}, holder = ${bind(holder, 'text')},
     claimed_from = c.slot / 2, updated_at = ${bind(now, 'int8')}
-  FROM c WHERE e.ctid = ANY(ARRAY(SELECT at FROM c)) AND e.ctid = c.at
-  RETURNING ${STATUS_SQL}, (SELECT k.envelope ${ofEntry}), (SELECT k.body ${ofEntry}),
-    c.priority, c.due_at AS was_due`;
+  FROM c LEFT JOIN LATERAL (
+    SELECT k.envelope, k.body FROM ${contents} k WHERE k.seq = c.seq OFFSET 0
+  ) k ON true
+  WHERE e.ctid = ANY(ARRAY(SELECT at FROM c)) AND e.ctid = c.at
+  RETURNING ${STATUS_SQL}, k.envelope, k.body, c.priority, c.due_at AS was_due`;
   }
 
   async #earliest(ask: Ask, filter: ClaimFilter, slots: readonly Slot[], way: Way) {
     const values = new Values();
-    const search = searchOf(filter, { slots, now: EVER, max: 1, isLocking: false, values });
+    const glance = glanceOf(1, true);
+    const search = searchOf(filter, { slots, now: EVER, max: 1, glance, isLocking: false, values });
     const parts = this.#partsOf(search, filter, way);
     const text = `WITH RECURSIVE ${parts.sql}
 SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen FROM (${parts.seen}) s`;
@@ -158,12 +172,12 @@ interface Parts {
 const FOUND = 'at, seq, slot, priority, due_at, id';
 
 /** Where a glance ends: most of the time what is left out is little. */
-function glanceOf(max: number): number {
-  return 2 * max + 16;
+function glanceOf(max: number, isWide: boolean): number {
+  return (isWide ? 2 * max : max) + 16;
 }
 
 function byDue({ table }: Names, search: Search): Parts {
-  const { slots, permit, max } = search;
+  const { slots, permit, glance } = search;
   const glances = permit === undefined ? [] : slots.filter((slot) => WAITING_SLOTS.includes(slot));
   const ctes = slots.map((slot) =>
     glances.includes(slot)
@@ -172,7 +186,6 @@ function byDue({ table }: Names, search: Search): Parts {
   );
   const found = { sql: ctes.join(', '), from: foundIn(slots) };
   if (glances.length === 0) return { ...found, seen: 'SELECT 0 AS seen' };
-  const glance = glanceOf(max);
   const counts = glances.map((slot) => `SELECT count(*) AS n FROM g${slot}`).join(' UNION ALL ');
   // Behind the end of a glance that was cut short there may be rows that come before those of other
   // slots: nothing behind the first such end is taken.
@@ -216,8 +229,7 @@ function straightTo(entries: string, search: Search, slot: Slot): string {
 
 /** The first due rows, whatever they are; of these, those that are allowed. */
 function glanceAt(entries: string, search: Search, slot: Slot): string {
-  const { permit, until, max, isLocking } = search;
-  const glance = glanceOf(max);
+  const { permit, until, glance, isLocking } = search;
   return `g${slot} AS MATERIALIZED (
   SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
     SELECT ctid AS at, topic, destination, priority, due_at, id FROM ${entries}
@@ -307,7 +319,7 @@ function byIds({ table }: Names, search: Search, ids: readonly string[]): Parts 
 
 function searchOf(
   filter: ClaimFilter,
-  of: Pick<Search, 'slots' | 'max' | 'isLocking' | 'values'> & { readonly now: number },
+  of: Pick<Search, 'slots' | 'max' | 'glance' | 'isLocking' | 'values'> & { readonly now: number },
 ): Search {
   const until = of.values.bind(of.now, 'int8');
   const topicPermit = topicPermitOf(filter, of.values);

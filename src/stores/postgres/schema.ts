@@ -90,7 +90,7 @@ CREATE TABLE ${table.entries} (
   dedupe_key text COLLATE "C",
   fingerprint text COLLATE "C",
   memory text,
-  CONSTRAINT ${index('entries_pkey')} PRIMARY KEY (id)
+  CONSTRAINT ${index('entries_pkey')} PRIMARY KEY (id) WITH (fillfactor = 45)
 ) WITH (fillfactor = 80, ${BUSY});
 ALTER SEQUENCE ${sequence} OWNED BY ${table.entries}.seq;
 CREATE UNIQUE INDEX ${index('entries_dedupe')} ON ${table.entries} (dedupe_key)
