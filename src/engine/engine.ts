@@ -2,8 +2,7 @@
  * engine — next → attempt → judge → settle, for every source.
  *
  *   source.next() ─▶ #begin() ─▶ runAttempt() ─▶ judge() ─▶ source.settle()
- *   enqueue ─▶ reserve() ─▶ begin()                    (hand-off: a claim that came with its
- * insert)
+ *   enqueue ─▶ reserve() ─▶ beginReserved()      (hand-off: a claim that came with its insert)
  *
  * Sleeps until something is due or somebody wakes it. A slot is a running handler; settling goes on
  * beside it, bounded. Stop: no new claims, drain with a limit, abort, release without cost.
@@ -16,7 +15,7 @@ import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
 import { Ahead, AHEAD_WAIT_MS } from './ahead.ts';
 import { LateClaims } from './late-claims.ts';
-import type { EngineLoad, Reservation } from './load.ts';
+import { type EngineLoad, overtaken, type Reservation } from './load.ts';
 import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
 import { ParkedClaim, Parking } from './parking.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
@@ -50,6 +49,7 @@ export class Engine implements AttemptHost {
   /** Claims that wait for a slot, or for room at their handler or destination; they go first. */
   readonly #parked = new Parking();
   readonly #ahead: Ahead;
+  #isUnparking = false;
   #phase: Phase = 'stopped';
   #settling = 0;
   #settled = 0;
@@ -343,8 +343,7 @@ export class Engine implements AttemptHost {
 
   #park(claim: Claim, leaseEndsAt: number): void {
     // One that waits for its own handler or destination would be brought again by the next claim.
-    const isAhead = !this.#hasLimits();
-    const waitMs = isAhead ? AHEAD_WAIT_MS : Number.POSITIVE_INFINITY;
+    const waitMs = this.#hasLimits() ? Number.POSITIVE_INFINITY : AHEAD_WAIT_MS;
     const timeoutAt = this.parts.clock.monotonic() + waitMs;
     const giveBack = (parked: ParkedClaim): void => {
       this.#ahead.end();
@@ -353,6 +352,16 @@ export class Engine implements AttemptHost {
     };
     const times = { leaseEndsAt, timeoutAt };
     this.#parked.add(new ParkedClaim(claim, times, this.watchman, giveBack));
+  }
+
+  /** Also while a claim is on its way: what waits must not wait for it, too. */
+  #unparkSoon(): void {
+    if (this.#isUnparking || this.#parked.size === 0) return;
+    this.#isUnparking = true;
+    queueMicrotask(() => {
+      this.#isUnparking = false;
+      if (this.#phase === 'running') this.#unpark();
+    });
   }
 
   #unpark(): void {
@@ -380,6 +389,7 @@ export class Engine implements AttemptHost {
 
   #roomMade(): void {
     this.#room.fire();
+    this.#unparkSoon();
     // With limits, room for one route or destination may be what a sleeping claim waits for.
     if (this.#parked.size > 0 || this.#hasLimits()) this.poke();
   }
@@ -387,11 +397,4 @@ export class Engine implements AttemptHost {
   #hasLimits(): boolean {
     return this.parts.routes.hasLimits || this.parts.slots.destinationConcurrency !== undefined;
   }
-}
-
-function overtaken({ id }: Claim, when: string): RespoolError {
-  return new RespoolError(
-    'move.refused',
-    `cannot settle message "${id}": its lease was lost ${when}; look with get()`,
-  );
 }

@@ -2,6 +2,8 @@
  * load — what an engine tells of itself, and what it hands out.
  */
 
+import { RespoolError } from '../core/errors.ts';
+import type { Claim } from '../ports/source.ts';
 import type { Route } from './routes.ts';
 
 /** An engine's work in numbers. */
@@ -25,4 +27,12 @@ export interface Reservation {
   readonly destination: string | undefined;
   /** When its lease ends (monotonic), by the safe side. */
   readonly leaseEndsAt: number;
+}
+
+/** What whoever waits for a message is told when another has taken it over. */
+export function overtaken({ id }: Claim, when: string): RespoolError {
+  return new RespoolError(
+    'move.refused',
+    `cannot settle message "${id}": its lease was lost ${when}; look with get()`,
+  );
 }

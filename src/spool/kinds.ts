@@ -63,3 +63,29 @@ export class KindTurns {
     else this.#lookAt.set(kind, now + LOOK_EVERY_MS);
   }
 }
+
+/** Items of several kinds, to be taken in turn: one of each, then the next of each. */
+export class Mixture<K, Item> {
+  readonly #lists: ReadonlyMap<K, Item[]>;
+
+  /** In this order of precedence. */
+  constructor(kinds: readonly K[]) {
+    this.#lists = new Map(kinds.map((kind) => [kind, []]));
+  }
+
+  get size(): number {
+    return [...this.#lists.values()].reduce((sum, list) => sum + list.length, 0);
+  }
+
+  add(kind: K, items: readonly Item[]): void {
+    this.#lists.get(kind)?.push(...items);
+  }
+
+  inTurn(): readonly Item[] {
+    const lists = [...this.#lists.values()].filter((list) => list.length > 0);
+    if (lists.length === 1) return lists[0] ?? [];
+    const longest = Math.max(0, ...lists.map((list) => list.length));
+    const places = Array.from({ length: longest }, (_, at) => at);
+    return places.flatMap((at) => lists.flatMap((list) => list.slice(at, at + 1)));
+  }
+}

@@ -15,7 +15,7 @@ import type { EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { inlineBytes, readBody } from './body.ts';
 import { changeOf, SpoolClaim } from './claim.ts';
-import { type Kind, KINDS, KindTurns, NOTICE_STATES } from './kinds.ts';
+import { type Kind, KINDS, KindTurns, Mixture, NOTICE_STATES } from './kinds.ts';
 import type { SourceParts } from './source-parts.ts';
 
 /** After a round that took everything due, hand-offs go on this long until a wait knows more. */
@@ -95,25 +95,25 @@ export class SpoolSource implements Source {
     const asks = this.#asks(demand);
     const kinds = new Set(asks.map(({ kind }) => kind));
     const shares = this.#turns.shares(demand.max, kinds, this.now());
-    const claims: SpoolClaim[] = [];
+    const claims = new Mixture<Kind, SpoolClaim>(KINDS);
     const take = async (ask: Ask, max: number): Promise<number> => {
       const got = await this.#claim(ask, Math.min(max, ask.room.left), demand);
       ask.room.left -= got.length;
-      claims.push(...got);
+      claims.add(ask.kind, got);
       return got.length;
     };
     try {
       await this.#takeShares(demand, asks, shares, take);
       // Then, in order of precedence, whoever still has something takes what is left.
-      for (const ask of asks) if (!ask.isExhausted) await take(ask, demand.max - claims.length);
+      for (const ask of asks) if (!ask.isExhausted) await take(ask, demand.max - claims.size);
     } catch (error) {
       // What was claimed before the trouble is ours: dropped here, it would wait for its lease to
       // end and be counted as a lost holder. The next round meets the trouble again.
-      if (claims.length === 0) throw error;
-      return claims;
+      if (claims.size === 0) throw error;
+      return claims.inTurn();
     }
-    this.#noteRound(claims.length < demand.max);
-    return claims;
+    this.#noteRound(claims.size < demand.max);
+    return claims.inTurn();
   }
 
   /** A round that left slots free took all that was due; hand-offs need not wait for more. */

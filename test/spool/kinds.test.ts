@@ -1,7 +1,7 @@
 /** kinds — whose turn it is when slots are free. */
 
 import { expect, test } from 'vitest';
-import { type Kind, KINDS, KindTurns } from '../../src/spool/kinds.ts';
+import { type Kind, KINDS, KindTurns, Mixture } from '../../src/spool/kinds.ts';
 
 const [DEFERRED, INCOMING, BOUNCE] = KINDS as readonly [Kind, Kind, Kind];
 const ALL = new Set(KINDS);
@@ -53,4 +53,15 @@ test('when no kind had anything, all have their turns', () => {
   const turns = new KindTurns();
   for (const kind of KINDS) turns.note(kind, 0, 1_000);
   expect(turns.shares(4, ALL, 1_001).size).toBe(3);
+});
+
+test('what was claimed of several kinds begins in turn', () => {
+  const mixture = new Mixture<string, number>(['a', 'b', 'c']);
+  mixture.add('c', [7]);
+  mixture.add('a', [1, 2]);
+  mixture.add('a', [3]);
+  mixture.add('b', [4, 5]);
+  expect(mixture.size).toBe(6);
+  expect(mixture.inTurn()).toEqual([1, 4, 7, 2, 5, 3]);
+  expect(new Mixture(['a']).inTurn()).toEqual([]);
 });
