@@ -63,12 +63,8 @@ export interface PostgresParts {
 const BATCH_MAX = 1_000;
 /** Batches on their way at once, each on a connection of its own. */
 const INSERTS_MAX = 2;
-const COMMITS_MAX = 3;
-/**
- * With so many changes at hand a part goes at once: its messages make room for the next claim while
- * the rest is still on its way. (500 in flight: 62 % of raw statements against 46 %, 2026-11-15)
- */
-const COMMITS_EAGER_AT = 128;
+/** One at a time: several compete for the processors with the claims, which all wait for. */
+const COMMITS_MAX = 1;
 
 /** What is there while the store is open. */
 interface Opened {
@@ -232,11 +228,7 @@ function createLines({
   }
   return {
     insertLine: createBatchLine(insert, { batchMax: BATCH_MAX, inFlightMax: INSERTS_MAX }),
-    commitLine: createBatchLine(commit, {
-      batchMax: BATCH_MAX,
-      inFlightMax: COMMITS_MAX,
-      eagerAt: COMMITS_EAGER_AT,
-    }),
+    commitLine: createBatchLine(commit, { batchMax: BATCH_MAX, inFlightMax: COMMITS_MAX }),
   };
 }
 
