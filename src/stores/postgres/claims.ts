@@ -10,11 +10,13 @@
  * Commits without waiting for the disk: a claim that a crash of the server forgets was not counted.
  */
 
+import type { Clock } from '../../ports/clock.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import { textArray, Values } from './arrays.ts';
 import type { Names } from './names.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
+import { Sight } from './sight.ts';
 import { ARCHIVED_SLOT, FLOW_SLOT_SQL, type Slot, slotOf, WAITING_SLOTS } from './slots.ts';
 import { rulesSql } from './topics.ts';
 
@@ -45,11 +47,14 @@ const WIDE_CLAIMS = 64;
 /** Claims over the tables of one store. */
 export class Claims {
   readonly #names: Names;
+  readonly #clock: Clock;
+  readonly #sight = new Sight();
   /** How many more look far: others take the same rows, or a filter leaves many out. */
   #wideLeft = 0;
 
-  constructor(names: Names) {
+  constructor(names: Names, clock: Clock) {
     this.#names = names;
+    this.#clock = clock;
   }
 
   /** `isUnknown`: a try with the same holder was not answered, and may have taken something. */
@@ -60,8 +65,12 @@ export class Claims {
     }
     const slots = slotsOf(request);
     if (slots.length === 0 || request.max <= 0 || request.ids?.length === 0) return [];
-    const first = await this.#take(ask, request, slots, 'glance');
-    const isEnough = first.rows.length >= request.max || first.isWhole;
+    const beganAt = this.#clock.monotonic();
+    const way = this.#sight.isStraight(request) ? 'straight' : 'glance';
+    const first = await this.#take(ask, request, slots, way);
+    const isFilled = first.rows.length >= request.max;
+    this.#sight.note(request, isFilled, this.#clock.monotonic() - beganAt);
+    const isEnough = isFilled || first.isWhole;
     this.#wideLeft = isEnough ? Math.max(0, this.#wideLeft - 1) : WIDE_CLAIMS;
     if (isEnough) return first.rows;
     const max = request.max - first.rows.length;
@@ -138,7 +147,7 @@ SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen FROM (${parts.seen}
   #partsOf(search: Search, { ids }: ClaimFilter, way: Way): Parts {
     if (ids !== undefined) return byIds(this.#names, search, ids);
     if (way === 'flows') return byFlows(this.#names, search);
-    return byDue(this.#names, search);
+    return byDue(this.#names, search, way);
   }
 
   /** What a claim that was not answered has taken. */
@@ -155,8 +164,8 @@ WHERE e.slot = ${slot} AND e.slot < ${ARCHIVED_SLOT} AND e.holder = $1`,
   }
 }
 
-/** Through the due index with a glance at what a filter leaves out, or flow by flow. */
-type Way = 'glance' | 'flows';
+/** Through the due index, with a glance at what a filter leaves out or straight; or by flows. */
+type Way = 'glance' | 'straight' | 'flows';
 
 /** CTEs, and what to select the found rows and the number of looked at from. */
 interface Parts {
@@ -176,9 +185,10 @@ function glanceOf(max: number, isWide: boolean): number {
   return (isWide ? 2 * max : max) + 16;
 }
 
-function byDue({ table }: Names, search: Search): Parts {
+function byDue({ table }: Names, search: Search, way: Way): Parts {
   const { slots, permit, glance } = search;
-  const glances = permit === undefined ? [] : slots.filter((slot) => WAITING_SLOTS.includes(slot));
+  const isStraight = permit === undefined || way === 'straight';
+  const glances = isStraight ? [] : slots.filter((slot) => WAITING_SLOTS.includes(slot));
   const ctes = slots.map((slot) =>
     glances.includes(slot)
       ? glanceAt(table.entries, search, slot)

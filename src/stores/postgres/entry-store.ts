@@ -179,7 +179,7 @@ async function openAll(
       lazy,
       wakes,
       durability,
-      claims: new Claims(names),
+      claims: new Claims(names, clock),
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
       ...createLines({ server, inserts, receipts, changes, lazy, wakes }),

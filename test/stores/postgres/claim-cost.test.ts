@@ -2,6 +2,7 @@
 
 import type pg from 'pg';
 import { expect, test } from 'vitest';
+import { systemClock } from '../../../src/system/clock.ts';
 import { Claims } from '../../../src/stores/postgres/claims.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
@@ -31,7 +32,7 @@ async function rowsOfClaim(
 ): Promise<number> {
   let most = 0;
   await client.query('BEGIN');
-  await new Claims(namesOf(schema, '')).claim(
+  await new Claims(namesOf(schema, ''), systemClock).claim(
     async (text, values = []) => {
       const explained = `EXPLAIN (ANALYZE, FORMAT JSON) ${text}`;
       const { rows } = await client.query<{ 'QUERY PLAN': readonly [{ Plan: Node }] }>(explained, [
