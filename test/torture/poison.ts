@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { judgeRun, type Judged } from './checker.ts';
-import { startChild } from './child.ts';
+import { type Child, startChild } from './child.ts';
 import { inFolder } from './folder.ts';
 import { inspect } from './inspect.ts';
 import { Ledger } from './ledger.ts';
@@ -26,6 +26,8 @@ export interface PoisonResult extends Judged {
 const GOOD = 40;
 /** A process that says nothing for so long is killed, as a watchdog would. */
 const SILENCE_MAX_MS = 1_500;
+/** On a busy machine it takes a while until it can say anything. */
+const START_MAX_MS = 8_000;
 
 /** Runs a spool with one poisonous message until it comes to rest. */
 export function poison(place: Place, kind: Poison): Promise<PoisonResult> {
@@ -46,7 +48,7 @@ export function poison(place: Place, kind: Poison): Promise<PoisonResult> {
     try {
       for (; deaths <= ATTEMPTS_MAX; deaths += 1) {
         const child = startChild('life-child.ts', order);
-        const watchdog = barkAtSilence(ledger, () => child.signal('SIGKILL'));
+        const watchdog = barkAtSilence(child, ledger);
         const { code, signal } = await child.ended;
         watchdog.abort();
         if (signal === null && code === 0) break;
@@ -91,14 +93,16 @@ async function verdict(
 }
 
 /** Calls back when the ledger hears nothing for too long. */
-function barkAtSilence(ledger: Ledger, bark: () => void): AbortController {
+function barkAtSilence(child: Child, ledger: Ledger): AbortController {
   const control = new AbortController();
   const { signal } = control;
   void (async () => {
+    const started = child.line('started').catch(() => undefined);
+    await Promise.race([started, sleep(START_MAX_MS, undefined, { ref: false })]);
     while (!signal.aborted) {
       const heard = ledger.heard(1).then(() => true);
       const isAlive = await Promise.race([heard, sleep(SILENCE_MAX_MS, false, { ref: false })]);
-      if (!isAlive && !signal.aborted) bark();
+      if (!isAlive && !signal.aborted) child.signal('SIGKILL');
     }
   })();
   return control;
