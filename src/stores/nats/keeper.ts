@@ -115,8 +115,12 @@ export class Keeper {
 
   /** Reads what is there now, and takes it in. */
   async read(id: string): Promise<Found> {
+    const known = this.catalog.rows.get(id)?.seq ?? 0;
     const stored = await this.#parts.stream.last(this.#subjectOf(id));
-    return this.#takeIn(id, stored);
+    if (stored !== undefined) return this.#takeIn(id, stored);
+    // Gone without a trace: its marker was taken out already. One that came since then is not.
+    this.catalog.remove(id, known, false);
+    return { kind: 'none' };
   }
 
   /** The content of an entry as of a sequence; undefined when it has moved on. */
@@ -223,13 +227,7 @@ export class Keeper {
     this.catalog.removeKey(key, seq);
   }
 
-  #takeIn(id: string, stored: Stored | undefined): Found {
-    if (stored === undefined) {
-      const row = this.catalog.rows.get(id);
-      // Gone without a trace: its marker was taken out already.
-      if (row !== undefined) this.catalog.remove(id, row.seq, false);
-      return { kind: 'none' };
-    }
+  #takeIn(id: string, stored: Stored): Found {
     const { seq } = stored;
     if (stored.header(OPERATION) !== '') {
       this.catalog.remove(id, seq, false);
