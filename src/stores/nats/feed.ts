@@ -84,11 +84,14 @@ export function readAll(
         feed?.stop();
         resolve(all);
       };
-      const judge = (isMissing: boolean): void => {
-        if (!isMissing) return done();
+      const fail = (error: Error): void => {
         isDone = true;
         feed?.stop();
-        reject(new Broken('a replica is behind the others'));
+        reject(error);
+      };
+      const judge = (isMissing: boolean): void => {
+        if (isMissing) fail(new Broken('a replica is behind the others'));
+        else done();
       };
       openFeed(stream, {
         ...options,
@@ -100,9 +103,9 @@ export function readAll(
           if (all.length >= max) done();
         },
         onCaughtUp: () => {
-          if (!isDone) isBehind(all.at(-1)?.seq ?? from - 1).then(judge, reject);
+          if (!isDone) isBehind(all.at(-1)?.seq ?? from - 1).then(judge, fail);
         },
-        onBroken: () => reject(new Broken('the server stopped in the middle of a list')),
+        onBroken: () => fail(new Broken('the server stopped in the middle of a list')),
       }).then((opened) => {
         feed = opened;
         if (isDone) opened.stop();
@@ -227,13 +230,15 @@ class Runner implements Feed {
       return;
     }
     const stalled = headers.get('Nats-Consumer-Stalled');
-    if (stalled !== '') this.#stream.line.connection.publish(stalled);
+    const isWaiting = stalled !== '';
+    if (isWaiting) this.#stream.line.connection.publish(stalled);
     const last = headers.get('Nats-Last-Consumer');
     if (last !== '' && Number(last) !== this.#delivered) {
       this.#break();
       return;
     }
-    this.#isIdle = true;
+    // One that waits for us has more to send.
+    this.#isIdle ||= !isWaiting;
     this.#options.onIdle?.(Number(headers.get('Nats-Last-Stream')));
     this.#checkCaughtUp();
   }
