@@ -10,6 +10,7 @@
  * the marker.
  */
 
+import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { GRAVE } from './codec.ts';
 import type { Stream } from './stream.ts';
@@ -50,6 +51,8 @@ export class Graves {
   #isClosed = false;
   #count = 0;
   #era = 0;
+  /** The server process whose sequences these are. */
+  #restarts: number;
   #levelledAt: number;
   /** Where the stream ended at a time: graves before it are as old as that. */
   #marks: { readonly at: number; readonly seq: number }[] = [];
@@ -57,6 +60,7 @@ export class Graves {
   constructor(parts: GravesParts) {
     this.#parts = parts;
     this.#levelledAt = parts.clock.monotonic();
+    this.#restarts = parts.stream.line.restarts;
   }
 
   /** How many wait to be taken out. */
@@ -73,6 +77,7 @@ export class Graves {
   /** Forgets what waits: sequences of before a restart mean nothing after it. */
   clear(): void {
     this.#era += 1;
+    this.#restarts = this.#parts.stream.line.restarts;
     this.#queue = [];
     this.#marks = [];
   }
@@ -119,6 +124,7 @@ export class Graves {
   async #bury(part: readonly Burial[]): Promise<void> {
     const { stream, makeSubject, makeToken, clock } = this.#parts;
     const era = this.#era;
+    this.#checkServer();
     this.#count += 1;
     const text = part.map(writeBurial).join(' ');
     const subject = makeSubject(String(this.#count));
@@ -129,9 +135,17 @@ export class Graves {
     if (isDue) this.#marks.push({ at: now, seq: seq ?? 0 });
     for (let at = 0; at < part.length; at += DROPS_AT_ONCE) {
       if (this.#era !== era) return;
+      this.#checkServer();
       const drops = part.slice(at, at + DROPS_AT_ONCE);
       await Promise.all(drops.map((burial) => stream.drop(burial.seq)));
     }
+  }
+
+  /** A server that is back may have given these sequences to others; `clear` follows soon. */
+  #checkServer(): void {
+    const { stream } = this.#parts;
+    if (!stream.restartsForget || stream.line.restarts === this.#restarts) return;
+    throw new RespoolError('store.unavailable', 'cannot take out markers: the server is another');
   }
 
   /** Takes out graves that are old enough. */

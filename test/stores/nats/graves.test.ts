@@ -9,7 +9,8 @@ import { systemClock } from '../../../src/system/clock.ts';
 function setup(write: () => Promise<number>) {
   const dropped: number[] = [];
   const stream = {
-    line: { isConnected: true },
+    line: { isConnected: true, restarts: 0 },
+    restartsForget: true,
     write,
     drop: (seq: number) => Promise.resolve(dropped.push(seq) > 0),
     purge: () => Promise.resolve(),
@@ -44,6 +45,22 @@ test('what waited when the server was started again is not taken out by its old 
   fail(new Error('the connection broke'));
   await graves.close();
   expect([graves.waiting, dropped]).toEqual([0, []]);
+});
+
+test('a server that is back takes nothing out by sequences of before, also before we have read it anew', async () => {
+  let answer: (seq: number) => void = () => {};
+  let begun = (): void => {};
+  const isBegun = new Promise<void>((resolve) => (begun = resolve));
+  const { graves, dropped, stream } = setup(() => {
+    begun();
+    return new Promise((resolve) => (answer = resolve));
+  });
+  graves.add([{ name: 'ea', seq: 5 }]);
+  await isBegun;
+  stream.line.restarts = 1;
+  answer(9);
+  await graves.close();
+  expect(dropped).toEqual([]);
 });
 
 test('without a connection, closing waits for nothing', async () => {
