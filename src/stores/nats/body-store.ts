@@ -111,6 +111,7 @@ class NatsBodies implements BodyStore {
     if ((await stream.last(metaSubject)) !== undefined) throw duplicate(ref);
     const nuid = `${this.#places.wordOf(ref)}.${randomName(systemDice)}`;
     const upload = new Upload(stream, this.#places.chunksOf(nuid));
+    const { restarts } = stream.line;
     try {
       const chunkBytes = Math.min(this.#settings.maxChunkSize, maxPayload - HEADERS_BYTES);
       for await (const chunk of inChunks(source, chunkBytes)) await upload.add(chunk);
@@ -120,8 +121,15 @@ class NatsBodies implements BodyStore {
       const meta = { ref, bucket, nuid, size, digest, seqs, mtime, chunkBytes };
       const { data, headers } = writeMeta(meta);
       const parts = { token: nuid, expected: 0, headers };
-      if ((await stream.write(metaSubject, data, parts)) === undefined) throw duplicate(ref);
-      return { size };
+      const metaSeq = await stream.write(metaSubject, data, parts);
+      if (metaSeq === undefined) throw duplicate(ref);
+      const isSure = !stream.restartsForget || stream.line.restarts === restarts;
+      if (isSure || (await upload.isKept(seqs))) return { size };
+      await stream.drop(metaSeq);
+      throw new RespoolError(
+        'store.unavailable',
+        `cannot put body "${ref}": the server was started again and lost a part of it; try again`,
+      );
     } catch (error) {
       await upload.undo();
       throw error;
@@ -232,6 +240,12 @@ class Upload {
   }> {
     const seqs = await Promise.all(this.#writes);
     return { size: this.#size, seqs, digest: digestText(this.#hash) };
+  }
+
+  /** Whether a server that came back has all chunks; it could only lose the last ones. */
+  async isKept(seqs: readonly number[]): Promise<boolean> {
+    const last = await this.#stream.last(this.#subject);
+    return last?.seq === seqs.at(-1);
   }
 
   /** Takes out what was written, as far as the connection allows; `refs` finds the rest. */

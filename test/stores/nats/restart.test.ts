@@ -196,6 +196,35 @@ test.skipIf(isSkipped)(
   },
 );
 
+test.skipIf(isSkipped)(
+  'a body whose chunks a server lost before its last step is not told as put',
+  async () => {
+    const server = await ownServer();
+    const bucket = bucketName();
+    const bodies = await openBodies({ url: server.url, bucket, maxChunkSize: 1_024 });
+    const plain = await plainConnection(server.url);
+    const stream = `OBJ_${bucket}`;
+    const body = async function* (): AsyncGenerator<Uint8Array> {
+      yield new Uint8Array(1_024);
+      const countOf = async (): Promise<number> => {
+        const answer = await plain.request(`$JS.API.STREAM.INFO.${stream}`);
+        return answer.json<{ state: { messages: number } }>().state.messages;
+      };
+      while ((await countOf()) === 0);
+      // What a power cut takes, and a start of the server after it.
+      await plain.request(`$JS.API.STREAM.PURGE.${stream}`, '{}');
+      await server.kill('SIGKILL');
+      await server.restart();
+    };
+    await expect(bodies.put('a', body())).rejects.toMatchObject({ code: 'store.unavailable' });
+    const bytes = new Uint8Array(1_500).fill(7);
+    expect(await untilThere(() => bodies.put('a', once(bytes)))).toEqual({ size: 1_500 });
+    const chunks = [];
+    for await (const chunk of bodies.get('a')) chunks.push(...chunk);
+    expect(chunks).toEqual([...bytes]);
+  },
+);
+
 test.skipIf(isSkipped)('a connection that its owner has closed is not waited for', async () => {
   const server = await ownServer();
   const bucket = bucketName();
