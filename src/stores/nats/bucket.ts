@@ -195,6 +195,7 @@ function checkConfig(
         'it has not written; make another bucket',
     );
   }
+  checkForgets(name, found);
   for (const [option, value] of Object.entries(wanted)) {
     // A server leaves out what is false or zero.
     const there = found[option] ?? (typeof value === 'boolean' ? false : 0);
@@ -207,20 +208,39 @@ function checkConfig(
   }
 }
 
+/** Refuses a stream that takes messages away by itself. */
+function checkForgets(name: string, config: Readonly<Record<string, unknown>>): void {
+  const { retention = 'limits', discard = 'old', max_age: maxAge = 0 } = config;
+  const { max_msgs: maxMessages = -1, max_bytes: maxBytes = -1 } = config;
+  const isLimited = Number(maxMessages) > 0 || Number(maxBytes) > 0;
+  const reasons = [
+    ...(Number(maxAge) > 0 ? ['has max_age, so messages that wait would vanish'] : []),
+    ...(retention === 'limits' ? [] : [`has retention ${show(retention)}, not "limits"`]),
+    ...(isLimited && discard !== 'new' ? ['drops the oldest messages when it is full'] : []),
+  ];
+  if (reasons.length === 0) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use stream "${name}": it ${reasons.join(', and ')}; change that with ` +
+      '"nats stream edit", or let Respool make a bucket of another name',
+  );
+}
+
 /** Whether the server syncs before it acknowledges, as far as its monitoring address tells. */
 export async function readSync({ monitoringUrl, logger, clock }: Settings): Promise<boolean> {
   if (monitoringUrl === undefined) return false;
+  const address = new URL('/varz', monitoringUrl);
   const patience = new AbortController();
   const cancel = clock.after(MONITORING_TIMEOUT_MS, () => patience.abort());
   try {
-    const response = await fetch(new URL('/varz', monitoringUrl), { signal: patience.signal });
+    const response = await fetch(address, { signal: patience.signal });
     const varz = (await response.json()) as {
       readonly jetstream?: { readonly config?: { readonly sync_always?: boolean } };
     };
     return varz.jetstream?.config?.sync_always === true;
   } catch (error) {
     logger?.warn(
-      { monitoringUrl },
+      { address: address.href },
       `cannot ask NATS how it syncs: ${textOf(error)}; taken as if it did not before it answers`,
     );
     return false;

@@ -86,7 +86,7 @@ export async function connectTo(
       maxPingOut: PINGS_UNANSWERED_MAX,
       ...credentialsOf(url),
       ...options,
-      servers: url.split(',').map((one) => one.replace(/^([a-z]+:\/\/)?[^@/]*@/i, '$1')),
+      servers: url.split(',').map((one) => one.replace(/^([a-z]+:\/\/)?[^/]*@/i, '$1')),
       maxReconnectAttempts: -1,
       reconnectTimeWait: 250,
       reconnectJitter: 100,
@@ -103,13 +103,14 @@ export async function connectTo(
 
 /** The package takes a user from its options only; alone in an address, a user is a token. */
 function credentialsOf(url: string): object {
-  const [, user, pass] = /^(?:[a-z]+:\/\/)?([^@/:,]*)(?::([^@/,]*))?@/i.exec(url) ?? [];
+  const [, user, pass] = /^(?:[a-z]+:\/\/)?([^@/:,]*)(?::([^/,]*))?@/i.exec(url) ?? [];
   if (user === undefined) return {};
   if (pass === undefined) return { token: decodeURIComponent(user) };
   return { user: decodeURIComponent(user), pass: decodeURIComponent(pass) };
 }
 
-/** An address as it may be shown. */
+/** Addresses as they may be shown; what looks like a part of a password goes with it. */
 function withoutSecrets(url: string): string {
-  return url.replaceAll(/\/\/[^@/,]*@/g, '//***@');
+  const parts = url.split(/,(?=[a-z]+:\/\/)/i);
+  return parts.map((part) => part.replace(/^([a-z]+:\/\/)?.*@/is, '$1***@')).join(',');
 }

@@ -158,7 +158,7 @@ function read(options: NatsOptions): Settings {
     );
   }
   checkUrl('url', url, /^(?:nats|tls|wss?):\/\/|^[^:/]+(?::\d+)?$/);
-  checkUrl('monitoringUrl', monitoringUrl, /^https?:\/\//);
+  checkUrl('monitoringUrl', monitoringUrl, /^https?:\/\/[^@]+$/);
   return {
     url,
     connection,
