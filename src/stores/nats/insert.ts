@@ -122,7 +122,10 @@ function laterOn(error: unknown): Error {
 async function giveBackKey(keeper: Keeper, { id, key }: Draft, keySeq: number): Promise<void> {
   const found = await keeper.read(id);
   const isHeld = found.kind === 'entry' && found.facts.key === key;
-  if (!isHeld && key !== undefined) await keeper.dropKey(key, keySeq);
+  if (isHeld || key === undefined) return;
+  // Looked at again: a server that lost it may have given its sequence to another message.
+  const holder = await keeper.readKey(key);
+  if (holder?.seq === keySeq) await keeper.dropKey(key, keySeq);
 }
 
 /** Whether an entry that was read is there for others; helps one that waits for its key. */

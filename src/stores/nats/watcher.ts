@@ -58,6 +58,7 @@ export class Watcher {
   #isReady = false;
   #isClosed = false;
   #isRound = false;
+  #breaks = 0;
   #cancel: (() => void) | undefined;
   /** Of this round of reading: removed for good, but still or again there. */
   #leftovers: Burial[] = [];
@@ -210,7 +211,10 @@ export class Watcher {
       bury(this.#leftovers);
       this.#leftovers = [];
       this.#sweeper.start();
+      const breaks = this.#breaks;
       await this.#levelGraves();
+      // Broken meanwhile: the next feed tells when it is through.
+      if (this.#breaks !== breaks) return;
     }
     this.#aliveAt = line.clock.monotonic();
     this.#isReady = true;
@@ -232,6 +236,7 @@ export class Watcher {
 
   #again(): void {
     if (this.#isClosed) return;
+    this.#breaks += 1;
     // Until it is known how much was missed, nobody may rely on the catalog.
     this.#isReady = false;
     const { line } = this.#parts.stream;
