@@ -210,7 +210,7 @@ function addressOf({ kind, url, options }: StoreUrl): string {
   return url
     .replace(/\?.*$/s, '')
     .split(',')
-    .map((part) => part.replace(/^([a-z0-9]+:\/\/)?[^@/]*@/i, '$1'))
+    .map((part) => part.replace(/^([a-z0-9]+:\/\/)?[^/]*@/i, '$1'))
     .join(',');
 }
 

@@ -42,6 +42,11 @@ describe('an address of a server makes its stores, and is shown without its user
       ['memory', undefined, 's3', 's3://spool/app'],
     ],
     [
+      'with an @ in a password',
+      { entries: 'postgres://me:se@cret@h/app', bodies: 'nats://me:se@cret@a,nats://me:se@cret@b' },
+      ['postgres', 'postgres://h/app', 'nats', 'nats://a,nats://b'],
+    ],
+    [
       'data of PostgreSQL',
       { store: { postgres: { url: 'postgres://me:secret@h/app', schema: 'mail' } } },
       ['postgres', 'postgres://h/app', 'postgres', 'postgres://h/app'],
