@@ -43,7 +43,7 @@ export class KindTurns {
     let left = max;
     if (busy.length > 0) {
       for (const kind of new Set(asked)) {
-        if (left === 0 || (this.#lookAt.get(kind) ?? Number.POSITIVE_INFINITY) > now) continue;
+        if (left === 0 || !this.#isDue(kind, now)) continue;
         shares.set(kind, 1);
         left -= 1;
       }
@@ -55,6 +55,12 @@ export class KindTurns {
       shares.set(kind, (shares.get(kind) ?? 0) + 1);
     }
     return shares;
+  }
+
+  #isDue(kind: Kind, now: Millis): boolean {
+    const lookAt = this.#lookAt.get(kind);
+    // Further away than it was ever set: the clock was set back.
+    return lookAt !== undefined && (lookAt <= now || lookAt > now + LOOK_EVERY_MS);
   }
 
   /** A claim of a kind brought so many. */

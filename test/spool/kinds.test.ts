@@ -65,3 +65,10 @@ test('what was claimed of several kinds begins in turn', () => {
   expect(mixture.inTurn()).toEqual([1, 4, 7, 2, 5, 3]);
   expect(new Mixture(['a']).inTurn()).toEqual([]);
 });
+
+test('a clock that is set back keeps no kind from being looked at', () => {
+  const turns = new KindTurns();
+  turns.note(DEFERRED, 0, 3_600_000);
+  turns.note(INCOMING, 8, 3_600_000);
+  expect(turns.shares(8, ALL, 1_000).get(DEFERRED)).toBe(1);
+});
