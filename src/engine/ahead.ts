@@ -2,9 +2,10 @@
  * ahead — how many messages are claimed beyond the free slots, where handlers are quicker than the
  * store.
  *
- *   a full answer finds nobody at work     ─▶ twice as many
- *   an answer finds many still waiting     ─▶ half as many
- *   one waited too long for a slot         ─▶ none, and it is given back
+ *   a full answer finds nobody at work, and took longer than they did  ─▶ twice as many
+ *   an answer finds many still waiting                                 ─▶ half as many
+ *   one waited too long for a slot, or should not wait at all          ─▶ none for a while; it is
+ *                                                                         given back
  *
  * What is claimed ahead waits under its lease. With handlers that take their time the number is
  * zero: then a claim costs nothing beside them, and other nodes should have the messages.
@@ -18,12 +19,19 @@ export interface Answer {
   readonly isStarved: boolean;
   /** How many were still waiting for a slot. */
   readonly waiting: number;
+  /** When it was asked for, and when it came (monotonic). */
+  readonly askedAt: number;
+  readonly cameAt: number;
 }
 
 /** Where the number begins, and what it may always grow to, however few slots there are. */
 const FIRST = 4;
 const FEW_MAX = 32;
 const MANY_MAX = 1_000;
+/** Handlers that are busy for more than so many times as long as a claim takes gain nothing. */
+const QUICK_FACTOR = 4;
+/** After one that should not have waited, so many answers say nothing. */
+const REST_ANSWERS = 100;
 /** How long a message may wait for a slot until it is given back. */
 export const AHEAD_WAIT_MS = 1_000;
 
@@ -31,6 +39,8 @@ export const AHEAD_WAIT_MS = 1_000;
 export class Ahead {
   readonly #max: number;
   #count = 0;
+  #rest = 0;
+  #lastCameAt = Number.NEGATIVE_INFINITY;
 
   constructor(concurrency: number) {
     this.#max = Math.min(MANY_MAX, Math.max(FEW_MAX, concurrency * 2));
@@ -45,13 +55,27 @@ export class Ahead {
     return this.#count > 0 && 2 * waiting <= this.#count;
   }
 
-  note({ isFull, isStarved, waiting }: Answer): void {
-    if (isFull && isStarved) this.#count = Math.min(this.#max, Math.max(FIRST, 2 * this.#count));
-    else if (!isFull || 2 * waiting > this.#count) this.#count = this.#count >> 1;
+  /** How many to ask for with so many free slots, while so many wait. */
+  max(free: number, waiting: number): number {
+    if (free === 0 && !this.wantsMore(waiting)) return 0;
+    return free + Math.max(0, this.#count - waiting);
   }
 
-  /** One waited too long. */
+  note({ isFull, isStarved, waiting, askedAt, cameAt }: Answer): void {
+    // With a single slot, or handlers that end together, nobody is at work whenever an answer
+    // comes: that alone does not tell that they are quick.
+    const isQuick = askedAt - this.#lastCameAt <= QUICK_FACTOR * (cameAt - askedAt);
+    this.#lastCameAt = cameAt;
+    if (this.#rest > 0) this.#rest -= 1;
+    else if (!isFull || 2 * waiting > this.#count) this.#count = this.#count >> 1;
+    else if (isStarved && isQuick) {
+      this.#count = Math.min(this.#max, Math.max(FIRST, 2 * this.#count));
+    }
+  }
+
+  /** One waited too long, or must not wait. */
   end(): void {
     this.#count = 0;
+    this.#rest = REST_ANSWERS;
   }
 }

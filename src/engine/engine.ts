@@ -17,7 +17,7 @@ import { Ahead, AHEAD_WAIT_MS } from './ahead.ts';
 import { LateClaims } from './late-claims.ts';
 import { type EngineLoad, overtaken, type Reservation } from './load.ts';
 import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
-import { ParkedClaim, Parking } from './parking.ts';
+import { bearsWaiting, isUnwanted, ParkedClaim, Parking } from './parking.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
 import { Quiet } from './quiet.ts';
 import type { Route } from './routes.ts';
@@ -142,9 +142,9 @@ export class Engine implements AttemptHost {
    * Takes a slot for a message that is handed over with its insert; undefined when it must wait.
    */
   reserve(envelope: Envelope): Reservation | undefined {
-    if (this.#phase !== 'running' || this.slots.free === 0) return undefined;
     // What was claimed before and has not begun yet goes first.
-    if (this.#parked.size > 0 || this.#late.size > 0) return undefined;
+    const hasOlder = this.#parked.size > 0 || this.#late.size > 0;
+    if (this.#phase !== 'running' || this.slots.free === 0 || hasOlder) return undefined;
     if (this.parts.paused() !== NOTHING_PAUSED) return undefined;
     const route = this.parts.routes.find('delivery', envelope);
     const { destination } = envelope;
@@ -259,10 +259,8 @@ export class Engine implements AttemptHost {
   /** One round: start what was parked, claim what fits, or sleep until something changes. */
   async #step(): Promise<void> {
     const late = this.watchman.catchUp();
-    if (late !== undefined) {
-      await late;
-      if (this.#phase !== 'running') return;
-    }
+    if (late !== undefined) await late;
+    if (this.#phase !== 'running') return;
     this.#unpark();
     // Then from the beginning: what begins there may bring the process to a standstill again.
     if (this.#late.pending !== undefined) return this.#late.pending;
@@ -276,24 +274,27 @@ export class Engine implements AttemptHost {
     const demand = this.slots.demand(paused as readonly string[], max);
     this.slots.promise(Math.min(demand.max, this.slots.free));
     // Counted from before the call: the store counts its lease from when it got the request.
-    const leaseEndsAt = this.#leaseEnd();
+    const { clock, source } = this.parts;
+    const askedAt = clock.monotonic();
+    const leaseEndsAt = askedAt + source.leaseMs;
     let claims: readonly Claim[];
     try {
       // Also with nothing to want: a round is how the source learns that its news were looked at.
-      claims = await this.parts.source.next(demand);
+      claims = await source.next(demand);
     } finally {
       this.slots.promise(0);
     }
     const isFull = claims.length >= demand.max;
     const waiting = this.#parked.size;
-    this.#ahead.note({ isFull, isStarved: this.slots.running + waiting === 0, waiting });
+    const isStarved = this.slots.running + waiting === 0;
+    this.#ahead.note({ isFull, isStarved, waiting, askedAt, cameAt: clock.monotonic() });
     // Those that waited go first.
     this.#unpark();
     for (const claim of claims) this.#begin(claim, leaseEndsAt);
     // A full round may have left more behind. One that was not full took all there was: to look
     // again at once would only keep hand-offs from the free slots.
     if (isFull || this.#phase !== 'running') return;
-    await this.parts.source.wait(demand, wake);
+    await source.wait(demand, wake);
   }
 
   /** How many to ask for: what there is room for, and some ahead where handlers are quick. */
@@ -301,10 +302,7 @@ export class Engine implements AttemptHost {
     const { free } = this.slots;
     const parked = this.#parked.size;
     const { concurrency } = this.parts.slots;
-    if (!this.#hasLimits()) {
-      if (free === 0 && !this.#ahead.wantsMore(parked)) return 0;
-      return free + Math.max(0, this.#ahead.count - parked);
-    }
+    if (!this.#hasLimits()) return this.#ahead.max(free, parked);
     // So many wait for one handler or destination that it must have room before more are taken.
     if (parked >= PARKED_PER_SLOT_MAX * concurrency) return 0;
     // Many that wait mean that destinations fill up within a batch: ask for one at a time.
@@ -315,9 +313,10 @@ export class Engine implements AttemptHost {
     const { destination } = claim.envelope;
     const route = this.parts.routes.find(claim.lane, claim.envelope);
     // A claim that came back while we were stopping is given back, not begun.
-    const isReleased = this.#phase !== 'running';
-    const hasSlot = isReleased || this.slots.free > 0;
-    const hasRoom = isReleased || (hasSlot && this.slots.hasRoom(route, destination));
+    const isReleased = this.#phase !== 'running' || isUnwanted(claim, route, this.parts);
+    // A lost holder is judged without a handler: it needs no room.
+    const isFree = isReleased || claim.claimedFrom === 'active';
+    const hasRoom = isFree || (this.slots.free > 0 && this.slots.hasRoom(route, destination));
     if (!hasRoom && parked !== undefined) {
       this.#parked.add(parked);
       return;
@@ -329,7 +328,7 @@ export class Engine implements AttemptHost {
       return;
     }
     if (!hasRoom) {
-      this.#park(claim, leaseEndsAt);
+      this.#park(claim, leaseEndsAt, route);
       return;
     }
     this.slots.take(route, destination);
@@ -341,17 +340,19 @@ export class Engine implements AttemptHost {
     return this.parts.clock.monotonic() + this.parts.source.leaseMs;
   }
 
-  #park(claim: Claim, leaseEndsAt: number): void {
-    // One that waits for its own handler or destination would be brought again by the next claim.
-    const waitMs = this.#hasLimits() ? Number.POSITIVE_INFINITY : AHEAD_WAIT_MS;
-    const timeoutAt = this.parts.clock.monotonic() + waitMs;
+  #park(claim: Claim, leaseEndsAt: number, route: Route | undefined): void {
     const giveBack = (parked: ParkedClaim): void => {
       this.#ahead.end();
       this.#parked.remove(parked);
       this.#release(parked);
     };
-    const times = { leaseEndsAt, timeoutAt };
-    this.#parked.add(new ParkedClaim(claim, times, this.watchman, giveBack));
+    // One that waits for its own handler or destination would be brought again by the next claim.
+    const hasLimits = this.#hasLimits();
+    const waitMs = hasLimits ? Number.POSITIVE_INFINITY : AHEAD_WAIT_MS;
+    const times = { leaseEndsAt, timeoutAt: this.parts.clock.monotonic() + waitMs };
+    const parked = new ParkedClaim(claim, times, this.watchman, giveBack);
+    if (hasLimits || bearsWaiting(claim, route, this.parts)) this.#parked.add(parked);
+    else giveBack(parked);
   }
 
   /** Also while a claim is on its way: what waits must not wait for it, too. */
@@ -382,9 +383,8 @@ export class Engine implements AttemptHost {
     const { claim, leaseEndsAt } = parked;
     parked.leave();
     this.slots.take(undefined, claim.envelope.destination);
-    this.#live.add(
-      new LiveAttempt(this, claim, { route: undefined, leaseEndsAt, isReleased: true }),
-    );
+    const start = { route: undefined, leaseEndsAt, isReleased: true };
+    this.#live.add(new LiveAttempt(this, claim, start));
   }
 
   #roomMade(): void {

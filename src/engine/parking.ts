@@ -7,6 +7,8 @@
 
 import { topicMatches } from '../core/topic.ts';
 import type { Claim } from '../ports/source.ts';
+import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
+import type { Route } from './routes.ts';
 import type { Watched, Watchman } from './watchman.ts';
 
 /** A claim that waits. */
@@ -69,11 +71,33 @@ export class Parking {
   }
 
   /** Those that must not begin while these topics are paused, out of here. */
-  takeStopped(paused: readonly string[] | 'all'): readonly ParkedClaim[] {
-    const isStopped = ({ claim }: ParkedClaim): boolean =>
-      paused === 'all' || paused.some((pattern) => topicMatches(pattern, claim.envelope.topic));
-    const stopped = this.#claims.filter(isStopped);
-    this.#claims = this.#claims.filter((one) => !isStopped(one));
+  takeStopped(paused: Paused): readonly ParkedClaim[] {
+    const stopped = this.#claims.filter(({ claim }) => isStopped(claim, paused));
+    this.#claims = this.#claims.filter(({ claim }) => !isStopped(claim, paused));
     return stopped;
   }
+}
+
+type Paused = readonly string[] | 'all';
+
+function isStopped({ envelope }: Claim, paused: Paused): boolean {
+  return paused === 'all' || paused.some((pattern) => topicMatches(pattern, envelope.topic));
+}
+
+/** Whether a claim would not be asked for any more: paused, or its handler taken away meanwhile. */
+export function isUnwanted(claim: Claim, route: Route | undefined, parts: EngineParts): boolean {
+  const paused = parts.paused();
+  if (paused !== NOTHING_PAUSED && isStopped(claim, paused)) return true;
+  // What every handler refuses by its envelope is held, and a lost holder is judged without one.
+  if (route !== undefined || claim.claimedFrom === 'active') return false;
+  if (claim.lane === 'delivery' && parts.slots.takesUnhandled) return false;
+  return !parts.routes.serves(claim.lane, claim.envelope.topic);
+}
+
+/**
+ * Whether a claim may wait for a slot though it could be left to others. If we end meanwhile, that
+ * counts as an attempt and as a lost holder: not for its last attempt, and not twice.
+ */
+export function bearsWaiting(claim: Claim, route: Route | undefined, parts: EngineParts): boolean {
+  return claim.lost === 0 && claim.attempt < parts.policyFor(claim, route).maxAttempts;
 }

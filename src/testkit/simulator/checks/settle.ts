@@ -116,11 +116,15 @@ function expectations(settled: Settled): Expected[] {
   return expected;
 }
 
-/** Claimed ahead and not begun: it waited too long, or its topic was paused meanwhile. */
+/**
+ * Claimed ahead and not begun: it waited too long, its topic was paused meanwhile, or it was not to
+ * wait at all, since the end of its process would be one loss or attempt too many.
+ */
 function mayBeGivenBack({ scene, claim, before }: Settled): boolean {
   const { plan, timeline, ledger } = scene;
   const askedAtMs = claim.firstLeaseEndsAtMs - plan.leaseMs;
-  if (timeline.nowMs - askedAtMs >= AHEAD_WAIT_MS) return true;
+  if (timeline.nowMs - askedAtMs >= AHEAD_WAIT_MS || before.status.lost > 0) return true;
+  if (claim.attempt >= policyInForce(scene, claim, before).maxAttempts) return true;
   return [...ledger.everPaused].some((pattern) => topicMatches(pattern, before.envelope.topic));
 }
 
