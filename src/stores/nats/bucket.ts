@@ -29,6 +29,7 @@ export interface Bucket {
   readonly maxPayload: number;
   readonly maxBytes: number;
   readonly replicas: number;
+  readonly isClustered: boolean;
   /** Also closes the connection, if it is ours. */
   close(): Promise<void>;
 }
@@ -59,7 +60,7 @@ export async function openBucket(settings: Settings, wanted: Wanted): Promise<Bu
     const durability = durabilityOf(judged);
     tell(settings, { ...judged, durability }, wanted.name);
     const maxBytes = Number(info.config['max_bytes'] ?? -1);
-    return { stream, durability, maxPayload, maxBytes, replicas, close };
+    return { stream, durability, maxPayload, maxBytes, replicas, isClustered, close };
   } catch (error) {
     await close();
     throw error;

@@ -68,6 +68,7 @@ export async function openEntries(
     prefix,
     instance,
     restartsForget,
+    isFar: bucket.isClustered,
     onBirth: (id, birth) => births.note(id, birth),
     bury: (burials) => graves.add(burials),
     onRestart: () => {

@@ -34,6 +34,8 @@ export interface WatcherParts {
   readonly instance: string;
   /** With one replica, a server that comes back as another process may have forgotten things. */
   readonly restartsForget: boolean;
+  /** The stream may be on another server than ours, whose restart shows by a broken feed alone. */
+  readonly isFar: boolean;
   /** The stream shows that this life of an id has begun, or is over. */
   readonly onBirth: (id: string, birth: number) => void;
   /** Something to take out of the stream. */
@@ -245,7 +247,7 @@ export class Watcher {
   }
 
   async #resume(): Promise<void> {
-    const { stream, restartsForget } = this.#parts;
+    const { stream, restartsForget, isFar } = this.#parts;
     const { line } = stream;
     if (this.#isClosed) return;
     if (!line.isConnected) {
@@ -255,7 +257,7 @@ export class Watcher {
     try {
       const before = this.#applied;
       const info = await stream.info();
-      const isForgetful = restartsForget && line.restarts !== this.#restarts;
+      const isForgetful = restartsForget && (isFar || line.restarts !== this.#restarts);
       const wasAway = line.clock.monotonic() - this.#aliveAt > AWAY_MAX_MS;
       const isShorter = (info?.state.last_seq ?? 0) < before;
       this.#restarts = line.restarts;

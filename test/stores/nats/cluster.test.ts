@@ -10,11 +10,11 @@ import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
 import { bodyStoreSuite } from '../../../src/testkit/body-store-suite.ts';
 import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
-import { sampleEntry } from '../../../src/testkit/samples.ts';
+import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { runSuite } from '../../suite.ts';
 import { type Cluster, clusterServer, startCluster } from './cluster.ts';
 import { makeBodies, makeEntries } from './conformance.ts';
-import { atEnd, bucketName, openBodies, openStore } from './setup.ts';
+import { atEnd, bucketName, openBodies, openStore, plainConnection } from './setup.ts';
 
 const found = clusterServer();
 const replicas = 3;
@@ -128,6 +128,35 @@ withCluster((cluster) => {
     expect(removed.size).toBeGreaterThan(100);
     expect(load.failures).toBeLessThan(200);
   }, 120_000);
+
+  test('what came back with one replica goes again, also where its server is not ours', async () => {
+    const { url, urls, names } = cluster();
+    const bucket = bucketName();
+    const first = await openStore({ url, bucket });
+    // Several blocks of the server's files, so that not all of them are written anew.
+    const entries = sampleEntries(2_400, 'm', { bytes: new Uint8Array(10_000) });
+    await first.insert(entries);
+    const removed = entries.filter((_, at) => at % 8 === 0).map(({ envelope }) => envelope.id);
+    await first.commit(removed.map((id) => ({ id, revision: 1, to: 'remove' as const })));
+    await first.close();
+    const keeps = await cluster().leaderOf(`KV_${bucket}`);
+    const ours = urls.find((_, at) => names[at] !== keeps) ?? '';
+    const options = { url: ours, bucket, connect: { ignoreClusterUpdates: true } };
+    const store = await openStore(options);
+    await cluster().kill(keeps);
+    await cluster().restart(keeps);
+    const plain = await plainConnection(ours);
+    const ask = JSON.stringify({ subjects_filter: `$KV.${bucket}.e.>` });
+    const countLeft = async (): Promise<number> => {
+      const answer = await plain.request(`$JS.API.STREAM.INFO.KV_${bucket}`, ask);
+      const { state } = answer.json<{ state?: { subjects?: object } }>();
+      return Object.keys(state?.subjects ?? {}).length;
+    };
+    await expect.poll(countLeft, { timeout: 30_000 }).toBe(2_100);
+    const ids = await allIds(store);
+    expect(ids.size).toBe(2_100);
+    expect(removed.filter((id) => ids.has(id))).toEqual([]);
+  }, 60_000);
 
   test('what one store wrote is read by another at once, whichever server each is at', async () => {
     const bucket = bucketName();

@@ -36,6 +36,8 @@ export interface Cluster extends AsyncDisposable {
   readonly url: string;
   /** Each of them. */
   readonly urls: readonly string[];
+  /** Their names, in the same order. */
+  readonly names: readonly string[];
   /** The name of the server that leads a stream. */
   leaderOf(stream: string): Promise<string>;
   /** SIGKILL; resolves when the process is gone. */
@@ -88,6 +90,7 @@ export async function startCluster(command: string): Promise<Cluster> {
   return {
     url,
     urls: members.map((member) => member.url),
+    names: NAMES,
     leaderOf: (stream) => leaderOf(url, stream),
     kill: (name) => end(byName(name)),
     async restart(name) {
