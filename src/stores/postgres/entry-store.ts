@@ -63,7 +63,10 @@ export interface PostgresParts {
 const BATCH_MAX = 1_000;
 /** Batches on their way at once, each on a connection of its own. */
 const INSERTS_MAX = 2;
-/** One at a time: several compete for the processors with the claims, which all wait for. */
+/**
+ * One at a time: several compete for the processors with the claims, which all wait for. Beside it
+ * goes one of heartbeats, which must not wait for a verdict that meets a lock.
+ */
 const COMMITS_MAX = 1;
 
 /** What is there while the store is open. */
@@ -79,6 +82,7 @@ interface Opened {
   readonly wakes: Wakes;
   readonly insertLine: BatchLine<NewRow, Inserted>;
   readonly commitLine: BatchLine<ChangeRow, Changed>;
+  readonly heartbeatLine: BatchLine<ChangeRow, Changed>;
   readonly durability: Durability;
   /** What close() has to wait for beside the lines. */
   readonly busy: Set<Promise<unknown>>;
@@ -201,15 +205,19 @@ function createLines({
   changes,
   lazy,
   wakes,
-}: LineParts): Pick<Opened, 'insertLine' | 'commitLine'> {
+}: LineParts): Pick<Opened, 'insertLine' | 'commitLine' | 'heartbeatLine'> {
   async function insert(rows: readonly NewRow[]): Promise<readonly Inserted[]> {
     const receipt = receipts.next();
+    let isDoubtful = false;
     wakes.beginInsert(rows.length);
     const results = await server
-      .run('insert entries', (ask, isUnknown) => inserts.insert(ask, rows, { receipt, isUnknown }))
+      .run('insert entries', (ask, isUnknown) => {
+        isDoubtful = isUnknown;
+        return inserts.insert(ask, rows, { receipt, isUnknown });
+      })
       .finally(() => wakes.endInsert(rows.length));
-    // A receipt that stays is removed by close(), or after a day.
-    void receipts.answered(receipt).catch(() => undefined);
+    // A receipt that stays is removed after a day.
+    if (!isDoubtful) void receipts.answered(receipt).catch(() => undefined);
     // What came in active is in hand already.
     if (rows.some(({ status }) => !isActiveSlot(status.slot))) noteDue();
     return results;
@@ -226,15 +234,18 @@ function createLines({
     wakes.noteWrite();
     wakes.tell();
   }
+  const commits = { batchMax: BATCH_MAX, inFlightMax: COMMITS_MAX };
   return {
     insertLine: createBatchLine(insert, { batchMax: BATCH_MAX, inFlightMax: INSERTS_MAX }),
-    commitLine: createBatchLine(commit, { batchMax: BATCH_MAX, inFlightMax: COMMITS_MAX }),
+    commitLine: createBatchLine(commit, commits),
+    heartbeatLine: createBatchLine(commit, commits),
   };
 }
 
 async function closeAll(opened: Opened): Promise<void> {
   try {
-    await Promise.all([opened.insertLine.idle(), opened.commitLine.idle()]);
+    const { insertLine, commitLine, heartbeatLine } = opened;
+    await Promise.all([insertLine, commitLine, heartbeatLine].map((line) => line.idle()));
     await Promise.allSettled(opened.busy);
     await opened.lazy.end();
     // One that stays harms nobody, and is removed after a day.
@@ -281,18 +292,22 @@ function createWrites(
       }),
     commit: (changes, { durable = true } = {}) =>
       attempt(() => {
-        const { commitLine } = use();
+        const { commitLine, heartbeatLine } = use();
         if (changes.length === 0) return Promise.resolve([]);
         const rows = changes.map((change) => changeRow(change, durable));
-        return commitLine.add(rows, (results) =>
-          results.map((result, at) => told(result, changes[at])),
-        );
+        const line = rows.every(isHeartbeat) ? heartbeatLine : commitLine;
+        return line.add(rows, (results) => results.map((result, at) => told(result, changes[at])));
       }),
     async flush() {
       // What has resolved is noted already; what has not was not committed before.
       await use().lazy.flush();
     },
   };
+}
+
+/** Whether a change only keeps an entry for longer. */
+function isHeartbeat({ isDurable, status, envelope }: ChangeRow): boolean {
+  return !isDurable && envelope === undefined && status !== null && isActiveSlot(status.slot);
 }
 
 function told(result: Changed, change: Change | undefined): 'done' | 'stale' {

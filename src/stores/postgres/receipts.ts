@@ -2,7 +2,8 @@
  * receipts — what a batch of inserts leaves behind until its answer has come.
  *
  *   insert + receipt ─▶ commit ─▶ answered ─▶ receipt removed, with many others
- *                          └─▶ answer lost ─▶ asked again: there is the receipt, nothing to do
+ *                          └─▶ answer lost ─▶ asked again: there is the receipt, nothing to do;
+ *                                             it stays for a day, for a try that comes late
  *
  * The entries themselves are no proof: another node may have delivered and removed them before the
  * batch is tried again, and a message must not come back from the dead. Receipts are rows of their
@@ -21,22 +22,21 @@ interface Receipt {
 
 /** Receipts that were answered are removed so many at a time. */
 const REMOVE_AT = 256;
-/** Those of a process that died are removed by whoever opens the store after this. */
+/** All others, as of a process that died, are removed by whoever opens the store after this. */
 const KEEP_FOR = '1 day';
 
 /** The receipts of one opened store. */
 export class Receipts {
   readonly #server: Server;
   readonly #node: string;
-  readonly #sql: { readonly some: string; readonly own: string };
+  readonly #sql: string;
   #last = 0;
   #answered: number[] = [];
 
   constructor(server: Server, names: Names, node: string) {
     this.#server = server;
     this.#node = node;
-    const from = `DELETE FROM ${names.table.receipts} WHERE node = $1`;
-    this.#sql = { some: `${from} AND number = ANY($2::int8[])`, own: from };
+    this.#sql = `DELETE FROM ${names.table.receipts} WHERE node = $1 AND number = ANY($2::int8[])`;
   }
 
   /** The number for a batch. */
@@ -45,21 +45,26 @@ export class Receipts {
     return this.#last;
   }
 
-  /** The answer has come; resolves when the receipt is removed or left to a later removal. */
+  /**
+   * The answer has come, to the only try; resolves when the receipt is removed or left to a later
+   * removal.
+   */
   async answered(number: number): Promise<void> {
     this.#answered.push(number);
-    if (this.#answered.length < REMOVE_AT) return;
-    const numbers = this.#answered;
-    this.#answered = [];
-    await this.#server.run('remove receipts', (ask) =>
-      ask(this.#sql.some, [this.#node, `{${numbers.join(',')}}`]),
-    );
+    if (this.#answered.length >= REMOVE_AT) await this.end();
   }
 
-  /** Removes all that are left; nothing is on its way any more. */
+  /**
+   * Removes those that were answered. Not those of batches with a try that was given up: a server
+   * that stood still may carry it out after all, and must find the receipt.
+   */
   async end(): Promise<void> {
-    if (this.#last === 0) return;
-    await this.#server.run('remove receipts', (ask) => ask(this.#sql.own, [this.#node]));
+    const numbers = this.#answered;
+    if (numbers.length === 0) return;
+    this.#answered = [];
+    await this.#server.run('remove receipts', (ask) =>
+      ask(this.#sql, [this.#node, `{${numbers.join(',')}}`]),
+    );
   }
 }
 

@@ -15,7 +15,7 @@ export type Fault =
 
 export interface FaultyPool extends PgPool {
   /** Asked before each statement; default: nothing happens. */
-  plan: (text: string) => Fault;
+  plan: (text: string, values?: readonly unknown[]) => Fault;
   readonly taken: number;
   readonly released: number;
   readonly destroyed: number;
@@ -27,7 +27,7 @@ export async function faultyPool(): Promise<FaultyPool> {
   atEnd(() => pool.end());
   const counts = { taken: 0, released: 0, destroyed: 0 };
   const faulty = {
-    plan: (_text: string): Fault => 'none',
+    plan: (_text: string, _values?: readonly unknown[]): Fault => 'none',
     get taken() {
       return counts.taken;
     },
@@ -40,7 +40,7 @@ export async function faultyPool(): Promise<FaultyPool> {
     async connect(): Promise<PgClient> {
       const client = await pool.connect();
       counts.taken += 1;
-      return wrap(client, (text) => faulty.plan(text), counts);
+      return wrap(client, (text, values) => faulty.plan(text, values), counts);
     },
     end: () => pool.end(),
     on: (event: 'error' | 'connect', listener: (given: never) => void) =>
@@ -55,7 +55,7 @@ const clients = new WeakMap<object, PgClient>();
 
 function wrap(
   client: pg.PoolClient,
-  plan: (text: string) => Fault,
+  plan: (text: string, values?: readonly unknown[]) => Fault,
   counts: { released: number; destroyed: number },
 ): PgClient {
   const notices: ((notice: { readonly code?: string | undefined }) => void)[] = [];
@@ -63,7 +63,7 @@ function wrap(
   if (found !== undefined) return found;
   const wrapped = {
     async query(query: PgQuery) {
-      const fault = plan(query.text);
+      const fault = plan(query.text, query.values);
       if (fault === 'before') throw lost();
       if (typeof fault === 'object' && 'code' in fault) {
         throw Object.assign(new Error(fault.message ?? 'said so'), { code: fault.code });

@@ -1,8 +1,9 @@
 /** locks — what others hold, or commit late, is passed over and found afterwards. */
 
 import { expect, test } from 'vitest';
+import type { Entry } from '../../../src/core/entry.ts';
 import type { PostgresStore } from '../../../src/stores/postgres/index.ts';
-import { claimIds } from '../../../src/testkit/entry-cases/shared.ts';
+import { changeOf, claim, claimIds } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema } from './setup.ts';
@@ -33,6 +34,25 @@ withService('postgres', () => {
     expect(await claimIds(store, { ids: ['m-00000', 'm-00001'] })).toEqual(['m-00001']);
     await client.query('ROLLBACK');
     expect(await claimIds(store, { ids: ['m-00000', 'm-00001'] })).toEqual(['m-00000']);
+  });
+
+  test('leases are kept while a verdict waits for a lock', async () => {
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    await store.insert(sampleEntries(2, 'm'));
+    const [stuck, kept] = (await claim(store, { max: 2 })) as [Entry, Entry];
+    const client = await openClient();
+    await client.query('BEGIN');
+    await client.query(`SELECT FROM "${schema}".entries WHERE id = 'm-00000' FOR UPDATE`);
+    let isSettled = false;
+    const settling = store.commit([changeOf(stuck, 'remove')]).finally(() => {
+      isSettled = true;
+    });
+    const lease = { ...kept.status, revision: kept.status.revision + 1 };
+    expect(await store.commit([changeOf(kept, lease)], { durable: false })).toEqual(['done']);
+    expect(isSettled).toBe(false);
+    await client.query('COMMIT');
+    expect(await settling).toEqual(['done']);
   });
 
   test('a message of a transaction that commits after a later message was claimed is still found', async () => {

@@ -2,6 +2,7 @@
 
 import pg from 'pg';
 import { expect, test } from 'vitest';
+import type { Entry } from '../../../src/core/entry.ts';
 import { changeOf } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
@@ -65,6 +66,26 @@ withService('postgres', () => {
     await expect.poll(count).toBeLessThan(256);
     await store.close();
     expect(await count()).toBe(0);
+  });
+
+  test('the receipt of a batch that was tried twice stays, for a first try that comes late', async () => {
+    const { pool, store, client, schema, count } = await setup();
+    const late: { text: string; values: unknown[] }[] = [];
+    pool.plan = (text, values) => {
+      if (late.length > 0 || !INSERT.test(text)) return 'none';
+      late.push({ text, values: [...(values ?? [])] });
+      return 'before';
+    };
+    const [entry] = sampleEntries(1, 'm');
+    expect(await store.insert([entry as Entry])).toEqual(['stored']);
+    await store.commit([changeOf(entry as Entry, 'remove')]);
+    for (const other of sampleEntries(300, 'n')) await store.insert([other]);
+    await store.close();
+    expect(await count()).toBe(1);
+    // What the server got at first, and carries out only now.
+    await expect(client.query(late[0] as { text: string })).rejects.toThrow(/receipts_pkey/);
+    const { rows } = await client.query(`SELECT FROM "${schema}".entries WHERE id = 'm-00000'`);
+    expect(rows).toEqual([]);
   });
 
   test('receipts of a process that died are removed a day later by whoever opens the store', async () => {
