@@ -95,6 +95,11 @@ export class Line {
     return this.#restarts;
   }
 
+  /** A server that we are not connected to may be another process than before. */
+  noteRestart(): void {
+    this.#restarts += 1;
+  }
+
   /** A new subject to receive on. */
   makeInbox(): string {
     this.#count += 1;

@@ -257,7 +257,8 @@ export class Watcher {
     try {
       const before = this.#applied;
       const info = await stream.info();
-      const isForgetful = restartsForget && (isFar || line.restarts !== this.#restarts);
+      if (restartsForget && isFar) line.noteRestart();
+      const isForgetful = restartsForget && line.restarts !== this.#restarts;
       const wasAway = line.clock.monotonic() - this.#aliveAt > AWAY_MAX_MS;
       const isShorter = (info?.state.last_seq ?? 0) < before;
       this.#restarts = line.restarts;

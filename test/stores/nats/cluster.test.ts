@@ -152,6 +152,8 @@ withCluster((cluster) => {
       const { state } = answer.json<{ state?: { subjects?: object } }>();
       return Object.keys(state?.subjects ?? {}).length;
     };
+    const flush = () => store.flush().then(() => 'kept', String);
+    await expect.poll(flush, { timeout: 30_000 }).toContain('was started again');
     await expect.poll(countLeft, { timeout: 30_000 }).toBe(2_100);
     const ids = await allIds(store);
     expect(ids.size).toBe(2_100);
