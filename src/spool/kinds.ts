@@ -34,6 +34,16 @@ export class KindTurns {
   #turn = 0;
   /** Kinds that had nothing due when they were asked last, and when to look at them again. */
   readonly #lookAt = new Map<Kind, Millis>();
+  #question = '';
+
+  /**
+   * What is asked for now. Who had nothing for another question, as without a handler that was busy
+   * then, may have something for this one.
+   */
+  ask(question: string): void {
+    if (question !== this.#question) this.#lookAt.clear();
+    this.#question = question;
+  }
 
   /** How many of so many slots each of these kinds has a right to. */
   shares(max: number, kinds: ReadonlySet<Kind>, now: Millis): ReadonlyMap<Kind, number> {
@@ -63,7 +73,7 @@ export class KindTurns {
     return lookAt !== undefined && (lookAt <= now || lookAt > now + LOOK_EVERY_MS);
   }
 
-  /** A claim of a kind brought so many. */
+  /** A round of claims brought so many of a kind. */
   note(kind: Kind, count: number, now: Millis): void {
     if (count > 0) this.#lookAt.delete(kind);
     else this.#lookAt.set(kind, now + LOOK_EVERY_MS);

@@ -31,6 +31,8 @@ interface Ask {
   /** How many its want can still take, over all kinds. */
   readonly room: { left: number };
   isExhausted: boolean;
+  /** How many there were; undefined until the store was asked. */
+  found?: number;
 }
 
 /** The spool, as an engine sees it. */
@@ -94,6 +96,7 @@ export class SpoolSource implements Source {
     this.#notedDueAt = Number.POSITIVE_INFINITY;
     const asks = this.#asks(demand);
     const kinds = new Set(asks.map(({ kind }) => kind));
+    this.#turns.ask(JSON.stringify([demand.wants.map(topicsOf), demand.exceptDestinations]));
     const shares = this.#turns.shares(demand.max, kinds, this.now());
     const claims = new Mixture<Kind, SpoolClaim>(KINDS);
     const take = async (ask: Ask, max: number): Promise<number> => {
@@ -112,8 +115,18 @@ export class SpoolSource implements Source {
       if (claims.size === 0) throw error;
       return claims.inTurn();
     }
+    this.#noteKinds(asks, kinds);
     this.#noteRound(claims.size < demand.max);
     return claims.inTurn();
+  }
+
+  /** A kind had nothing if none of its wants that were asked for had. */
+  #noteKinds(asks: readonly Ask[], kinds: ReadonlySet<Kind>): void {
+    const now = this.now();
+    for (const kind of kinds) {
+      const founds = asks.flatMap((ask) => (ask.kind === kind ? (ask.found ?? []) : []));
+      if (founds.length > 0) this.#turns.note(kind, Math.max(...founds), now);
+    }
   }
 
   /** A round that left slots free took all that was due; hand-offs need not wait for more. */
@@ -317,7 +330,7 @@ export class SpoolSource implements Source {
       holder: this.holder(),
     });
     if (entries.length < max) ask.isExhausted = true;
-    this.#turns.note(ask.kind, entries.length, this.now());
+    ask.found = (ask.found ?? 0) + entries.length;
     const sealed = entries.filter(isSealed);
     if (sealed.length === 0) return entries.map((entry) => new SpoolClaim(entry));
     await this.#hold(sealed);
@@ -362,4 +375,8 @@ export class SpoolSource implements Source {
       signal.addEventListener('abort', done, { once: true });
     });
   }
+}
+
+function topicsOf({ topics }: Want): Want['topics'] {
+  return topics;
 }

@@ -101,3 +101,25 @@ describe('while everything is due', () => {
     expect(running).toBe(8);
   });
 });
+
+test('retries of a handler with a limit of its own go on beside a backlog of another', async () => {
+  const { spool, clock } = await setup({ concurrency: 4, policies: { default: fixed('1s') } });
+  const takes = (ms: number): Promise<void> => new Promise((end) => void clock.after(ms, end));
+  let retried = 0;
+  const once = async ({ attempt }: { readonly attempt: number }): Promise<void> => {
+    await takes(5);
+    if (attempt === 1) throw new Error('not yet');
+    retried += 1;
+  };
+  spool.handle('few', once, { concurrency: 1 });
+  await spool.enqueueMany(Array.from({ length: 150 }, () => ({ topic: 'few' })));
+  await clock.advance('900ms');
+  expect(retried).toBe(0);
+  spool.handle('many', () => takes(5));
+  await spool.enqueueMany(Array.from({ length: 3_000 }, () => ({ topic: 'many' })));
+  for (let n = 0; n < 100; n += 1) await clock.advance('10ms');
+  expect(retried).toBeGreaterThan(100);
+  const stopping = spool.stop();
+  await clock.advance('1s');
+  await stopping;
+});
