@@ -165,8 +165,8 @@ export class Engine implements AttemptHost {
   /** Starts a message that was handed over, in the slot it reserved. */
   beginReserved(reservation: Reservation, claim: Claim): void {
     const { route, leaseEndsAt } = reservation;
-    // Inserted while we were stopping: ours to give back, not to begin.
-    const isReleased = this.#phase !== 'running';
+    // Inserted while we were stopping, or paused: ours to give back, not to begin.
+    const isReleased = this.#phase !== 'running' || isUnwanted(claim, route, this.parts);
     if (!isReleased && this.#late.isLate(leaseEndsAt)) {
       const begin = (endsAt: number): void =>
         this.beginReserved({ ...reservation, leaseEndsAt: endsAt }, claim);

@@ -175,3 +175,23 @@ describe('a message is not handed over', () => {
     expect(await spool.count()).toMatchObject({ incoming: 0, active: 0, deferred: 0 });
   });
 });
+
+test('a message whose topic is paused while it is inserted is given back without cost', async () => {
+  const world = await setup();
+  const { spool, clock, store, status } = world;
+  const { handler, attempts } = failing(0);
+  spool.handle('a', handler);
+  await clock.settle();
+  store.faults.plan = (operation) => (operation === 'insert' ? { answerLateMs: 50 } : 'ok');
+  const enqueueing = spool.enqueue({ topic: 'a' });
+  await clock.advance('10ms');
+  await spool.pause({ topic: 'a' });
+  await clock.advance('100ms');
+  const { id } = await enqueueing;
+  expect(inserted(world)).toEqual(['active']);
+  expect(attempts).toEqual([]);
+  expect(await status(id)).toMatchObject({ state: 'incoming', attempts: 0 });
+  await spool.resume({ topic: 'a' });
+  await clock.settle();
+  expect(attempts).toEqual([1]);
+});
