@@ -55,6 +55,8 @@ class S3BodyStore implements S3Bodies {
    * a condition, and Ceph 16 does so for one request, not for the end of an upload in parts.
    */
   readonly #writing = new Map<string, Promise<unknown>>();
+  #opening: Promise<void> | undefined;
+  #closing: Promise<void> = Promise.resolve();
   #opened: Opened | undefined;
   #durability: Durability;
 
@@ -70,7 +72,27 @@ class S3BodyStore implements S3Bodies {
     };
   }
 
-  async open(): Promise<void> {
+  open(): Promise<void> {
+    if (this.#opening !== undefined) return this.#opening;
+    const opening = this.#connect();
+    this.#opening = opening;
+    // Not for good: what was in the way may be gone at the next try, which may have begun already.
+    opening.catch(() => {
+      if (this.#opening === opening) this.#opening = undefined;
+    });
+    return opening;
+  }
+
+  close(): Promise<void> {
+    const opening = this.#opening;
+    if (opening === undefined) return this.#closing;
+    this.#opening = undefined;
+    this.#closing = this.#disconnect(opening);
+    return this.#closing;
+  }
+
+  async #connect(): Promise<void> {
+    await this.#closing;
     const { client: given, bucket, prefix, createBucket, logger, clock } = this.#options;
     const { isDurabilityGiven } = this.#options;
     const s3Package = await loadS3();
@@ -90,7 +112,8 @@ class S3BodyStore implements S3Bodies {
     }
   }
 
-  async close(): Promise<void> {
+  async #disconnect(opening: Promise<void>): Promise<void> {
+    await opening.catch(() => undefined);
     const opened = this.#opened;
     this.#opened = undefined;
     await Promise.allSettled(this.#running);
@@ -142,6 +165,10 @@ class S3BodyStore implements S3Bodies {
 
   async remove(refs: readonly string[]): Promise<void> {
     const { calls } = this.#open();
+    await this.#run(this.#remove(calls, refs));
+  }
+
+  async #remove(calls: Calls, refs: readonly string[]): Promise<void> {
     const { prefix } = this.#options;
     const keys: string[] = [];
     for (const name of new Set(refs)) {
@@ -149,7 +176,7 @@ class S3BodyStore implements S3Bodies {
       if (unfinished === undefined) keys.push(keyOf(prefix, name));
       else await this.#abort(calls, unfinished);
     }
-    await this.#run(removeKeys(calls, keys));
+    await removeKeys(calls, keys);
   }
 
   async *refs(writtenBefore: Millis): AsyncGenerator<StoredBody> {
