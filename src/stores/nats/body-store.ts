@@ -53,11 +53,13 @@ class NatsBodies implements BodyStore {
   }
 
   open(): Promise<void> {
-    this.#opening ??= this.#open().catch((error: unknown) => {
-      this.#opening = undefined;
-      throw error;
+    if (this.#opening !== undefined) return this.#opening;
+    const opening = this.#open();
+    this.#opening = opening;
+    opening.catch(() => {
+      if (this.#opening === opening) this.#opening = undefined;
     });
-    return this.#opening;
+    return opening;
   }
 
   close(): Promise<void> {

@@ -101,12 +101,14 @@ class NatsStore implements EntryStore {
   }
 
   open(): Promise<void> {
-    this.#opening ??= this.#open().catch((error: unknown) => {
-      // Not for good: what was in the way may be gone at the next try.
-      this.#opening = undefined;
-      throw error;
+    if (this.#opening !== undefined) return this.#opening;
+    const opening = this.#open();
+    this.#opening = opening;
+    // Not for good: what was in the way may be gone at the next try, which may have begun already.
+    opening.catch(() => {
+      if (this.#opening === opening) this.#opening = undefined;
     });
-    return this.#opening;
+    return opening;
   }
 
   close(): Promise<void> {
