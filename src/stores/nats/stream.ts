@@ -21,8 +21,8 @@ const FULL = new Set([10_023, 10_028, 10_047, 10_077]);
 const NO_STREAM = 10_059;
 const NOT_FOUND = new Set([10_037, 10_043]);
 const DELETE_FAILED = 10_057;
-/** The server is there, its JetStream is not yet. */
-const NOT_YET = new Set([10_008, 10_076]);
+/** The server is there, its JetStream is not yet; or it could not make a store at this moment. */
+const NOT_YET = new Set([10_008, 10_049, 10_076]);
 const TOO_LARGE = 10_054;
 
 /** A message of the stream. */
