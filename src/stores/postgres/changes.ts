@@ -2,8 +2,9 @@
  * changes — guarded writes and removals, a batch in one statement; and the way into quarantine.
  *
  * A statement writes a row once, so a second change of the same entry waits for the next one. A
- * change of an envelope goes by itself: it may meet another entry's dedupe key, and must not fail
- * its neighbours.
+ * change of an envelope may meet another entry's dedupe key, and must not fail its neighbours.
+ * Those that only let go of inline bytes, as at the end of every message with a key, go together,
+ * and one by one if that fails. All others go by themselves.
  */
 
 import { assert, RespoolError, textOf } from '../../core/errors.ts';
@@ -69,6 +70,14 @@ type Commit = 'off' | 'on' | null;
 
 type Numbered = readonly [row: ChangeRow, index: number];
 
+/** One with a new envelope that lets go of inline bytes, if there are any. */
+type Shrinking = readonly [row: ChangeRow & { readonly envelope: EnvelopeColumns }, index: number];
+
+function isShrinking(item: Numbered): item is Shrinking {
+  const [{ envelope, body, status }] = item;
+  return envelope !== undefined && body === null && status !== null;
+}
+
 /** Changes over the tables of one store. */
 export class Changes {
   readonly #names: Names;
@@ -90,8 +99,14 @@ export class Changes {
       const plain = wave.filter(([{ envelope }]) => envelope === undefined);
       const stale = plain.length === 0 ? [] : await this.#changePlain(ask, plain, commit);
       for (const index of stale) results[index] = 'stale';
-      for (const [row, index] of wave) {
-        if (row.envelope !== undefined) results[index] = await this.#reshape(ask, row, commit);
+      const shrinking = wave.filter(isShrinking);
+      const shrunk = shrinking.length > 1 && (await this.#shrink(ask, shrinking, commit));
+      for (const item of wave) {
+        const [row, index] = item;
+        if (row.envelope === undefined) continue;
+        if (shrunk === false || !isShrinking(item)) {
+          results[index] = await this.#reshape(ask, row, commit);
+        } else if (shrunk.has(index)) results[index] = 'stale';
       }
       // Before the next wave writes over it.
       if (isUnknown) await this.#lookAgain(ask, wave, results);
@@ -122,6 +137,47 @@ export class Changes {
     }
     const text = `WITH ${parts.join(', ')} ${answers.join(' UNION ALL ')}`;
     return (await ask(text, values.list)).map(([index]) => Number(index));
+  }
+
+  /** The indexes of those that were stale; false when they have to go one by one. */
+  async #shrink(
+    ask: Ask,
+    items: readonly Shrinking[],
+    commit: Commit,
+  ): Promise<ReadonlySet<number> | false> {
+    const values = new Values();
+    const rows = addStatuses(addGuards(new Rows(values), items), items);
+    for (const [name, type, read] of ENVELOPE) {
+      rows.add(
+        `to_${name}`,
+        type,
+        items.map(([{ envelope }]) => read(envelope)),
+      );
+    }
+    rows.add(
+      'to_text',
+      'text',
+      items.map(([{ envelope }]) => envelope.text),
+    );
+    rows.add(
+      'ref',
+      'text',
+      items.map(([{ bodyRef }]) => bodyRef),
+    );
+    const more = ENVELOPE.map(([name]) => `, ${name} = g.to_${name}`).join('');
+    const refs = 'SELECT g.ref FROM changed c JOIN wanted g ON g.n = c.n WHERE g.ref IS NOT NULL';
+    const text = `WITH ${updateSql(this.#names, rows, commit, more)}, rewritten AS (
+  UPDATE ${this.#names.table.contents} k SET envelope = g.to_text, body = NULL
+  FROM changed c JOIN wanted g ON g.n = c.n
+  WHERE k.seq = ANY(ARRAY(SELECT seq FROM changed)) AND k.seq = c.seq
+)${letGoSql(this.#names, refs)}
+${NOT_CHANGED_SQL}`;
+    try {
+      return new Set((await ask(text, values.list)).map(([index]) => Number(index)));
+    } catch (error) {
+      if (codeOf(error) !== '23505') throw error;
+      return false;
+    }
   }
 
   /** One entry with a new envelope: the same guard, more columns, and what lies in `contents`. */
@@ -259,6 +315,15 @@ function addStatuses(rows: Rows, items: readonly Numbered[]): Rows {
   for (const [name, type, read] of STATUS) rows.add(`to_${name}`, type, all.map(read));
   return rows;
 }
+
+/** The columns that a new envelope writes besides. */
+const ENVELOPE: readonly (readonly [string, CellType, (envelope: EnvelopeColumns) => Cell])[] = [
+  ['topic', 'text', ({ topic }) => topic],
+  ['destination', 'text', ({ destination }) => destination],
+  ['priority', 'int2', ({ priority }) => priority],
+  ['enqueued_at', 'int8', ({ enqueuedAt }) => enqueuedAt],
+  ['dedupe_key', 'text', ({ dedupeKey }) => dedupeKey],
+];
 
 const SET_SQL: string = STATUS.map(([name]) => `${name} = g.to_${name}`).join(', ');
 
