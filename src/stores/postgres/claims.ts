@@ -13,6 +13,7 @@
 import type { Clock } from '../../ports/clock.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import { textArray, Values } from './arrays.ts';
+import { Floors } from './floors.ts';
 import type { Names } from './names.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
@@ -36,6 +37,7 @@ interface Search {
   readonly glance: number;
   readonly isLocking: boolean;
   readonly values: Values;
+  readonly floors: Floors;
 }
 
 /** Later than everything. */
@@ -49,12 +51,14 @@ export class Claims {
   readonly #names: Names;
   readonly #clock: Clock;
   readonly #sight = new Sight();
+  readonly #floors: Floors;
   /** How many more look far: others take the same rows, or a filter leaves many out. */
   #wideLeft = 0;
 
   constructor(names: Names, clock: Clock) {
     this.#names = names;
     this.#clock = clock;
+    this.#floors = new Floors(names, clock);
   }
 
   /** `isUnknown`: a try with the same holder was not answered, and may have taken something. */
@@ -65,6 +69,7 @@ export class Claims {
     }
     const slots = slotsOf(request);
     if (slots.length === 0 || request.max <= 0 || request.ids?.length === 0) return [];
+    this.#floors.noteClaim(request.now, request.leaseMs);
     const beganAt = this.#clock.monotonic();
     const way = this.#sight.isStraight(request) ? 'straight' : 'glance';
     const first = await this.#take(ask, request, slots, way);
@@ -82,7 +87,10 @@ export class Claims {
   async nextDueAt(ask: Ask, filter: ClaimFilter): Promise<number | null> {
     const slots = slotsOf(filter);
     if (slots.length === 0 || filter.ids?.length === 0) return null;
+    await this.#floors.raise(ask);
+    const beganAt = this.#clock.monotonic();
     const first = await this.#earliest(ask, filter, slots, 'glance');
+    this.#floors.noteLook(this.#clock.monotonic() - beganAt);
     if (first.isWhole) return first.dueAt;
     return (await this.#earliest(ask, filter, slots, 'flows')).dueAt;
   }
@@ -91,7 +99,8 @@ export class Claims {
     const { now, max } = request;
     const values = new Values();
     const glance = glanceOf(max, this.#wideLeft > 0);
-    const search = searchOf(request, { slots, now, max, glance, isLocking: true, values });
+    const floors = this.#floors;
+    const search = searchOf(request, { slots, now, max, glance, isLocking: true, values, floors });
     const parts = this.#partsOf(search, request, way);
     const found = `WITH RECURSIVE lazy AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true)
@@ -135,7 +144,16 @@ SELECT t.*, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
   async #earliest(ask: Ask, filter: ClaimFilter, slots: readonly Slot[], way: Way) {
     const values = new Values();
     const glance = glanceOf(1, true);
-    const search = searchOf(filter, { slots, now: EVER, max: 1, glance, isLocking: false, values });
+    const floors = this.#floors;
+    const search = searchOf(filter, {
+      slots,
+      now: EVER,
+      max: 1,
+      glance,
+      isLocking: false,
+      values,
+      floors,
+    });
     const parts = this.#partsOf(search, filter, way);
     const text = `WITH RECURSIVE ${parts.sql}
 SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen FROM (${parts.seen}) s`;
@@ -226,12 +244,12 @@ function foundIn(slots: readonly Slot[]): string {
  * one ends the walk over the priorities, so that no more is locked than is taken.
  */
 function straightTo(entries: string, search: Search, slot: Slot): string {
-  const { permit, until, max, isLocking } = search;
+  const { permit, until, max, isLocking, floors } = search;
   return `c${slot} AS MATERIALIZED (
   SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
     SELECT ctid AS at, seq, slot, priority, due_at, id FROM ${entries} x
     WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.priority::int2
-      AND due_at <= ${until}${permit === undefined ? '' : ` AND ${permit('x')}`}
+      AND due_at <= ${until}${floors.sql(slot)}${permit === undefined ? '' : ` AND ${permit('x')}`}
     ORDER BY due_at, id LIMIT ${max}${isLocking ? ' FOR UPDATE SKIP LOCKED' : ''}
   ) e${isLocking ? ` LIMIT ${max}` : ''}
 )`;
@@ -239,12 +257,12 @@ function straightTo(entries: string, search: Search, slot: Slot): string {
 
 /** The first due rows, whatever they are; of these, those that are allowed. */
 function glanceAt(entries: string, search: Search, slot: Slot): string {
-  const { permit, until, glance, isLocking } = search;
+  const { permit, until, glance, isLocking, floors } = search;
   return `g${slot} AS MATERIALIZED (
   SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
     SELECT ctid AS at, topic, destination, priority, due_at, id FROM ${entries}
     WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.priority::int2
-      AND due_at <= ${until}
+      AND due_at <= ${until}${floors.sql(slot)}
     ORDER BY due_at, id LIMIT ${glance}
   ) e${isLocking ? ` LIMIT ${glance}` : ''}
 ), c${slot} AS MATERIALIZED (
@@ -329,7 +347,9 @@ function byIds({ table }: Names, search: Search, ids: readonly string[]): Parts 
 
 function searchOf(
   filter: ClaimFilter,
-  of: Pick<Search, 'slots' | 'max' | 'glance' | 'isLocking' | 'values'> & { readonly now: number },
+  of: Pick<Search, 'slots' | 'max' | 'glance' | 'isLocking' | 'values' | 'floors'> & {
+    readonly now: number;
+  },
 ): Search {
   const until = of.values.bind(of.now, 'int8');
   const topicPermit = topicPermitOf(filter, of.values);
