@@ -13,7 +13,7 @@ export interface EngineLoad {
   readonly concurrency: number;
   /** Handlers that run now, and slots taken for messages that are being accepted. */
   readonly running: number;
-  /** Claimed, and waiting for room at their destination or handler. */
+  /** Claimed, and waiting for a slot, or for room at their destination or handler. */
   readonly waiting: number;
   /** Verdicts on their way to the store. */
   readonly settling: number;
