@@ -13,8 +13,8 @@ import type { ClaimRequest } from '../../ports/entry-store.ts';
 const TRUSTED_AFTER = 4;
 const TRUSTED_FOR = 64;
 /** A claim that takes so long, and so many times as long as usual, has walked too far. */
-const SLOW_MS = 20;
-const SLOW_FACTOR = 3;
+const SLOW_MS = 2;
+const SLOW_FACTOR = 2;
 /** How much the last claim weighs in what is usual. */
 const WEIGHT = 0.2;
 /** Filters that are remembered; those of full destinations change all the time. */
