@@ -35,7 +35,8 @@ export default class ClosingLineReporter implements Reporter {
 
 function closingLine({ passed, failed, skipped }: Tally): string {
   const line = `${passed} passed, ${failed} failed`;
-  return skipped === 0 ? line : `${line}, ${skipped} skipped`;
+  // On a line of its own: whoever reads the last one wants to know two things.
+  return skipped === 0 ? line : `${skipped} skipped, each with its reason in its title\n${line}`;
 }
 
 function addModule(tally: Tally, module: TestModule): void {
