@@ -16,6 +16,7 @@ import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { Opening } from '../shared/opening.ts';
 import { listBodies } from './body-list.ts';
 import { type BodyPlaces, placesOf, readMeta, writeMeta, type Meta } from './body-meta.ts';
 import { type Bucket, openBucket } from './bucket.ts';
@@ -38,8 +39,10 @@ class NatsBodies implements BodyStore {
   readonly #places: BodyPlaces;
   readonly #underway = new Set<Promise<unknown>>();
   #durability: Durability = 'server';
-  #opening: Promise<void> | undefined;
-  #closing: Promise<void> = Promise.resolve();
+  readonly #opening = new Opening(
+    () => this.#open(),
+    (opening) => this.#close(opening),
+  );
   #opened: Bucket | undefined;
 
   constructor(settings: BodySettings) {
@@ -53,21 +56,11 @@ class NatsBodies implements BodyStore {
   }
 
   open(): Promise<void> {
-    if (this.#opening !== undefined) return this.#opening;
-    const opening = this.#open();
-    this.#opening = opening;
-    opening.catch(() => {
-      if (this.#opening === opening) this.#opening = undefined;
-    });
-    return opening;
+    return this.#opening.open();
   }
 
   close(): Promise<void> {
-    const opening = this.#opening;
-    if (opening === undefined) return this.#closing;
-    this.#opening = undefined;
-    this.#closing = this.#close(opening);
-    return this.#closing;
+    return this.#opening.close();
   }
 
   async put(ref: string, source: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }> {
@@ -177,7 +170,7 @@ class NatsBodies implements BodyStore {
   }
 
   async #open(): Promise<void> {
-    await this.#closing.catch(() => undefined);
+    await this.#opening.closing.catch(() => undefined);
     const { bucket } = this.#settings;
     const opened = await openBucket(this.#settings, {
       name: `OBJ_${bucket}`,

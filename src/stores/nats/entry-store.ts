@@ -37,6 +37,7 @@ import type {
 import type { RecordStore } from '../../ports/record-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { Opening } from '../shared/opening.ts';
 import { claimDue, Rivalry } from './claim.ts';
 import { commitOne } from './commit.ts';
 import { draftOf, insertAll } from './insert.ts';
@@ -74,8 +75,10 @@ class NatsStore implements EntryStore {
     inlineMaxBytes: INLINE_MAX_BYTES,
     durability: 'server',
   };
-  #opening: Promise<void> | undefined;
-  #closing: Promise<void> = Promise.resolve();
+  readonly #opening = new Opening(
+    () => this.#open(),
+    (opening) => this.#close(opening),
+  );
   #opened: OpenEntries | undefined;
   #restarts = 0;
   #isDueTold = false;
@@ -101,22 +104,11 @@ class NatsStore implements EntryStore {
   }
 
   open(): Promise<void> {
-    if (this.#opening !== undefined) return this.#opening;
-    const opening = this.#open();
-    this.#opening = opening;
-    // Not for good: what was in the way may be gone at the next try, which may have begun already.
-    opening.catch(() => {
-      if (this.#opening === opening) this.#opening = undefined;
-    });
-    return opening;
+    return this.#opening.open();
   }
 
   close(): Promise<void> {
-    const opening = this.#opening;
-    if (opening === undefined) return this.#closing;
-    this.#opening = undefined;
-    this.#closing = this.#close(opening);
-    return this.#closing;
+    return this.#opening.close();
   }
 
   /** The server's clock: the time it gives to a message of ours. */
@@ -217,7 +209,7 @@ class NatsStore implements EntryStore {
   }
 
   async #open(): Promise<void> {
-    await this.#closing.catch(() => undefined);
+    await this.#opening.closing.catch(() => undefined);
     const opened = await openEntries(this.#settings, this.instance, (when) => this.#tellDue(when));
     this.#traits = { ...this.#traits, durability: opened.durability };
     this.#restarts = opened.stream.line.restarts;

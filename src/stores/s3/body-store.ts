@@ -15,6 +15,7 @@ import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { Opening } from '../shared/opening.ts';
 import { Calls } from './calls.ts';
 import { type Answers, endpointFound, loadS3, type S3ClientLike } from './client.ts';
 import { codeOf, isForbidden, isMissing, isUnsupported, storeError } from './errors.ts';
@@ -55,8 +56,10 @@ class S3BodyStore implements S3Bodies {
    * a condition, and Ceph 16 does so for one request, not for the end of an upload in parts.
    */
   readonly #writing = new Map<string, Promise<unknown>>();
-  #opening: Promise<void> | undefined;
-  #closing: Promise<void> = Promise.resolve();
+  readonly #opening = new Opening(
+    () => this.#connect(),
+    (opening) => this.#disconnect(opening),
+  );
   #opened: Opened | undefined;
   #durability: Durability;
 
@@ -73,26 +76,15 @@ class S3BodyStore implements S3Bodies {
   }
 
   open(): Promise<void> {
-    if (this.#opening !== undefined) return this.#opening;
-    const opening = this.#connect();
-    this.#opening = opening;
-    // Not for good: what was in the way may be gone at the next try, which may have begun already.
-    opening.catch(() => {
-      if (this.#opening === opening) this.#opening = undefined;
-    });
-    return opening;
+    return this.#opening.open();
   }
 
   close(): Promise<void> {
-    const opening = this.#opening;
-    if (opening === undefined) return this.#closing;
-    this.#opening = undefined;
-    this.#closing = this.#disconnect(opening);
-    return this.#closing;
+    return this.#opening.close();
   }
 
   async #connect(): Promise<void> {
-    await this.#closing;
+    await this.#opening.closing;
     const { client: given, bucket, prefix, createBucket, logger, clock } = this.#options;
     const { isDurabilityGiven } = this.#options;
     const s3Package = await loadS3();
