@@ -74,7 +74,7 @@ export class Claims {
     const way = this.#sight.isStraight(request) ? 'straight' : 'glance';
     const first = await this.#take(ask, request, slots, way);
     const isFilled = first.rows.length >= request.max;
-    this.#sight.note(request, isFilled, this.#clock.monotonic() - beganAt);
+    this.#sight.note(request, isFilled && first.leftOut === 0, this.#clock.monotonic() - beganAt);
     const isEnough = isFilled || first.isWhole;
     this.#wideLeft = isEnough ? Math.max(0, this.#wideLeft - 1) : WIDE_CLAIMS;
     if (isEnough) return first.rows;
@@ -111,15 +111,16 @@ export class Claims {
     const taken = this.#takenSql(request, values);
     if (parts.glance === undefined) {
       const rows = (await ask(`${found} ${taken}`, values.list)) as unknown as EntryRow[];
-      return { rows: rows.sort(byOrder), isWhole: true };
+      return { rows: rows.sort(byOrder), isWhole: true, leftOut: 0 };
     }
     // One row comes in any case: it says how far the glance went.
     const text = `${found}, taken AS (${taken})
-SELECT t.*, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
+SELECT t.*, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
     const rows = await ask(text, values.list);
     const isWhole = Number(rows[0]?.at(-1)) < parts.glance;
+    const leftOut = Number(rows[0]?.at(-2));
     const held = (rows as unknown as EntryRow[]).filter((row) => row[0] !== null);
-    return { rows: held.sort(byOrder), isWhole };
+    return { rows: held.sort(byOrder), isWhole, leftOut };
   }
 
   /**
@@ -214,7 +215,13 @@ function byDue({ table }: Names, search: Search, way: Way): Parts {
   );
   const found = { sql: ctes.join(', '), from: foundIn(slots) };
   if (glances.length === 0) return { ...found, seen: 'SELECT 0 AS seen' };
-  const counts = glances.map((slot) => `SELECT count(*) AS n FROM g${slot}`).join(' UNION ALL ');
+  const isAllowed = permit?.('g') ?? 'true';
+  const counts = glances
+    .map(
+      (slot) => `SELECT count(*) AS n, count(*) FILTER (WHERE NOT (${isAllowed})) AS left_out
+  FROM g${slot} g`,
+    )
+    .join(' UNION ALL ');
   // Behind the end of a glance that was cut short there may be rows that come before those of other
   // slots: nothing behind the first such end is taken.
   const ends = glances.map(
@@ -228,7 +235,7 @@ function byDue({ table }: Names, search: Search, way: Way): Parts {
   return {
     ...found,
     sql: `${found.sql}, ${end}`,
-    seen: `SELECT max(n) AS seen FROM (${counts}) z`,
+    seen: `SELECT sum(left_out) AS left_out, max(n) AS seen FROM (${counts}) z`,
     where: ` WHERE coalesce((p.priority, p.due_at, p.id) <=
     (SELECT z.priority, z.due_at, z.id FROM ends z), true)`,
     glance,

@@ -29,10 +29,11 @@ test('a filter is trusted after four claims that were filled, and then for 64', 
 
 test.each([
   ['was not filled', false, 1],
-  ['took far longer than usual', true, 100],
+  ['took far longer than the quickest', true, 5],
 ])('trust ends with a claim that %s', (_, isFilled, tookMs) => {
   const sight = new Sight();
-  for (let n = 0; n < 10; n += 1) sight.note(requestOf(5), true, 2);
+  // A busy machine: most take longer than the way explains.
+  for (const ms of [2, 9, 9, 9]) sight.note(requestOf(5), true, ms);
   expect(sight.isStraight(requestOf(5))).toBe(true);
   sight.note(requestOf(5), isFilled, tookMs);
   expect(sight.isStraight(requestOf(5))).toBe(false);
@@ -48,6 +49,23 @@ test('another filter has to earn its own trust', () => {
 });
 
 withService('postgres', () => {
+  test('a filter that leaves out a little is never trusted', async () => {
+    const pool = await faultyPool();
+    const store = await openStore({ pool, schema: ownSchema() });
+    const isGlance: boolean[] = [];
+    pool.plan = (text) => {
+      if (text.includes('claimed_from = c.slot')) isGlance.push(text.includes('g0 AS'));
+      return 'none';
+    };
+    await store.insert(sampleEntries(1, 'b', { topic: 'bad' }));
+    await store.insert(sampleEntries(30, 'g', { topic: 'good' }));
+    for (let n = 0; n < 6; n += 1) {
+      const taken = await store.claim(claimRequest(store, { topics: TOPICS, max: 3 }));
+      expect(taken).toHaveLength(3);
+    }
+    expect(isGlance).toEqual([true, true, true, true, true, true]);
+  });
+
   test('claims give the same either way, and glance again once something is left out', async () => {
     const pool = await faultyPool();
     const store = await openStore({ pool, schema: ownSchema() });
