@@ -1,0 +1,31 @@
+/**
+ * sink — where messages are sent on to: a queue of a broker, another spool. The other end of a
+ * Source; an outbox relay and a publisher's fallback stand on it.
+ */
+
+import type { Failure } from '../core/failure.ts';
+import type { Headers } from '../core/entry.ts';
+
+/** A message on its way to a sink. */
+export interface Parcel {
+  /** The same on every try: what the other side can deduplicate by. */
+  readonly id: string;
+  readonly topic: string;
+  readonly headers: Headers;
+  readonly body: Uint8Array;
+  /** Since when it is on its way, in milliseconds since the epoch. */
+  readonly enqueuedAt: number;
+}
+
+/** Takes messages over. */
+export interface Sink {
+  readonly name: string;
+  /**
+   * Sends them, in order of the list as far as the other side keeps order. One answer each:
+   * 'confirmed' only when the other side has it safely; a failure that may have got through is
+   * transient. Never throws for a single message.
+   */
+  send(parcels: readonly Parcel[]): Promise<readonly ('confirmed' | Failure)[]>;
+  /** Waits for what is on its way, and lets go of what was opened here. */
+  close(): Promise<void>;
+}
