@@ -61,6 +61,7 @@ export {
 } from './core/state.ts';
 export { topicMatches, type TopicRule } from './core/topic.ts';
 export { judge, type Judgement, type Verdict } from './core/verdict.ts';
+export { forward, type ForwardOptions } from './engine/forward.ts';
 export type { EngineLoad } from './engine/load.ts';
 export type { DestinationLimits } from './engine/slots.ts';
 export type { BodyStore, StoredBody } from './ports/body-store.ts';
@@ -85,6 +86,8 @@ export type { Delivery, Handler, Middleware } from './ports/handler.ts';
 export type { Logger } from './ports/logger.ts';
 export type { KeyedRecord, LogRecord, RecordStore } from './ports/record-store.ts';
 export type { SchemaIssue, SchemaResult, StandardSchema } from './ports/schema.ts';
+export type { Parcel, Sink } from './ports/sink.ts';
+export type { Claim, Demand, Settlement, Source, Want } from './ports/source.ts';
 export type { Enqueued } from './spool/accept.ts';
 export type { ActionResult, AuditRecord } from './spool/actions.ts';
 export type { BodyInput } from './spool/body.ts';

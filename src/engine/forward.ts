@@ -1,0 +1,96 @@
+/**
+ * forward — a handler that hands messages over to a sink.
+ *
+ * Deliveries that come at the same time go in one send: while one is on its way, others queue up
+ * and make the next. What the sink answers is the outcome; one that it never answered is tried
+ * again.
+ */
+
+import { RespoolError, show } from '../core/errors.ts';
+import { checkedFailure, failure } from '../core/failure.ts';
+import { checkNames, checkNumber } from '../core/limits.ts';
+import { delivered, failed, type Outcome } from '../core/outcome.ts';
+import type { Delivery, Handler } from '../ports/handler.ts';
+import type { Parcel, Sink } from '../ports/sink.ts';
+import { createBatchLine } from '../stores/shared/batching.ts';
+
+/** How messages are handed to a sink. */
+export interface ForwardOptions {
+  /** The most messages in one send, 1 to 10,000; default 100. */
+  readonly batchMax?: number;
+  /**
+   * How many sends may be on their way at once, 1 to 100; default 1, which keeps the order in which
+   * deliveries began.
+   */
+  readonly sendsMax?: number;
+  /** The largest body that is sent, in bytes; default 16 MiB. A larger one bounces. */
+  readonly maxBytes?: number;
+  /** What the parcel's topic is; default: the message's. */
+  readonly topic?: (delivery: Delivery) => string;
+}
+
+const NAMES = ['batchMax', 'sendsMax', 'maxBytes', 'topic'];
+const BODY_MAX_BYTES: number = 16 * 1024 * 1024;
+const BODY_CAP_BYTES: number = 1024 * 1024 * 1024;
+
+/** Makes a handler that delivers to this sink; closing the sink is up to who made it. */
+export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
+  checkNames('forward', options, NAMES);
+  if (typeof (sink as Partial<Sink> | undefined)?.send !== 'function') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot forward to ${show(sink)}: allowed is a sink, { name, send(parcels), close() }`,
+    );
+  }
+  const { topic = topicOf } = options;
+  const maxBytes = checkNumber('maxBytes', options.maxBytes ?? BODY_MAX_BYTES, {
+    min: 1,
+    max: BODY_CAP_BYTES,
+  });
+  const line = createBatchLine(
+    async (parcels: readonly Parcel[]) => {
+      const answers = await sink.send(parcels);
+      return parcels.map((parcel, at) => outcomeOf(sink.name, parcel, answers[at]));
+    },
+    {
+      batchMax: checkNumber('batchMax', options.batchMax ?? 100, { min: 1, max: 10_000 }),
+      inFlightMax: checkNumber('sendsMax', options.sendsMax ?? 1, { min: 1, max: 100 }),
+    },
+  );
+  return async (delivery) => {
+    const { size } = delivery.envelope.body;
+    if (size > maxBytes) return tooLarge(sink.name, size, maxBytes);
+    const parcel: Parcel = {
+      id: delivery.id,
+      topic: topic(delivery),
+      headers: delivery.headers,
+      body: await delivery.body({ maxBytes }),
+      enqueuedAt: delivery.envelope.enqueuedAt,
+    };
+    // Its time is over while the body was read: whoever comes next would send it a second time.
+    delivery.signal.throwIfAborted();
+    return line.add([parcel], ([outcome]) => outcome as Outcome);
+  };
+}
+
+function topicOf(delivery: Delivery): string {
+  return delivery.topic;
+}
+
+/** Anything but a clear word is "not known to have arrived": tried again, with the same id. */
+function outcomeOf(name: string, { id }: Parcel, answer: unknown): Outcome {
+  if (answer === 'confirmed') return delivered();
+  const said = checkedFailure(answer);
+  if (said !== null) return failed(said);
+  const reason =
+    `sink "${name}" answered ${show(answer)} for message "${id}": ` +
+    "allowed is 'confirmed' or a failure";
+  return failed(failure('transient', 'sink.answer', reason));
+}
+
+function tooLarge(name: string, size: number, maxBytes: number): Outcome {
+  const reason =
+    `the body has ${size} bytes, and sink "${name}" is given at most ${maxBytes}; ` +
+    'raise "maxBytes" of forward if the other side takes more';
+  return failed(failure('permanent', 'limit.exceeded', reason));
+}
