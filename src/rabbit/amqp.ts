@@ -44,6 +44,14 @@ export interface PublishOptions extends Properties {
   readonly persistent?: boolean;
 }
 
+/** A message to publish. */
+export interface Outgoing {
+  readonly exchange: string;
+  readonly key: string;
+  readonly content: Buffer;
+  readonly properties: Properties;
+}
+
 interface Emitter {
   // biome-ignore lint/suspicious/noExplicitAny: an event brings what it brings.
   on(event: string, listener: (...args: any[]) => void): unknown;

@@ -1,0 +1,228 @@
+/**
+ * link — one connection to the broker that comes back by itself.
+ *
+ *   idle ─connected()─▶ opening ─▶ up ─lost─▶ opening (waits longer each time) … ─close()─▶ closed
+ *
+ * A connection that was passed in is used as it is: when it ends, so does the link.
+ */
+
+import { asError, RespoolError, textOf } from '../core/errors.ts';
+import type { Clock, Dice } from '../ports/clock.ts';
+import type { AmqpConnection } from './amqp.ts';
+
+/** What happens to a link. */
+export type LinkEvent =
+  | { readonly kind: 'up' }
+  | { readonly kind: 'down'; readonly error: Error }
+  | { readonly kind: 'blocked'; readonly reason: string }
+  | { readonly kind: 'unblocked' };
+
+/** What a link is made of. */
+export interface LinkParts {
+  readonly clock: Clock;
+  readonly dice: Dice;
+  open(): Promise<AmqpConnection>;
+  /** False for a connection that was passed in: it is neither opened again nor closed. */
+  readonly isOwned: boolean;
+}
+
+/** The wait before the next try to connect doubles between these; up to a half of it is chance. */
+const RETRY_MIN_MS = 100;
+const RETRY_MAX_MS = 5_000;
+
+/** A connection, wanted from its first use on until it is closed. */
+export class Link {
+  readonly #parts: LinkParts;
+  readonly #listeners = new Set<(event: LinkEvent) => void>();
+  #connection: AmqpConnection | undefined;
+  #opening: Promise<AmqpConnection> | undefined;
+  #isReturning = false;
+  #isClosed = false;
+  #isBlocked = false;
+  #lastError: Error | undefined;
+  #skipWait: (() => void) | undefined;
+
+  constructor(parts: LinkParts) {
+    this.#parts = parts;
+  }
+
+  get isUp(): boolean {
+    return this.#connection !== undefined;
+  }
+
+  /** The broker takes nothing from this connection: an alarm of memory or disk. */
+  get isBlocked(): boolean {
+    return this.#isBlocked;
+  }
+
+  /** The connection as it is now, without waiting. */
+  get current(): AmqpConnection | undefined {
+    return this.#connection;
+  }
+
+  /** Hears of every change; the returned function ends that. */
+  on(listener: (event: LinkEvent) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** The connection; opens it with a single try: `broker.unavailable` says why it failed. */
+  async tryConnect(): Promise<AmqpConnection> {
+    this.#refuseClosed();
+    if (this.#connection !== undefined) return this.#connection;
+    this.#opening ??= this.#open().finally(() => {
+      this.#opening = undefined;
+    });
+    return this.#opening;
+  }
+
+  /** The connection; waits for as many tries as it takes, or until the signal fires. */
+  async connected(signal?: AbortSignal): Promise<AmqpConnection> {
+    try {
+      return await this.tryConnect();
+    } catch (error) {
+      if (this.#isClosed || !this.#parts.isOwned) throw error;
+      this.#comeBack();
+    }
+    return this.#nextUp(signal);
+  }
+
+  /** Ends the connection if it is ours, and every wait for it. */
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#skipWait?.();
+    const connection = this.#connection ?? (await this.#opening?.catch(() => undefined));
+    this.#connection = undefined;
+    this.#tell({ kind: 'down', error: closedError() });
+    this.#listeners.clear();
+    if (!this.#parts.isOwned || connection === undefined) return;
+    // n.b. Already closed by the other side: there is nothing left to end.
+    await connection.close().catch(() => undefined);
+  }
+
+  async #open(): Promise<AmqpConnection> {
+    let connection: AmqpConnection;
+    try {
+      connection = await this.#parts.open();
+    } catch (error) {
+      this.#lastError = asError(error);
+      throw error;
+    }
+    if (this.#isClosed) {
+      if (this.#parts.isOwned) await connection.close().catch(() => undefined);
+      throw closedError();
+    }
+    let reason: Error | undefined;
+    // n.b. Without a listener an error of a connection ends the process.
+    connection.on('error', (error: unknown) => {
+      reason = asError(error);
+    });
+    connection.on('close', (error: unknown) => {
+      this.#lost(connection, reason ?? (error === undefined ? undefined : asError(error)));
+    });
+    connection.on('blocked', (why: unknown) => {
+      this.#isBlocked = true;
+      this.#tell({ kind: 'blocked', reason: textOf(why) });
+    });
+    connection.on('unblocked', () => {
+      this.#isBlocked = false;
+      this.#tell({ kind: 'unblocked' });
+    });
+    this.#connection = connection;
+    this.#tell({ kind: 'up' });
+    return connection;
+  }
+
+  #lost(connection: AmqpConnection, why: Error | undefined): void {
+    if (this.#connection !== connection) return;
+    this.#connection = undefined;
+    this.#isBlocked = false;
+    const said = why === undefined ? 'it was closed' : textOf(why);
+    const text = `the connection to RabbitMQ was lost: ${said}`;
+    this.#lastError = new RespoolError('broker.unavailable', text, { cause: why });
+    this.#tell({ kind: 'down', error: this.#lastError });
+    if (this.#parts.isOwned) this.#comeBack();
+    else this.#isClosed = true;
+  }
+
+  /** Tries until it is up again; one loop at a time. */
+  #comeBack(): void {
+    if (this.#isReturning || this.#isClosed) return;
+    this.#isReturning = true;
+    void this.#retry().finally(() => {
+      this.#isReturning = false;
+      // Lost once more before we were done here.
+      if (this.#connection === undefined) this.#comeBack();
+    });
+  }
+
+  async #retry(): Promise<void> {
+    for (let waitMs = RETRY_MIN_MS; !this.#isClosed; waitMs = Math.min(RETRY_MAX_MS, waitMs * 2)) {
+      await this.#wait(waitMs * (0.5 + this.#parts.dice.random() / 2));
+      if (this.#isClosed || this.#connection !== undefined) return;
+      const isUp = await this.tryConnect().then(
+        () => true,
+        () => false,
+      );
+      if (isUp) return;
+    }
+  }
+
+  #nextUp(signal: AbortSignal | undefined): Promise<AmqpConnection> {
+    return new Promise((resolve, reject) => {
+      const end = (): void => {
+        undo();
+        signal?.removeEventListener('abort', onAbort);
+      };
+      const undo = this.on((event) => {
+        if (this.#isClosed) {
+          end();
+          reject(closedError());
+        } else if (event.kind === 'up' && this.#connection !== undefined) {
+          end();
+          resolve(this.#connection);
+        }
+      });
+      const onAbort = (): void => {
+        end();
+        reject(this.#lastError ?? closedError());
+      };
+      signal?.addEventListener('abort', onAbort);
+      if (signal?.aborted === true) onAbort();
+      else if (this.#connection !== undefined) {
+        end();
+        resolve(this.#connection);
+      }
+    });
+  }
+
+  #wait(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        cancel();
+        this.#skipWait = undefined;
+        resolve();
+      };
+      const cancel = this.#parts.clock.after(ms, done);
+      this.#skipWait = done;
+    });
+  }
+
+  #refuseClosed(): void {
+    if (this.#isClosed) throw this.#parts.isOwned ? closedError() : (this.#lastError ?? ended());
+  }
+
+  #tell(event: LinkEvent): void {
+    for (const listener of [...this.#listeners]) listener(event);
+  }
+}
+
+function closedError(): RespoolError {
+  return new RespoolError('broker.unavailable', 'the connection to RabbitMQ was closed by us');
+}
+
+function ended(): RespoolError {
+  const text = 'the connection to RabbitMQ that was passed in has ended; pass a url to reconnect';
+  return new RespoolError('broker.unavailable', text);
+}

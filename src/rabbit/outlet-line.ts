@@ -1,0 +1,196 @@
+/**
+ * outlet-line — the messages of an outlet in their order: those that wait, those on their way, and
+ * when the time of each is over. One timer for all: they have the same limit, so the oldest is the
+ * first.
+ */
+
+import { RespoolError } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Outgoing } from './amqp.ts';
+
+/** A message that was handed over. */
+export interface Sending {
+  readonly outgoing: Outgoing;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+  readonly deadlineMs: number;
+  place: 'waiting' | 'in-flight' | 'settled';
+  /** When its time is over (monotonic). */
+  endsAt: number;
+  /** What the broker said when it gave it back. */
+  returned: string | undefined;
+}
+
+/** Which message came back. */
+export interface ReturnedRoad {
+  readonly exchange: string;
+  readonly key: string;
+  readonly messageId: string | undefined;
+}
+
+/** Past so many settled ones at its head a list is cut. */
+const CUT_AT = 1_024;
+
+/** All messages of one outlet. */
+export class OutletLine {
+  readonly #clock: Clock;
+  readonly #whyWaiting: () => RespoolError;
+  /** All that are not settled, oldest first; settled ones in between are passed over. */
+  #all: Sending[] = [];
+  #allHead = 0;
+  #waiting: Sending[] = [];
+  #waitingHead = 0;
+  readonly #inFlight = new Set<Sending>();
+  inFlightBytes = 0;
+  waiting = 0;
+  waitingBytes = 0;
+  #cancelTimer: (() => void) | undefined;
+
+  constructor(clock: Clock, whyWaiting: () => RespoolError) {
+    this.#clock = clock;
+    this.#whyWaiting = whyWaiting;
+  }
+
+  get inFlight(): number {
+    return this.#inFlight.size;
+  }
+
+  add(parts: Pick<Sending, 'outgoing' | 'resolve' | 'reject' | 'deadlineMs'>): void {
+    const endsAt = this.#clock.monotonic() + parts.deadlineMs;
+    const sending: Sending = { ...parts, place: 'waiting', endsAt, returned: undefined };
+    this.#all.push(sending);
+    this.#waiting.push(sending);
+    this.waiting += 1;
+    this.waitingBytes += parts.outgoing.content.length;
+    if (this.#cancelTimer === undefined) this.#setTimer(parts.deadlineMs);
+  }
+
+  /** The first that waits. */
+  peek(): Sending | undefined {
+    for (;;) {
+      const next = this.#waiting[this.#waitingHead];
+      if (next === undefined || next.place === 'waiting') return next;
+      this.#waitingHead += 1;
+    }
+  }
+
+  /** The one that `peek` gave goes on its way. */
+  take(): void {
+    const sending = this.#waiting[this.#waitingHead];
+    if (sending === undefined) return;
+    this.#waitingHead += 1;
+    if (this.#waitingHead >= CUT_AT || this.#waitingHead === this.#waiting.length) {
+      this.#waiting = this.#waiting.slice(this.#waitingHead);
+      this.#waitingHead = 0;
+    }
+    this.#leave(sending);
+    sending.place = 'in-flight';
+    this.#inFlight.add(sending);
+    this.inFlightBytes += sending.outgoing.content.length;
+  }
+
+  /** It was not sent after all, and is the first to go. */
+  putBack(sending: Sending): void {
+    if (sending.place !== 'in-flight') return;
+    this.#leave(sending);
+    sending.place = 'waiting';
+    this.#waiting = [sending, ...this.#waiting.slice(this.#waitingHead)];
+    this.#waitingHead = 0;
+    this.waiting += 1;
+    this.waitingBytes += sending.outgoing.content.length;
+  }
+
+  done(sending: Sending): void {
+    if (sending.place === 'settled') return;
+    this.#settle(sending);
+    sending.resolve();
+  }
+
+  fail(sending: Sending, error: RespoolError): void {
+    if (sending.place === 'settled') return;
+    this.#settle(sending);
+    sending.reject(error);
+  }
+
+  /** The oldest on this road that was not given back yet: the broker keeps the order of a channel. */
+  markReturned({ exchange, key, messageId }: ReturnedRoad, text: string): void {
+    for (const sending of this.#inFlight) {
+      const { outgoing } = sending;
+      const isIt =
+        sending.returned === undefined &&
+        outgoing.exchange === exchange &&
+        outgoing.key === key &&
+        outgoing.properties.messageId === messageId;
+      if (!isIt) continue;
+      sending.returned = text;
+      return;
+    }
+  }
+
+  failInFlight(fail: (sending: Sending) => void): void {
+    for (const sending of [...this.#inFlight]) fail(sending);
+  }
+
+  /** Those that wait for an exchange. */
+  failWaiting(exchange: string, error: RespoolError): void {
+    for (const sending of this.#waiting.slice(this.#waitingHead)) {
+      if (sending.place === 'waiting' && sending.outgoing.exchange === exchange) {
+        this.fail(sending, error);
+      }
+    }
+  }
+
+  failAll(error: RespoolError): void {
+    for (const sending of this.#all.slice(this.#allHead)) this.fail(sending, error);
+  }
+
+  /** No more timers. */
+  end(): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+  }
+
+  #settle(sending: Sending): void {
+    this.#leave(sending);
+    sending.place = 'settled';
+    while (this.#all[this.#allHead]?.place === 'settled') this.#allHead += 1;
+    if (this.#allHead >= CUT_AT || this.#allHead === this.#all.length) {
+      this.#all = this.#all.slice(this.#allHead);
+      this.#allHead = 0;
+      // A timer that nobody needs would keep the process alive.
+      if (this.#all.length === 0) this.end();
+    }
+  }
+
+  #leave(sending: Sending): void {
+    const bytes = sending.outgoing.content.length;
+    if (sending.place === 'waiting') {
+      this.waiting -= 1;
+      this.waitingBytes -= bytes;
+    } else if (this.#inFlight.delete(sending)) this.inFlightBytes -= bytes;
+  }
+
+  #setTimer(ms: number): void {
+    this.#cancelTimer = this.#clock.after(Math.max(1, ms), () => this.#onTime());
+  }
+
+  #onTime(): void {
+    this.#cancelTimer = undefined;
+    const now = this.#clock.monotonic();
+    for (const sending of this.#all.slice(this.#allHead)) {
+      if (sending.endsAt > now) break;
+      if (sending.place !== 'settled') this.fail(sending, this.#late(sending));
+    }
+    const oldest = this.#all[this.#allHead];
+    if (oldest !== undefined) this.#setTimer(oldest.endsAt - now);
+  }
+
+  #late({ place, outgoing, deadlineMs }: Sending): RespoolError {
+    if (place === 'waiting') return this.#whyWaiting();
+    const to = outgoing.exchange === '' ? outgoing.key : outgoing.exchange;
+    const text =
+      `cannot tell whether the message to "${to}" arrived: no confirm within ${deadlineMs} ms; ` +
+      'publish it again with the same id';
+    return new RespoolError('broker.unconfirmed', text);
+  }
+}

@@ -1,0 +1,307 @@
+/**
+ * outlet — publishes so that a resolved promise means: the broker has it, in a queue.
+ *
+ *   send() ─▶ waiting ─room in the window─▶ on its way ─confirm─▶ resolved
+ *                                              │ returned, nacked, time over, channel lost ─▶ rejected
+ *
+ * Everything is mandatory: a message that no queue takes comes back before its confirm. What is on
+ * its way when the channel is lost may or may not be there (`broker.unconfirmed`); what was still
+ * waiting goes over the next channel, until its time is over. Window and memory are bounded.
+ */
+
+import { RespoolError, textOf } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { AmqpConfirmChannel, AmqpConnection, Outgoing, Properties } from './amqp.ts';
+import type { Link } from './link.ts';
+import { OutletLine, type Sending } from './outlet-line.ts';
+
+/** Bounds of an outlet. */
+export interface OutletLimits {
+  /** How long a message may take until its confirm. */
+  readonly confirmTimeoutMs: number;
+  /** Messages on their way at once. */
+  readonly windowMax: number;
+  /** Messages, and their bytes, that wait for the broker. */
+  readonly waitingMax: number;
+  readonly waitingMaxBytes: number;
+}
+
+export const OUTLET_LIMITS: OutletLimits = {
+  confirmTimeoutMs: 30_000,
+  windowMax: 1_000,
+  waitingMax: 10_000,
+  waitingMaxBytes: 64 * 2 ** 20,
+};
+
+/** Bytes on their way at once, whatever the window says. */
+const WINDOW_MAX_BYTES = 32 * 2 ** 20;
+/** Exchanges that are remembered to be there. */
+const KNOWN_EXCHANGES_MAX = 1_000;
+
+/** What an outlet is doing. */
+export interface OutletLoad {
+  readonly inFlight: number;
+  readonly waiting: number;
+  readonly waitingBytes: number;
+}
+
+/** Publishes with confirms over one channel of a link. */
+export class Outlet {
+  readonly #link: Link;
+  readonly #line: OutletLine;
+  readonly #limits: OutletLimits;
+  #channel: AmqpConfirmChannel | undefined;
+  #isOpening = false;
+  /** Exchanges that were seen on the present channel: a missing one would end it for everybody. */
+  readonly #known = new Set<string>(['']);
+  readonly #unlisten: () => void;
+  #isClosing = false;
+  #closeReason: Error | undefined;
+  #idle: (() => void)[] = [];
+
+  constructor(link: Link, clock: Clock, limits: Partial<OutletLimits> = {}) {
+    this.#link = link;
+    this.#limits = { ...OUTLET_LIMITS, ...limits };
+    this.#line = new OutletLine(clock, () => this.#whyWaiting());
+    this.#unlisten = link.on((event) => {
+      if (event.kind === 'up' || event.kind === 'unblocked') this.#pump();
+    });
+  }
+
+  get load(): OutletLoad {
+    const { inFlight, waiting, waitingBytes } = this.#line;
+    return { inFlight, waiting, waitingBytes };
+  }
+
+  /** Resolves when the message is confirmed and was not returned. */
+  send(outgoing: Outgoing): Promise<void> {
+    if (this.#isClosing) {
+      const text = `cannot publish to ${roadOf(outgoing)}: the publisher is closed`;
+      return Promise.reject(new RespoolError('engine.stopping', text));
+    }
+    const line = this.#line;
+    const isFull =
+      line.waiting >= this.#limits.waitingMax ||
+      line.waitingBytes + outgoing.content.length > this.#limits.waitingMaxBytes;
+    if (isFull && line.waiting > 0) return Promise.reject(this.#full(outgoing));
+    return new Promise((resolve, reject) => {
+      line.add({
+        outgoing,
+        resolve,
+        reject,
+        deadlineMs: this.#limits.confirmTimeoutMs,
+      });
+      this.#pump();
+    });
+  }
+
+  /** Waits for what was handed over, then ends the channel. */
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    if (this.#line.inFlight + this.#line.waiting > 0) {
+      await new Promise<void>((resolve) => this.#idle.push(resolve));
+    }
+    this.#unlisten();
+    this.#line.end();
+    const channel = this.#channel;
+    this.#channel = undefined;
+    await channel?.close().catch(() => undefined);
+  }
+
+  /** Publishes what waits, as far as the window allows. */
+  #pump(): void {
+    const line = this.#line;
+    if (line.waiting === 0 || this.#link.isBlocked) return;
+    if (this.#channel === undefined) {
+      if (!this.#isOpening) void this.#open();
+      return;
+    }
+    while (line.inFlight < this.#limits.windowMax && line.inFlightBytes < WINDOW_MAX_BYTES) {
+      const next = line.peek();
+      if (next === undefined) return;
+      if (!this.#known.has(next.outgoing.exchange)) {
+        void this.#meet(next.outgoing.exchange);
+        return;
+      }
+      line.take();
+      this.#publish(this.#channel, next);
+    }
+  }
+
+  #publish(channel: AmqpConfirmChannel, sending: Sending): void {
+    const { exchange, key, content, properties } = sending.outgoing;
+    const onConfirm = (error: unknown): void => {
+      if (error === null || error === undefined) this.#confirmed(sending);
+      else this.#unconfirmed(sending, error);
+      this.#pump();
+      this.#tellIdle();
+    };
+    try {
+      channel.publish(exchange, key, content, { ...properties, mandatory: true }, onConfirm);
+    } catch (error) {
+      if (isClosedError(error)) {
+        // Not sent: it waits for the next channel.
+        this.#lose(channel, undefined);
+        this.#line.putBack(sending);
+        return;
+      }
+      const text = `cannot publish to ${roadOf(sending.outgoing)}: ${textOf(error)}`;
+      this.#line.fail(sending, new RespoolError('message.invalid', text, { cause: error }));
+      this.#tellIdle();
+    }
+  }
+
+  #confirmed(sending: Sending): void {
+    const { returned } = sending;
+    if (returned === undefined) this.#line.done(sending);
+    else {
+      const text =
+        `cannot publish to ${roadOf(sending.outgoing)}: no queue takes it (${returned}); ` +
+        'bind a queue with this key';
+      this.#line.fail(sending, new RespoolError('broker.unroutable', text));
+    }
+  }
+
+  #unconfirmed(sending: Sending, error: unknown): void {
+    const isRefused = textOf(error) === 'message nacked';
+    const missing = isMissing(this.#closeReason, sending.outgoing.exchange);
+    const road = roadOf(sending.outgoing);
+    if (missing) {
+      const text = `cannot publish to ${road}: there is no such exchange; declare it`;
+      this.#line.fail(sending, new RespoolError('broker.unroutable', text, { cause: error }));
+      return;
+    }
+    const text = isRefused
+      ? `cannot publish to ${road}: the broker refused it; its queue is full or cannot be written`
+      : `cannot tell whether the message to ${road} arrived: the channel was lost before the ` +
+        `confirm (${textOf(this.#closeReason ?? error)}); publish it again with the same id`;
+    this.#line.fail(sending, new RespoolError('broker.unconfirmed', text, { cause: error }));
+  }
+
+  async #open(): Promise<void> {
+    this.#isOpening = true;
+    try {
+      const connection = await this.#link.connected();
+      const channel = await connection.createConfirmChannel();
+      this.#listen(channel);
+      this.#closeReason = undefined;
+      this.#channel = channel;
+    } catch {
+      // The link comes back, and tells; what waits has its time limit. A link that was closed does
+      // not: then nothing that waits can ever go.
+      if (!this.#link.isUp && this.#isClosing) this.#line.failAll(this.#whyWaiting());
+    } finally {
+      this.#isOpening = false;
+    }
+    if (this.#channel !== undefined) this.#pump();
+    this.#tellIdle();
+  }
+
+  #listen(channel: AmqpConfirmChannel): void {
+    channel.on('error', (error: unknown) => {
+      if (error instanceof Error) this.#closeReason = error;
+    });
+    channel.on('close', () => this.#lose(channel, this.#closeReason));
+    channel.on('return', (message: ReturnedMessage) => {
+      const { exchange, routingKey, replyText } = message.fields;
+      const { messageId } = message.properties;
+      this.#line.markReturned({ exchange, key: routingKey, messageId }, replyText ?? 'NO_ROUTE');
+    });
+  }
+
+  #lose(channel: AmqpConfirmChannel, why: Error | undefined): void {
+    if (this.#channel !== channel) return;
+    this.#channel = undefined;
+    this.#known.clear();
+    this.#known.add('');
+    this.#closeReason = why ?? this.#closeReason;
+    // n.b. With a socket that was cut on this side no callback ever comes: told here, later.
+    this.#line.failInFlight((sending) => this.#unconfirmed(sending, new Error('channel closed')));
+    if (this.#link.isUp) this.#pump();
+    this.#tellIdle();
+  }
+
+  /** Asks on a channel of its own whether an exchange is there, before the first message to it. */
+  async #meet(exchange: string): Promise<void> {
+    const channel = this.#channel;
+    if (this.#isOpening || channel === undefined) return;
+    this.#isOpening = true;
+    const answer = await isThere(this.#link.current, exchange);
+    this.#isOpening = false;
+    if (this.#channel === channel && answer !== undefined) {
+      if (this.#known.size > KNOWN_EXCHANGES_MAX) this.#known.clear();
+      if (answer) this.#known.add('').add(exchange);
+      else {
+        const text = `there is no exchange "${exchange}"; declare it`;
+        this.#line.failWaiting(exchange, new RespoolError('broker.unroutable', text));
+      }
+    }
+    this.#pump();
+    this.#tellIdle();
+  }
+
+  #tellIdle(): void {
+    if (this.#idle.length === 0 || this.#line.inFlight + this.#line.waiting > 0) return;
+    for (const tell of this.#idle.splice(0)) tell();
+  }
+
+  #whyWaiting(): RespoolError {
+    const text = this.#link.isBlocked
+      ? 'the broker takes no messages at present (alarm of memory or disk)'
+      : 'there is no connection to the broker';
+    return new RespoolError('broker.unavailable', `cannot publish: ${text}; it was not sent`);
+  }
+
+  #full(outgoing: Outgoing): RespoolError {
+    const { waiting, waitingBytes } = this.#line;
+    const why = this.#link.isUp && !this.#link.isBlocked ? 'is slow' : 'is away';
+    return new RespoolError(
+      'limit.exceeded',
+      `cannot publish to ${roadOf(outgoing)}: ${waiting} messages with ${waitingBytes} bytes ` +
+        `wait already, and the broker ${why}; try again later, or give a fallback`,
+    );
+  }
+}
+
+interface ReturnedMessage {
+  readonly fields: {
+    readonly exchange: string;
+    readonly routingKey: string;
+    readonly replyText?: string;
+  };
+  readonly properties: Properties;
+}
+
+function roadOf({ exchange, key }: Outgoing): string {
+  return exchange === '' ? `queue "${key}"` : `exchange "${exchange}" with key "${key}"`;
+}
+
+function isClosedError(error: unknown): boolean {
+  return error instanceof Error && error.name === 'IllegalOperationError';
+}
+
+function isMissing(reason: Error | undefined, exchange: string): boolean {
+  if (reason === undefined || Reflect.get(reason, 'code') !== 404) return false;
+  return reason.message.includes(`no exchange '${exchange}'`);
+}
+
+/** Whether an exchange is there; undefined when it cannot be told now. */
+async function isThere(
+  connection: AmqpConnection | undefined,
+  exchange: string,
+): Promise<boolean | undefined> {
+  if (connection === undefined) return undefined;
+  try {
+    const channel = await connection.createChannel();
+    channel.on('error', () => undefined);
+    try {
+      await channel.checkExchange(exchange);
+    } catch (error) {
+      return Reflect.get(error as object, 'code') === 404 ? false : undefined;
+    }
+    await channel.close();
+    return true;
+  } catch {
+    return undefined;
+  }
+}
