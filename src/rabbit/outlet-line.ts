@@ -128,7 +128,7 @@ export class OutletLine {
   }
 
   failInFlight(fail: (sending: Sending) => void): void {
-    for (const sending of [...this.#inFlight]) fail(sending);
+    for (const sending of this.#inFlight) fail(sending);
   }
 
   /** Those that wait for an exchange. */

@@ -1,0 +1,228 @@
+/**
+ * headers — the past of a message in headers of our own. None begins with `x-`: those belong to
+ * the broker, which overwrites, ignores or judges by them, differently in every version.
+ */
+
+import type { Headers } from '../core/entry.ts';
+import { CODE_MAX_CHARS, type Failure, failure } from '../core/failure.ts';
+import type { AmqpMessage, Properties, Table } from './amqp.ts';
+import type { Past, Successor, Wire } from './wire.ts';
+
+/** The names, in one place. */
+export const H = {
+  attempts: 'respool-attempts',
+  lost: 'respool-lost',
+  postponed: 'respool-postponed',
+  exchange: 'respool-exchange',
+  routingKey: 'respool-routing-key',
+  queue: 'respool-queue',
+  firstAt: 'respool-first-at',
+  restMs: 'respool-rest-ms',
+  expiresAfterMs: 'respool-expires-after-ms',
+  policy: 'respool-policy',
+  notes: 'respool-notes',
+  deaths: 'respool-deaths',
+  userId: 'respool-user-id',
+  code: 'respool-code',
+  reason: 'respool-reason',
+  permanence: 'respool-permanence',
+  firstFailedAt: 'respool-first-failed-at',
+  lastFailedAt: 'respool-last-failed-at',
+  ended: 'respool-ended',
+  endedCode: 'respool-ended-code',
+  endedReason: 'respool-ended-reason',
+  endedAt: 'respool-ended-at',
+  endedBy: 'respool-ended-by',
+} as const;
+
+/** The policy that a message asks for, as the spool reads it too. */
+const POLICY_HEADER = 'x-retry-policy';
+/** Where the `shared` style routes by. */
+const ROUTING = new Set(['wait-for', 'return-to']);
+const ENDING = new Set<string>([H.ended, H.endedCode, H.endedReason, H.endedAt, H.endedBy]);
+
+/** What the broker wrote, or would act upon once more. */
+const BROKERS =
+  /^(?:x-death|x-first-death-.*|x-last-death-.*|x-delivery-count|x-acquired-count|CC|BCC)$/;
+
+/** How much of the stripped `x-death` is kept, in characters. */
+const DEATHS_MAX_CHARS = 4_096;
+const NOTES_MAX_CHARS = 16_384;
+const NO_HEADERS: Headers = Object.freeze({});
+
+/** Whether any header of ours is there: most messages come for the first time. */
+function isFresh(headers: Table | undefined): boolean {
+  if (headers === undefined) return true;
+  for (const name in headers) if (name.startsWith('respool-')) return false;
+  return true;
+}
+
+/** Our own wire. */
+export const respoolWire: Wire = {
+  name: 'respool',
+  read: readPast,
+  write: writeSuccessor,
+};
+
+/** What our headers tell of a message's past. */
+export function readPast(message: AmqpMessage): Past {
+  const { headers, expiration, timestamp } = message.properties;
+  const { exchange, routingKey } = message.fields;
+  if (isFresh(headers)) {
+    return {
+      attempts: 0,
+      lost: 0,
+      postponed: 0,
+      exchange,
+      routingKey,
+      firstAt: fromSeconds(timestamp),
+      restMs: 0,
+      firstFailedAt: undefined,
+      lastFailure: undefined,
+      lastFailedAt: undefined,
+      expiresAfterMs: spanOf(expiration),
+      policy: textOr(headers?.[POLICY_HEADER], undefined),
+      notes: NO_HEADERS,
+    };
+  }
+  const said = headers ?? {};
+  return {
+    attempts: countOf(said[H.attempts]),
+    lost: countOf(said[H.lost]),
+    postponed: countOf(said[H.postponed]),
+    exchange: textOr(said[H.exchange], exchange),
+    routingKey: textOr(said[H.routingKey], routingKey),
+    firstAt: countOf(said[H.firstAt]) || fromSeconds(timestamp),
+    restMs: countOf(said[H.restMs]),
+    firstFailedAt: countOf(said[H.firstFailedAt]) || undefined,
+    lastFailure: failureOf(said),
+    lastFailedAt: countOf(said[H.lastFailedAt]) || undefined,
+    expiresAfterMs: spanOf(said[H.expiresAfterMs]) ?? spanOf(expiration),
+    policy: textOr(said[H.policy], undefined) ?? textOr(said[POLICY_HEADER], undefined),
+    notes: notesOf(said[H.notes]),
+  };
+}
+
+/** Headers without what the broker wrote, what routed the message, and how it ended before. */
+export function stripped(headers: Table | undefined): Record<string, unknown> {
+  const clean: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(headers ?? {})) {
+    if (!BROKERS.test(name) && !ROUTING.has(name) && !ENDING.has(name)) clean[name] = value;
+  }
+  return clean;
+}
+
+/** All properties as they were, persistent, without what would act upon the copy. */
+export function keptProperties({ properties }: AmqpMessage, id: string): Properties {
+  const { contentType, contentEncoding, priority, correlationId, replyTo } = properties;
+  const { messageId, timestamp, type, appId } = properties;
+  return {
+    contentType,
+    contentEncoding,
+    priority,
+    correlationId,
+    replyTo,
+    messageId: messageId ?? id,
+    timestamp,
+    type,
+    appId,
+    deliveryMode: 2,
+  };
+}
+
+/** The headers of a successor: the user's own, and its past. */
+export function pastHeaders(message: AmqpMessage, successor: Successor): Table {
+  const { past, queue, ending, routing } = successor;
+  const headers = stripped(message.properties.headers);
+  const deaths = message.properties.headers?.['x-death'];
+  if (deaths !== undefined) setOrDrop(headers, H.deaths, jsonWithin(deaths, DEATHS_MAX_CHARS));
+  // n.b. The broker refuses a message whose user id is not the connection's.
+  const { userId } = message.properties;
+  if (userId !== undefined) headers[H.userId] = userId;
+  headers[H.attempts] = past.attempts;
+  headers[H.lost] = past.lost;
+  headers[H.exchange] = past.exchange;
+  headers[H.routingKey] = past.routingKey;
+  headers[H.queue] = queue;
+  headers[H.firstAt] = past.firstAt;
+  setOrDrop(headers, H.postponed, past.postponed || undefined);
+  setOrDrop(headers, H.restMs, past.restMs || undefined);
+  setOrDrop(headers, H.expiresAfterMs, past.expiresAfterMs);
+  setOrDrop(headers, H.firstFailedAt, past.firstFailedAt);
+  setOrDrop(headers, H.lastFailedAt, past.lastFailedAt);
+  setOrDrop(headers, H.code, past.lastFailure?.code);
+  setOrDrop(headers, H.reason, past.lastFailure?.reason);
+  setOrDrop(headers, H.permanence, past.lastFailure?.permanence);
+  const notes = Object.keys(past.notes).length === 0 ? undefined : past.notes;
+  setOrDrop(headers, H.notes, notes && jsonWithin(notes, NOTES_MAX_CHARS));
+  if (ending !== undefined) {
+    headers[H.ended] = ending.kind;
+    headers[H.endedCode] = ending.code;
+    headers[H.endedReason] = ending.reason;
+    headers[H.endedAt] = ending.at;
+    headers[H.endedBy] = ending.by;
+  }
+  return routing === undefined ? headers : { ...headers, ...routing };
+}
+
+function writeSuccessor(message: AmqpMessage, successor: Successor): Properties {
+  return {
+    ...keptProperties(message, successor.id),
+    headers: pastHeaders(message, successor),
+  };
+}
+
+function setOrDrop(headers: Record<string, unknown>, name: string, value: unknown): void {
+  if (value === undefined) delete headers[name];
+  else headers[name] = value;
+}
+
+/** A whole number that is not negative, written as a number or as text; otherwise 0. */
+export function countOf(value: unknown): number {
+  const number = typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value;
+  return typeof number === 'number' && Number.isSafeInteger(number) && number > 0 ? number : 0;
+}
+
+function spanOf(value: unknown): number | undefined {
+  if (value === undefined || value === null) return undefined;
+  const ms = countOf(value);
+  // n.b. "0" is a span too: nobody wants it unless it is taken at once.
+  return ms > 0 || String(value) === '0' ? ms : undefined;
+}
+
+export function textOr<T>(value: unknown, otherwise: T): string | T {
+  return typeof value === 'string' ? value : otherwise;
+}
+
+/** AMQP counts in seconds; who writes milliseconds all the same is understood. */
+function fromSeconds(timestamp: unknown): number {
+  const value = countOf(timestamp);
+  return value > 1e11 ? value : value * 1_000;
+}
+
+function failureOf(said: Table): Failure | undefined {
+  const code = said[H.code];
+  if (typeof code !== 'string' || code === '') return undefined;
+  const permanence = said[H.permanence] === 'permanent' ? 'permanent' : 'transient';
+  return failure(permanence, code.slice(0, CODE_MAX_CHARS), textOr(said[H.reason], ''));
+}
+
+function notesOf(value: unknown): Headers {
+  if (typeof value !== 'string' || value.length > NOTES_MAX_CHARS) return NO_HEADERS;
+  try {
+    const parsed: unknown = JSON.parse(value);
+    if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) return NO_HEADERS;
+    const texts = Object.entries(parsed).filter(
+      ([name, text]) => typeof text === 'string' && name !== '__proto__',
+    );
+    return Object.fromEntries(texts) as Headers;
+  } catch {
+    // Somebody else wrote into our header: that is no reason to lose the message.
+    return NO_HEADERS;
+  }
+}
+
+function jsonWithin(value: unknown, maxChars: number): string | undefined {
+  const text = JSON.stringify(value);
+  return text.length <= maxChars ? text : undefined;
+}
