@@ -36,6 +36,21 @@ export {
   World,
   type Write,
 } from './simulator/index.ts';
+export {
+  type Arrival,
+  type SinkAbilities,
+  type SinkMaker,
+  sinkSuite,
+  type SinkUnderTest,
+} from './sink-suite.ts';
+export {
+  type Fate,
+  type SourceAbilities,
+  type SourceMaker,
+  sourceSuite,
+  type SourceUnderTest,
+  type SuiteMessage,
+} from './source-suite.ts';
 export type {
   BodiesUnderTest,
   BodyStoreAbilities,
