@@ -1,3 +1,17 @@
-/** respool/middleware — ready-made wrappers around handlers. */
+/** respool/middleware — ready-made wrappers around handlers, for spools and consumers alike. */
 
+export { circuitBreaker } from './circuit-breaker.ts';
+export type { CircuitBreakerOptions, CircuitChange } from './circuit-breaker.ts';
+export { guard, type GuardAnswer, type GuardOptions } from './guard.ts';
+export { healthGate, type HealthGateOptions } from './health-gate.ts';
+export { inBatches } from './in-batches.ts';
+export type { BatchAnswer, BatchHandler, BatchOptions } from './in-batches.ts';
+export type { CountedBy } from './keyed.ts';
+export { logging, type LoggingOptions } from './logging.ts';
+export { type ErrorMap, mapErrors } from './map-errors.ts';
+export { metrics, type MetricsHook } from './metrics.ts';
+export { rateLimit, type RateLimitOptions } from './rate-limit.ts';
+export { retryBudget, type RetryBudgetOptions } from './retry-budget.ts';
+export { type AttemptSpan, tracing, type TracingHook } from './tracing.ts';
+export { when } from './when.ts';
 export type { Middleware } from '../ports/handler.ts';

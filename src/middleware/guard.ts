@@ -1,0 +1,47 @@
+/**
+ * guard — refuses a delivery before the handler sees it: a sender that may not, a wrong body.
+ *
+ * Promise: only `true` lets it pass. A guard that forgets to answer refuses.
+ */
+
+import { show } from '../core/errors.ts';
+import { failure } from '../core/failure.ts';
+import { checkOneOf } from '../core/limits.ts';
+import { failed, held, isOutcome, type Outcome } from '../core/outcome.ts';
+import type { Delivery, Middleware } from '../ports/handler.ts';
+import { checkFunction, checkOptions } from './options.ts';
+
+/** `true` to let it pass; a reason, an outcome, or false to refuse it. */
+export type GuardAnswer = boolean | string | Outcome;
+
+/** What `guard()` takes besides the question. */
+export interface GuardOptions {
+  /** A refused message is kept for a person (`'hold'`) or fails for good; `'hold'` unless given. */
+  readonly refused?: 'hold' | 'fail';
+}
+
+/** Asks before the handler runs; a guard that throws fails the attempt, which is tried again. */
+export function guard(
+  ask: (delivery: Delivery) => GuardAnswer | Promise<GuardAnswer>,
+  options: GuardOptions = {},
+): Middleware {
+  checkFunction('ask of guard', ask);
+  checkOptions('guard', options, ['refused']);
+  const refused = checkOneOf('refused', options.refused ?? 'hold', ['hold', 'fail']);
+  return async (delivery, next) => {
+    const answer: unknown = await ask(delivery);
+    if (answer === true) return next();
+    if (isOutcome(answer)) return answer;
+    const reason = reasonOf(answer);
+    if (refused === 'hold') return held(reason, CODE);
+    return failed(failure('permanent', CODE, reason));
+  };
+}
+
+const CODE = 'guard.refused';
+
+function reasonOf(answer: unknown): string {
+  if (typeof answer === 'string' && answer !== '') return answer;
+  if (answer === false || answer === '') return 'a guard refused the message';
+  return `a guard answered ${show(answer)}; only true lets a message pass`;
+}

@@ -1,0 +1,134 @@
+/**
+ * inBatches — one call for several deliveries.
+ *
+ * No middleware but a maker of handlers: a middleware wraps the handling of one delivery, and here
+ * there is none. Each delivery keeps its own slot, attempt, lease and outcome.
+ *
+ *   handler(delivery) ─▶ gathered ─`max`, or `within` after the first─▶ one call ─▶ outcomes
+ */
+
+import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
+import { show } from '../core/errors.ts';
+import { RetryableError } from '../core/failure.ts';
+import { checkNumber } from '../core/limits.ts';
+import { isOutcome, type Outcome } from '../core/outcome.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Delivery, Handler } from '../ports/handler.ts';
+import { systemClock } from '../system/clock.ts';
+import { checkFunction, checkOptions } from './options.ts';
+import { notNow } from './run.ts';
+
+/** What became of one delivery of a batch; undefined: delivered, an error: as if thrown. */
+export type BatchAnswer = Outcome | Error | undefined;
+
+/** Handles several at once: one answer for each, in their order, or nothing when all went well. */
+export type BatchHandler<Body = unknown> = (
+  deliveries: readonly Delivery<Body>[],
+) => readonly BatchAnswer[] | void | Promise<readonly BatchAnswer[] | void>;
+
+/** What `inBatches()` takes. */
+export interface BatchOptions<Body = unknown> {
+  /** Called with 1 to `max` deliveries; what it throws fails all of them. */
+  readonly handler: BatchHandler<Body>;
+  /** So many at most, 1 to 10,000. More than the handler's concurrency never come together. */
+  readonly max: number;
+  /** The first of a batch waits for others no longer than this, up to a minute. */
+  readonly within: Duration;
+  /** The machine's unless given; a test gives its virtual one. */
+  readonly clock?: Clock;
+}
+
+const BATCH_MAX = 10_000;
+
+interface Member<Body> {
+  readonly delivery: Delivery<Body>;
+  readonly leave: () => void;
+  readonly resolve: (outcome: Outcome | undefined) => void;
+  readonly reject: (thrown: unknown) => void;
+}
+
+/** Makes a handler that gathers deliveries and hands them over together. */
+export function inBatches<Body = unknown>(options: BatchOptions<Body>): Handler<Body> {
+  checkOptions('inBatches', options, ['handler', 'max', 'within', 'clock']);
+  const { handler, clock = systemClock } = options;
+  checkFunction('handler', handler);
+  const max = checkNumber('max', options.max, { min: 1, max: BATCH_MAX });
+  const withinMs = durationMs(options.within, 'within', { maxMs: MINUTE_MS });
+  let gathered: Member<Body>[] = [];
+  let callOff: (() => void) | undefined;
+
+  function takeAll(): Member<Body>[] {
+    const members = gathered;
+    gathered = [];
+    callOff?.();
+    callOff = undefined;
+    for (const { delivery, leave } of members) delivery.signal.removeEventListener('abort', leave);
+    return members;
+  }
+
+  function add(member: Member<Body>): void {
+    const { signal } = member.delivery;
+    if (signal.aborted) return member.resolve(CALLED_OFF);
+    signal.addEventListener('abort', member.leave, { once: true });
+    gathered.push(member);
+    if (gathered.length >= max) void handOver(handler, takeAll());
+    else callOff ??= clock.after(withinMs, () => void handOver(handler, takeAll()));
+  }
+
+  function remove(member: Member<Body>): void {
+    gathered = gathered.filter((other) => other !== member);
+    if (gathered.length === 0) takeAll();
+    member.resolve(CALLED_OFF);
+  }
+
+  return async (delivery) => {
+    const { promise, resolve, reject } = Promise.withResolvers<Outcome | undefined>();
+    const member: Member<Body> = { delivery, leave: () => remove(member), resolve, reject };
+    add(member);
+    return promise;
+  };
+}
+
+const CALLED_OFF = notNow(0, 'batch.left', 'the delivery was called off before its batch was full');
+
+/** One call; never rejects, since every member is told. */
+async function handOver<Body>(
+  handler: BatchHandler<Body>,
+  members: readonly Member<Body>[],
+): Promise<void> {
+  try {
+    const answers: unknown = await handler(members.map(({ delivery }) => delivery));
+    checkAnswers(answers, members.length);
+    for (const [at, member] of members.entries()) tell(member, answers?.[at]);
+  } catch (thrown) {
+    for (const { reject } of members) reject(thrown);
+  }
+}
+
+function checkAnswers(
+  answers: unknown,
+  count: number,
+): asserts answers is readonly unknown[] | undefined {
+  if (answers === undefined || (Array.isArray(answers) && answers.length === count)) return;
+  // Whose answer is missing cannot be known, and nobody's may be taken for a delivery.
+  throw new RetryableError(
+    'outcome.invalid',
+    `the handler of a batch returned ${Array.isArray(answers) ? answers.length : show(answers)} ` +
+      `for ${count} deliveries; return one answer for each, in their order, or nothing`,
+  );
+}
+
+function tell<Body>({ resolve, reject }: Member<Body>, answer: unknown): void {
+  try {
+    if (answer === undefined || isOutcome(answer)) resolve(answer);
+    else if (answer instanceof Error) reject(answer);
+    else {
+      const text = `the handler of a batch answered ${show(answer)} for one delivery`;
+      const allowed = 'allowed is an outcome, an error, or undefined for delivered';
+      reject(new RetryableError('outcome.invalid', `${text}; ${allowed}`));
+    }
+  } catch (error) {
+    // It has the kind of an outcome but not the shape.
+    reject(error);
+  }
+}

@@ -1,0 +1,27 @@
+/** mapErrors — says what a thrown error means before it is classified. */
+
+import { isOutcome } from '../core/outcome.ts';
+import type { Delivery, Middleware } from '../ports/handler.ts';
+import { checkFunction } from './options.ts';
+
+/** Another error, an outcome, or undefined to leave it as it is. What it throws counts instead. */
+export type ErrorMap = (thrown: unknown, delivery: Delivery) => unknown;
+
+/**
+ * Maps what the handler throws: to a PermanentError or RetryableError, or to an outcome. An outcome
+ * that the handler returned is not mapped.
+ */
+export function mapErrors(map: ErrorMap): Middleware {
+  checkFunction('map of mapErrors', map);
+  return async (delivery, next) => {
+    try {
+      return await next();
+    } catch (thrown) {
+      const mapped: unknown = await map(thrown, delivery);
+      if (mapped === undefined) throw thrown;
+      // Errors first: one that happens to have a `kind` is still an error.
+      if (!(mapped instanceof Error) && isOutcome(mapped)) return mapped;
+      throw mapped as Error;
+    }
+  };
+}

@@ -1,0 +1,43 @@
+/** metrics — tells a hook of yours when an attempt starts and how it ended. */
+
+import type { Outcome } from '../core/outcome.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Delivery, Middleware } from '../ports/handler.ts';
+import { systemClock } from '../system/clock.ts';
+import { checkFunction, checkOptions, refused } from './options.ts';
+import { asItWas, harmlessly, resultOf } from './run.ts';
+
+/** What `metrics()` calls; what goes wrong in it harms no delivery. */
+export interface MetricsHook {
+  readonly started?: (delivery: Delivery) => void;
+  /** A throw of the handler comes as the failure that it is classified as. */
+  readonly ended?: (delivery: Delivery, outcome: Outcome, tookMs: number) => void;
+}
+
+/** Calls `started` and `ended` around every attempt; times are in milliseconds. */
+export function metrics(hook: MetricsHook, options: { readonly clock?: Clock } = {}): Middleware {
+  checkOptions('metrics', options, ['clock']);
+  const { clock = systemClock } = options;
+  checkHook(hook);
+  return async (delivery, next) => {
+    harmlessly(() => hook.started?.(delivery));
+    const startedAt = clock.monotonic();
+    const result = await resultOf(next);
+    const tookMs = clock.monotonic() - startedAt;
+    harmlessly(() => hook.ended?.(delivery, result.outcome, tookMs));
+    return asItWas(result);
+  };
+}
+
+function checkHook(hook: unknown): void {
+  if (typeof hook !== 'object' || hook === null) {
+    throw refused('hook of metrics', hook, 'an object with started, ended or both');
+  }
+  const { started, ended } = hook as Partial<MetricsHook>;
+  // Not by its own names alone: the hook may be an instance of a class with more to it.
+  if (started === undefined && ended === undefined) {
+    throw refused('hook of metrics', hook, 'an object with started, ended or both');
+  }
+  if (started !== undefined) checkFunction('started', started);
+  if (ended !== undefined) checkFunction('ended', ended);
+}

@@ -1,0 +1,51 @@
+/**
+ * retryBudget — at most so many retries begin per minute.
+ *
+ * When everything fails at once, everything comes back at once. A budget keeps the retries from
+ * taking the place of new messages, and the other side from being pushed over again.
+ */
+
+import { MINUTE_MS } from '../core/duration.ts';
+import { checkNumber } from '../core/limits.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Middleware } from '../ports/handler.ts';
+import { systemClock } from '../system/clock.ts';
+import { Line } from './line.ts';
+import { checkOptions } from './options.ts';
+import { notNow } from './run.ts';
+
+/** What `retryBudget()` takes. */
+export interface RetryBudgetOptions {
+  /** So many retries may begin in any 60 seconds, 1 to 100,000. */
+  readonly perMinute: number;
+  /** The machine's unless given; a test gives its virtual one. */
+  readonly clock?: Clock;
+}
+
+/** The beginnings of a minute are remembered one by one; this bounds them. */
+const PER_MINUTE_MAX = 100_000;
+
+/**
+ * Lets at most `perMinute` retries (attempts after the first) begin in any 60 seconds; the others
+ * are postponed, which costs no attempt. First attempts always go on.
+ */
+export function retryBudget(options: RetryBudgetOptions): Middleware {
+  checkOptions('retryBudget', options, ['perMinute', 'clock']);
+  const { clock = systemClock } = options;
+  const perMinute = checkNumber('perMinute', options.perMinute, { min: 1, max: PER_MINUTE_MAX });
+  // A ring: the beginning that the next one has to be a minute away from is the oldest.
+  const beganAt = new Float64Array(perMinute).fill(Number.NEGATIVE_INFINITY);
+  const line = new Line(MINUTE_MS / perMinute);
+  let oldest = 0;
+  const reason = `no retry may begin now: the budget of ${perMinute} per minute is spent`;
+  return async ({ attempt }, next) => {
+    if (attempt <= 1) return next();
+    const nowMs = clock.monotonic();
+    const waitMs = (beganAt[oldest] ?? 0) + MINUTE_MS - nowMs;
+    if (waitMs > 0) return notNow(line.join(waitMs), 'budget.spent', reason);
+    beganAt[oldest] = nowMs;
+    oldest = (oldest + 1) % perMinute;
+    line.leave();
+    return next();
+  };
+}

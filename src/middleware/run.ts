@@ -1,0 +1,67 @@
+/** run — what several kinds of middleware do around a handler: look at its result, wait, tell. */
+
+import { asError } from '../core/errors.ts';
+import { classify } from '../core/failure.ts';
+import { failed, held, type Outcome } from '../core/outcome.ts';
+import { BodyInvalid } from '../engine/delivery.ts';
+import type { Clock } from '../ports/clock.ts';
+
+/** How a handler ended; `thrown` is there when it threw, and is to be thrown again. */
+export interface Result {
+  /** What a throw amounts to when it stays as it is. */
+  readonly outcome: Outcome;
+  readonly thrown?: { readonly value: unknown };
+}
+
+/** Runs what is inside; never rejects. */
+export async function resultOf(next: () => Promise<Outcome>): Promise<Result> {
+  try {
+    return { outcome: await next() };
+  } catch (value) {
+    return { outcome: outcomeOfThrown(value), thrown: { value } };
+  }
+}
+
+/** What the engine will make of it: a body that cannot be what it should is held, no failure. */
+function outcomeOfThrown(thrown: unknown): Outcome {
+  const error = asError(thrown);
+  return error instanceof BodyInvalid ? held(error.message, error.code) : failed(classify(thrown));
+}
+
+/** Ends a middleware as the handler ended: the same value, or the very same throw. */
+export function asItWas({ outcome, thrown }: Result): Outcome {
+  if (thrown !== undefined) throw thrown.value;
+  return outcome;
+}
+
+/** Calls a hook; whatever goes wrong in it, now or later, harms no delivery. */
+export function harmlessly<T>(call: () => T): T | undefined {
+  try {
+    const answer = call();
+    if (answer instanceof Promise) answer.catch(() => undefined);
+    return answer;
+  } catch {
+    // A hook only looks on. Who wants to know of its errors catches them in it.
+    return undefined;
+  }
+}
+
+/** Waits inside the slot; false when the delivery was called off before. */
+export function waitInside(clock: Clock, ms: number, signal: AbortSignal): Promise<boolean> {
+  if (signal.aborted) return Promise.resolve(false);
+  return new Promise((resolve) => {
+    const end = (isOver: boolean): void => {
+      callOff();
+      signal.removeEventListener('abort', onAbort);
+      resolve(isOver);
+    };
+    const onAbort = (): void => end(false);
+    const callOff = clock.after(ms, () => end(true));
+    signal.addEventListener('abort', onAbort, { once: true });
+  });
+}
+
+/** Not now, without a cost: the outcome by which a middleware sends a delivery away. */
+export function notNow(delayMs: number, code: string, reason: string): Outcome {
+  return { kind: 'postponed', delayMs, code, reason };
+}
