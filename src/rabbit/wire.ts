@@ -60,4 +60,6 @@ export interface Wire {
   write(message: AmqpMessage, successor: Successor): Properties;
   /** The payload, where the body is an envelope of its own around it. */
   unwrap?(message: AmqpMessage): Buffer;
+  /** The message's id, where it is not only among the properties. */
+  id?(message: AmqpMessage): string | undefined;
 }

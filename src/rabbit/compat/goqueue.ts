@@ -1,0 +1,269 @@
+/**
+ * goqueue — sharing queues with consumers of GoQueue (Go).
+ *
+ *   {queue} ─fails─▶ {queue}__retry_exchange (topic) ─▶ {queue}__retry.{n}
+ *      ▲                                                    │ expiration of the message
+ *      └──────────── {queue}__retry_dlx (fanout) ◀──────────┘
+ *
+ * `goqueue-retry-count` is the number of attempts that failed; a message with the count n waits in
+ * the queue n. Their level queues have no TTL, so the delay is part of the wire: the message's
+ * `expiration`. A queue lets go of a message only at its head, so each level has one delay of
+ * ours, never another: none of our messages blocks another. Theirs can hold ours back, not hasten.
+ *
+ * Not reproduced: their delays are ten times what they say (we write milliseconds as meant); what
+ * they publish past the last level has no queue and is lost (we bind one there that leads to the
+ * dead queue); a retry drops most properties (we keep all).
+ */
+
+import { RespoolError, show } from '../../core/errors.ts';
+import type { Failure } from '../../core/failure.ts';
+import { checkNames, checkNumber } from '../../core/limits.ts';
+import { delayMs, type RetryPolicy } from '../../core/policy.ts';
+import type { AmqpMessage, Properties, Table } from '../amqp.ts';
+import { H, readPast, respoolWire } from '../headers.ts';
+import { checkOrder, type Road } from '../topology/assemble.ts';
+import type { QueueOrder, QueuePlan } from '../topology/model.ts';
+import { delayLabel } from '../topology/names.ts';
+import * as parts from '../topology/parts.ts';
+import type { Past, Successor, Wire } from '../wire.ts';
+import * as compat from './compat.ts';
+import { openEnvelope } from './goqueue-envelope.ts';
+
+/** What their consumers were given. */
+export interface GoqueueOptions {
+  /**
+   * Their `MaxRetryFailedMessage`: how many level queues there are; default: the attempts of the
+   * policy less one.
+   */
+  readonly maxRetries?: number;
+}
+
+/** The names of their headers: in the code, and in the document. */
+const COUNT = { code: 'goqueue-retry-count', document: 'x-retry-count' } as const;
+const TOPIC = { code: 'goqueue-original-topic-name', document: 'x-original-topic' } as const;
+const ACTION = { code: 'goqueue-original-action-name', document: 'x-original-action' } as const;
+const PUBLISHED = {
+  code: 'goqueue-published-timestamp',
+  document: 'x-published-timestamp',
+} as const;
+const MESSAGE_ID = 'goqueue-message-id';
+
+/** How the style tells the wire which `expiration` a message gets; never on the wire itself. */
+const EXPIRATION = 'respool-expiration';
+
+/** Shares queues with GoQueue. The policy's attempts are their retries plus one. */
+export function goqueue(options: GoqueueOptions = {}): compat.Compat {
+  checkNames('goqueue()', options, ['maxRetries']);
+  const { maxRetries } = options;
+  if (maxRetries !== undefined) {
+    checkNumber('maxRetries', maxRetries, { min: 0, max: parts.RUNGS_MAX });
+  }
+  return {
+    name: 'goqueue',
+    wire,
+    style: { name: 'goqueue', plan: (order) => plan(order, maxRetries) },
+    unsafe: UNSAFE,
+  };
+}
+
+const UNSAFE: readonly string[] = [
+  'Queue and level queues are classic and have one copy: a lost disk loses what is in them.',
+  'Level queues dead-letter at most once: a broker that dies at that moment can lose a retry.',
+  'GoQueue publishes transient messages without confirms, retries too: a restart loses them.',
+  'What GoQueue rejects (invalid, moved to the dead letter queue) is discarded unless the policy ' +
+    'of the plan is set at the broker.',
+  'Every GoQueue consumer of the queue must have the same MaxRetryFailedMessage as the plan: ' +
+    'with a lower one it discards what we retry once more, with a higher one a message past our ' +
+    'last level is retried and in the dead queue.',
+  'A level queue lets go of messages at its head only: GoQueue delay functions that differ from ' +
+    'each other or from our policy hold messages back.',
+];
+
+const wire: Wire = {
+  name: 'goqueue',
+  read,
+  write,
+  unwrap: (message) => openEnvelope(message.content)?.data() ?? message.content,
+  id: idOf,
+};
+
+function read(message: AmqpMessage, queue: string): Past {
+  const headers = message.properties.headers ?? {};
+  const own = readPast(message);
+  const past = compat.continued(own, {
+    attempts: compat.highest(headers[COUNT.code], headers[COUNT.document]),
+    ...compat.originOf(message, foreignOrigin(message, queue)),
+  });
+  if (headers[H.firstAt] !== undefined) return past;
+  // n.b. Each retry of theirs sets the timestamp of the message anew; the header stays.
+  const firstAt = timeOf(headers[PUBLISHED.code]) ?? timeOf(headers[PUBLISHED.document]);
+  return firstAt === undefined ? past : { ...past, firstAt };
+}
+
+/** Where their headers or their envelope say that it was published first. */
+function foreignOrigin(
+  { properties, fields, content }: AmqpMessage,
+  queue: string,
+): { readonly exchange: string | undefined; readonly routingKey: string | undefined } {
+  const headers = properties.headers ?? {};
+  // A message without an envelope takes the level queue for its origin from its second retry on.
+  const isLevel = (value: string | undefined): boolean =>
+    value?.startsWith(`${queue}__retry`) === true;
+  const first = (...values: unknown[]): string | undefined =>
+    values.map(compat.nonEmpty).find((value) => value !== undefined && !isLevel(value));
+  const exchange = first(headers[TOPIC.code], headers[TOPIC.document]);
+  const routingKey = first(headers[ACTION.code], headers[ACTION.document]);
+  if (exchange !== undefined && routingKey !== undefined) return { exchange, routingKey };
+  if (!isLevel(fields.exchange)) return { exchange, routingKey };
+  const envelope = openEnvelope(content);
+  return {
+    exchange: exchange ?? envelope?.topic,
+    routingKey: routingKey ?? envelope?.action,
+  };
+}
+
+function timeOf(value: unknown): number | undefined {
+  const at = typeof value === 'string' ? Date.parse(value) : Number.NaN;
+  return Number.isNaN(at) || at <= 0 ? undefined : at;
+}
+
+/** They have no message id among the properties. */
+function idOf({ properties, content }: AmqpMessage): string | undefined {
+  return (
+    compat.nonEmpty(properties.messageId) ??
+    compat.nonEmpty(properties.headers?.[MESSAGE_ID]) ??
+    openEnvelope(content)?.id
+  );
+}
+
+function write(message: AmqpMessage, successor: Successor): Properties {
+  const { [EXPIRATION]: asked, ...routing } = successor.routing ?? {};
+  const expiration = compat.nonEmpty(asked);
+  const { past } = successor;
+  const id = idOf(message) ?? successor.id;
+  const properties = respoolWire.write(message, { ...successor, id, routing });
+  const headers: Record<string, unknown> = { ...properties.headers };
+  for (const [{ code, document }, value] of [
+    [COUNT, past.attempts],
+    [TOPIC, past.exchange],
+    [ACTION, past.routingKey],
+  ] as const) {
+    headers[code] = value;
+    // Whoever counts by the names of the document goes on counting by them.
+    if (headers[document] !== undefined) headers[document] = value;
+  }
+  return {
+    ...properties,
+    headers,
+    ...(expiration === undefined ? {} : { expiration }),
+  };
+}
+
+function plan(order: QueueOrder, given: number | undefined): QueuePlan {
+  checkOrder(order);
+  const { queue, type } = order;
+  const retries = given ?? order.policy.maxAttempts - 1;
+  checkRetries(order, retries);
+  const into = `${queue}__retry_exchange`;
+  const back = `${queue}__retry_dlx`;
+  const deadLetters = { to: `${queue}.dlx`, key: parts.deadName(queue) };
+  const levels = levelsOf(order, retries);
+  const extra = extraRoads(order, into, levels);
+  const pastLast = `${queue}.past-last-retry`;
+  const foreign: parts.Part = {
+    exchanges: [
+      parts.exchange(into, 'topic'),
+      parts.exchange(back, 'fanout'),
+      parts.exchange(deadLetters.to, 'direct'),
+    ],
+    queues: [
+      ...levels.map(({ name }) => compat.queueOf(name, 'wait', { 'x-dead-letter-exchange': back })),
+      ...extra.map(({ name, waitMs }) => parts.waitQueue(name, waitMs, type, { to: back })),
+      // n.b. Not the dead queue itself: the message has an expiration, and would expire there.
+      parts.waitQueue(pastLast, PASSES_MS, type, deadLetters),
+    ],
+    bindings: [
+      parts.binding(queue, back, ''),
+      ...[...levels, ...extra].map(({ name }) => parts.binding(name, into, name)),
+      parts.binding(pastLast, into, levelName(queue, retries + 1)),
+      parts.binding(deadLetters.key, deadLetters.to, deadLetters.key),
+    ],
+  };
+  return compat.planShared({
+    order,
+    mainArguments: {},
+    foreign,
+    roads: [...levels.filter(({ waitMs }) => waitMs > 0), ...extra],
+    policies: [compat.policyOf(queue, `^${compat.literal(queue)}$`, deadLettering(order))],
+  });
+}
+
+/** How long a message that is past its last retry stays on its way to the dead queue. */
+const PASSES_MS = 1;
+
+/** Their main queue has no dead-letter exchange: what is rejected there would be gone. */
+function deadLettering({ queue, queueArguments }: QueueOrder): Table {
+  return {
+    'dead-letter-exchange': `${queue}.dlx`,
+    'dead-letter-routing-key': parts.deadName(queue),
+    ...(queueArguments['x-queue-type'] === 'quorum' ? compat.KEEPS_ALL : {}),
+  };
+}
+
+type Level = Road & { readonly name: string };
+
+function levelName(queue: string, level: number): string {
+  return `${queue}__retry.${level}`;
+}
+
+function levelsOf(order: QueueOrder, retries: number): Level[] {
+  const { queue, policy } = order;
+  const isCustom = policy.backoff.kind === 'custom';
+  const rungs = isCustom ? parts.policyWaits(order) : [];
+  return Array.from({ length: retries }, (_, at): Level => {
+    const name = levelName(queue, at + 1);
+    const plainMs = isCustom ? (rungs[at] ?? rungs.at(-1) ?? 0) : plainDelayMs(policy, at + 1);
+    const waitMs = parts.cappedWait(plainMs);
+    const route = { exchange: `${queue}__retry_exchange`, key: name };
+    const headers = { [EXPIRATION]: String(waitMs) };
+    return { name, waitMs, attempt: at + 1, route: () => ({ ...route, headers }) };
+  });
+}
+
+/** Waits beyond their levels get queues of our own, with a TTL, that lead back by the same way. */
+function extraRoads(order: QueueOrder, into: string, levels: readonly Level[]): Level[] {
+  const covered = new Set(levels.map(({ waitMs }) => waitMs));
+  return parts
+    .extraWaits(order)
+    .filter((waitMs) => !covered.has(waitMs))
+    .map((waitMs) => {
+      const name = `${order.queue}__retry.wait_${delayLabel(waitMs)}`;
+      return { name, waitMs, route: () => ({ exchange: into, key: name }) };
+    });
+}
+
+function checkRetries({ queue, policy }: QueueOrder, retries: number): void {
+  const asked = policy.maxAttempts - 1;
+  if (retries > parts.RUNGS_MAX) {
+    throw new RespoolError(
+      'policy.invalid',
+      `cannot share queue ${show(queue)} with GoQueue: its policy has ${retries} retries, each ` +
+        `with a queue, allowed are ${parts.RUNGS_MAX}; use fewer attempts`,
+    );
+  }
+  if (asked <= retries) return;
+  throw new RespoolError(
+    'policy.invalid',
+    `cannot share queue ${show(queue)} with GoQueue: its policy has ${asked} retries, but ` +
+      `maxRetries is ${retries}, and GoQueue discards what was retried more often; ` +
+      `use at most ${retries + 1} attempts`,
+  );
+}
+
+/** The delay after an attempt as the policy has it, without chance. */
+function plainDelayMs(policy: RetryPolicy, attempt: number): number {
+  return delayMs({ policy: { ...policy, jitter: 0 }, attempt, failure: ANY_FAILURE, random: 0 });
+}
+
+/** The delay of a plain policy does not depend on the failure. */
+const ANY_FAILURE: Failure = { permanence: 'transient', code: 'any', reason: '', fingerprint: '' };

@@ -1,0 +1,182 @@
+/**
+ * spring — sharing queues with Spring consumers that retry through shared wait queues.
+ *
+ *   {queue} ─fails─▶ wait exchange (headers: wait-for) ─▶ {prefix}{ms}
+ *      ▲                                                    │ x-message-ttl
+ *      └─ return exchange (headers: return-to) ◀────────────┘
+ *
+ * `x-message-retries` is the number of attempts that failed; a queue with a limit of n retries
+ * makes n + 1 attempts. The routing key stays as it was on the whole way round; the exchange does
+ * not, and they write it nowhere: before a first retry of ours it is not known.
+ *
+ * Not reproduced: an acknowledgement before the successor is confirmed and routed.
+ */
+
+import { checkNames } from '../../core/limits.ts';
+import type { AmqpMessage, Properties, Table } from '../amqp.ts';
+import { readPast, respoolWire } from '../headers.ts';
+import { checkOrder, type Road } from '../topology/assemble.ts';
+import type { PolicySpec, QueueOrder, QueuePlan } from '../topology/model.ts';
+import { checkName } from '../topology/names.ts';
+import * as parts from '../topology/parts.ts';
+import type { Past, Successor, Wire } from '../wire.ts';
+import * as compat from './compat.ts';
+
+/** How things are called in their code, where nothing says what these names have to be. */
+export interface SpringOptions {
+  /** The headers exchange before the wait queues; default `wait`. */
+  readonly waitExchange?: string;
+  /** The headers exchange behind them; default `return`. */
+  readonly returnExchange?: string;
+  /** Begins the names of the wait queues, the delay in milliseconds follows; default `wait.`. */
+  readonly waitQueuePrefix?: string;
+  /**
+   * `x-dead-letter-exchange` of the queue, default `dead-letter`; `false`: it has none. It is not
+   * declared: that belongs to those who know its type.
+   */
+  readonly deadLetterExchange?: string | false;
+  /**
+   * Their queue behind it, for our dead messages too; it is not declared. Default: a queue of
+   * ours, `{queue}.dlq`.
+   */
+  readonly deadQueue?: string;
+  /** Arguments of their wait queues beyond TTL and dead-letter exchange; default: none. */
+  readonly waitArguments?: Table;
+}
+
+const COUNT = 'x-message-retries';
+const WAIT_FOR = 'wait-for';
+const RETURN_TO = 'return-to';
+
+/** Shares queues with Spring consumers. The policy's attempts are their retries plus one. */
+export function spring(options: SpringOptions = {}): compat.Compat {
+  const names = namesOf(options);
+  return {
+    name: 'spring',
+    wire: {
+      name: 'spring',
+      read: (message) => read(message, names.returnExchange),
+      write,
+    } satisfies Wire,
+    style: { name: 'spring', plan: (order) => plan(order, names) },
+    unsafe: UNSAFE,
+  };
+}
+
+type Names = Omit<Required<SpringOptions>, 'deadQueue'> & Pick<SpringOptions, 'deadQueue'>;
+
+function namesOf(options: SpringOptions): Names {
+  const names: Names = {
+    waitExchange: 'wait',
+    returnExchange: 'return',
+    waitQueuePrefix: 'wait.',
+    deadLetterExchange: 'dead-letter',
+    waitArguments: {},
+    ...options,
+  };
+  checkNames('spring()', options, [...KNOWN]);
+  for (const what of ['waitExchange', 'returnExchange', 'waitQueuePrefix'] as const) {
+    checkName(what, names[what]);
+  }
+  if (names.deadLetterExchange !== false) checkName('deadLetterExchange', names.deadLetterExchange);
+  if (names.deadQueue !== undefined) checkName('deadQueue', names.deadQueue);
+  return names;
+}
+
+const KNOWN: readonly (keyof SpringOptions)[] = [
+  'waitExchange',
+  'returnExchange',
+  'waitQueuePrefix',
+  'deadLetterExchange',
+  'deadQueue',
+  'waitArguments',
+];
+
+const UNSAFE: readonly string[] = [
+  'Queue and wait queues are classic and have one copy, unless their arguments say quorum: a lost ' +
+    'disk loses what is in them.',
+  'Classic wait queues dead-letter at most once: a broker that dies at that moment can lose a ' +
+    'retry.',
+  'The return exchange has no alternate exchange: a message whose queue is not bound there any ' +
+    'more is lost when its wait is over.',
+  'The Spring side acknowledges before its retry is confirmed: a delay that has no wait queue, or ' +
+    'a broker that fails, loses the message. Give both sides the same delays.',
+  'What the Spring side rejects goes to the dead-letter exchange with its routing key: without a ' +
+    'queue bound there it is lost.',
+  'Anybody who may publish to the wait exchange can put messages into every queue bound to the ' +
+    'return exchange.',
+];
+
+function read(message: AmqpMessage, returnExchange: string): Past {
+  const { properties, fields } = message;
+  // Through the return exchange it came back, it was not published there.
+  const exchange = fields.exchange === returnExchange ? '' : undefined;
+  return compat.continued(readPast(message), {
+    attempts: compat.highest(properties.headers?.[COUNT]),
+    ...compat.originOf(message, { exchange, routingKey: undefined }),
+  });
+}
+
+function write(message: AmqpMessage, successor: Successor): Properties {
+  const properties = respoolWire.write(message, successor);
+  return { ...properties, headers: { ...properties.headers, [COUNT]: successor.past.attempts } };
+}
+
+function plan(order: QueueOrder, names: Names): QueuePlan {
+  checkOrder(order);
+  const { queue } = order;
+  const { waitExchange, returnExchange, deadLetterExchange, deadQueue } = names;
+  const waits = parts.waitsOf(order);
+  const nameOf = (waitMs: number): string => `${names.waitQueuePrefix}${waitMs}`;
+  const foreign: parts.Part = {
+    exchanges: [parts.exchange(waitExchange, 'headers'), parts.exchange(returnExchange, 'headers')],
+    queues: waits.map((waitMs) =>
+      compat.queueOf(nameOf(waitMs), 'wait', {
+        'x-message-ttl': waitMs,
+        'x-dead-letter-exchange': returnExchange,
+        ...names.waitArguments,
+      }),
+    ),
+    bindings: [
+      // n.b. Strings: a number in the binding would not match the text in the message.
+      ...waits.map((waitMs) =>
+        parts.binding(nameOf(waitMs), waitExchange, '', { [WAIT_FOR]: String(waitMs) }),
+      ),
+      parts.binding(queue, returnExchange, '', { [RETURN_TO]: queue }),
+    ],
+  };
+  const roads = waits.map(
+    (waitMs): Road => ({
+      waitMs,
+      route: ({ routingKey }) => ({
+        exchange: waitExchange,
+        key: routingKey,
+        headers: { [WAIT_FOR]: String(waitMs), [RETURN_TO]: queue },
+      }),
+    }),
+  );
+  return compat.planShared({
+    order,
+    mainArguments:
+      deadLetterExchange === false ? {} : { 'x-dead-letter-exchange': deadLetterExchange },
+    foreign,
+    roads,
+    policies: policiesOf(order, names),
+    deadQueue,
+  });
+}
+
+/** Only quorum queues can be made safer from outside. */
+function policiesOf({ queue, queueArguments }: QueueOrder, names: Names): PolicySpec[] {
+  const { waitQueuePrefix: prefix, waitArguments, deadLetterExchange } = names;
+  const isQuorum = (args: Table): boolean => args['x-queue-type'] === 'quorum';
+  const policies: PolicySpec[] = [];
+  if (isQuorum(waitArguments)) {
+    const pattern = String.raw`^${compat.literal(prefix)}\d+$`;
+    policies.push(compat.policyOf(`${prefix}*`, pattern, compat.KEEPS_ALL));
+  }
+  if (isQuorum(queueArguments) && deadLetterExchange !== false) {
+    policies.push(compat.policyOf(queue, `^${compat.literal(queue)}$`, compat.KEEPS_ALL));
+  }
+  return policies;
+}
