@@ -5,14 +5,18 @@
 
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, AmqpMessage, Table } from '../amqp.ts';
+import type { RabbitConnection } from '../connection.ts';
 import type { Management } from '../management/index.ts';
 import type { QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
 import type { Wire } from '../wire.ts';
 
+/** Made by `createConnection`, or amqplib's own. */
+export type AnyConnection = RabbitConnection | AmqpConnection;
+
 /** Whom to ask. */
 export interface LookOptions {
   /** Tells depths and consumers; without it only the management API is asked. */
-  readonly connection?: AmqpConnection | undefined;
+  readonly connection?: AnyConnection | undefined;
   /** Tells everything else; without it much stays unknown, and the report says so. */
   readonly management?: Management | undefined;
   readonly plans: readonly QueuePlan[];
@@ -82,7 +86,7 @@ export interface Finding {
 }
 
 export interface DoctorOptions extends LookOptions {
-  readonly connection: AmqpConnection;
+  readonly connection: AnyConnection;
   /** The other system whose queues these are, and what stays unsafe by its arguments. */
   readonly compat?: { readonly name: string; readonly unsafe: readonly string[] } | undefined;
 }
@@ -96,17 +100,8 @@ export interface MoveProgress {
   readonly total: number;
 }
 
-/** The connections that messages are moved over. */
-export interface MoveConnections {
-  readonly connection: AmqpConnection;
-  /**
-   * Publishes; default: `connection`. n.b. A broker with an alarm takes nothing from a connection
-   * that published, acks included: with one of its own the rest goes on.
-   */
-  readonly publishing?: AmqpConnection | undefined;
-}
-
-export interface DrainOptions extends MoveConnections {
+export interface DrainOptions {
+  readonly connection: AnyConnection;
   /** What to empty: a wait, dead, parked or unrouted queue. */
   readonly queue: string;
   /** Tell whose queue it is, and with that where its messages belong. */
@@ -163,7 +158,8 @@ export interface OldQueue {
   readonly waitMs?: number;
 }
 
-export interface MigrateOptions extends MoveConnections {
+export interface MigrateOptions {
+  readonly connection: AnyConnection;
   /** Needed to remove anything: only it tells bindings and what is being dead-lettered. */
   readonly management?: Management | undefined;
   readonly from: Topology | readonly OldQueue[];
