@@ -12,6 +12,7 @@ import type { EntryStore } from '../ports/entry-store.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { Transform } from '../ports/transform.ts';
 import type { SpoolOptions } from '../spool/options.ts';
+import type { QueueType, UserBinding } from '../rabbit/topology/model.ts';
 import type { NatsEntryOptions } from '../stores/nats/options.ts';
 import type { PostgresOptions } from '../stores/postgres/options.ts';
 import type { S3Options } from '../stores/s3/options.ts';
@@ -22,6 +23,8 @@ import type {
   EncryptOptions,
 } from '../transforms/index.ts';
 import type { SealOptions } from '../transforms/seal.ts';
+import type { CompatConfig } from './compat.ts';
+import type { StyleConfig } from './styles.ts';
 
 /** Gives a configuration its type; returns it as it is. */
 export function defineConfig(config: Config): Config {
@@ -69,8 +72,62 @@ export interface Config extends SpoolConfig {
   readonly routes?: readonly RouteConfig[];
   /** Who is told when a message of these topics bounces. */
   readonly bounces?: readonly RouteConfig[];
+  /** The broker of the consumers. */
+  readonly rabbit?: RabbitConfig;
+  /** Which queues of RabbitMQ are consumed, and by whom. */
+  readonly consumers?: readonly ConsumerConfig[];
   readonly serve?: ServeConfig;
   readonly log?: LogConfig;
+}
+
+/** A broker. */
+export interface RabbitConfig {
+  /** `amqp://user:password@host:5672/vhost`; for consumers that name none. */
+  readonly url?: string;
+  /** `http://user:password@host:15672`; default: the host of `url`, port 15672, over TLS 15671. */
+  readonly managementUrl?: string;
+  /** For `amqps:` and `https:`; files in PEM. */
+  readonly tls?: {
+    /** Authorities that are trusted besides those that Node trusts. */
+    readonly ca?: string;
+    readonly key?: string;
+    readonly cert?: string;
+    readonly passphrase?: string;
+    readonly servername?: string;
+    /** `false` trusts any certificate; for tests only. Default true. */
+    readonly rejectUnauthorized?: boolean;
+  };
+}
+
+/** A queue of RabbitMQ, and who delivers its messages. */
+export interface ConsumerConfig {
+  /** Default `rabbit.url`. */
+  readonly url?: string;
+  readonly queue: string;
+  /** Exchanges that lead into the queue; default none. */
+  readonly bindings?: readonly UserBinding[];
+  /** `shared` (default), `perDelay` or `perAttempt`, one with options, or a style. */
+  readonly topology?: StyleConfig;
+  /** Default `quorum`. */
+  readonly type?: QueueType;
+  /** A policy, or the name of one; default: the policy `default`. */
+  readonly policy?: PolicyConfig;
+  /** How many the broker sends ahead, 1 to 2,000; default 20. */
+  readonly prefetch?: number;
+  /** How many run at once, 1 to 10,000; default 10. */
+  readonly concurrency?: number;
+  /** How long one attempt may take, 1ms to 25m; default 5m. */
+  readonly timeout?: Duration;
+  /** Shares the queues with another system: `goqueue`, `spring`, `outbox`; default none. */
+  readonly compat?: CompatConfig;
+  /** What is done about the topology at the start: `apply` (default), `verify` or `none`. */
+  readonly declare?: 'apply' | 'verify' | 'none';
+  /** Waits that have a queue beside those of the policy; default none. */
+  readonly waits?: readonly Duration[];
+  /** After so many lost consumers a message is parked, 1 to 1,000,000; default 10. */
+  readonly maxLost?: number;
+  /** As for routes. */
+  readonly deliver: RouteConfig['deliver'];
 }
 
 /** A store on a server, with its options. */

@@ -2,6 +2,7 @@
 
 import { describePolicy, type RetryPolicy } from '../core/policy.ts';
 import { withoutKeys } from './key-data.ts';
+import { bindingText, brokerOf, type EffectiveConsumer } from './consumers.ts';
 import { KEYS } from './keys.ts';
 import type { LoadedConfig } from './load-config.ts';
 import { nearestOrigin } from './problems.ts';
@@ -28,6 +29,11 @@ export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
     if (key.key === 'routes' || key.key === 'bounces') {
       return (value as readonly EffectiveRoute[]).flatMap((route, at) =>
         routeLines(loaded, `${key.key}[${at}]`, route),
+      );
+    }
+    if (key.key === 'consumers') {
+      return (value as readonly EffectiveConsumer[]).flatMap((consumer, at) =>
+        consumerLines(loaded, `consumers[${at}]`, consumer),
       );
     }
     if (key.key === 'policies') {
@@ -69,6 +75,28 @@ function routeLines(loaded: LoadedConfig, key: string, route: EffectiveRoute): C
   return Object.entries(shown)
     .filter(([, value]) => value !== undefined)
     .map(([name, value]) => lineOf(loaded, `${key}.${name}`, value));
+}
+
+function consumerLines(
+  loaded: LoadedConfig,
+  key: string,
+  { policyName, deliver, compat, ...consumer }: EffectiveConsumer,
+): ConfigLine[] {
+  const shown: Readonly<Record<string, unknown>> = {
+    ...consumer,
+    url: brokerOf(consumer),
+    topology: consumer.topology.name,
+    policy: policyName ?? describePolicy(consumer.policy),
+    bindings: consumer.bindings.map(bindingText),
+    compat: typeof compat === 'object' ? '(object)' : compat,
+    deliver: deliver === undefined ? undefined : loaded.redact(describeHandler(deliver)),
+  };
+  return Object.entries(shown).flatMap(([name, value]) => {
+    const whole = `${key}.${name}`;
+    if (value === undefined || (Array.isArray(value) && value.length === 0)) return [];
+    const isList = name === 'bindings' || name === 'waits';
+    return isList ? flatLines(loaded, whole, value) : [lineOf(loaded, whole, value)];
+  });
 }
 
 /** A store that was given is an object with a name; everything else is data. */

@@ -8,7 +8,8 @@ import path from 'node:path';
 import { RespoolError } from '../core/errors.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { type SpoolOptions, settingsOf } from '../spool/options.ts';
-import type { Config, LogConfig, ServeConfig } from './define-config.ts';
+import { consumersOf, CONSUMER_DEFAULTS, type EffectiveConsumer } from './consumers.ts';
+import type { Config, LogConfig, RabbitConfig, ServeConfig } from './define-config.ts';
 import type { Named } from './environment.ts';
 import { isScalar, isTokenHash, KEYS, keyOf, valueOfText } from './keys.ts';
 import { fromHere } from './places.ts';
@@ -21,11 +22,16 @@ import { STORE_DEFAULTS } from './stores.ts';
 
 /** A configuration that is checked, with its defaults. */
 export interface EffectiveConfig
-  extends Omit<Config, 'concurrency' | 'policies' | 'routes' | 'bounces' | 'serve' | 'log'> {
+  extends Omit<
+    Config,
+    'concurrency' | 'policies' | 'routes' | 'bounces' | 'rabbit' | 'consumers' | 'serve' | 'log'
+  > {
   readonly concurrency: number;
   readonly policies: Readonly<Record<string, RetryPolicy>>;
   readonly routes: readonly EffectiveRoute[];
   readonly bounces: readonly EffectiveRoute[];
+  readonly rabbit: RabbitConfig;
+  readonly consumers: readonly EffectiveConsumer[];
   readonly serve: EffectiveServe;
   readonly log: Required<LogConfig>;
 }
@@ -49,6 +55,8 @@ export interface Said {
   readonly file: string | undefined;
   readonly folder: string;
   readonly cwd: string;
+  /** False: for a tool that does not deliver. */
+  readonly hasHandlers: boolean;
 }
 
 /** The outcome: what holds, who said it, and what is strange about it. */
@@ -206,10 +214,17 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
   const parts = { folder, policies, filled: raw.filled };
   const routes = routesOf(tree['routes'], { ...parts, key: 'routes' });
   const bounces = routesOf(tree['bounces'], { ...parts, key: 'bounces' });
+  const rabbit = rabbitOf(tree['rabbit'], folder);
+  const { url } = rabbit;
+  const { hasHandlers } = said;
+  const consumers = consumersOf(tree['consumers'], { ...parts, url, hasHandlers });
   const wanted = [...routes, ...bounces].reduce((sum, { concurrency }) => sum + concurrency, 0);
   const byDefault: Origin = { from: 'default', name: '' };
   for (const key of ['routes', 'bounces']) {
     for (const name of defaultedIn(tree[key], key)) origins.set(name, byDefault);
+  }
+  for (const name of defaultedIn(tree['consumers'], 'consumers', CONSUMER_DEFAULTS)) {
+    origins.set(name, byDefault);
   }
   const warnings = [...unreached(routes, 'routes'), ...unreached(bounces, 'bounces')];
   if (tree['concurrency'] === undefined) {
@@ -229,6 +244,8 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
     policies,
     routes,
     bounces,
+    rabbit,
+    consumers,
     serve: { ...serve, tokens: tokensOf(serve['tokens']), hosts: hostsOf(serve['hosts']), ...tls },
   } as unknown as EffectiveConfig;
   warnings.push(...strange(config, wanted));
@@ -261,13 +278,26 @@ const SPOOL_KEYS = [
 ] as const satisfies readonly (keyof EffectiveConfig & keyof SpoolOptions)[];
 
 /** What the routes of a list left to their defaults, by whole names. */
-function defaultedIn(list: unknown, key: string): string[] {
+function defaultedIn(
+  list: unknown,
+  key: string,
+  names: readonly string[] = ['concurrency', 'timeout'],
+): string[] {
   const routes = (list ?? []) as readonly Readonly<Record<string, unknown>>[];
   return routes.flatMap((route, at) =>
-    ['concurrency', 'timeout']
-      .filter((name) => route[name] === undefined)
-      .map((name) => `${key}[${at}].${name}`),
+    names.filter((name) => route[name] === undefined).map((name) => `${key}[${at}].${name}`),
   );
+}
+
+/** The broker, with the files of TLS by their absolute paths. */
+function rabbitOf(given: unknown, folder: string): RabbitConfig {
+  const rabbit = (given ?? {}) as RabbitConfig;
+  const { tls } = rabbit;
+  if (tls === undefined) return rabbit;
+  const files = Object.entries({ ca: tls.ca, key: tls.key, cert: tls.cert })
+    .filter(([, file]) => file !== undefined)
+    .map(([name, file]) => [name, path.resolve(folder, file ?? '')]);
+  return { ...rabbit, tls: { ...tls, ...Object.fromEntries(files) } };
 }
 
 function hasManyUrls({ deliver }: EffectiveRoute): boolean {

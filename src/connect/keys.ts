@@ -125,6 +125,33 @@ export const KEYS: readonly Key[] = [
   { key: 'routes', kind: 'data', type: 'a list of routes' },
   { key: 'bounces', kind: 'data', type: 'a list of routes' },
   {
+    key: 'rabbit.url',
+    kind: 'text',
+    type: '`amqp://…` or `amqps://…`',
+    defaultText: 'none',
+    check: checkBrokerUrl,
+  },
+  {
+    key: 'rabbit.managementUrl',
+    kind: 'text',
+    type: '`http://…` or `https://…`',
+    defaultText: 'the host of `rabbit.url`, port 15672, over TLS 15671',
+    check: checkManagementUrl,
+  },
+  { key: 'rabbit.tls.ca', kind: 'file', type: 'a file', check: fileName },
+  { key: 'rabbit.tls.key', kind: 'file', type: 'a file', check: fileName },
+  { key: 'rabbit.tls.cert', kind: 'file', type: 'a file', check: fileName },
+  { key: 'rabbit.tls.passphrase', kind: 'text', type: 'text', isSecret: true, check: anyText },
+  { key: 'rabbit.tls.servername', kind: 'text', type: 'a host name', check: hostName },
+  {
+    key: 'rabbit.tls.rejectUnauthorized',
+    kind: 'boolean',
+    type: '`true` or `false`',
+    defaultText: '`true`',
+    check: trueOrFalse,
+  },
+  { key: 'consumers', kind: 'data', type: 'a list of [consumers](#consumers)' },
+  {
     key: 'serve.host',
     kind: 'text',
     type: 'a name or an address',
@@ -303,6 +330,36 @@ function tokenText(value: unknown, what: string): void {
     `cannot use (secret) as "${what}": allowed is 1 to 512 visible ASCII characters, or ` +
       '"sha256:" and 64 hex digits',
   );
+}
+
+/** Refuses what is no address of RabbitMQ, without showing it: it may hold a password. */
+export function checkBrokerUrl(value: unknown, what: string): void {
+  checkUrl(value, what, ['amqp:', 'amqps:'], 'amqp://user:password@host:5672/vhost');
+}
+
+function checkManagementUrl(value: unknown, what: string): void {
+  checkUrl(value, what, ['http:', 'https:'], 'http://user:password@host:15672');
+}
+
+function checkUrl(
+  value: unknown,
+  what: string,
+  protocols: readonly string[],
+  example: string,
+): void {
+  const url = typeof value === 'string' ? URL.parse(value) : null;
+  if (url !== null && url.hostname !== '' && protocols.includes(url.protocol)) return;
+  const shown = typeof value === 'string' ? 'this text' : show(value);
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${shown} as "${what}": allowed is a URL like ${example}; ` +
+      '"%", "/", "?", "#" and "@" in a password are written as %25, %2F, %3F, %23 and %40',
+  );
+}
+
+function anyText(value: unknown, what: string): void {
+  if (typeof value === 'string' && value !== '') return;
+  throw new RespoolError('config.invalid', `cannot use (secret) as "${what}": allowed is text`);
 }
 
 function givenOrStore(value: unknown, what: string): void {

@@ -10,6 +10,7 @@ import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { type EffectiveConfig, effectiveConfig, type Flags } from './effective-config.ts';
 import { addDotEnv, isOfProcess, strangeNames, valuesOfEnvironment } from './environment.ts';
 import { findConfigFile } from './find-file.ts';
+import { withoutRoutingKeys } from './consumers.ts';
 import { collectKeys, KEY_HOLDERS } from './key-data.ts';
 import { KEYS, valueOfText } from './keys.ts';
 import { type Origin, withOrigin } from './problems.ts';
@@ -29,9 +30,10 @@ export interface LoadOptions {
   readonly flags?: Flags | undefined;
   /**
    * False: for a tool that does not deliver. Routes are left out, and with them the secrets that
-   * only the service's environment has.
+   * only the service's environment has. `queues`: as false, but consumers stay, without their
+   * handlers.
    */
-  readonly routes?: boolean | undefined;
+  readonly routes?: boolean | 'queues' | undefined;
 }
 
 /** A configuration, and where it came from. */
@@ -54,8 +56,17 @@ export interface LoadedConfig {
   readonly redact: (value: unknown, name?: string) => unknown;
 }
 
+/** Keys of addresses, which may hold a password. */
+const ADDRESSES = ['store', 'entries', 'bodies', 'rabbit.url', 'rabbit.managementUrl'];
+
 /** Shorter ones are words like `bearer` more often than secrets. */
 const ENV_SECRET_MIN_CHARS = 8;
+
+/** What is not read, by what is asked for. */
+const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
+  false: ['routes', 'bounces', 'consumers'],
+  queues: ['routes', 'bounces', 'consumers[].deliver'],
+};
 
 const NOTHING: RawConfig = { value: {}, filled: new Set(), lent: new Set() };
 
@@ -77,7 +88,7 @@ export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
     const folder = file === undefined ? path.resolve(cwd) : path.dirname(file);
     const added = await addDotEnv(folder, env);
     collectFrom(env, secrets);
-    const without = options.routes === false ? ['routes', 'bounces'] : [];
+    const without = LEFT_OUT[String(options.routes)] ?? [];
     const reading = { without, added };
     const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets, reading);
     return await completeConfig({ ...options, file, folder, raw, added, secrets });
@@ -106,12 +117,14 @@ export async function completeConfig({
   readonly raw: RawConfig;
   readonly added: ReadonlySet<string>;
   readonly secrets: Secrets;
-  readonly routes?: boolean | undefined;
+  readonly routes?: LoadOptions['routes'];
 }): Promise<LoadedConfig> {
   collectFrom(env, secrets);
-  for (const [name, value] of Object.entries(raw.value)) secrets.collect(value, name);
+  for (const [name, value] of Object.entries(raw.value)) {
+    secrets.collect(name === 'consumers' ? withoutRoutingKeys(value) : value, name);
+  }
   const environment = valuesOfEnvironment(env, added);
-  for (const key of ['store', 'entries', 'bodies']) {
+  for (const key of ADDRESSES) {
     secrets.collect(flags[key]);
     secrets.collect(environment.get(key)?.value);
   }
@@ -132,6 +145,7 @@ export async function completeConfig({
       file,
       folder,
       cwd,
+      hasHandlers: routes === true,
     });
     await checkStores(config, origins, { file, folder });
     return {
@@ -142,7 +156,8 @@ export async function completeConfig({
       warnings: [
         ...strangeNames(env, named),
         ...warnings,
-        ...(routes ? await unreadable(config.serve) : []),
+        ...(routes === true ? await unreadable(config.serve.tls, 'serve') : []),
+        ...(routes === false ? [] : await unreadable(filesOf(config.rabbit), 'rabbit')),
       ].map((text) => secrets.hide(text)),
       hide: (text) => secrets.hide(text),
       redact: (value, name) => secrets.redact(value, name),
@@ -152,19 +167,29 @@ export async function completeConfig({
   }
 }
 
-/** A sentence for each file of TLS that the service could not use. */
-async function unreadable({ tls }: EffectiveConfig['serve']): Promise<string[]> {
+/** A sentence for each file of TLS that could not be used. */
+async function unreadable(
+  files: Readonly<Record<string, string>> = {},
+  whose: string,
+): Promise<string[]> {
   const problems: string[] = [];
-  for (const [name, file] of Object.entries(tls ?? {})) {
+  for (const [name, file] of Object.entries(files)) {
     try {
       await access(file, constants.R_OK);
       if ((await stat(file)).isFile()) continue;
-      problems.push(`serve.tls.${name}: ${show(file)} is no file`);
+      problems.push(`${whose}.tls.${name}: ${show(file)} is no file`);
     } catch (error) {
-      problems.push(`serve.tls.${name}: cannot read ${show(file)}: ${reasonOf(error)}`);
+      problems.push(`${whose}.tls.${name}: cannot read ${show(file)}: ${reasonOf(error)}`);
     }
   }
   return problems;
+}
+
+function filesOf({ tls = {} }: EffectiveConfig['rabbit']): Record<string, string> {
+  const { ca, key, cert } = tls;
+  return Object.fromEntries(
+    Object.entries({ ca, key, cert }).filter(([, file]) => file !== undefined),
+  ) as Record<string, string>;
 }
 
 function reasonOf(error: unknown): string {

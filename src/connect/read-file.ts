@@ -31,7 +31,7 @@ export interface RawConfig {
 
 /** What of a file is read, and how. */
 export interface ReadOptions {
-  /** Keys at the top that are left out. */
+  /** Keys at the top that are left out; `list[].name` is that name in each item of a list. */
   readonly without?: readonly string[];
   /** Variables that came from a file `.env`. */
   readonly added?: ReadonlySet<string>;
@@ -54,8 +54,22 @@ export async function readConfigFile(
   return { value, filled: new Set(), lent: new Set() };
 }
 
-function leave(data: Record<string, unknown>, without: readonly string[]): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(data).filter(([key]) => !without.includes(key)));
+function leave(
+  data: Readonly<Record<string, unknown>>,
+  without: readonly string[],
+): Record<string, unknown> {
+  const kept = Object.entries(data).filter(([key]) => !without.includes(key));
+  return Object.fromEntries(
+    kept.map(([key, value]) => {
+      const inside = `${key}[].`;
+      const names = without
+        .filter((name) => name.startsWith(inside))
+        .map((name) => name.slice(inside.length));
+      if (names.length === 0 || !Array.isArray(value)) return [key, value];
+      const items: readonly unknown[] = value;
+      return [key, items.map((item) => (isPlain(item) ? leave(item, names) : item))];
+    }),
+  );
 }
 
 /** Parses the text of a JSON or YAML file. */

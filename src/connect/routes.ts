@@ -120,7 +120,12 @@ function topicOf(topic: unknown, key: string): string {
   }
 }
 
-function routePolicy(policy: unknown, key: string, { policies }: RouteParts): RetryPolicy | string {
+/** A policy as data, or the name of one that there is. */
+export function routePolicy(
+  policy: unknown,
+  key: string,
+  { policies }: Pick<RouteParts, 'policies'>,
+): RetryPolicy | string {
   if (typeof policy !== 'string') return policyOf(policy, key);
   if (policy === 'default' || Object.hasOwn(policies, policy)) return policy;
   if (policy === 'postfix' || policy === 'noRetry') return policyOf(policy, key);
@@ -143,7 +148,12 @@ function timeoutOf(given: unknown, key: string): Duration {
   return given as Duration;
 }
 
-function handlerOf(given: unknown, key: string, { folder }: RouteParts): Handler | ReadyHandler {
+/** A handler, or the ready-made one of these options. */
+export function handlerOf(
+  given: unknown,
+  key: string,
+  { folder }: Pick<RouteParts, 'folder'>,
+): Handler | ReadyHandler {
   if (typeof given === 'function') return fromFolder(given as Handler | ReadyHandler, folder);
   if (!isPlain(given)) throw refused(key, given, DELIVER_ALLOWED);
   checkKeys(key, given, ['http', 'exec']);

@@ -38,6 +38,12 @@ test('the keys of a route are those that are known', async () => {
   expect(text).toContain(`known are ${said.join(', ')};`);
 });
 
+test('the keys of a consumer are those that are known', async () => {
+  const said = tableUnder(page, 'Consumers').map(([key]) => plain(key));
+  const text = await refusal({ config: { consumers: [{ unknown: 1 }] } });
+  expect(text).toContain(`known are ${said.join(', ')};`);
+});
+
 test('the options of the stores are those that are known', async () => {
   for (const [address = '', , , options = ''] of tableUnder(page, 'Stores')) {
     const place = plain(address).replace('DIR', './x').toLowerCase();
@@ -66,7 +72,7 @@ describe.each(['docs/reference/config.md', 'docs/how-to/configure.md'])('%s', (f
 });
 
 test('every policy that can be written as data has an example', async () => {
-  const [, , policies] = page.blocks.filter(({ marks }) => marks.includes('load'));
+  const [, , , policies] = page.blocks.filter(({ marks }) => marks.includes('load'));
   const text = await refusal({ config: { policies: { p: { unknown: 1 } } } });
   const known = (/known are ([\w, ]+)/.exec(text)?.[1] ?? '').split(', ');
   const makers = known.filter((name) => !['attempts', 'maxAge', 'jitter'].includes(name));

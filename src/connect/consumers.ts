@@ -1,0 +1,240 @@
+/**
+ * consumers — which queues of RabbitMQ are consumed, how and by whom, checked, with the ready-made
+ * handlers and the style of their topology made. Nothing is connected here.
+ */
+
+import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
+import { RespoolError, show } from '../core/errors.ts';
+import { checkNumber, checkOneOf } from '../core/limits.ts';
+import { postfix, type RetryPolicy } from '../core/policy.ts';
+import type { ReadyHandler } from '../deliver/index.ts';
+import type { Handler } from '../ports/handler.ts';
+import { shownUrl } from '../rabbit/client.ts';
+import type { QueueType, TopologyStyle, UserBinding } from '../rabbit/topology/model.ts';
+import { checkName, isBrokersOwn } from '../rabbit/topology/names.ts';
+import { type CompatConfig, compatOf } from './compat.ts';
+import { checkBrokerUrl } from './keys.ts';
+import { checkKeys, refused, within } from './problems.ts';
+import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
+import { isPlain } from './secrets.ts';
+import { styleOf } from './styles.ts';
+
+/** A consumer that is checked, with its defaults. */
+export interface EffectiveConsumer {
+  readonly url: string;
+  readonly queue: string;
+  readonly bindings: readonly UserBinding[];
+  readonly topology: TopologyStyle;
+  readonly type: QueueType;
+  readonly policy: RetryPolicy;
+  /** What the policy goes by in the configuration, if it has a name there. */
+  readonly policyName?: string;
+  readonly prefetch: number;
+  readonly concurrency: number;
+  readonly timeout: Duration;
+  readonly compat?: CompatConfig;
+  readonly declare: (typeof DECLARE)[number];
+  readonly waits: readonly Duration[];
+  readonly maxLost: number;
+  /** None where a tool reads the configuration that does not deliver. */
+  readonly deliver?: Handler | ReadyHandler;
+}
+
+/** What checking consumers needs to know. */
+export interface ConsumerParts extends Omit<RouteParts, 'key'> {
+  /** The broker of consumers that name none. */
+  readonly url: string | undefined;
+  /** False: who reads the configuration does not deliver, and `deliver` was left out. */
+  readonly hasHandlers: boolean;
+}
+
+const NAMES = [
+  'url',
+  'queue',
+  'bindings',
+  'topology',
+  'type',
+  'policy',
+  'prefetch',
+  'concurrency',
+  'timeout',
+  'compat',
+  'declare',
+  'waits',
+  'maxLost',
+  'deliver',
+];
+const BINDING_NAMES = ['exchange', 'key', 'type', 'arguments'];
+const EXCHANGE_TYPES = ['direct', 'topic', 'fanout', 'headers'] as const;
+const TYPES = ['quorum', 'classic'] as const;
+const DECLARE = ['apply', 'verify', 'none'] as const;
+
+const CONSUMERS_MAX = 1_000;
+const BINDINGS_MAX = 1_000;
+const WAITS_MAX = 64;
+const PREFETCH = { min: 1, max: 2_000, byDefault: 20 };
+const CONCURRENCY = { min: 1, max: 10_000, byDefault: 10 };
+const MAX_LOST = { min: 1, max: 1_000_000, byDefault: 10 };
+const TIMEOUT = '5m';
+/** Below the time after which a broker takes a consumer for stuck, 30 minutes. */
+const TIMEOUT_MAX_MS: number = 25 * MINUTE_MS;
+
+/** Keys that a consumer may leave to their defaults, for who wants to say so. */
+export const CONSUMER_DEFAULTS: readonly string[] = [
+  'bindings',
+  'topology',
+  'type',
+  'policy',
+  'prefetch',
+  'concurrency',
+  'timeout',
+  'declare',
+  'waits',
+  'maxLost',
+];
+
+/** Checks the consumers of a configuration and makes their handlers. */
+export function consumersOf(given: unknown, parts: ConsumerParts): readonly EffectiveConsumer[] {
+  if (given === undefined) return [];
+  if (!Array.isArray(given) || given.length > CONSUMERS_MAX) {
+    throw refused('consumers', given, `a list of at most ${CONSUMERS_MAX} consumers`);
+  }
+  const places = new Map<string, number>();
+  return given.map((one: unknown, at) => {
+    const consumer = consumerOf(one, `consumers[${at}]`, parts);
+    const place = `${consumer.url} ${consumer.queue}`;
+    const before = places.get(place);
+    if (before !== undefined) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot use ${show(consumer.queue)} as "consumers[${at}].queue": consumers[${before}] ` +
+          'has it already; give that one more concurrency instead',
+      );
+    }
+    places.set(place, at);
+    return consumer;
+  });
+}
+
+/** The same data without what goes by the name of a key, and is no secret: where it is bound. */
+export function withoutRoutingKeys(given: unknown): unknown {
+  if (!Array.isArray(given)) return given;
+  return given.map((one: unknown) => (isPlain(one) ? { ...one, bindings: undefined } : one));
+}
+
+/** A binding in a few words. */
+export function bindingText({ exchange, key = '#', type = 'topic' }: UserBinding): string {
+  return `${exchange} ${key}${type === false ? '' : ` (${type})`}`;
+}
+
+/** The broker of a consumer, as it may be shown. */
+export function brokerOf({ url }: Pick<EffectiveConsumer, 'url'>): string {
+  return shownUrl(url);
+}
+
+function consumerOf(given: unknown, key: string, parts: ConsumerParts): EffectiveConsumer {
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw refused(key, given, '{ queue, deliver, … }');
+  }
+  checkKeys(key, given, NAMES);
+  const consumer = given as Readonly<Record<string, unknown>>;
+  const numberOf = (name: string, range: Range): number =>
+    rangedOf(consumer[name], `${key}.${name}`, range, parts);
+  const compat = compatOf(consumer['compat'], `${key}.compat`);
+  return {
+    url: urlOf(consumer['url'], `${key}.url`, parts),
+    queue: within(key, () => checkName('queue', consumer['queue'])),
+    bindings: bindingsOf(consumer['bindings'], `${key}.bindings`),
+    topology: styleOf(consumer['topology'], `${key}.topology`),
+    type: checkOneOf(`${key}.type`, consumer['type'] ?? 'quorum', TYPES),
+    ...policyOfConsumer(consumer['policy'], `${key}.policy`, parts),
+    prefetch: numberOf('prefetch', PREFETCH),
+    concurrency: numberOf('concurrency', CONCURRENCY),
+    timeout: timeoutOf(consumer['timeout'] ?? TIMEOUT, `${key}.timeout`),
+    ...(compat === undefined ? {} : { compat }),
+    declare: checkOneOf(`${key}.declare`, consumer['declare'] ?? 'apply', DECLARE),
+    waits: waitsOf(consumer['waits'], `${key}.waits`),
+    maxLost: numberOf('maxLost', MAX_LOST),
+    ...(parts.hasHandlers
+      ? { deliver: handlerOf(consumer['deliver'], `${key}.deliver`, parts) }
+      : {}),
+  };
+}
+
+function urlOf(given: unknown, key: string, { url }: ConsumerParts): string {
+  const found = given ?? url;
+  if (found === undefined) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use nothing as "${key}": name the broker there, or once for all consumers as ` +
+        '"rabbit.url", such as amqp://user:${RABBIT_PASSWORD}@host:5672/vhost',
+    );
+  }
+  checkBrokerUrl(found, key);
+  return found as string;
+}
+
+function bindingsOf(given: unknown, key: string): readonly UserBinding[] {
+  return listOf(given, key, BINDINGS_MAX, 'bindings').map((one, at) => {
+    const whole = `${key}[${at}]`;
+    if (!isPlain(one)) throw refused(whole, one, '{ exchange, key, type, arguments }');
+    checkKeys(whole, one, BINDING_NAMES);
+    const { exchange, key: routingKey, type, arguments: args } = one;
+    if (typeof exchange !== 'string' || !isBrokersOwn(exchange)) {
+      within(whole, () => checkName('exchange', exchange));
+    }
+    if (routingKey !== undefined && typeof routingKey !== 'string') {
+      throw refused(`${whole}.key`, routingKey, 'text, with * and # at a topic exchange');
+    }
+    if (type !== undefined && type !== false) checkOneOf(`${whole}.type`, type, EXCHANGE_TYPES);
+    if (args !== undefined && !isPlain(args)) {
+      throw refused(`${whole}.arguments`, args, 'an object');
+    }
+    return one as unknown as UserBinding;
+  });
+}
+
+function policyOfConsumer(
+  given: unknown,
+  key: string,
+  parts: ConsumerParts,
+): Pick<EffectiveConsumer, 'policy' | 'policyName'> {
+  const found = given === undefined ? 'default' : routePolicy(given, key, parts);
+  if (typeof found !== 'string') return { policy: found };
+  const { [found]: policy = postfix() } = parts.policies;
+  return { policy, policyName: found };
+}
+
+interface Range {
+  readonly min: number;
+  readonly max: number;
+  readonly byDefault: number;
+}
+
+function rangedOf(
+  given: unknown,
+  key: string,
+  { min, max, byDefault }: Range,
+  { filled }: ConsumerParts,
+): number {
+  const isText = typeof given === 'string' && filled.has(key) && given.trim() !== '';
+  return checkNumber(key, isText ? Number(given) : (given ?? byDefault), { min, max });
+}
+
+function timeoutOf(given: unknown, key: string): Duration {
+  durationMs(given as Duration, key, { minMs: 1, maxMs: TIMEOUT_MAX_MS });
+  return given as Duration;
+}
+
+function waitsOf(given: unknown, key: string): readonly Duration[] {
+  return listOf(given, key, WAITS_MAX, 'durations').map((one, at) => {
+    durationMs(one as Duration, `${key}[${at}]`, { minMs: 1 });
+    return one as Duration;
+  });
+}
+
+function listOf(given: unknown, key: string, max: number, what: string): readonly unknown[] {
+  if (given === undefined) return [];
+  if (Array.isArray(given) && given.length <= max) return given;
+  throw refused(key, given, `a list of at most ${max} ${what}`);
+}

@@ -1,0 +1,65 @@
+/** styles — the style of a topology by its name, as data, or as a program has made it. */
+
+import { perAttempt } from '../rabbit/topology/per-attempt.ts';
+import { perDelay, type PerDelayOptions } from '../rabbit/topology/per-delay.ts';
+import { shared, type SharedOptions } from '../rabbit/topology/shared.ts';
+import type { TopologyStyle } from '../rabbit/topology/model.ts';
+import { didYouMean } from './nearest.ts';
+import { checkKeys, refused, within } from './problems.ts';
+import { isPlain } from './secrets.ts';
+
+/** A style by its name, with its options, or made by a program. */
+export type StyleConfig =
+  | StyleName
+  | { readonly shared: SharedOptions | null }
+  | { readonly perDelay: PerDelayOptions | null }
+  | { readonly perAttempt: Readonly<Record<string, never>> | null }
+  | TopologyStyle;
+
+export type StyleName = (typeof STYLE_NAMES)[number];
+
+export const STYLE_NAMES = ['shared', 'perDelay', 'perAttempt'] as const;
+
+interface Maker {
+  readonly options: readonly string[];
+  make(options: Readonly<Record<string, unknown>>): TopologyStyle;
+}
+
+const MAKERS: Readonly<Record<StyleName, Maker>> = {
+  shared: { options: ['prefix'], make: (options) => shared(options) },
+  perDelay: { options: ['by', 'exchange'], make: (options) => perDelay(options) },
+  perAttempt: { options: [], make: () => perAttempt() },
+};
+
+const ALLOWED = `${STYLE_NAMES.join(' | ')}, one of them with its options, or a style`;
+
+/** The style that a configuration names; default `shared`. */
+export function styleOf(given: unknown, key: string): TopologyStyle {
+  if (given === undefined) return shared();
+  if (typeof given === 'string') {
+    if (!isStyleName(given)) {
+      throw refused(key, given, `${ALLOWED}${didYouMean(given, STYLE_NAMES)}`);
+    }
+    return MAKERS[given].make({});
+  }
+  if (isStyle(given)) return given;
+  if (!isPlain(given)) throw refused(key, given, ALLOWED);
+  checkKeys(key, given, STYLE_NAMES);
+  const [name, second] = Object.keys(given).filter(isStyleName);
+  if (name === undefined || second !== undefined) throw refused(key, given, ALLOWED);
+  const options = given[name] ?? {};
+  const whole = `${key}.${name}`;
+  if (!isPlain(options)) throw refused(whole, options, 'an object of options');
+  checkKeys(whole, options, MAKERS[name].options);
+  return within(whole, () => MAKERS[name].make(options));
+}
+
+function isStyleName(name: string): name is StyleName {
+  return (STYLE_NAMES as readonly string[]).includes(name);
+}
+
+function isStyle(given: unknown): given is TopologyStyle {
+  if (typeof given !== 'object' || given === null) return false;
+  const { name, plan } = given as Partial<TopologyStyle>;
+  return typeof name === 'string' && typeof plan === 'function';
+}
