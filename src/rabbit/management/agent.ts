@@ -1,4 +1,4 @@
-/** agent — the one file of the room that imports undici; http.ts loads it with the first question. */
+/** agent — the one file of the room that imports undici; loaded with the first question. */
 
 import { Agent } from 'undici';
 import type { ManagementSettings } from './options.ts';

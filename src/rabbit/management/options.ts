@@ -8,18 +8,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
-
-/** How a connection over TLS is made; certificates and keys in PEM. */
-export interface TlsOptions {
-  /** Who is trusted besides those that Node trusts. */
-  readonly ca?: string | Buffer | readonly (string | Buffer)[];
-  readonly cert?: string | Buffer;
-  readonly key?: string | Buffer;
-  readonly passphrase?: string;
-  readonly servername?: string;
-  /** `false` trusts any certificate; for tests only. Default: true. */
-  readonly rejectUnauthorized?: boolean;
-}
+import type { TlsOptions } from '../client.ts';
 
 /** Where the management API is, and who asks. */
 export interface ManagementOptions {

@@ -136,7 +136,11 @@ withService('rabbitmq', () => {
     });
 
     test('takes a password with any characters, from the options or from the URL', async () => {
-      await using user = await freshUser({ tags: 'management', read: '.*' });
+      await using user = await freshUser({
+        tags: 'management',
+        read: '.*',
+        password: 'pässwörd/%+:€',
+      });
       const url = new URL(await service('rabbitmq-management'));
       const { name: username, password } = user;
       await using byOptions = createManagement({ url: url.origin, username, password });

@@ -31,6 +31,7 @@ export async function administer(method: string, path: string, json?: unknown): 
 
 interface UserRights {
   readonly tags?: string;
+  readonly password?: string;
   readonly configure?: string;
   readonly write?: string;
   readonly read?: string;
@@ -39,12 +40,12 @@ interface UserRights {
 /** A user of one test, removed when the test is over. */
 export async function freshUser({
   tags = '',
+  password = 'plain-pass-word',
   configure = '',
   write = '',
   read = '',
 }: UserRights): Promise<{ name: string; password: string } & AsyncDisposable> {
   const name = freshName('user');
-  const password = 'pässwörd/%+:€';
   await administer('PUT', `/users/${name}`, { password, tags });
   await administer('PUT', `/permissions/%2F/${name}`, { configure, write, read });
   return {
