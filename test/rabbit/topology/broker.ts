@@ -1,5 +1,6 @@
 /** Carries a topology to a real broker and takes it away again, by plain calls. */
 
+import { asError } from '../../../src/core/errors.ts';
 import type { AmqpChannel, AmqpConfirmChannel, AmqpMessage } from '../../../src/rabbit/amqp.ts';
 import type { Route, Topology } from '../../../src/rabbit/topology/model.ts';
 
@@ -26,7 +27,7 @@ export async function send(channel: AmqpConfirmChannel, route: Route, id: string
   await new Promise<void>((resolve, reject) => {
     channel.publish(route.exchange, route.key, Buffer.from(id), properties, (error) => {
       if (error === null || error === undefined) resolve();
-      else reject(error as Error);
+      else reject(asError(error));
     });
   });
   if (returned.has(id)) throw new Error(`message ${id} was returned: no queue at ${route.key}`);
