@@ -130,15 +130,30 @@ function block(type: string, label: string, lines: readonly Line[]): string {
   return `resource "${type}" "${label}" {\n${written(lines, '  ')}}\n`;
 }
 
+/** Laid out as `terraform fmt` does it, so that a file of ours is not changed by its first run. */
 function written(lines: readonly Line[], indent: string): string {
   return lines
-    .map((line) => {
+    .map((line, at) => {
       if ('block' in line) {
         return `${indent}${line.block} {\n${written(line.lines, `${indent}  `)}${indent}}\n`;
       }
-      return `${indent}${line[0]} = ${line[1].replaceAll('\n', `\n${indent}`)}\n`;
+      const name = line[0].padEnd(isShort(line) ? widthAround(lines, at) : 0);
+      return `${indent}${name} = ${line[1].replaceAll('\n', `\n${indent}`)}\n`;
     })
     .join('');
+}
+
+/** The longest name among the neighbours that are short too. */
+function widthAround(lines: readonly Line[], at: number): number {
+  let [first, last] = [at, at];
+  while (isShort(lines[first - 1])) first -= 1;
+  while (isShort(lines[last + 1])) last += 1;
+  const names = lines.slice(first, last + 1).map((line) => ('block' in line ? '' : line[0]));
+  return Math.max(...names.map((name) => name.length));
+}
+
+function isShort(line: Line | undefined): boolean {
+  return line !== undefined && !('block' in line) && !line[1].includes('\n');
 }
 
 /** JSON is an expression of Terraform, but for what a string may hold. */
@@ -149,7 +164,7 @@ function expression(value: Json): string {
   const entries = Object.entries(value);
   if (entries.length === 0) return '{}';
   const inside = entries.map(
-    ([key, part]) => `  ${quoted(key)}: ${expression(part).replaceAll('\n', '\n  ')}`,
+    ([key, part]) => `  ${quoted(key)} : ${expression(part).replaceAll('\n', '\n  ')}`,
   );
   return `{\n${inside.join(',\n')}\n}`;
 }

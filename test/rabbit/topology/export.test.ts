@@ -91,7 +91,7 @@ describe('Terraform', () => {
     const labels = heads.map(([, type, label]) => `${type}.${label}`);
     expect(new Set(labels).size).toBe(labels.length);
     for (const [, , label] of heads) expect(label).toMatch(/^[A-Za-z_][A-Za-z0-9_-]*$/);
-    const references = [...text.matchAll(/= (rabbitmq_\w+\.[\w-]+)\.name$/gm)];
+    const references = [...text.matchAll(/ = (rabbitmq_\w+\.[\w-]+)\.name$/gm)];
     expect(references.length).toBeGreaterThan(10);
     for (const [, target] of references) expect(labels).toContain(target);
   });
@@ -110,6 +110,27 @@ describe('Terraform', () => {
     expect(text).not.toMatch(/[^$]\$\{|[^%]%\{/);
     expect(text).toContain('\\u0008\\u000c\\\\b');
     expect(sorted(readTerraform(text))).toEqual(sorted(toDefinitions(topology, { vhost: odd })));
+  });
+
+  test('a resource reads as terraform fmt would leave it', () => {
+    const text = toTerraform(shared().plan(orderOf({ type: 'classic' })).topology);
+    expect(text.split('\n\n')).toContain(
+      [
+        'resource "rabbitmq_queue" "orders" {',
+        '  name  = "orders"',
+        '  vhost = "/"',
+        '  settings {',
+        '    durable     = true',
+        '    auto_delete = false',
+        '    arguments_json = jsonencode({',
+        '      "x-queue-type" : "classic",',
+        '      "x-dead-letter-exchange" : "respool.dlx",',
+        '      "x-dead-letter-routing-key" : "orders.dlq"',
+        '    })',
+        '  }',
+        '}',
+      ].join('\n'),
+    );
   });
 
   test('brackets and quotes are balanced', () => {

@@ -44,7 +44,7 @@ function readBody(body: string): Fields {
   const fields: Fields = {};
   const flat = body.replaceAll(/^ {2}(?:settings|policy) \{\n([\s\S]*?)^ {2}\}\n/gm, '$1');
   for (const [, name = '', value = ''] of flat.matchAll(
-    /^ {2,4}(\w+) = ([\s\S]*?)\n(?= {2,4}\w+ = |$(?![\s\S]))/gm,
+    /^ {2,4}(\w+) += ([\s\S]*?)\n(?= {2,4}\w+ += |$(?![\s\S]))/gm,
   )) {
     fields[name.replace('arguments_json', 'arguments')] = readValue(value);
   }
