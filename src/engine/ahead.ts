@@ -42,8 +42,9 @@ export class Ahead {
   #rest = 0;
   #lastCameAt = Number.NEGATIVE_INFINITY;
 
-  constructor(concurrency: number) {
-    this.#max = Math.min(MANY_MAX, Math.max(FEW_MAX, concurrency * 2));
+  /** `isNear`: the source has its messages at hand; nothing is gained by taking more of them. */
+  constructor(concurrency: number, isNear = false) {
+    this.#max = isNear ? 0 : Math.min(MANY_MAX, Math.max(FEW_MAX, concurrency * 2));
   }
 
   get count(): number {

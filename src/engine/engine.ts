@@ -64,7 +64,7 @@ export class Engine implements AttemptHost {
   constructor(parts: EngineParts) {
     this.parts = parts;
     this.slots = new Slots(parts.slots, parts.routes);
-    this.#ahead = new Ahead(parts.slots.concurrency);
+    this.#ahead = new Ahead(parts.slots.concurrency, parts.source.isNear);
     const { clock, source } = parts;
     const extend: WatchmanDuties['extend'] = (claims) =>
       source.extend?.(claims) ?? Promise.resolve(claims.map(() => 'done' as const));

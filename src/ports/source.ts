@@ -54,6 +54,8 @@ export interface Settlement {
 export interface Source {
   readonly name: string;
   readonly leaseMs: number;
+  /** True when what `next` gives is at hand in memory: then nothing is claimed ahead. */
+  readonly isNear?: boolean;
   /** The source's clock. */
   now(): Millis;
   /** Claims what is there to claim, at once; may be nothing. */

@@ -53,7 +53,7 @@ export interface Outgoing {
 }
 
 interface Emitter {
-  // biome-ignore lint/suspicious/noExplicitAny: an event brings what it brings.
+  // oxlint-disable-next-line typescript/no-explicit-any -- an event brings what it brings.
   on(event: string, listener: (...args: any[]) => void): unknown;
 }
 

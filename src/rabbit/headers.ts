@@ -187,7 +187,7 @@ function spanOf(value: unknown): number | undefined {
   if (value === undefined || value === null) return undefined;
   const ms = countOf(value);
   // n.b. "0" is a span too: nobody wants it unless it is taken at once.
-  return ms > 0 || String(value) === '0' ? ms : undefined;
+  return ms > 0 || value === '0' || value === 0 ? ms : undefined;
 }
 
 export function textOr<T>(value: unknown, otherwise: T): string | T {
@@ -215,7 +215,7 @@ function notesOf(value: unknown): Headers {
     const texts = Object.entries(parsed).filter(
       ([name, text]) => typeof text === 'string' && name !== '__proto__',
     );
-    return Object.fromEntries(texts) as Headers;
+    return Object.fromEntries(texts);
   } catch {
     // Somebody else wrote into our header: that is no reason to lose the message.
     return NO_HEADERS;

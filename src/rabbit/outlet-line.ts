@@ -112,7 +112,7 @@ export class OutletLine {
     sending.reject(error);
   }
 
-  /** The oldest on this road that was not given back yet: the broker keeps the order of a channel. */
+  /** The oldest on this road that was not given back yet: a channel keeps its order. */
   markReturned({ exchange, key, messageId }: ReturnedRoad, text: string): void {
     for (const sending of this.#inFlight) {
       const { outgoing } = sending;

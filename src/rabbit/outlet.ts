@@ -2,7 +2,7 @@
  * outlet — publishes so that a resolved promise means: the broker has it, in a queue.
  *
  *   send() ─▶ waiting ─room in the window─▶ on its way ─confirm─▶ resolved
- *                                              │ returned, nacked, time over, channel lost ─▶ rejected
+ *                        │ returned, nacked, time over, channel lost ─▶ rejected
  *
  * Everything is mandatory: a message that no queue takes comes back before its confirm. What is on
  * its way when the channel is lost may or may not be there (`broker.unconfirmed`); what was still

@@ -1,0 +1,153 @@
+/** claim — a delivery of the broker as an engine sees it: its envelope, its past, its intake. */
+
+import { createHash } from 'node:crypto';
+import type { Millis } from '../core/duration.ts';
+import type { BodyInfo, Envelope, Headers } from '../core/entry.ts';
+import type { Failure } from '../core/failure.ts';
+import { PRIORITY_DEFAULT, PRIORITY_MAX } from '../core/limits.ts';
+import type { ClaimableState } from '../core/state.ts';
+import { LOST_MAX } from '../core/verdict.ts';
+import type { Claim } from '../ports/source.ts';
+import type { AmqpMessage, Table } from './amqp.ts';
+import type { Intake } from './intake.ts';
+import type { Past } from './wire.ts';
+
+/** What a claim is made of. */
+export interface ClaimParts {
+  readonly message: AmqpMessage;
+  readonly intake: Intake;
+  readonly past: Past;
+  readonly queue: string;
+  readonly id: string;
+  /** Deliveries in a row that were lost, and how many are borne. */
+  readonly lost: number;
+  readonly maxLost: number;
+  readonly content: Buffer;
+  /** Why the body cannot be what its wire says. */
+  readonly misfit?: Error;
+  readonly now: Millis;
+}
+
+/** A delivery that is ours until its channel ends. */
+export class RabbitClaim implements Claim {
+  readonly id: string;
+  readonly envelope: RabbitEnvelope;
+  readonly lane = 'delivery';
+  readonly attempt: number;
+  readonly lost: number;
+  readonly claimedFrom: ClaimableState;
+  readonly policy: string | null;
+  readonly intake: Intake;
+  readonly content: Buffer;
+
+  constructor(parts: ClaimParts) {
+    const { past, id, lost, maxLost } = parts;
+    this.id = id;
+    this.envelope = new RabbitEnvelope(parts);
+    this.attempt = past.attempts + 1;
+    // Judged without a handler, and parked: it may be what ends its consumers.
+    const isPoison = lost > maxLost;
+    this.lost = isPoison ? Math.max(lost, LOST_MAX + 1) : lost;
+    this.claimedFrom = isPoison ? 'active' : past.attempts > 0 ? 'deferred' : 'incoming';
+    this.policy = past.policy ?? null;
+    this.intake = parts.intake;
+    this.content = parts.content;
+  }
+
+  get message(): AmqpMessage {
+    return this.envelope.message;
+  }
+  get past(): Past {
+    return this.envelope.past;
+  }
+  get lastFailure(): Failure | undefined {
+    return this.envelope.past.lastFailure;
+  }
+  get notes(): Headers {
+    return this.envelope.past.notes;
+  }
+  get fence(): string {
+    const { consumerTag = '', deliveryTag } = this.message.fields;
+    return `${this.id}/${consumerTag}/${deliveryTag}`;
+  }
+}
+
+/** The envelope of an AMQP message; what few handlers ask for is made when they ask. */
+export class RabbitEnvelope implements Envelope {
+  readonly id: string;
+  readonly topic: string;
+  readonly enqueuedAt: Millis;
+  readonly expiresAt?: Millis;
+  readonly message: AmqpMessage;
+  readonly past: Past;
+  readonly queue: string;
+  readonly misfit: Error | undefined;
+  readonly #content: Buffer;
+  #headers: Headers | undefined;
+  #body: BodyInfo | undefined;
+
+  constructor({ message, past, queue, id, content, misfit, now }: ClaimParts) {
+    this.misfit = misfit;
+    this.id = id;
+    this.message = message;
+    this.past = past;
+    this.queue = queue;
+    this.topic = past.routingKey === '' ? queue : past.routingKey;
+    this.enqueuedAt = past.firstAt > 0 ? past.firstAt : now;
+    if (past.expiresAfterMs !== undefined) this.expiresAt = this.enqueuedAt + past.expiresAfterMs;
+    this.#content = content;
+  }
+
+  get headers(): Headers {
+    this.#headers ??= textHeaders(this.message.properties.headers);
+    return this.#headers;
+  }
+
+  /** AMQP counts the other way round: a high number goes first. */
+  get priority(): number {
+    const { priority } = this.message.properties;
+    return priority === undefined ? PRIORITY_DEFAULT : Math.max(0, PRIORITY_MAX - priority);
+  }
+
+  get body(): BodyInfo {
+    this.#body ??= new RabbitBody(this.#content);
+    return this.#body;
+  }
+}
+
+class RabbitBody implements BodyInfo {
+  readonly ref = '';
+  readonly place = 'inline';
+  readonly encodings: readonly string[] = [];
+  readonly #content: Buffer;
+
+  constructor(content: Buffer) {
+    this.#content = content;
+  }
+
+  get size(): number {
+    return this.#content.length;
+  }
+  get storedSize(): number {
+    return this.#content.length;
+  }
+  get digest(): string {
+    return `sha256:${createHash('sha256').update(this.#content).digest('hex')}`;
+  }
+}
+
+/** The user's headers as text; ours are told by other means. */
+function textHeaders(headers: Table | undefined): Headers {
+  const texts: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers ?? {})) {
+    if (name.startsWith('respool-') || name === '__proto__') continue;
+    texts[name] = headerText(value);
+  }
+  return texts;
+}
+
+function headerText(value: unknown): string {
+  if (typeof value === 'string') return value;
+  if (Buffer.isBuffer(value)) return value.toString('base64');
+  return JSON.stringify(value) ?? '';
+}

@@ -1,0 +1,338 @@
+/**
+ * consumer — a handler on a queue: engine, source and topology put together.
+ *
+ *   idle ─start()─▶ running ─stop()─▶ idle      (and again, unless the connection was its own)
+ */
+
+import { type Duration, durationMs } from '../core/duration.ts';
+import { type EventKind, type EventOf, LISTENED } from '../core/event.ts';
+import { RespoolError, textOf } from '../core/errors.ts';
+import { PermanentError } from '../core/failure.ts';
+import { checkOneOf } from '../core/limits.ts';
+import type { Outcome } from '../core/outcome.ts';
+import type { RetryPolicy } from '../core/policy.ts';
+import { Engine } from '../engine/engine.ts';
+import { Events } from '../engine/events.ts';
+import type { EngineLoad } from '../engine/load.ts';
+import { NOTHING_PAUSED } from '../engine/parts.ts';
+import { type Route, Routes } from '../engine/routes.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Delivery, Handler } from '../ports/handler.ts';
+import type { StandardSchema } from '../ports/schema.ts';
+import type { Claim } from '../ports/source.ts';
+import { systemClock, systemDice } from '../system/clock.ts';
+import { createIdMaker, randomName } from '../system/ids.ts';
+import type { AmqpConnection } from './amqp.ts';
+import type { RabbitEnvelope } from './claim.ts';
+import type { Decode } from './codecs.ts';
+import { connectionOf, type RabbitConnection } from './connection.ts';
+import {
+  type ConsumerOptions,
+  type ConsumerSettings,
+  consumerSettings,
+} from './consumer-options.ts';
+import { RabbitDelivery } from './delivery.ts';
+import type { LinkEvent } from './link.ts';
+import { Outlet } from './outlet.ts';
+import { RabbitSource } from './source.ts';
+import { applyTopology } from './topology/declare.ts';
+import type { QueuePlan } from './topology/model.ts';
+import { verifyTopology } from './topology/verify.ts';
+
+/** A handler of messages of a queue. */
+export type RabbitHandler<Body = unknown> = (
+  delivery: RabbitDelivery<Body>,
+) => Outcome | void | Promise<Outcome | void>;
+
+/** What a consumer is doing. */
+export interface ConsumerLoad extends EngineLoad {
+  readonly isConnected: boolean;
+  /** The broker takes no messages at present, so that nothing is begun. */
+  readonly isBlocked: boolean;
+  /** Deliveries that wait here for a slot. */
+  readonly buffered: number;
+  /** Messages on their way to a wait, dead or parked queue. */
+  readonly publishing: number;
+}
+
+const STOP_WITHIN: Duration = '10s';
+
+/** Waits in queues are fixed: chance has no part in them. */
+const NO_CHANCE = { random: () => 0 };
+
+/** A handler on a queue. Nothing happens before `start()`. */
+export function createConsumer<Body = unknown>(
+  options: ConsumerOptions<Body>,
+  handler: RabbitHandler<Body> | Handler<Body>,
+): Consumer {
+  if (typeof handler !== 'function') {
+    throw new RespoolError('config.invalid', 'cannot create a consumer: a handler is a function');
+  }
+  return new Consumer(options, handler as RabbitHandler);
+}
+
+/** One queue, consumed. */
+export class Consumer implements AsyncDisposable {
+  readonly queue: string;
+  /** What it needs at the broker, and the roads in it. */
+  readonly plan: QueuePlan;
+  readonly #settings: ConsumerSettings;
+  readonly #connection: RabbitConnection;
+  readonly #isOwned: boolean;
+  readonly #clock: Clock;
+  readonly #events = new Events();
+  readonly #engine: Engine;
+  readonly #source: RabbitSource;
+  #outlet: Outlet | undefined;
+  #phase: 'idle' | 'starting' | 'running' | 'stopping' | 'ended' = 'idle';
+  #isPaused = false;
+  #stopping: Promise<void> | undefined;
+  #unlisten: (() => void) | undefined;
+  /** Changes of pause and alarm, one after the other. */
+  #changing: Promise<void> = Promise.resolve();
+
+  constructor(options: ConsumerOptions, handler: RabbitHandler) {
+    const settings = consumerSettings(options);
+    const { connection, isOwned } = connectionOf(options, `a consumer of "${options.queue}"`);
+    this.#settings = settings;
+    this.#connection = connection;
+    this.#isOwned = isOwned;
+    this.#clock = options.clock ?? systemClock;
+    this.plan = settings.plan;
+    this.queue = settings.plan.queue;
+    const makeId = createIdMaker(options.dice ?? systemDice);
+    this.#source = new RabbitSource({
+      link: connection.consuming,
+      outlet: () => this.#openOutlet(),
+      plan: settings.plan,
+      wire: settings.wire,
+      clock: this.#clock,
+      subscription: settings.subscription,
+      maxLost: settings.maxLost,
+      makeId: () => makeId(this.#clock.now()),
+      prepare: (amqp) => this.#prepare(amqp),
+      onTrouble: (doing, error) => this.#engine.trouble(doing, error),
+    });
+    const routes = new Routes();
+    routes.add(routeOf(handler, settings));
+    this.#engine = new Engine({
+      source: this.#source,
+      routes,
+      events: this.#events,
+      clock: this.#clock,
+      dice: NO_CHANCE,
+      slots: {
+        concurrency: settings.concurrency,
+        destinationConcurrency: undefined,
+        takesUnhandled: false,
+      },
+      name: options.name ?? `${this.queue}/${randomName(systemDice)}`,
+      policyFor: (claim) => this.#policyFor(claim),
+      backoffs: settings.backoffs,
+      paused: () => (this.#isStill ? 'all' : NOTHING_PAUSED),
+    });
+  }
+
+  /** Whether it is subscribed now. */
+  get isConnected(): boolean {
+    return this.#source.isSubscribed && this.#connection.publishing.isUp;
+  }
+
+  get load(): ConsumerLoad {
+    const { inFlight = 0, waiting = 0 } = this.#outlet?.load ?? {};
+    return {
+      ...this.#engine.load,
+      isConnected: this.isConnected,
+      isBlocked: this.#connection.publishing.isBlocked,
+      buffered: this.#source.waiting,
+      publishing: inFlight + waiting,
+    };
+  }
+
+  /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
+  on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
+    return this.#events.on(checkOneOf('kind', kind, LISTENED) as K | '*', listener);
+  }
+
+  /**
+   * Connects, declares or verifies what it needs, and begins. What is wrong at first is thrown;
+   * from then on it comes back by itself.
+   */
+  async start(): Promise<void> {
+    if (this.#phase !== 'idle') {
+      throw new RespoolError('config.invalid', `cannot start the consumer: it is ${this.#phase}`);
+    }
+    this.#phase = 'starting';
+    try {
+      await this.#connection.publishing.tryConnect();
+      this.#unlisten = this.#connection.publishing.on((event) => this.#onPublishing(event));
+      await this.#source.open();
+    } catch (error) {
+      this.#phase = 'idle';
+      this.#unlisten?.();
+      await this.#source.close();
+      throw error;
+    }
+    this.#phase = 'running';
+    this.#events.emit({ at: this.#clock.now(), kind: 'engine-started' });
+    this.#engine.start();
+    if (this.#isStill) this.#change();
+  }
+
+  /**
+   * Takes nothing new, gives back what has not begun, waits for what runs at most `within` (default
+   * 10s), then aborts and gives that back, too.
+   */
+  async stop({ within = STOP_WITHIN }: { readonly within?: Duration } = {}): Promise<void> {
+    const withinMs = durationMs(within, 'within');
+    if (this.#phase === 'idle' || this.#phase === 'ended') {
+      if (this.#phase === 'idle' && this.#isOwned) await this.#connection.close();
+      if (this.#isOwned) this.#phase = 'ended';
+      return;
+    }
+    this.#stopping ??= this.#stop(withinMs).finally(() => {
+      this.#stopping = undefined;
+    });
+    await this.#stopping;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  /** Gives back what has not begun, and takes nothing until `resume()`; running handlers go on. */
+  async pause(): Promise<void> {
+    this.#isPaused = true;
+    this.#change();
+    await this.#changing;
+  }
+
+  async resume(): Promise<void> {
+    this.#isPaused = false;
+    this.#change();
+    await this.#changing;
+  }
+
+  /** Nothing is begun: somebody said so, or its retry could not be published. */
+  get #isStill(): boolean {
+    return this.#isPaused || this.#connection.publishing.isBlocked;
+  }
+
+  /** Brings the subscription in line with what is wanted. */
+  #change(): void {
+    this.#changing = this.#changing.then(async () => {
+      if (this.#phase !== 'running') return;
+      if (this.#isStill) await this.#source.cease();
+      else this.#source.resume();
+      this.#engine.poke();
+    });
+  }
+
+  #onPublishing(event: LinkEvent): void {
+    if (event.kind === 'down') this.#engine.trouble('publishing', event.error);
+    if (event.kind === 'blocked') {
+      const text = `the broker takes no messages: ${event.reason}; nothing is begun until it does`;
+      this.#engine.trouble('publishing', new RespoolError('broker.unavailable', text));
+    }
+    this.#change();
+  }
+
+  async #stop(withinMs: number): Promise<void> {
+    this.#phase = 'stopping';
+    await this.#changing;
+    await this.#source.cease();
+    await this.#engine.stop(withinMs);
+    await this.#source.close();
+    this.#unlisten?.();
+    await this.#outlet?.close();
+    this.#outlet = undefined;
+    if (this.#isOwned) await this.#connection.close();
+    this.#events.emit({ at: this.#clock.now(), kind: 'engine-stopped' });
+    this.#phase = this.#isOwned ? 'ended' : 'idle';
+  }
+
+  #openOutlet(): Outlet {
+    this.#outlet ??= new Outlet(this.#connection.publishing, this.#clock);
+    return this.#outlet;
+  }
+
+  async #prepare(amqp: AmqpConnection): Promise<void> {
+    const { declare, plan } = this.#settings;
+    if (declare === 'apply') await applyTopology(amqp, plan.topology);
+    if (declare !== 'verify') return;
+    const problems = await verifyTopology(amqp, plan.topology);
+    if (problems.length === 0) return;
+    const said = problems.map(({ text }) => text).join('; ');
+    throw new RespoolError(
+      'topology.mismatch',
+      `cannot consume "${this.queue}": ${said}; run: respool rabbit topology plan`,
+    );
+  }
+
+  #policyFor(claim: Claim): RetryPolicy {
+    const { policy, policies } = this.#settings;
+    if (claim.policy === null || claim.policy === 'default') return policy;
+    const named = policies.get(claim.policy);
+    if (named !== undefined) return named;
+    const { id, topic } = claim.envelope;
+    const at = this.#clock.now();
+    this.#events.emit({ at, kind: 'policy-unknown', id, topic, policy: claim.policy });
+    return policy;
+  }
+}
+
+function routeOf(handler: RabbitHandler, settings: ConsumerSettings): Route {
+  const { middleware, timeoutMs, schema, decode } = settings;
+  return {
+    lane: 'delivery',
+    pattern: '#',
+    handler: handlerOf(handler, schema, decode),
+    middleware,
+    policy: undefined,
+    concurrency: Number.POSITIVE_INFINITY,
+    timeoutMs,
+    schema: undefined,
+    picks: undefined,
+    running: 0,
+  };
+}
+
+/** The handler as the engine calls it: a delivery with more to it, and its own word counts. */
+function handlerOf(
+  handler: RabbitHandler,
+  schema: StandardSchema | undefined,
+  decode: Decode,
+): Handler {
+  return async (delivery: Delivery) => {
+    const rabbit = new RabbitDelivery(delivery, decode);
+    const { misfit } = delivery.envelope as RabbitEnvelope;
+    if (misfit !== undefined) throw new PermanentError('body.invalid', textOf(misfit));
+    try {
+      if (schema !== undefined) await fit(rabbit, schema);
+      const outcome = await handler(rabbit);
+      return rabbit.decision ?? outcome;
+    } catch (error) {
+      if (rabbit.decision !== undefined) return rabbit.decision;
+      throw isBodyInvalid(error) ? new PermanentError('body.invalid', textOf(error)) : error;
+    }
+  };
+}
+
+async function fit(delivery: RabbitDelivery, schema: StandardSchema): Promise<void> {
+  const result = await schema['~standard'].validate(await delivery.value());
+  if (result.issues !== undefined) {
+    const said = result.issues.slice(0, 5).map((issue) => issue.message);
+    const text = `the body of message "${delivery.id}" does not fit its schema: ${said.join('; ')}`;
+    throw new PermanentError('body.invalid', text);
+  }
+  delivery.fitted = result.value;
+}
+
+/** A body that is not what the handler needs will not be so next time either. */
+function isBodyInvalid(error: unknown): boolean {
+  try {
+    return (error as { code?: unknown } | null)?.code === 'body.invalid';
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,377 @@
+/**
+ * source — a queue of RabbitMQ as a Source.
+ *
+ *   ack ─▶ basic.ack        defer ─▶ wait queue     bounce ─▶ dead queue    hold ─▶ parked queue
+ *   release ─▶ basic.nack                └────── confirmed and routed, then basic.ack ──────┘
+ *
+ * Nothing is acked before its successor is confirmed (invariant 7). A crash in between leaves both:
+ * the same message id, one lineage more. The broker pushes up to `prefetch` deliveries; they wait
+ * here for a slot. A subscription that ends comes back by itself, and with it the topology.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import { asError, isRespoolError, RespoolError } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { Claim, Demand, Settlement, Source } from '../ports/source.ts';
+import type { AmqpConnection, AmqpMessage, Table } from './amqp.ts';
+import { RabbitClaim } from './claim.ts';
+import { Intake } from './intake.ts';
+import type { Link } from './link.ts';
+import type { Outlet } from './outlet.ts';
+import { type Step, stepsOf, successorOf } from './steps.ts';
+import type { QueuePlan } from './topology/model.ts';
+import type { Past, Wire } from './wire.ts';
+
+/** How a consumer subscribes. */
+export interface Subscription {
+  readonly prefetch: number;
+  readonly consumerTag?: string;
+  readonly exclusive?: boolean;
+  readonly priority?: number;
+  readonly arguments?: Table;
+}
+
+/** What a source is made of. */
+export interface RabbitSourceParts {
+  readonly link: Link;
+  /** Where successors are published. */
+  readonly outlet: () => Outlet;
+  readonly plan: QueuePlan;
+  readonly wire: Wire;
+  readonly clock: Clock;
+  readonly subscription: Subscription;
+  readonly maxLost: number;
+  /** A name for a message that has none. */
+  readonly makeId: () => string;
+  /** Makes the topology what it should be, over this connection. */
+  readonly prepare: (connection: AmqpConnection) => Promise<void>;
+  /** Something went wrong that will be tried again. */
+  readonly onTrouble: (doing: string, error: Error) => void;
+}
+
+/** There is no lease: a delivery is ours until its channel ends. */
+const LEASE_MS = 60 * 60_000;
+/** The wait before the next try to subscribe, and before a message is passed on again. */
+const RETRY_MIN_MS = 100;
+const RETRY_MAX_MS = 5_000;
+
+/** One queue, as an engine sees it. */
+export class RabbitSource implements Source {
+  readonly name: string;
+  readonly leaseMs: number = LEASE_MS;
+  readonly isNear = true;
+  readonly #parts: RabbitSourceParts;
+  #intake: Intake | undefined;
+  #buffer: RabbitClaim[] = [];
+  #wakeUp: (() => void) | undefined;
+  #isWanted = false;
+  #subscribing: Promise<void> | undefined;
+  #isHealing = false;
+  /** Ends waits between tries. */
+  readonly #waits = new Set<() => void>();
+  /** Messages that are passed on without a handler. */
+  #passing = 0;
+  #onQuiet: (() => void)[] = [];
+
+  constructor(parts: RabbitSourceParts) {
+    this.#parts = parts;
+    this.name = `rabbit:${parts.plan.queue}`;
+  }
+
+  get isSubscribed(): boolean {
+    return this.#intake?.isOpen === true;
+  }
+
+  /** Deliveries that wait here for a slot. */
+  get waiting(): number {
+    return this.#buffer.length;
+  }
+
+  now(): Millis {
+    return this.#parts.clock.now();
+  }
+
+  /** Subscribes for the first time: what is wrong is thrown. Later it comes back by itself. */
+  async open(): Promise<void> {
+    this.#isWanted = true;
+    try {
+      await this.#subscribe(await this.#parts.link.tryConnect());
+    } catch (error) {
+      this.#isWanted = false;
+      throw error;
+    }
+  }
+
+  /** Subscribes again after `cease`. */
+  resume(): void {
+    this.#isWanted = true;
+    this.#comeBack();
+  }
+
+  /** Takes nothing new and gives back what has not begun; what runs can still be settled. */
+  async cease(): Promise<void> {
+    this.#isWanted = false;
+    for (const end of this.#waits) end();
+    await this.#subscribing;
+    const intake = this.#intake;
+    await intake?.cancel();
+    for (const claim of this.#buffer.splice(0)) claim.intake.giveBack(claim.message);
+    if (this.#passing > 0) await new Promise<void>((resolve) => this.#onQuiet.push(resolve));
+  }
+
+  /** Ends the channel. What was not settled goes back to the queue. */
+  async close(): Promise<void> {
+    const intake = this.#intake;
+    this.#intake = undefined;
+    await intake?.close();
+  }
+
+  next(demand: Demand): Promise<readonly Claim[]> {
+    if (demand.wants.length === 0) return Promise.resolve([]);
+    const isAll = this.#buffer.length <= demand.max;
+    const taken = isAll ? this.#buffer : this.#buffer.slice(0, demand.max);
+    this.#buffer = isAll ? [] : this.#buffer.slice(demand.max);
+    // What a lost channel delivered is delivered again, to somebody.
+    const open = taken.every((claim) => claim.intake.isOpen)
+      ? taken
+      : taken.filter((claim) => claim.intake.isOpen);
+    return Promise.resolve(open);
+  }
+
+  wait(_demand: Demand, signal: AbortSignal): Promise<void> {
+    if (this.#buffer.length > 0 || signal.aborted) return Promise.resolve();
+    return new Promise((resolve) => {
+      const done = (): void => {
+        this.#wakeUp = undefined;
+        signal.removeEventListener('abort', done);
+        resolve();
+      };
+      this.#wakeUp = done;
+      signal.addEventListener('abort', done);
+    });
+  }
+
+  async *body(claim: Claim): AsyncIterable<Uint8Array> {
+    const { content } = claim as RabbitClaim;
+    if (content.length > 0) yield content;
+  }
+
+  bytes(claim: Claim): Uint8Array {
+    return (claim as RabbitClaim).content;
+  }
+
+  settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'> {
+    const ours = claim as RabbitClaim;
+    if (!ours.intake.isOpen) return STALE;
+    const { verdict } = settlement;
+    if (verdict.kind === 'ack') {
+      ours.intake.ack(ours.message);
+      return DONE;
+    }
+    if (verdict.kind === 'release') {
+      ours.intake.giveBack(ours.message);
+      return DONE;
+    }
+    const { plan } = this.#parts;
+    return this.#handOn(ours, stepsOf(ours, { ...settlement, verdict }, plan, this.now()));
+  }
+
+  async #handOn(claim: RabbitClaim, step: Step): Promise<'done' | 'stale'> {
+    await this.#publish(claim.message, claim.id, step);
+    // Lost meanwhile: the message is delivered once more, and its successor is there, too.
+    if (!claim.intake.isOpen) return 'stale';
+    claim.intake.ack(claim.message);
+    return 'done';
+  }
+
+  async #publish(message: AmqpMessage, id: string, step: Step): Promise<void> {
+    const { outlet, wire, plan } = this.#parts;
+    const { exchange, key } = step.route;
+    const properties = wire.write(message, successorOf(step, plan.queue, id));
+    try {
+      await outlet().send({ exchange, key, content: message.content, properties });
+    } catch (error) {
+      if (isRespoolError(error, 'broker.unroutable')) this.#heal();
+      throw error;
+    }
+  }
+
+  /** A road is missing: somebody took it away. Laid anew, beside everything else. */
+  #heal(): void {
+    const { link, prepare, onTrouble } = this.#parts;
+    if (this.#isHealing || link.current === undefined) return;
+    this.#isHealing = true;
+    void prepare(link.current)
+      .catch((error: unknown) => onTrouble('restoring the topology', asError(error)))
+      .finally(() => {
+        this.#isHealing = false;
+      });
+  }
+
+  async #subscribe(connection: AmqpConnection): Promise<void> {
+    const { prepare, clock, plan, subscription } = this.#parts;
+    await prepare(connection);
+    const channel = await connection.createChannel();
+    const intake = new Intake(channel, clock);
+    let reason: Error | undefined;
+    channel.on('error', (error: unknown) => {
+      reason = asError(error);
+    });
+    channel.on('close', () => this.#lost(intake, reason));
+    const { prefetch, ...options } = subscription;
+    await channel.prefetch(prefetch);
+    const onMessage = (message: AmqpMessage | null): void => {
+      if (message === null) this.#cancelled(intake);
+      else this.#arrive(message, intake);
+    };
+    this.#intake = intake;
+    try {
+      const { consumerTag } = await channel.consume(plan.queue, onMessage, options);
+      intake.consumerTag = consumerTag;
+    } catch (error) {
+      this.#intake = undefined;
+      await intake.close();
+      throw error;
+    }
+  }
+
+  /** The broker took the consumer away: the queue is gone, or a delivery took too long. */
+  #cancelled(intake: Intake): void {
+    if (!intake.isOpen) return;
+    const error = new RespoolError(
+      'broker.unavailable',
+      `the broker ended the subscription to queue "${this.#parts.plan.queue}"; it was deleted or ` +
+        'moved, or a delivery took longer than its consumer timeout',
+    );
+    this.#parts.onTrouble('consuming', error);
+    void intake.close().then(() => this.#lost(intake, undefined));
+  }
+
+  #lost(intake: Intake, reason: Error | undefined): void {
+    intake.lose();
+    if (this.#intake !== intake) return;
+    this.#intake = undefined;
+    this.#buffer = this.#buffer.filter((claim) => claim.intake !== intake);
+    if (reason !== undefined) this.#parts.onTrouble('consuming', reason);
+    this.#comeBack();
+  }
+
+  #comeBack(): void {
+    if (this.#subscribing !== undefined || !this.#isWanted || this.isSubscribed) return;
+    this.#subscribing = this.#retrySubscribing().finally(() => {
+      this.#subscribing = undefined;
+      // Lost once more, or wanted again, before we were done here.
+      this.#comeBack();
+    });
+  }
+
+  async #retrySubscribing(): Promise<void> {
+    const abort = new AbortController();
+    const end = (): void => abort.abort();
+    this.#waits.add(end);
+    let waitMs = RETRY_MIN_MS;
+    while (this.#isWanted && !this.isSubscribed) {
+      try {
+        await this.#subscribe(await this.#parts.link.connected(abort.signal));
+      } catch (error) {
+        if (!this.#isWanted) break;
+        this.#parts.onTrouble(`subscribing to queue "${this.#parts.plan.queue}"`, asError(error));
+        await this.#pause(waitMs);
+        waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
+      }
+    }
+    this.#waits.delete(end);
+  }
+
+  #arrive(message: AmqpMessage, intake: Intake): void {
+    intake.note(message);
+    const { plan, wire, maxLost } = this.#parts;
+    const past = wire.read(message, plan.queue);
+    if (!this.#isWanted) {
+      intake.giveBack(message);
+      return;
+    }
+    const id = message.properties.messageId ?? this.#parts.makeId();
+    const { redelivered } = message.fields;
+    // A classic queue does not count: it is counted here, before anybody handles it.
+    if (redelivered && plan.type === 'classic') {
+      const lost = past.lost + 1;
+      void this.#pass(message, intake, id, { route: plan.again, past: { ...past, lost } });
+      return;
+    }
+    if (past.restMs > 0) {
+      void this.#pass(message, intake, id, this.#restOf(past));
+      return;
+    }
+    const lost = past.lost + (redelivered ? brokerCount(message.properties.headers) : 0);
+    const now = this.now();
+    const { queue } = plan;
+    const body = this.#unwrapped(message);
+    const parts = { message, intake, past, queue, id, lost, maxLost, now, ...body };
+    this.#buffer.push(new RabbitClaim(parts));
+    this.#wakeUp?.();
+  }
+
+  /** The payload; a body that is not what the wire says goes to its handler's judgement. */
+  #unwrapped(message: AmqpMessage): { readonly content: Buffer; readonly misfit?: Error } {
+    const { wire } = this.#parts;
+    if (wire.unwrap === undefined) return { content: message.content };
+    try {
+      return { content: wire.unwrap(message) };
+    } catch (error) {
+      return { content: message.content, misfit: asError(error) };
+    }
+  }
+
+  /** It came back from a wait queue that was shorter than its wait. */
+  #restOf(past: Past): Step {
+    const { routingKey, restMs, attempts } = past;
+    const road = this.#parts.plan.wait({ delayMs: restMs, attempt: attempts, routingKey });
+    return { route: road, past: { ...past, restMs: Math.max(0, restMs - road.waitMs) } };
+  }
+
+  /** Passes a message on without a handler, until it works or its channel is gone. */
+  async #pass(message: AmqpMessage, intake: Intake, id: string, step: Step): Promise<void> {
+    this.#passing += 1;
+    let waitMs = RETRY_MIN_MS;
+    while (intake.isOpen) {
+      try {
+        await this.#publish(message, id, step);
+        intake.ack(message);
+        break;
+      } catch (error) {
+        this.#parts.onTrouble(`passing on message "${id}"`, asError(error));
+        if (!this.#isWanted) {
+          intake.giveBack(message);
+          break;
+        }
+        await this.#pause(waitMs);
+        waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
+      }
+    }
+    this.#passing -= 1;
+    if (this.#passing === 0) for (const tell of this.#onQuiet.splice(0)) tell();
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        cancel();
+        this.#waits.delete(done);
+        resolve();
+      };
+      const cancel = this.#parts.clock.after(ms, done);
+      this.#waits.add(done);
+    });
+  }
+}
+
+const DONE: Promise<'done'> = Promise.resolve('done');
+const STALE: Promise<'stale'> = Promise.resolve('stale');
+
+/** How often the broker says that it delivered this before; once at least. */
+function brokerCount(headers: Table | undefined): number {
+  const counts = [headers?.['x-delivery-count'], headers?.['x-acquired-count']];
+  const known = counts.filter((count) => typeof count === 'number' && count > 0);
+  return Math.max(1, ...(known as number[]));
+}

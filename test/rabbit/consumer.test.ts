@@ -1,0 +1,153 @@
+/** consumer — the verdicts of an engine, carried out at a real broker. */
+
+import { describe, expect, test } from 'vitest';
+import { ladder } from '../../src/core/policy.ts';
+import { PermanentError, RetryableError } from '../../src/core/failure.ts';
+import { held } from '../../src/core/outcome.ts';
+import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';
+import { perDelay } from '../../src/rabbit/topology/per-delay.ts';
+import { shared } from '../../src/rabbit/topology/shared.ts';
+import type { QueueType, TopologyStyle } from '../../src/rabbit/topology/model.ts';
+import { withService } from '../services/index.ts';
+import { consume, Hands, ownName, Tray } from './ground.ts';
+
+interface Seen {
+  readonly id: string;
+  readonly attempt: number;
+  readonly at: number;
+  readonly exchange: string;
+  readonly routingKey: string;
+}
+
+const STYLES: readonly (readonly [string, (name: string) => TopologyStyle])[] = [
+  ['shared', (name) => shared({ prefix: name })],
+  ['perDelay by queue', () => perDelay()],
+  ['perDelay by exchange', (name) => perDelay({ by: 'exchange', exchange: `${name}-ex` })],
+  ['perAttempt', () => perAttempt()],
+];
+const TYPES: readonly QueueType[] = ['quorum', 'classic'];
+
+withService('rabbitmq', () => {
+  const cases = STYLES.flatMap(([name, make]) => TYPES.map((type) => [name, type, make] as const));
+
+  test.each(cases)(
+    'with %s and %s queues a message waits as its policy says and ends in the dead queue',
+    async (_, type, make) => {
+      const queue = ownName();
+      const hands = await Hands.open();
+      const seen = new Tray<Seen>();
+      const delaysMs = [100, 250];
+      const exchange = `${queue}-shop`;
+      const consumer = await consume(
+        {
+          queue,
+          type,
+          topology: make(queue),
+          bindings: [{ exchange, key: 'order.*' }],
+          policy: ladder(delaysMs),
+          waits: [],
+        },
+        ({ id, attempt, exchange: from, routingKey }) => {
+          seen.add({ id, attempt, at: performance.now(), exchange: from, routingKey });
+          throw new RetryableError('shop.closed', `closed, attempt ${attempt}`);
+        },
+      );
+      await hands.publish(exchange, 'order.created', { a: 1 }, { messageId: 'm1' });
+      const dead = await hands.take(consumer.plan.dead.key);
+      expect(seen.items.map(({ attempt }) => attempt)).toEqual([1, 2, 3]);
+      const waits = seen.items.slice(1).map(({ at }, index) => at - (seen.items[index]?.at ?? 0));
+      for (const [index, waitMs] of waits.entries()) {
+        expect(waitMs).toBeGreaterThanOrEqual(delaysMs[index] ?? 0);
+        expect(waitMs).toBeLessThan((delaysMs[index] ?? 0) + 2_000);
+      }
+      for (const one of seen.items) {
+        expect(one).toMatchObject({ id: 'm1', exchange, routingKey: 'order.created' });
+      }
+      expect(dead.properties.messageId).toBe('m1');
+      expect(dead.content.toString()).toBe('{"a":1}');
+      expect(dead.properties.headers).toMatchObject({
+        'respool-attempts': 3,
+        'respool-code': 'shop.closed',
+        'respool-reason': 'closed, attempt 3',
+        'respool-exchange': exchange,
+        'respool-routing-key': 'order.created',
+        'respool-queue': queue,
+        'respool-ended': 'dead',
+        'respool-ended-code': 'shop.closed',
+      });
+      const { headers = {} } = dead.properties;
+      expect(Number(headers['respool-last-failed-at'])).toBeGreaterThan(
+        Number(headers['respool-first-failed-at']),
+      );
+      expect(await hands.depth(queue)).toBe(0);
+    },
+  );
+
+  describe('a verdict', () => {
+    async function setup(handler: Parameters<typeof consume>[1]) {
+      const queue = ownName();
+      const hands = await Hands.open();
+      const options = { queue, topology: shared({ prefix: queue }), policy: ladder([50]) };
+      const consumer = await consume({ ...options, waits: [] }, handler);
+      return { queue, hands, consumer };
+    }
+
+    test('of a final failure goes to the dead queue after one attempt', async () => {
+      const { queue, hands, consumer } = await setup(() => {
+        throw new PermanentError('order.unknown', 'no such order');
+      });
+      await hands.publish('', queue, {});
+      const dead = await hands.take(consumer.plan.dead.key);
+      expect(dead.properties.headers).toMatchObject({
+        'respool-attempts': 1,
+        'respool-permanence': 'permanent',
+        'respool-ended-code': 'order.unknown',
+      });
+    });
+
+    test('to hold goes to the parked queue', async () => {
+      const { queue, hands, consumer } = await setup(() => held('who is this?'));
+      await hands.publish('', queue, {});
+      const parked = await hands.take(consumer.plan.parked.key);
+      expect(parked.properties.headers).toMatchObject({
+        'respool-ended': 'parked',
+        'respool-ended-reason': 'who is this?',
+      });
+    });
+
+    test('keeps every property and typed header', async () => {
+      const { queue, hands, consumer } = await setup(() => {
+        throw new RetryableError('later', 'later');
+      });
+      const properties = {
+        contentType: 'text/x-own',
+        contentEncoding: 'x-none',
+        priority: 3,
+        correlationId: 'c1',
+        replyTo: 'r1',
+        messageId: 'm1',
+        timestamp: 1_700_000_000,
+        type: 't1',
+        appId: 'a1',
+        headers: {
+          text: 'ä',
+          int: 7,
+          big: 2 ** 40,
+          float: 1.5,
+          yes: true,
+          none: null,
+          list: [1, 'a'],
+          table: { deep: { deeper: 1 } },
+          bytes: Buffer.from([1, 2]),
+          time: { '!': 'timestamp', value: 1_700_000_000 },
+        },
+      };
+      await hands.publish('', queue, Buffer.from([0, 255]), properties);
+      const dead = await hands.take(consumer.plan.dead.key);
+      const { headers, ...rest } = properties;
+      expect(dead.properties).toMatchObject({ ...rest, deliveryMode: 2 });
+      expect(dead.properties.headers).toMatchObject(headers);
+      expect([...dead.content]).toEqual([0, 255]);
+    });
+  });
+});
