@@ -18,8 +18,8 @@ export function delayLabel(delayMs: number): string {
 }
 
 /** True for exchanges such as `amq.topic`, which nobody has to declare. */
-export function isBrokersOwn(name: string): boolean {
-  return name.startsWith(BROKERS_OWN);
+export function isBrokersOwn(name: unknown): boolean {
+  return typeof name === 'string' && name.startsWith(BROKERS_OWN);
 }
 
 /** Refuses what is not a name at a broker; `what` is the option that it came in. */

@@ -11,6 +11,7 @@
 
 import { DAY_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
+import { checkOneOf } from '../../core/limits.ts';
 import { rungs } from '../../core/policy.ts';
 import type { Table } from '../amqp.ts';
 import type {
@@ -51,7 +52,7 @@ export function binding(queue: string, from: string, key: string, args: Table = 
 }
 
 /** Where dead letters of a queue go: an exchange, and the key they get (default: they keep it). */
-export interface Leads {
+interface Leads {
   readonly to: string;
   readonly key?: string;
 }
@@ -113,7 +114,7 @@ export function waitsOf(order: QueueOrder): number[] {
 }
 
 /** The waits that the policy asks for. */
-export function policyWaits({ queue, policy }: QueueOrder): number[] {
+function policyWaits({ queue, policy }: QueueOrder): number[] {
   const waits = distinctWaits(rungs(policy));
   if (waits.length <= RUNGS_MAX) return waits;
   throw new RespoolError(
@@ -221,8 +222,11 @@ function userBinding(queue: string, given: QueueOrder['bindings'][number], at: n
   const { exchange: from, key = '#', type = 'topic', arguments: args } = given;
   const isThere = type === false || isBrokersOwn(from);
   if (!isBrokersOwn(from)) checkName(`bindings[${at}].exchange`, from);
+  if (type !== false) checkOneOf(`bindings[${at}].type`, type, EXCHANGE_TYPES);
   return {
     exchanges: isThere ? [] : [exchange(from, type)],
     bindings: [binding(queue, from, key, args)],
   };
 }
+
+const EXCHANGE_TYPES: readonly ExchangeSpec['type'][] = ['direct', 'topic', 'fanout', 'headers'];

@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { DAY_MS } from '../../../src/core/duration.ts';
 import { custom, fixed, ladder, linear, noRetry } from '../../../src/core/policy.ts';
 import { mergeTopologies } from '../../../src/rabbit/topology/merge.ts';
-import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
+import type { QueuePlan, UserBinding } from '../../../src/rabbit/topology/model.ts';
 import { perAttempt } from '../../../src/rabbit/topology/per-attempt.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
@@ -436,10 +436,13 @@ describe('names', () => {
     );
   });
 
-  test('a user exchange is no name of the broker that does not exist', () => {
-    expect(() => shared().plan(orderOf({ bindings: [{ exchange: '' }] }))).toThrow(
-      refusal('config.invalid', /"bindings\[0\].exchange"/),
-    );
+  test.each([
+    [{ exchange: '' }, /"bindings\[0\].exchange": a name is/],
+    [{}, /"bindings\[0\].exchange": a name is/],
+    [{ exchange: 'shop', type: 'x-odd' }, /"bindings\[0\].type": allowed is direct \| topic/],
+  ])('%j is no binding', (binding, text) => {
+    const bindings = [binding as UserBinding];
+    expect(() => shared().plan(orderOf({ bindings }))).toThrow(refusal('config.invalid', text));
   });
 });
 
