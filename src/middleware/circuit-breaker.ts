@@ -61,16 +61,15 @@ interface Settings {
  */
 export function circuitBreaker(options: CircuitBreakerOptions = {}): Middleware {
   checkOptions('circuitBreaker', options, ['failures', 'halfOpenAfter', 'by', 'onChange', 'clock']);
-  const { failures = 5, halfOpenAfter = '30s', onChange, clock = systemClock } = options;
+  const { failures = 5, halfOpenAfter = '30s', by = 'topic', onChange } = options;
   if (onChange !== undefined) checkFunction('onChange', onChange);
   const settings: Settings = {
     failures: checkNumber('failures', failures, { min: 1, max: FAILURES_MAX }),
     halfOpenAfterMs: durationMs(halfOpenAfter, 'halfOpenAfter', { minMs: 1, maxMs: DAY_MS }),
     onChange,
-    clock,
+    clock: options.clock ?? systemClock,
   };
-  const by = countedBy('by', options.by ?? 'topic');
-  const circuits = new Keyed(by, (key) => new Circuit(key, settings));
+  const circuits = new Keyed(countedBy('by', by), (key) => new Circuit(key, settings));
   return async (delivery, next) => {
     const circuit = circuits.of(delivery);
     const waitMs = circuit.waitMs();

@@ -27,7 +27,8 @@ export function guard(
 ): Middleware {
   checkFunction('ask of guard', ask);
   checkOptions('guard', options, ['refused']);
-  const refused = checkOneOf('refused', options.refused ?? 'hold', ['hold', 'fail']);
+  const { refused = 'hold' } = options;
+  checkOneOf('refused', refused, ['hold', 'fail']);
   return async (delivery, next) => {
     const answer: unknown = await ask(delivery);
     if (answer === true) return next();

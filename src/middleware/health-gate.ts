@@ -24,11 +24,12 @@ export interface HealthGateOptions {
 /** Postpones deliveries, at no cost of an attempt, while `isHealthy()` is not true. */
 export function healthGate(options: HealthGateOptions): Middleware {
   checkOptions('healthGate', options, ['isHealthy', 'every', 'timeout', 'postpone', 'clock']);
-  const { clock = systemClock, isHealthy } = options;
+  const { isHealthy, every = '5s', timeout = '2s', postpone = '30s' } = options;
+  const { clock = systemClock } = options;
   checkFunction('isHealthy', isHealthy);
-  const everyMs = durationMs(options.every ?? '5s', 'every', { maxMs: HOUR_MS });
-  const timeoutMs = durationMs(options.timeout ?? '2s', 'timeout', { minMs: 1, maxMs: MINUTE_MS });
-  const postponeMs = durationMs(options.postpone ?? '30s', 'postpone', { minMs: 1, maxMs: DAY_MS });
+  const everyMs = durationMs(every, 'every', { maxMs: HOUR_MS });
+  const timeoutMs = durationMs(timeout, 'timeout', { minMs: 1, maxMs: MINUTE_MS });
+  const postponeMs = durationMs(postpone, 'postpone', { minMs: 1, maxMs: DAY_MS });
   let asking: Promise<boolean> | undefined;
   let last: { readonly isHealthy: boolean; readonly endsAt: number } | undefined;
 

@@ -9,9 +9,9 @@ import { asItWas, harmlessly, resultOf } from './run.ts';
 
 /** What `metrics()` calls; what goes wrong in it harms no delivery. */
 export interface MetricsHook {
-  readonly started?: (delivery: Delivery) => void;
+  readonly started?: (delivery: Delivery) => void | Promise<void>;
   /** A throw of the handler comes as the failure that it is classified as. */
-  readonly ended?: (delivery: Delivery, outcome: Outcome, tookMs: number) => void;
+  readonly ended?: (delivery: Delivery, outcome: Outcome, tookMs: number) => void | Promise<void>;
 }
 
 /** Calls `started` and `ended` around every attempt; times are in milliseconds. */
@@ -20,11 +20,11 @@ export function metrics(hook: MetricsHook, options: { readonly clock?: Clock } =
   const { clock = systemClock } = options;
   checkHook(hook);
   return async (delivery, next) => {
-    harmlessly(() => hook.started?.(delivery));
+    void harmlessly(() => hook.started?.(delivery));
     const startedAt = clock.monotonic();
     const result = await resultOf(next);
     const tookMs = clock.monotonic() - startedAt;
-    harmlessly(() => hook.ended?.(delivery, result.outcome, tookMs));
+    void harmlessly(() => hook.ended?.(delivery, result.outcome, tookMs));
     return asItWas(result);
   };
 }

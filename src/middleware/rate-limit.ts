@@ -36,14 +36,11 @@ const WAIT_MAX_MS: number = 30 * SECOND_MS;
 /** Lets at most `max` deliveries begin per `per`, after a burst of `max`; postpones the others. */
 export function rateLimit(options: RateLimitOptions): Middleware {
   checkOptions('rateLimit', options, ['max', 'per', 'by', 'wait', 'clock']);
-  const { clock = systemClock } = options;
+  const { by = 'all', wait = '1s', clock = systemClock } = options;
   const max = checkNumber('max', options.max, { min: 1, max: MAX_MAX });
   const perMs = durationMs(options.per, 'per', { minMs: 1, maxMs: DAY_MS });
-  const waitMaxMs = durationMs(options.wait ?? '1s', 'wait', { maxMs: WAIT_MAX_MS });
-  const buckets = new Keyed(
-    countedBy('by', options.by ?? 'all'),
-    () => new Bucket(max, perMs / max),
-  );
+  const waitMaxMs = durationMs(wait, 'wait', { maxMs: WAIT_MAX_MS });
+  const buckets = new Keyed(countedBy('by', by), () => new Bucket(max, perMs / max));
   const reason = `the rate of ${max} per ${formatDuration(perMs)} is reached`;
   return async (delivery, next) => {
     const bucket = buckets.of(delivery);
