@@ -114,7 +114,7 @@ export function waitsOf(order: QueueOrder): number[] {
 }
 
 /** The waits that the policy asks for. */
-function policyWaits({ queue, policy }: QueueOrder): number[] {
+export function policyWaits({ queue, policy }: QueueOrder): number[] {
   const waits = distinctWaits(rungs(policy));
   if (waits.length <= RUNGS_MAX) return waits;
   throw new RespoolError(
