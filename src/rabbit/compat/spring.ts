@@ -93,14 +93,14 @@ const KNOWN: readonly (keyof SpringOptions)[] = [
 ];
 
 const UNSAFE: readonly string[] = [
-  'Queue and wait queues are classic and have one copy, unless their arguments say quorum: a lost ' +
-    'disk loses what is in them.',
+  'Queue and wait queues are classic and have one copy, unless their arguments say quorum: ' +
+    'a lost disk loses what is in them.',
   'Classic wait queues dead-letter at most once: a broker that dies at that moment can lose a ' +
     'retry.',
   'The return exchange has no alternate exchange: a message whose queue is not bound there any ' +
     'more is lost when its wait is over.',
-  'The Spring side acknowledges before its retry is confirmed: a delay that has no wait queue, or ' +
-    'a broker that fails, loses the message. Give both sides the same delays.',
+  'The Spring side acknowledges before its retry is confirmed: a delay that has no wait queue, ' +
+    'or a broker that fails, loses the message. Give both sides the same delays.',
   'What the Spring side rejects goes to the dead-letter exchange with its routing key: without a ' +
     'queue bound there it is lost.',
   'Anybody who may publish to the wait exchange can put messages into every queue bound to the ' +

@@ -1,0 +1,57 @@
+import { describe, expect, onTestFinished, test } from 'vitest';
+import type { AmqpMessage } from '../../../src/rabbit/amqp.ts';
+import { withService } from '../../services/index.ts';
+import { channels, declareAll, deleteAll, failOurs, takeOne } from './broker.ts';
+import type { System } from './messages.ts';
+import { ATTEMPTS, DELAYS_MS, KEY, sharedSetup } from './systems.ts';
+
+const SYSTEMS: readonly System[] = ['goqueue', 'spring', 'outbox'];
+const SIDES = ['theirs', 'ours'] as const;
+type Side = (typeof SIDES)[number];
+
+withService('rabbitmq', (url) => {
+  async function setup(system: System, first: Side) {
+    const shared = sharedSetup(system);
+    const { compat, order, fake, theirs } = shared;
+    const plan = compat.style.plan(order);
+    const both = await channels(url());
+    onTestFinished(async () => {
+      await deleteAll(both.ours, plan.topology, theirs);
+      await both.close();
+    });
+    // A refused declaration ends its channel, and with it the test.
+    if (first === 'theirs') await fake.declare(both.theirs);
+    await declareAll(both.ours, plan.topology);
+    if (first === 'ours') await fake.declare(both.theirs);
+    const { wire } = compat;
+    const rules = { plan, wire, maxAttempts: ATTEMPTS, delaysMs: DELAYS_MS };
+    return { ...shared, ...both, plan, wire, rules };
+  }
+
+  describe.each(SYSTEMS)('a queue shared with %s', (system) => {
+    test.each(SIDES)('ends a message after all its attempts when %s fail first', async (side) => {
+      const { fake, plan, wire, rules, theirs, ours, exchange } = await setup(system, side);
+      fake.publish(theirs, 'one');
+      for (let attempt = 1; attempt <= ATTEMPTS; attempt += 1) {
+        const isTheirs = (attempt % 2 === 1) === (side === 'theirs');
+        const message = await takeOne(isTheirs ? theirs : ours, plan.queue);
+        const past = wire.read(message as unknown as AmqpMessage, plan.queue);
+        expect([attempt, fake.attemptOf(message), past.attempts + 1]).toEqual(
+          Array(3).fill(attempt),
+        );
+        expect(past.routingKey).toBe(KEY);
+        // Spring writes the exchange nowhere: it is known once a message was ours.
+        if (system !== 'spring' || side === 'ours') expect(past.exchange).toBe(exchange);
+        if (isTheirs) fake.fail(theirs, message);
+        else await failOurs(ours, message, rules);
+      }
+      const dead = await takeOne(ours, plan.dead.key);
+      expect(String(dead.content)).toContain('one');
+      expect(dead.properties.expiration).toBeUndefined();
+      ours.ack(dead);
+      for (const { name } of plan.topology.queues) {
+        expect(await ours.checkQueue(name)).toMatchObject({ messageCount: 0 });
+      }
+    });
+  });
+});
