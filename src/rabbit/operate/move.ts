@@ -100,6 +100,10 @@ class Mover {
     });
   }
 
+  get #isEnding(): boolean {
+    return this.#end !== undefined || this.#error !== undefined;
+  }
+
   async run(): Promise<DrainReport> {
     const { signal } = this.#order;
     if (this.#goal === 0) return this.#report(this.#total === 0 ? 'done' : 'max');
@@ -134,6 +138,16 @@ class Mover {
     } finally {
       this.#isAdding = false;
     }
+    this.#widen();
+  }
+
+  /** Goes on past what is held. */
+  #widen(): void {
+    if (this.#isEnding || this.#isAdding) return;
+    if (this.#held.length >= HELD_MAX) this.#finish('held');
+    else if (this.#held.length >= this.#order.window * this.#tags.length) {
+      this.#addConsumer().catch((error: unknown) => this.#fail(asError(error)));
+    }
   }
 
   #take(message: AmqpMessage | null): void {
@@ -141,7 +155,7 @@ class Mover {
       this.#fail(lostChannel(this.#order.queue));
       return;
     }
-    if (this.#end !== undefined || this.#error !== undefined || this.#seen >= this.#total) {
+    if (this.#isEnding || this.#seen >= this.#total || this.#moved + this.#open >= this.#goal) {
       this.#held.push(message);
       return;
     }
@@ -165,11 +179,7 @@ class Mover {
     if (errand === 'skip') this.#skipped += 1;
     else this.#homeless += 1;
     this.#check();
-    if (this.#end !== undefined || this.#isAdding) return;
-    if (this.#held.length >= HELD_MAX) this.#finish('held');
-    else if (this.#held.length >= this.#order.window * this.#tags.length) {
-      this.#addConsumer().catch((error: unknown) => this.#fail(asError(error)));
-    }
+    this.#widen();
   }
 
   async #carry(message: AmqpMessage, errand: Outgoing | 'discard'): Promise<void> {
@@ -191,13 +201,12 @@ class Mover {
 
   /** Whether there is nothing left to wait for. */
   #check(): void {
-    if (this.#end === undefined && this.#error === undefined) {
+    if (!this.#isEnding) {
       if (this.#moved + this.#open >= this.#goal) {
         this.#end = this.#goal < this.#total ? 'max' : 'done';
       } else if (this.#seen >= this.#total) this.#end = 'done';
     }
-    const isEnding = this.#end !== undefined || this.#error !== undefined;
-    if (isEnding && this.#open === 0) this.#over();
+    if (this.#isEnding && this.#open === 0) this.#over();
   }
 
   #finish(end: DrainEnd): void {
@@ -215,7 +224,7 @@ class Mover {
   #watch(): void {
     this.#stopTimer = this.#tools.clock.after(QUIET_MS, () => {
       void this.#lookAround().finally(() => {
-        if (this.#end === undefined && this.#error === undefined) this.#watch();
+        if (!this.#isEnding) this.#watch();
       });
     });
   }

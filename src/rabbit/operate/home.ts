@@ -1,0 +1,92 @@
+/**
+ * home — which main queue a message belongs to, and the copy of it that goes there.
+ */
+
+import type { AmqpMessage, Outgoing, Table } from '../amqp.ts';
+import { H, respoolWire } from '../headers.ts';
+import type { QueuePlan, QueueRole, Route } from '../topology/model.ts';
+import type { Past, Wire } from '../wire.ts';
+
+/** What is known of a queue that messages are taken from. */
+export interface Place {
+  readonly queue: string;
+  readonly role: QueueRole | undefined;
+  /** The main queues that it serves. */
+  readonly of: readonly string[];
+}
+
+/** Where a queue stands in the plans; a name that none of them has serves nobody we know. */
+export function placeOf(queue: string, plans: readonly QueuePlan[]): Place {
+  const owners = plans.filter((plan) => plan.topology.queues.some((one) => one.name === queue));
+  // A dead queue of another system may be named by the road only.
+  const byRoad = plans.filter((plan) => isStraight(plan.dead, queue));
+  const all = owners.length > 0 ? owners : byRoad;
+  const spec = owners[0]?.topology.queues.find((one) => one.name === queue);
+  const role = spec?.role ?? (byRoad.length > 0 ? 'dead' : undefined);
+  return { queue, role, of: all.map((plan) => plan.queue) };
+}
+
+/** The main queue of a message; undefined: nobody knows. */
+export function ownerOf(message: AmqpMessage, { queue, of }: Place): string | undefined {
+  const [only, ...more] = of;
+  if (only !== undefined && more.length === 0) return only;
+  const said = saidOwner(message);
+  // Somebody else's queue may be named too: only those that this one serves are believed.
+  if (of.length > 0) return said !== undefined && of.includes(said) ? said : undefined;
+  return said === queue ? undefined : said;
+}
+
+/** The main queue that the headers of a message name. */
+export function saidOwner({ properties, fields }: AmqpMessage): string | undefined {
+  const headers = properties.headers ?? {};
+  const names = [headers['return-to'], headers[H.queue], headers['x-first-death-queue']];
+  for (const name of names) if (typeof name === 'string' && name !== '') return name;
+  // By exchange the wait queues route by the name of the queue.
+  return fields.routingKey === '' ? undefined : fields.routingKey;
+}
+
+/** What changes in the copy. */
+export interface Change {
+  readonly to: Route;
+  /** The main queue that it belongs to. */
+  readonly owner: string;
+  /** The id that it gets where it has none. */
+  readonly id: string;
+  readonly past?: Partial<Past>;
+  /** It stays dead or parked: why is kept. */
+  readonly keepsEnding?: boolean;
+  readonly wire?: Wire | undefined;
+}
+
+/**
+ * The copy of a message, with its past and without what the broker would act upon: a copied
+ * `x-death` makes some releases drop it, a per-message TTL ends its wait early.
+ */
+export function copyOf(message: AmqpMessage, change: Change): Outgoing {
+  const { to, owner, wire = respoolWire } = change;
+  const past = { ...wire.read(message, owner), ...change.past };
+  const properties = wire.write(message, {
+    past,
+    queue: owner,
+    id: change.id,
+    routing: to.headers,
+  });
+  const ending = change.keepsEnding === true ? endingOf(message.properties.headers) : {};
+  return {
+    exchange: to.exchange,
+    key: to.key,
+    content: message.content,
+    properties: { ...properties, headers: { ...properties.headers, ...ending } },
+  };
+}
+
+const ENDING = [H.ended, H.endedCode, H.endedReason, H.endedAt, H.endedBy];
+
+function endingOf(headers: Table | undefined): Table {
+  const said = ENDING.filter((name) => headers?.[name] !== undefined);
+  return Object.fromEntries(said.map((name) => [name, headers?.[name]]));
+}
+
+function isStraight({ exchange, key }: Route, queue: string): boolean {
+  return exchange === '' && key === queue;
+}

@@ -1,0 +1,228 @@
+/** drain — messages go back to work, or elsewhere, and none is lost on the way. */
+
+import { expect, test } from 'vitest';
+import { drainQueue } from '../../../src/rabbit/operate/drain.ts';
+import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
+import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { withService } from '../../services/index.ts';
+import { freshName, openBench, orderOf } from './setup.ts';
+
+const names = (count: number, first = 0): string[] =>
+  Array.from({ length: count }, (_, at) => `m${first + at}`);
+
+withService('rabbitmq', () => {
+  test('a dead queue goes back to its main queue, with fresh attempts and a clean past', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    const headers = {
+      'respool-attempts': 3,
+      'respool-ended': 'dead',
+      'respool-ended-code': 'x',
+      'x-death': [{ queue: plan.queue, reason: 'expired', count: 1 }],
+      mine: 'kept',
+    };
+    await bench.publish(plan.dead.key, names(250), { headers, expiration: '3600000' });
+    const told: number[] = [];
+    const report = await drainQueue({
+      connection: bench.connection,
+      queue: plan.dead.key,
+      plans: [plan],
+      window: 10,
+      onProgress: ({ moved }) => told.push(moved),
+    });
+    expect(report).toEqual({
+      queue: plan.dead.key,
+      total: 250,
+      moved: 250,
+      skipped: 0,
+      homeless: 0,
+      end: 'done',
+    });
+    expect(told).toEqual([100, 200, 250]);
+    expect(await bench.depth(plan.dead.key)).toBe(0);
+    const taken = await bench.takeAll(plan.queue);
+    expect(taken.map(({ body }) => body)).toEqual(names(250));
+    const { headers: after, expiration, messageId } = taken[0]?.properties ?? {};
+    expect(after).toMatchObject({ mine: 'kept', 'respool-attempts': 0 });
+    expect(after).not.toHaveProperty('x-death');
+    expect(after).not.toHaveProperty('respool-ended');
+    expect(after).toMatchObject({ 'respool-expires-after-ms': 3_600_000 });
+    expect(expiration).toBeUndefined();
+    expect(messageId).toBe('m0');
+  });
+
+  test('attempts are kept where that is asked for', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    await bench.publish(plan.dead.key, ['a'], { headers: { 'respool-attempts': 3 } });
+    const { connection } = bench;
+    await drainQueue({ connection, queue: plan.dead.key, plans: [plan], attempts: 'keep' });
+    const [taken] = await bench.takeAll(plan.queue);
+    expect(taken?.properties.headers).toMatchObject({ 'respool-attempts': 3 });
+  });
+
+  test('messages of a shared wait queue go to the queue that each came from', async () => {
+    await using bench = await openBench();
+    const style = shared({ prefix: freshName('pre') });
+    const extraWaitsMs = [600_000];
+    const one = style.plan(orderOf(freshName('one'), { extraWaitsMs }));
+    const two = style.plan(orderOf(freshName('two'), { extraWaitsMs }));
+    await bench.declare(one, two);
+    const wait = one.topology.queues.find((queue) => queue.name.endsWith('.600s'));
+    if (wait === undefined) throw new Error('no wait queue');
+    await bench.publish(wait.name, ['a'], { headers: { 'return-to': one.queue } });
+    await bench.publish(wait.name, ['b', 'c'], { headers: { 'return-to': two.queue } });
+    await bench.publish(wait.name, ['d'], { headers: { 'return-to': 'nobody' } });
+    const { connection } = bench;
+    const report = await drainQueue({ connection, queue: wait.name, plans: [one, two] });
+    expect(report).toMatchObject({ total: 4, moved: 3, homeless: 1, end: 'done' });
+    expect((await bench.takeAll(one.queue)).map(({ body }) => body)).toEqual(['a']);
+    expect((await bench.takeAll(two.queue)).map(({ body }) => body)).toEqual(['b', 'c']);
+    expect(await bench.depth(wait.name)).toBe(1);
+  });
+
+  test('only what matches goes, also past a window full of others', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    await bench.publish(plan.parked.key, [...names(60), 'wanted', ...names(20, 60), 'wanted']);
+    const report = await drainQueue({
+      connection: bench.connection,
+      queue: plan.parked.key,
+      plans: [plan],
+      window: 7,
+      match: ({ content }) => content.toString() === 'wanted',
+    });
+    expect(report).toMatchObject({ total: 82, moved: 2, skipped: 80, end: 'done' });
+    expect(await bench.takeAll(plan.queue)).toHaveLength(2);
+    const left = await bench.takeAll(plan.parked.key);
+    expect(left.map(({ body }) => body).toSorted()).toEqual(names(80).toSorted());
+  });
+
+  test('no more than "max" go, although a window brings more', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    await bench.publish(plan.dead.key, names(30));
+    const { connection } = bench;
+    const report = await drainQueue({ connection, queue: plan.dead.key, plans: [plan], max: 4 });
+    expect(report).toMatchObject({ total: 30, moved: 4, end: 'max' });
+    expect((await bench.takeAll(plan.queue)).map(({ body }) => body)).toEqual(names(4));
+    expect(await bench.takeAll(plan.dead.key)).toHaveLength(26);
+  });
+
+  test('what comes back while it drains is not taken again', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    await bench.publish(plan.dead.key, names(20));
+    // A consumer that gives up at once: everything is dead again.
+    const channel = await bench.connection.createChannel();
+    await channel.consume(plan.queue, (message) => {
+      if (message !== null) channel.nack(message, false, false);
+    });
+    const { connection } = bench;
+    const report = await drainQueue({ connection, queue: plan.dead.key, plans: [plan], window: 2 });
+    expect(report).toMatchObject({ total: 20, moved: 20, end: 'done' });
+    await channel.close();
+  });
+
+  test('a road that no queue takes leaves the messages where they are', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    await bench.publish(plan.dead.key, names(5));
+    const to = { exchange: '', key: freshName('nowhere') };
+    const { connection } = bench;
+    const draining = drainQueue({ connection, queue: plan.dead.key, to });
+    await expect(draining).rejects.toMatchObject({ code: 'broker.unroutable' });
+    expect(await bench.takeAll(plan.dead.key)).toHaveLength(5);
+  });
+
+  test('discarding needs the name of the queue once more', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    await bench.publish(plan.dead.key, names(5));
+    const options = { connection: bench.connection, queue: plan.dead.key, to: 'discard' } as const;
+    await expect(drainQueue(options)).rejects.toMatchObject({ code: 'config.invalid' });
+    expect(await bench.depth(plan.dead.key)).toBe(5);
+    const report = await drainQueue({ ...options, confirm: plan.dead.key });
+    expect(report.moved).toBe(5);
+    expect(await bench.depth(plan.dead.key)).toBe(0);
+  });
+
+  test('it stops when it is told to, and gives back what it holds', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    await bench.publish(plan.dead.key, names(300));
+    const stop = new AbortController();
+    const report = await drainQueue({
+      connection: bench.connection,
+      queue: plan.dead.key,
+      plans: [plan],
+      window: 5,
+      signal: stop.signal,
+      onProgress: () => stop.abort(),
+    });
+    expect(report.end).toBe('aborted');
+    expect(report.moved).toBeLessThan(300);
+    const rest = await bench.takeAll(plan.dead.key);
+    expect(rest).toHaveLength(300 - report.moved);
+  });
+
+  test('what another consumer took meanwhile is not waited for', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    await bench.publish(plan.dead.key, names(40));
+    const channel = await bench.connection.createChannel();
+    const { connection } = bench;
+    const draining = drainQueue({
+      connection,
+      queue: plan.dead.key,
+      plans: [plan],
+      window: 1,
+      match: (message) => {
+        // The other one starts when we have the first.
+        if (message.content.toString() === 'm0') {
+          void channel.consume(plan.dead.key, (other) => other !== null && channel.ack(other));
+        }
+        return true;
+      },
+    });
+    const report = await draining;
+    expect(report.end).toBe('done');
+    expect(report.moved).toBeLessThan(40);
+    await channel.close();
+  });
+
+  test.each([
+    [{ window: 0 }, /window/],
+    [{ max: 0 }, /max/],
+    [{ attempts: 'none' }, /attempts/],
+    [{ wnidow: 1 }, /wnidow/],
+    [{ to: { exchange: '', key: 'q' } }, /into itself/],
+  ])('the options %j are refused', async (more, text) => {
+    await using bench = await openBench();
+    const options = { connection: bench.connection, queue: 'q', ...more } as never;
+    await expect(drainQueue(options)).rejects.toThrow(text);
+  });
+
+  test('a queue that is in none of the plans is refused, and a main queue without a road', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    const { connection } = bench;
+    const plans = [plan];
+    await expect(drainQueue({ connection, plans, queue: 'other' })).rejects.toThrow(/none of the/);
+    await expect(drainQueue({ connection, plans, queue: plan.queue })).rejects.toThrow(
+      /into itself/,
+    );
+    await expect(drainQueue({ connection, plans, queue: plan.dead.key })).rejects.toMatchObject({
+      code: 'topology.mismatch',
+    });
+  });
+});
