@@ -21,7 +21,7 @@ export interface QueueInfo {
   /** Names of the policies that apply to it. */
   readonly policy: string | undefined;
   readonly operatorPolicy: string | undefined;
-  /** What those policies say together. */
+  /** What those policies say together; told only some seconds after a queue was declared. */
   readonly policyDefinition: Table;
   readonly consumers: number | undefined;
   readonly messages: number | undefined;

@@ -65,6 +65,8 @@ export interface Management extends AsyncDisposable {
   /** All of the virtual host, or those of one queue. */
   bindings(queue?: string): Promise<readonly forms.BindingInfo[]>;
   policies(): Promise<readonly forms.PolicyInfo[]>;
+  /** Those that limit the others; none where the user may not see them. */
+  operatorPolicies(): Promise<readonly forms.PolicyInfo[]>;
   putPolicy(policy: PolicySpec): Promise<void>;
   /** Whether there was one. */
   deletePolicy(name: string): Promise<boolean>;
@@ -122,6 +124,7 @@ export function createManagement(options: ManagementOptions): Management {
             each(forms.bindingInfo),
           ),
     policies: () => look(`/policies/${at.vhost}`, 'list the policies', each(forms.policyInfo)),
+    operatorPolicies: () => cache.get('operator policies', () => askOperatorPolicies(at)),
     putPolicy: async (policy) => {
       await change(policyQuestion(at.vhost, policy));
     },
@@ -206,6 +209,15 @@ async function oneQueue(
     expected: [404],
   });
   return status === 404 ? undefined : forms.queueInfo(json);
+}
+
+async function askOperatorPolicies({ asker, vhost }: Place): Promise<readonly forms.PolicyInfo[]> {
+  const { json } = await asker.ask({
+    path: `/operator-policies/${vhost}`,
+    doing: 'list the operator policies',
+    expected: [401, 403],
+  });
+  return each(forms.policyInfo)(json);
 }
 
 function policyQuestion(vhost: string, policy: PolicySpec): Question {

@@ -98,6 +98,18 @@ withService('rabbitmq', () => {
       expect((await management.policies()).map(({ name }) => name)).not.toContain(policy.name);
     });
 
+    test('lists operator policies', async () => {
+      await using management = await openManagement();
+      const name = freshName('operator');
+      const path = `/operator-policies/%2F/${name}`;
+      const definition = { 'max-length': 5 };
+      const rest = { pattern: `^${name}$`, definition, priority: 1 };
+      await administer('PUT', path, { ...rest, 'apply-to': 'queues' });
+      const found = await management.operatorPolicies();
+      await administer('DELETE', path);
+      expect(found.find((policy) => policy.name === name)).toMatchObject(rest);
+    });
+
     test('a policy that the broker refuses is a wrong setting, in its words', async () => {
       await using management = await openManagement();
       const policy = { name: freshName('bad'), pattern: 'x', priority: 0 };
