@@ -6,6 +6,7 @@
  */
 
 import assert from 'node:assert/strict';
+import { show } from '../core/errors.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
 import { SAMPLE_AT } from './samples.ts';
 import type { SuiteCase } from './suite.ts';
@@ -239,7 +240,7 @@ function assertConfirmed(answers: readonly Answer[], count: number): void {
 }
 
 function assertFailed(answer: Answer | undefined): asserts answer is Exclude<Answer, 'confirmed'> {
-  assert.ok(typeof answer === 'object', `answered ${answer} instead of a failure`);
+  assert.ok(typeof answer === 'object', `answered ${show(answer)}, not a failure`);
   assert.ok(['transient', 'permanent'].includes(answer.permanence));
   assert.ok(answer.code !== '' && answer.reason !== '', 'a failure says why');
 }

@@ -1,0 +1,199 @@
+/**
+ * publisher-gate — what a message of a publisher passes before the outlet.
+ *
+ *   shut ─first message: connect, declare─▶ open           away ─fallbackAfter─▶ stuck ─back─▶ open
+ *
+ * Shut: the first try to connect tells what no waiting will mend (a missing package, a wrong URL),
+ * and the exchange is declared once. Stuck: the broker has been away, or blocked by an alarm, for
+ * too long; whoever has a fallback is told at once, also those whose message is on its way.
+ */
+
+import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { AmqpConnection, Outgoing } from './amqp.ts';
+import type { Link, LinkEvent } from './link.ts';
+import type { Outlet, OutletLimits } from './outlet.ts';
+
+/** What a gate is made of. */
+export interface GateParts {
+  readonly link: Link;
+  readonly outlet: Outlet;
+  readonly clock: Clock;
+  readonly limits: OutletLimits;
+  /** The exchange to declare, if any. */
+  readonly declare: { readonly exchange: string; readonly type: string } | undefined;
+  /** How long a broker may be away before senders are told; undefined: they wait. */
+  readonly stuckAfterMs: number | undefined;
+}
+
+/** Sends through an outlet. */
+export class Gate {
+  readonly #parts: GateParts;
+  readonly #unlisten: () => void;
+  readonly #waiting = new Set<(error: RespoolError) => void>();
+  #isOpen = false;
+  #opening: Promise<void> | undefined;
+  #heldBack = 0;
+  #heldBackBytes = 0;
+  #isStuck = false;
+  #cancelTimer: (() => void) | undefined;
+
+  constructor(parts: GateParts) {
+    this.#parts = parts;
+    this.#unlisten = parts.link.on((event) => this.#onLink(event));
+  }
+
+  get isAway(): boolean {
+    const { link } = this.#parts;
+    return !link.isUp || link.isBlocked;
+  }
+
+  get waiting(): number {
+    return this.#heldBack;
+  }
+
+  /** Resolves when the message is confirmed and was not returned. */
+  send(outgoing: Outgoing): Promise<void> {
+    const { stuckAfterMs, outlet } = this.#parts;
+    if (this.#isStuck) return Promise.reject(this.#stuck(false));
+    const sent = this.#isOpen ? outlet.send(outgoing) : this.#sendLater(outgoing);
+    if (stuckAfterMs === undefined) return sent;
+    if (this.isAway) this.#startTimer(stuckAfterMs);
+    return this.#unlessStuck(sent);
+  }
+
+  close(): void {
+    this.#unlisten();
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+  }
+
+  async #sendLater(outgoing: Outgoing): Promise<void> {
+    const { limits, outlet } = this.#parts;
+    const bytes = outgoing.content.length;
+    const isFull =
+      this.#heldBack >= limits.waitingMax ||
+      (this.#heldBack > 0 && this.#heldBackBytes + bytes > limits.waitingMaxBytes);
+    if (isFull) throw this.#full();
+    this.#heldBack += 1;
+    this.#heldBackBytes += bytes;
+    try {
+      this.#opening ??= this.#open().finally(() => {
+        this.#opening = undefined;
+      });
+      await this.#opening;
+    } finally {
+      this.#heldBack -= 1;
+      this.#heldBackBytes -= bytes;
+    }
+    await outlet.send(outgoing);
+  }
+
+  async #open(): Promise<void> {
+    const { declare } = this.#parts;
+    const connection = await this.#connect(declare !== undefined);
+    if (declare !== undefined && connection !== undefined) {
+      await declareExchange(connection, declare.exchange, declare.type);
+    }
+    this.#isOpen = true;
+  }
+
+  /** One try is enough to know what will not mend itself; an outlet waits for the rest. */
+  async #connect(isNeeded: boolean): Promise<AmqpConnection | undefined> {
+    const { link, clock, limits } = this.#parts;
+    try {
+      return await link.tryConnect();
+    } catch (error) {
+      if (!isRespoolError(error, 'broker.unavailable')) throw error;
+      if (!isNeeded) return undefined;
+    }
+    const patience = new AbortController();
+    const calm = clock.after(limits.confirmTimeoutMs, () => patience.abort());
+    try {
+      return await link.connected(patience.signal);
+    } finally {
+      calm();
+    }
+  }
+
+  #unlessStuck(sent: Promise<void>): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.add(reject);
+      sent.then(
+        () => {
+          this.#waiting.delete(reject);
+          resolve();
+        },
+        (error: unknown) => {
+          this.#waiting.delete(reject);
+          reject(asError(error));
+        },
+      );
+    });
+  }
+
+  #onLink({ kind }: LinkEvent): void {
+    const { stuckAfterMs } = this.#parts;
+    if (stuckAfterMs === undefined) return;
+    if (kind === 'down' || kind === 'blocked') this.#startTimer(stuckAfterMs);
+    else if (!this.isAway) {
+      this.#isStuck = false;
+      this.#cancelTimer?.();
+      this.#cancelTimer = undefined;
+    }
+  }
+
+  #startTimer(ms: number): void {
+    if (this.#isStuck || this.#cancelTimer !== undefined) return;
+    this.#cancelTimer = this.#parts.clock.after(ms, () => {
+      this.#cancelTimer = undefined;
+      if (!this.isAway) return;
+      this.#isStuck = true;
+      for (const reject of this.#waiting) reject(this.#stuck(true));
+      this.#waiting.clear();
+    });
+  }
+
+  #stuck(isHandedOver: boolean): RespoolError {
+    const { link } = this.#parts;
+    const why = link.isBlocked
+      ? 'the broker takes no messages at present (alarm of memory or disk)'
+      : 'there is no connection to the broker';
+    // What was handed over may be on its way: nobody can tell.
+    return new RespoolError(
+      isHandedOver ? 'broker.unconfirmed' : 'broker.unavailable',
+      `cannot publish: ${why}`,
+    );
+  }
+
+  #full(): RespoolError {
+    return new RespoolError(
+      'limit.exceeded',
+      `cannot publish: ${this.#heldBack} messages with ${this.#heldBackBytes} bytes wait for the ` +
+        'broker already; try again later, or give a fallback',
+    );
+  }
+}
+
+/** Declares a durable exchange, on a channel of its own: a refusal closes the channel. */
+async function declareExchange(
+  connection: AmqpConnection,
+  exchange: string,
+  type: string,
+): Promise<void> {
+  const channel = await connection.createChannel();
+  channel.on('error', () => undefined);
+  try {
+    await channel.assertExchange(exchange, type, { durable: true });
+  } catch (error) {
+    const code: unknown = Reflect.get(asError(error), 'code');
+    const isRefused = code === 403 || code === 406;
+    throw new RespoolError(
+      isRefused ? 'topology.mismatch' : 'broker.unavailable',
+      `cannot declare the exchange "${exchange}" as ${type}: ${textOf(error)}` +
+        (isRefused ? '; use "exchangeType" as it is there, or leave out "declare"' : ''),
+      { cause: error },
+    );
+  }
+  await channel.close();
+}

@@ -1,0 +1,273 @@
+/**
+ * publisher — resolves only when the broker has the message in a queue, or the fallback has it.
+ *
+ *   publish() ─▶ check ─▶ middleware ─▶ encode ─▶ gate ─▶ outlet ─confirmed, not returned─▶ broker
+ *                                                   └─ away, blocked, unknown ─▶ fallback ─▶ spool
+ */
+
+import { asError, RespoolError, textOf } from '../core/errors.ts';
+import { createIdMaker } from '../system/ids.ts';
+import type { Outgoing } from './amqp.ts';
+import { shownUrl } from './client.ts';
+import { goqueueEnvelope } from './compat/goqueue-envelope.ts';
+import { connectionOf, type RabbitConnection } from './connection.ts';
+import { type Fallback, fallsBack, openFallback } from './fallback.ts';
+import { Outlet } from './outlet.ts';
+import { Gate } from './publisher-gate.ts';
+import {
+  type Defaults,
+  outgoingOf,
+  type Publication,
+  publicationOf,
+  type Published,
+  type PublishMessage,
+} from './publisher-message.ts';
+import {
+  contentTypeOf,
+  type PublisherOptions,
+  type PublisherSettings,
+  settingsOf,
+} from './publisher-options.ts';
+
+/** What became of one message of many. */
+export type PublishResult =
+  | Published
+  | { readonly id: string | undefined; readonly via: 'nothing'; readonly error: Error };
+
+/** What a publisher is doing now. */
+export interface PublisherLoad {
+  readonly isConnected: boolean;
+  /** The broker takes nothing at present: an alarm of memory or disk. */
+  readonly isBlocked: boolean;
+  /** Published and not yet confirmed. */
+  readonly inFlight: number;
+  /** In memory, waiting for the broker or for room in the window. */
+  readonly waiting: number;
+  readonly waitingBytes: number;
+  /** Messages that went to the fallback since the publisher was made. */
+  readonly fellBack: number;
+}
+
+/** Makes a publisher; it connects with the first message. */
+export function createPublisher(options: PublisherOptions): Publisher {
+  return new Publisher(options);
+}
+
+/** Publishes with confirms. */
+export class Publisher {
+  readonly #settings: PublisherSettings;
+  readonly #connection: RabbitConnection;
+  readonly #isOwned: boolean;
+  readonly #outlet: Outlet;
+  readonly #gate: Gate;
+  readonly #fallback: Fallback | undefined;
+  readonly #makeId: (now: number) => string;
+  readonly #headers: Publication['headers'];
+  #fellBack = 0;
+  #pending = 0;
+  #onIdle: (() => void)[] = [];
+  #closing: Promise<void> | undefined;
+
+  /** @internal Use createPublisher. */
+  constructor(options: PublisherOptions) {
+    const settings = settingsOf(options);
+    this.#settings = settings;
+    const { url, connection, tls } = options;
+    const { clock, dice, id, limits, exchange, declareAs, fallback } = settings;
+    const name = id === undefined ? 'respool publisher' : `respool publisher ${id}`;
+    const chosen = connectionOf({ url, connection, tls, name, clock, dice }, 'a publisher');
+    this.#connection = chosen.connection;
+    this.#isOwned = chosen.isOwned;
+    const link = chosen.connection.publishing;
+    this.#outlet = new Outlet(link, clock, limits);
+    this.#gate = new Gate({
+      link,
+      outlet: this.#outlet,
+      clock,
+      limits,
+      declare: declareAs === undefined ? undefined : { exchange, type: declareAs },
+      stuckAfterMs: fallback === undefined ? undefined : settings.fallbackAfterMs,
+    });
+    this.#makeId = createIdMaker(dice);
+    this.#headers =
+      id === undefined ? settings.headers : { 'publisher-id': id, ...settings.headers };
+    if (fallback === undefined) return;
+    this.#fallback = openFallback({
+      spool: fallback,
+      topic: settings.fallbackTopic,
+      policy: settings.fallbackPolicy,
+      send: (outgoing) => this.#send(outgoing),
+      broker: url === undefined ? connection : [url].flat().map(shownUrl).sort().join(' '),
+      now: () => clock.now(),
+    });
+  }
+
+  /**
+   * Resolves when a queue of the broker has the message, or the fallback. Rejects with
+   * `broker.unroutable`, `broker.unconfirmed` (it may be there: publish it again with the same id),
+   * `broker.unavailable`, `limit.exceeded` or `message.invalid`.
+   */
+  publish(message: PublishMessage): Promise<Published> {
+    return this.#during(() => this.#through(publicationOf(message, this.#defaults()), 0));
+  }
+
+  /**
+   * Publishes many, in their order and without waiting for each; one result each, in their order.
+   * Never rejects for a single message.
+   */
+  async publishMany(messages: readonly PublishMessage[]): Promise<readonly PublishResult[]> {
+    if (!Array.isArray(messages)) {
+      throw new RespoolError('message.invalid', 'cannot publish: publishMany takes a list');
+    }
+    const results: PublishResult[] = [];
+    const next = messages.entries();
+    const work = async (): Promise<void> => {
+      for (const [at, message] of next) results[at] = await this.#result(message);
+    };
+    // No more at once than the window takes: a long list must not fill the memory.
+    const count = Math.min(messages.length, this.#settings.limits.windowMax);
+    await Promise.all(Array.from({ length: count }, work));
+    return results;
+  }
+
+  /** What it is doing now, in numbers. */
+  get load(): PublisherLoad {
+    const { isUp, isBlocked } = this.#connection.publishing;
+    const { inFlight, waiting, waitingBytes } = this.#outlet.load;
+    return {
+      isConnected: isUp,
+      isBlocked,
+      inFlight,
+      waiting: waiting + this.#gate.waiting,
+      waitingBytes,
+      fellBack: this.#fellBack,
+    };
+  }
+
+  /** Takes nothing new, waits for what is on its way, and ends the connection if it is its own. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #close(): Promise<void> {
+    this.#fallback?.close();
+    if (this.#pending > 0) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
+    this.#gate.close();
+    const { inFlight, waiting } = this.#outlet.load;
+    const closed = this.#outlet.close();
+    // What is left there is in the fallback already: nobody waits for it.
+    if (inFlight + waiting === 0) await closed;
+    if (this.#isOwned) await this.#connection.close();
+  }
+
+  async #during<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#closing !== undefined) {
+      throw new RespoolError('engine.stopping', 'cannot publish: the publisher is closed');
+    }
+    this.#pending += 1;
+    try {
+      return await work();
+    } finally {
+      this.#pending -= 1;
+      if (this.#pending === 0) for (const tell of this.#onIdle.splice(0)) tell();
+    }
+  }
+
+  async #result(message: PublishMessage): Promise<PublishResult> {
+    try {
+      return await this.publish(message);
+    } catch (error) {
+      const id = (message as PublishMessage | null | undefined)?.id;
+      return { id, via: 'nothing', error: asError(error) };
+    }
+  }
+
+  #defaults(): Defaults {
+    const { exchange, priority, clock, contentType } = this.#settings;
+    return {
+      exchange,
+      headers: this.#headers,
+      priority,
+      now: clock.now(),
+      makeId: this.#makeId,
+      contentType: (body, own) => contentTypeOf(body, own, contentType),
+    };
+  }
+
+  async #through(publication: Publication, at: number): Promise<Published> {
+    const wrap = this.#settings.middleware[at];
+    if (wrap === undefined) return this.#deliver(publication);
+    return wrap(publication, (changed = publication) => this.#through(changed, at + 1));
+  }
+
+  async #deliver(publication: Publication): Promise<Published> {
+    const { id } = publication;
+    const outgoing = this.#encode(publication);
+    const { length } = outgoing.content;
+    const { maxBytes } = this.#settings;
+    if (length > maxBytes) {
+      throw new RespoolError(
+        'limit.exceeded',
+        `cannot publish message "${id}": its body has ${length} bytes, allowed are ${maxBytes} ` +
+          '("maxBytes"); keep large bodies elsewhere and publish where they are',
+      );
+    }
+    try {
+      await this.#gate.send(outgoing);
+      return { id, via: 'broker' };
+    } catch (error) {
+      if (this.#fallback === undefined || !fallsBack(error)) throw error;
+      await this.#keep(this.#fallback, outgoing, error);
+      return { id, via: 'spool' };
+    }
+  }
+
+  #send(outgoing: Outgoing): Promise<void> {
+    return this.#during(() => this.#gate.send(outgoing));
+  }
+
+  async #keep(fallback: Fallback, outgoing: Outgoing, why: RespoolError): Promise<void> {
+    try {
+      await fallback.keep(outgoing);
+      this.#fellBack += 1;
+    } catch (error) {
+      throw new RespoolError(
+        why.code,
+        `${why.message}; and the fallback could not keep the message: ${textOf(error)}`,
+        { cause: new AggregateError([why, error], 'broker and fallback failed') },
+      );
+    }
+  }
+
+  #encode(publication: Publication): Outgoing {
+    const { envelope, encode, deliveryMode, appId } = this.#settings;
+    if (envelope === undefined) {
+      const content = encode(publication.contentType, publication.body);
+      return outgoingOf(publication, content, { deliveryMode, appId });
+    }
+    const { id, exchange: topic, key: action, body: data, timestamp } = publication;
+    if (data instanceof Uint8Array) {
+      throw new RespoolError(
+        'message.invalid',
+        `cannot put message "${id}" into an envelope of GoQueue: its body is bytes, and the ` +
+          'envelope is JSON; give a value',
+      );
+    }
+    const { content, properties } = goqueueEnvelope({
+      id,
+      topic,
+      action,
+      data,
+      timestamp,
+      ...(appId === undefined ? {} : { appId }),
+    });
+    const plain = outgoingOf(publication, content, { deliveryMode, appId });
+    const headers = { ...properties.headers, ...publication.headers };
+    return { ...plain, properties: { ...plain.properties, ...properties, headers } };
+  }
+}

@@ -1,0 +1,130 @@
+/**
+ * sink — an exchange as the place where messages are sent on to, with confirms.
+ *
+ * The id becomes the message id, the topic the routing key, headers stay headers. What is not
+ * confirmed is a transient failure: it may have got through, and is told by its id.
+ */
+
+import { DAY_MS, type Duration, durationMs } from '../core/duration.ts';
+import { RespoolError } from '../core/errors.ts';
+import { classify, type Failure, failure } from '../core/failure.ts';
+import { checkNames, checkNumber } from '../core/limits.ts';
+import type { Clock, Dice } from '../ports/clock.ts';
+import type { Parcel, Sink } from '../ports/sink.ts';
+import { systemClock } from '../system/clock.ts';
+import type { AmqpConnection, Outgoing } from './amqp.ts';
+import type { TlsOptions } from './client.ts';
+import { CONTENT_TYPE_BYTES } from './codecs.ts';
+import { connectionOf, type RabbitConnection } from './connection.ts';
+import { OUTLET_LIMITS, Outlet } from './outlet.ts';
+import { Gate } from './publisher-gate.ts';
+import { checkShort } from './publisher-message.ts';
+
+/** Where parcels go. */
+export interface RabbitSinkOptions {
+  /** Such as `amqp://user:password@host:5672/vhost`, or several; this or `connection`. */
+  readonly url?: string | readonly string[];
+  /** Made by `createConnection`, or amqplib's own, which does not come back when it is lost. */
+  readonly connection?: RabbitConnection | AmqpConnection;
+  readonly tls?: TlsOptions;
+  readonly exchange: string;
+  /** The routing key, or how it is made of a parcel; default: its topic. */
+  readonly key?: string | ((parcel: Parcel) => string);
+  /** How long a message may take until its confirm; default 30s. */
+  readonly confirmTimeout?: Duration;
+  /** The largest body; default 16 MiB. A larger one is a permanent failure. */
+  readonly maxBytes?: number;
+  readonly clock?: Clock;
+  readonly dice?: Dice;
+}
+
+const NAMES = [
+  'url',
+  'connection',
+  'tls',
+  'exchange',
+  'key',
+  'confirmTimeout',
+  'maxBytes',
+  'clock',
+  'dice',
+];
+
+const MAX_BYTES: number = 16 * 2 ** 20;
+const MAX_BYTES_CAP: number = 512 * 2 ** 20;
+
+/** Makes a sink; it connects with the first parcel. */
+export function rabbitSink(options: RabbitSinkOptions): Sink {
+  checkNames('rabbitSink', options, NAMES);
+  const { key, clock = systemClock } = options;
+  const exchange = checkShort('exchange', options.exchange, 'config.invalid');
+  const size = { min: 1, max: MAX_BYTES_CAP };
+  const maxBytes = checkNumber('maxBytes', options.maxBytes ?? MAX_BYTES, size);
+  const timeout = options.confirmTimeout ?? OUTLET_LIMITS.confirmTimeoutMs;
+  const confirmTimeoutMs = durationMs(timeout, 'confirmTimeout', { minMs: 1, maxMs: DAY_MS });
+  const { connection, isOwned } = connectionOf({ name: 'respool sink', ...options }, 'a sink');
+  const limits = { ...OUTLET_LIMITS, confirmTimeoutMs };
+  const link = connection.publishing;
+  const outlet = new Outlet(link, clock, limits);
+  const never = { declare: undefined, stuckAfterMs: undefined };
+  const gate = new Gate({ link, outlet, clock, limits, ...never });
+  const keyOf = typeof key === 'function' ? key : ({ topic }: Parcel) => key ?? topic;
+  const onTheirWay = new Set<Promise<unknown>>();
+
+  const sendOne = async (parcel: Parcel): Promise<'confirmed' | Failure> => {
+    const { length } = parcel.body;
+    if (length > maxBytes) return tooLarge(length, maxBytes);
+    try {
+      await gate.send(outgoingOf(parcel, exchange, checkShort('key', keyOf(parcel))));
+      return 'confirmed';
+    } catch (error) {
+      return classify(error);
+    }
+  };
+  const close = async (): Promise<void> => {
+    isClosed = true;
+    await Promise.all(onTheirWay);
+    gate.close();
+    await outlet.close();
+    if (isOwned) await connection.close();
+  };
+  let isClosed = false;
+  let closing: Promise<void> | undefined;
+  return {
+    name: `rabbit ${exchange}`,
+    send(parcels) {
+      if (isClosed) {
+        const text = `cannot send to exchange "${exchange}": the sink is closed`;
+        return Promise.reject(new RespoolError('engine.stopping', text));
+      }
+      const sending = Promise.all(parcels.map(sendOne));
+      onTheirWay.add(sending);
+      return sending.finally(() => onTheirWay.delete(sending));
+    },
+    close: () => (closing ??= close()),
+  };
+}
+
+/** The header that becomes a property, as HTTP and mail name it. */
+const CONTENT_TYPE = 'content-type';
+
+function outgoingOf(parcel: Parcel, exchange: string, key: string): Outgoing {
+  const { id, headers, body, enqueuedAt } = parcel;
+  return {
+    exchange,
+    key,
+    content: Buffer.from(body.buffer, body.byteOffset, body.byteLength),
+    properties: {
+      messageId: id,
+      headers,
+      contentType: headers[CONTENT_TYPE] ?? CONTENT_TYPE_BYTES,
+      deliveryMode: 2,
+      timestamp: Math.floor(enqueuedAt / 1_000),
+    },
+  };
+}
+
+function tooLarge(bytes: number, maxBytes: number): Failure {
+  const reason = `the body has ${bytes} bytes, allowed are ${maxBytes} ("maxBytes")`;
+  return failure('permanent', 'limit.exceeded', reason);
+}

@@ -1,0 +1,165 @@
+/** An exchange of a real broker as a sink, by the suite (R149). */
+import { createConnection } from '../../src/rabbit/connection.ts';
+import { rabbitSink } from '../../src/rabbit/sink.ts';
+import { createSpool, forward } from 'respool';
+import { memory, memoryBodies } from 'respool/stores/memory';
+import { sinkSuite, type SinkUnderTest } from 'respool/testkit';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { withService } from '../services/index.ts';
+import { runSuite } from '../suite.ts';
+import { brokerWorld } from './publisher-setup.ts';
+
+/** A way to the broker that can be cut and mended. */
+async function openRoad(url: string): Promise<{
+  readonly url: string;
+  readonly cut: () => Promise<void>;
+  readonly mend: () => Promise<void>;
+}> {
+  const target = new URL(url);
+  const sockets = new Set<Socket>();
+  let server: Server | undefined;
+  const listen = (port: number): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const opened = createServer((near) => {
+        const far = connect(Number(target.port), target.hostname);
+        for (const socket of [near, far]) {
+          sockets.add(socket);
+          socket.on('error', () => undefined);
+          socket.on('close', () => {
+            near.destroy();
+            far.destroy();
+            sockets.delete(socket);
+          });
+        }
+        near.pipe(far).pipe(near);
+      });
+      server = opened;
+      opened.on('error', reject);
+      opened.listen(port, '127.0.0.1', () => {
+        resolve((opened.address() as { readonly port: number }).port);
+      });
+    });
+  const port = await listen(0);
+  const road = new URL(url);
+  road.port = String(port);
+  return {
+    url: road.href,
+    cut: () =>
+      new Promise((resolve) => {
+        server?.close(() => resolve());
+        for (const socket of sockets) socket.destroy();
+      }),
+    mend: async () => void (await listen(port)),
+  };
+}
+
+withService('rabbitmq', (url) => {
+  const make = async (): Promise<SinkUnderTest> => {
+    const world = await brokerWorld(url());
+    const road = await openRoad(url());
+    const sink = rabbitSink({
+      url: road.url,
+      exchange: world.exchange,
+      key: ({ topic }) => `q.${topic}`,
+      confirmTimeout: 300,
+    });
+    return {
+      sink,
+      arrived: async (count) =>
+        (await world.arrived(count)).map(({ content, fields, properties }) => ({
+          id: String(properties.messageId),
+          topic: fields.routingKey.slice('q.'.length),
+          headers: properties.headers as Record<string, string>,
+          body: content,
+        })),
+      breakDown: road.cut,
+      mend: road.mend,
+      // Longer than a routing key may be.
+      refusable: (parcel) => ({ ...parcel, topic: 'x'.repeat(300) }),
+      dispose: async () => {
+        await sink.close();
+        await road.cut();
+        await world.dispose();
+      },
+    };
+  };
+  runSuite(
+    'an exchange as a sink',
+    sinkSuite(make, { canBreak: true, canRefuse: true, keepsOrder: true }),
+  );
+
+  describe('rabbitSink', () => {
+    test('writes what a parcel says, and a content type that its headers name', async () => {
+      const { exchange, arrived, dispose } = await brokerWorld(url());
+      onTestFinished(dispose);
+      const sink = rabbitSink({ url: url(), exchange, key: 'q.fixed' });
+      onTestFinished(() => sink.close());
+      const parcel = { id: 'a1', topic: 'mail', body: Buffer.from('{}'), enqueuedAt: 5_000 };
+      const headers = { 'content-type': 'application/json', x: '1' };
+      await sink.send([
+        { ...parcel, headers },
+        { ...parcel, headers: {} },
+      ]);
+      const [typed, plain] = await arrived(2);
+      expect(typed?.fields.routingKey).toBe('q.fixed');
+      expect(typed?.properties).toMatchObject({
+        messageId: 'a1',
+        timestamp: 5,
+        deliveryMode: 2,
+        contentType: 'application/json',
+        headers,
+      });
+      expect(plain?.properties.contentType).toBe('application/octet-stream');
+    });
+
+    test('answers what no queue takes by a transient, what is too large by a permanent failure', async () => {
+      const { exchange, dispose } = await brokerWorld(url());
+      onTestFinished(dispose);
+      await using connection = createConnection({ url: url() });
+      const sink = rabbitSink({ connection, exchange, maxBytes: 2 });
+      const parcel = { id: 'a1', topic: 'nobody', headers: {}, enqueuedAt: 0 };
+      const answers = await sink.send([
+        { ...parcel, body: Buffer.from('ab') },
+        { ...parcel, body: Buffer.from('abc') },
+      ]);
+      expect(answers).toMatchObject([
+        { permanence: 'transient', code: 'broker.unroutable' },
+        { permanence: 'permanent', code: 'limit.exceeded' },
+      ]);
+      await sink.close();
+      expect(connection.publishing.isUp).toBe(true);
+    });
+
+    test('takes what a spool forwards', async () => {
+      const { exchange, arrived, dispose } = await brokerWorld(url());
+      onTestFinished(dispose);
+      const sink = rabbitSink({ url: url(), exchange });
+      await using spool = createSpool({ entries: memory(), bodies: memoryBodies() });
+      spool.handle('q.#', forward(sink));
+      await spool.start();
+      const ids: string[] = [];
+      for (let at = 0; at < 50; at += 1) {
+        ids.push((await spool.enqueue({ topic: 'q.mail', body: `${at}` })).id);
+      }
+      const messages = await arrived(50);
+      expect(new Set(messages.map(({ properties }) => properties.messageId as unknown))).toEqual(
+        new Set<unknown>(ids),
+      );
+      await spool.stop();
+      await sink.close();
+    });
+
+    test.each([
+      [{ exchange: 'x' }, /either "url" or "connection"/],
+      [{ url: 'amqp://x' }, /as exchange/],
+      [{ url: 'amqp://x', exchange: 'x', maxBytes: 0 }, /"maxBytes"/],
+      [{ url: 'amqp://x', exchange: 'x', confirmTimeout: 0 }, /confirmTimeout/],
+      [{ url: 'amqp://x', exchange: 'x', queue: 'x' }, /no option "queue"/],
+    ])('refuses %j', (options, text) => {
+      expect(() => rabbitSink(options as never)).toThrow(
+        expect.objectContaining({ code: 'config.invalid', message: expect.stringMatching(text) }),
+      );
+    });
+  });
+});
