@@ -35,7 +35,6 @@ export function tracing(hook: TracingHook): Middleware {
 
 /** The result of the handler itself, whatever `run` makes of it. */
 async function runInside(span: AttemptSpan, next: () => Promise<Outcome>): Promise<Result> {
-  if (span.run === undefined) return resultOf(next);
   let inside: Promise<Result> | undefined;
   const work = (): Promise<Result> => (inside ??= resultOf(next));
   void harmlessly(() => span.run?.(work));

@@ -196,6 +196,7 @@ test.each<[string, () => Middleware]>([
   ['metrics that throw', () => metrics({ started: broken, ended: broken })],
   ['metrics that reject', () => metrics({ started: rejecting, ended: rejecting })],
   ['a tracer that cannot start', () => tracing({ start: broken })],
+  ['a tracer that starts null', () => tracing({ start: () => null as unknown as undefined })],
   ['a tracer that cannot end', () => tracing({ start: () => ({ end: broken }) })],
   ['a span that cannot run', () => tracing({ start: () => ({ run: broken, end: broken }) })],
   ['a span that rejects', () => tracing({ start: () => ({ run: rejecting, end: broken }) })],
