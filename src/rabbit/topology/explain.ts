@@ -4,7 +4,7 @@
  * room.
  */
 
-import { isRespoolError, RespoolError, show, textOf, unreachable } from '../../core/errors.ts';
+import { isRespoolError, RespoolError, textOf, unreachable } from '../../core/errors.ts';
 
 /** What was tried when the broker refused. */
 export interface Tried {
@@ -113,7 +113,7 @@ function missing(error: unknown, tried: Tried): Account {
       : 'create it: respool rabbit topology apply';
   return {
     code: 'topology.mismatch',
-    why: `there is no ${what} ${show(name)} in the virtual host ${show(vhost)}; ${todo}`,
+    why: `there is no ${what} ${JSON.stringify(name)} in the virtual host ${JSON.stringify(vhost)}; ${todo}`,
   };
 }
 
@@ -132,8 +132,8 @@ function refused(error: unknown, tried: Tried): Account {
   return {
     code: 'config.invalid',
     why:
-      `the user ${show(user)} needs the permission "${permission}" on the ${what} ` +
-      `${show(name)}; add the name to that pattern: rabbitmqctl set_permissions -p ` +
+      `the user ${JSON.stringify(user)} needs the permission "${permission}" on the ${what} ` +
+      `${JSON.stringify(name)}; add the name to that pattern: rabbitmqctl set_permissions -p ` +
       `${quoted(vhost)} ${quoted(user)} CONFIGURE WRITE READ (it replaces all three; ` +
       `rabbitmqctl list_permissions shows them)${rest}`,
   };
@@ -173,18 +173,18 @@ function withoutCode(error: unknown): Account {
 function doing({ act, what, name, exchange }: Tried): string {
   switch (act) {
     case 'bind':
-      return `bind the queue ${show(name)} to the exchange ${show(exchange ?? '')}`;
+      return `bind the queue ${JSON.stringify(name)} to the exchange ${JSON.stringify(exchange ?? '')}`;
     case 'unbind':
-      return `unbind the queue ${show(name)} from the exchange ${show(exchange ?? '')}`;
+      return `unbind the queue ${JSON.stringify(name)} from the exchange ${JSON.stringify(exchange ?? '')}`;
     case 'consume':
-      return `consume from the queue ${show(name)}`;
+      return `consume from the queue ${JSON.stringify(name)}`;
     case 'publish':
-      return `publish to the ${what} ${show(name)}`;
+      return `publish to the ${what} ${JSON.stringify(name)}`;
     case 'check':
-      return `look at the ${what} ${show(name)}`;
+      return `look at the ${what} ${JSON.stringify(name)}`;
     case 'declare':
     case 'delete':
-      return `${act} the ${what} ${show(name)}`;
+      return `${act} the ${what} ${JSON.stringify(name)}`;
     default:
       return unreachable(act);
   }

@@ -86,7 +86,7 @@ async function checkExistence(
 function existenceProblem(error: unknown, { what, name }: Thing): Problem {
   const code = refusalCode(error);
   if (code === 404) {
-    const text = `there is no ${what} ${show(name)}`;
+    const text = `there is no ${what} ${JSON.stringify(name)}`;
     return { kind: `${what}.missing`, name, text, todo: CREATE };
   }
   const explained = explainRefusal(error, { act: 'check', what, name });
@@ -126,7 +126,8 @@ function compareQueue(want: QueueSpec, topology: Topology, snapshot: Snapshot): 
   if (have === undefined) return [];
   const { policies, operatorPolicies, version } = snapshot;
   const applied = appliedPolicy(have, [...policies.values()], operatorPolicies);
-  const by = applied.names.length === 0 ? 'no policy' : applied.names.map(show).join(' and ');
+  const by =
+    applied.names.length === 0 ? 'no policy' : applied.names.map((one) => `"${one}"`).join(' and ');
   const hazard = hazardOf(have, applied, version);
   return [
     ...different('queue', name, compare.queueDifferences(want, have), MOVE),
@@ -135,7 +136,7 @@ function compareQueue(want: QueueSpec, topology: Topology, snapshot: Snapshot): 
         kind: 'queue.overruled',
         name,
         text:
-          `for the queue ${show(name)} "${one.setting}" is ${shown(one.have)}, ` +
+          `for the queue ${JSON.stringify(name)} "${one.setting}" is ${shown(one.have)}, ` +
           `needed is ${shown(one.want)} (applied: ${by})`,
         todo: one.have === undefined ? SET : CLEAR,
       }),
@@ -146,7 +147,7 @@ function compareQueue(want: QueueSpec, topology: Topology, snapshot: Snapshot): 
           {
             kind: 'queue.unsafe' as const,
             name,
-            text: `the queue ${show(name)} can lose messages: ${hazard}`,
+            text: `the queue ${JSON.stringify(name)} can lose messages: ${hazard}`,
             todo: 'correct its arguments or its policy',
           },
         ]),
@@ -157,10 +158,11 @@ function compareBinding(want: BindingSpec, snapshot: Snapshot): Problem[] {
   const { queue, exchange, key } = want;
   if (exchange === '') return [];
   if (snapshot.bindings.some((have) => compare.isSameBinding(want, have))) return [];
-  const args = Object.keys(want.arguments).length === 0 ? '' : ` and ${show(want.arguments)}`;
+  const args =
+    Object.keys(want.arguments).length === 0 ? '' : ` and ${JSON.stringify(want.arguments)}`;
   const text =
-    `the queue ${show(queue)} is not bound to the exchange ${show(exchange)} by the key ` +
-    `${show(key)}${args}`;
+    `the queue ${JSON.stringify(queue)} is not bound to the exchange ${JSON.stringify(exchange)} by the key ` +
+    `${JSON.stringify(key)}${args}`;
   return [
     { kind: 'binding.missing', name: queue, text, todo: 'bind it: respool rabbit topology apply' },
   ];
@@ -178,7 +180,7 @@ function comparePolicies({ policies }: Topology, snapshot: Snapshot): Problem[] 
       {
         kind: 'policy.missing',
         name,
-        text: `there is no policy ${show(name)}`,
+        text: `there is no policy ${JSON.stringify(name)}`,
         todo: 'set it: respool rabbit topology apply, with the management API',
       },
     ];
@@ -192,8 +194,15 @@ function different(
   todo: string,
 ): Problem[] {
   if (differences.length === 0) return [];
-  const text = `the ${what} ${show(name)} differs: ${differences.map(describeDifference).join(', ')}`;
-  return [{ kind: `${what}.different`, name, text, todo }];
+  const said = differences.map(describeDifference).join(', ');
+  return [
+    {
+      kind: `${what}.different`,
+      name,
+      text: `the ${what} ${JSON.stringify(name)} differs: ${said}`,
+      todo,
+    },
+  ];
 }
 
 function shown(value: unknown): string {
