@@ -11,7 +11,7 @@ import { refused } from './options.ts';
 export type CountedBy = 'all' | 'topic' | 'destination' | ((delivery: Delivery) => string);
 
 /** How many keys one middleware remembers. */
-export const KEYS_MAX = 10_000;
+const KEYS_MAX = 10_000;
 
 /** States by key, made when first asked for. */
 export class Keyed<T> {

@@ -9,7 +9,7 @@
 import { MINUTE_MS } from '../core/duration.ts';
 
 /** Nobody is sent away for longer than this only because others are ahead in the line. */
-export const LINE_MAX_MS: number = 10 * MINUTE_MS;
+const LINE_MAX_MS: number = 10 * MINUTE_MS;
 
 /** The line of those that were postponed. */
 export class Line {
