@@ -2,7 +2,7 @@
 import { type Delivery, delivered, isRespoolError, type Middleware, type Outcome } from 'respool';
 
 /** A delivery as far as a middleware looks at it. */
-export function makeDelivery(of: Partial<Delivery> & { destination?: string } = {}): Delivery {
+function makeDelivery(of: Partial<Delivery> & { destination?: string } = {}): Delivery {
   const { destination, ...rest } = of;
   const topic = of.topic ?? 'a';
   const envelope = {
