@@ -1,7 +1,6 @@
 /** The real broker, in small steps. */
 
 import { type Channel, type ConfirmChannel, connect, type ConsumeMessage } from 'amqplib';
-import type { AmqpMessage } from '../../../src/rabbit/amqp.ts';
 import type { QueuePlan, Route, Topology } from '../../../src/rabbit/topology/model.ts';
 import type { Wire } from '../../../src/rabbit/wire.ts';
 import { successorOf } from './messages.ts';
@@ -10,14 +9,25 @@ import { successorOf } from './messages.ts';
 export async function channels(url: string): Promise<{
   readonly theirs: Channel;
   readonly ours: ConfirmChannel;
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
+  /** Another channel for ours, to be closed in the middle of something. */
+  readonly another: () => Promise<Channel>;
+  /** The broker's major version. */
+  readonly major: number;
 }> {
   const connection = await connect(url);
   const theirs = await connection.createChannel();
   const ours = await connection.createConfirmChannel();
   await theirs.prefetch(1);
   await ours.prefetch(1);
-  return { theirs, ours, close: () => connection.close() };
+  const { version } = connection.connection.serverProperties;
+  return {
+    theirs,
+    ours,
+    close: () => connection.close(),
+    another: () => connection.createChannel(),
+    major: Number.parseInt(version, 10),
+  };
 }
 
 export async function declareAll(channel: Channel, topology: Topology): Promise<void> {
@@ -72,8 +82,7 @@ export async function failOurs(
     readonly delaysMs: readonly number[];
   },
 ): Promise<void> {
-  const given = message as unknown as AmqpMessage;
-  const past = wire.read(given, plan.queue);
+  const past = wire.read(message, plan.queue);
   const attempts = past.attempts + 1;
   const isLast = attempts >= maxAttempts;
   const delayMs = delaysMs[attempts - 1] ?? 0;
@@ -81,7 +90,7 @@ export async function failOurs(
     ? plan.dead
     : plan.wait({ delayMs, attempt: attempts, routingKey: past.routingKey });
   const properties = wire.write(
-    given,
+    message,
     successorOf(
       { ...past, attempts },
       {

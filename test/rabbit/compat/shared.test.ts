@@ -1,5 +1,4 @@
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { AmqpMessage } from '../../../src/rabbit/amqp.ts';
 import { withService } from '../../services/index.ts';
 import { channels, declareAll, deleteAll, failOurs, takeOne } from './broker.ts';
 import type { System } from './messages.ts';
@@ -35,7 +34,7 @@ withService('rabbitmq', (url) => {
       for (let attempt = 1; attempt <= ATTEMPTS; attempt += 1) {
         const isTheirs = (attempt % 2 === 1) === (side === 'theirs');
         const message = await takeOne(isTheirs ? theirs : ours, plan.queue);
-        const past = wire.read(message as unknown as AmqpMessage, plan.queue);
+        const past = wire.read(message, plan.queue);
         expect([attempt, fake.attemptOf(message), past.attempts + 1]).toEqual(
           Array(3).fill(attempt),
         );
@@ -53,5 +52,21 @@ withService('rabbitmq', (url) => {
         expect(await ours.checkQueue(name)).toMatchObject({ messageCount: 0 });
       }
     });
+  });
+
+  test('a crash of an outbox worker does not make us forget its attempts', async () => {
+    const { fake, plan, wire, theirs, ours, another, major } = await setup('outbox', 'theirs');
+    fake.publish(theirs, 'one');
+    for (const _ of [1, 2]) fake.fail(theirs, await takeOne(theirs, plan.queue));
+    const crashing = await another();
+    await takeOne(crashing, plan.queue);
+    await crashing.close();
+    const message = await takeOne(ours, plan.queue);
+    expect(message.fields.redelivered).toBe(true);
+    // The broker's own count is over theirs, so that they begin anew.
+    expect(message.properties.headers?.['x-delivery-count']).toBe(1);
+    // From 4.0 on a message tells of its last wait only.
+    expect(wire.read(message, plan.queue).attempts).toBe(major < 4 ? 2 : 1);
+    ours.ack(message);
   });
 });

@@ -6,7 +6,8 @@ import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
 import { outbox } from '../../../src/rabbit/compat/outbox.ts';
 import { spring } from '../../../src/rabbit/compat/spring.ts';
 import type { QueueOrder } from '../../../src/rabbit/topology/model.ts';
-import type { Fake } from './fakes/fake.ts';
+import { orderOf } from '../topology/order.ts';
+import type { Fake, FakeOptions } from './fakes/fake.ts';
 import { fakeGoqueue } from './fakes/goqueue.ts';
 import { fakeOutbox } from './fakes/outbox.ts';
 import { fakeSpring } from './fakes/spring.ts';
@@ -26,49 +27,46 @@ export interface SharedSetup {
   readonly theirs: { readonly queues: readonly string[]; readonly exchanges: readonly string[] };
 }
 
+/** What a test calls things, so that no other test does. */
+interface Names {
+  readonly prefix: string;
+  readonly exchange: string;
+  readonly options: FakeOptions;
+}
+
+type Sides = Pick<SharedSetup, 'fake' | 'compat' | 'theirs'>;
+
+const NONE = { queues: [], exchanges: [] };
+
+const SIDES: Readonly<Record<System, (names: Names) => Sides>> = {
+  goqueue: ({ options }) => ({ fake: fakeGoqueue(options), compat: goqueue(), theirs: NONE }),
+  outbox: ({ options, exchange }) => ({
+    fake: fakeOutbox(options),
+    compat: outbox({ exchange }),
+    theirs: NONE,
+  }),
+  spring: ({ prefix, options }) => {
+    const names = {
+      waitExchange: `${prefix}.wait`,
+      returnExchange: `${prefix}.return`,
+      waitQueuePrefix: `${prefix}.wait.`,
+      deadLetterExchange: `${prefix}.dead`,
+      deadQueue: `${prefix}.dead`,
+    };
+    return {
+      fake: fakeSpring(options, names),
+      compat: spring(names),
+      theirs: { queues: [names.deadQueue], exchanges: [names.deadLetterExchange] },
+    };
+  },
+};
+
 export function sharedSetup(system: System): SharedSetup {
   const prefix = freshPrefix();
   const exchange = `${prefix}.shop`;
   const queue = `${prefix}.orders`;
   const options = { queue, exchange, key: KEY, delaysMs: DELAYS_MS };
-  const order: QueueOrder = {
-    queue,
-    type: 'quorum',
-    policy: ladder(DELAYS_MS),
-    extraWaitsMs: [],
-    bindings: [{ exchange, key: KEY }],
-    durable: true,
-    exclusive: false,
-    autoDelete: false,
-    queueArguments: {},
-  };
-  const none = { queues: [], exchanges: [] };
-  switch (system) {
-    case 'goqueue':
-      return { fake: fakeGoqueue(options), compat: goqueue(), order, exchange, theirs: none };
-    case 'outbox':
-      return {
-        fake: fakeOutbox(options),
-        compat: outbox({ exchange }),
-        order,
-        exchange,
-        theirs: none,
-      };
-    case 'spring': {
-      const names = {
-        waitExchange: `${prefix}.wait`,
-        returnExchange: `${prefix}.return`,
-        waitQueuePrefix: `${prefix}.wait.`,
-        deadLetterExchange: `${prefix}.dead`,
-        deadQueue: `${prefix}.dead`,
-      };
-      return {
-        fake: fakeSpring(options, names),
-        compat: spring(names),
-        order,
-        exchange,
-        theirs: { queues: [names.deadQueue], exchanges: [names.deadLetterExchange] },
-      };
-    }
-  }
+  const bindings = [{ exchange, key: KEY }];
+  const order = orderOf({ queue, policy: ladder(DELAYS_MS), bindings });
+  return { ...SIDES[system]({ prefix, exchange, options }), order, exchange };
 }
