@@ -42,9 +42,19 @@ export class Intake {
     return this.#isOpen;
   }
 
-  /** The consumer's name at the broker, once it is subscribed. */
-  set consumerTag(tag: string) {
-    this.#consumerTag = tag;
+  /** Whether deliveries come. */
+  get isConsuming(): boolean {
+    return this.#isOpen && this.#consumerTag !== undefined;
+  }
+
+  /** Subscribes; also again after `cancel`, on the channel that open deliveries belong to. */
+  async consume(
+    queue: string,
+    onMessage: (message: AmqpMessage | null) => void,
+    options: Parameters<AmqpChannel['consume']>[2],
+  ): Promise<void> {
+    const { consumerTag } = await this.#channel.consume(queue, onMessage, options);
+    this.#consumerTag = consumerTag;
   }
 
   /** A message came. n.b. Tags of a channel count from one, without gaps. */
@@ -67,7 +77,8 @@ export class Intake {
     if (!this.#isOpen) return;
     this.#states[message.fields.deliveryTag - this.#firstTag] = ANSWERED;
     this.#try(() => this.#channel.nack(message, false, true));
-    this.#advance();
+    // n.b. Not past acks that still have to be sent: a flush leaves out what lies behind.
+    if (this.#toAck.length === 0) this.#advance();
   }
 
   /** Sends the acks that were collected. */

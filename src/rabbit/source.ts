@@ -79,7 +79,7 @@ export class RabbitSource implements Source {
   }
 
   get isSubscribed(): boolean {
-    return this.#intake?.isOpen === true;
+    return this.#intake?.isConsuming === true;
   }
 
   /** Deliveries that wait here for a slot. */
@@ -209,30 +209,36 @@ export class RabbitSource implements Source {
   }
 
   async #subscribe(connection: AmqpConnection): Promise<void> {
-    const { prepare, clock, plan, subscription } = this.#parts;
+    const { prepare, plan, subscription } = this.#parts;
     await prepare(connection);
-    const channel = await connection.createChannel();
-    const intake = new Intake(channel, clock);
-    let reason: Error | undefined;
-    channel.on('error', (error: unknown) => {
-      reason = asError(error);
-    });
-    channel.on('close', () => this.#lost(intake, reason));
-    const { prefetch, ...options } = subscription;
-    await channel.prefetch(prefetch);
+    // After `cease` the channel is still there, with what runs.
+    const kept = this.#intake?.isOpen === true ? this.#intake : undefined;
+    const intake = kept ?? (await this.#openIntake(connection));
+    const { prefetch: _, ...options } = subscription;
     const onMessage = (message: AmqpMessage | null): void => {
       if (message === null) this.#cancelled(intake);
       else this.#arrive(message, intake);
     };
     this.#intake = intake;
     try {
-      const { consumerTag } = await channel.consume(plan.queue, onMessage, options);
-      intake.consumerTag = consumerTag;
+      await intake.consume(plan.queue, onMessage, options);
     } catch (error) {
       this.#intake = undefined;
       await intake.close();
       throw error;
     }
+  }
+
+  async #openIntake(connection: AmqpConnection): Promise<Intake> {
+    const channel = await connection.createChannel();
+    const intake = new Intake(channel, this.#parts.clock);
+    let reason: Error | undefined;
+    channel.on('error', (error: unknown) => {
+      reason = asError(error);
+    });
+    channel.on('close', () => this.#lost(intake, reason));
+    await channel.prefetch(this.#parts.subscription.prefetch);
+    return intake;
   }
 
   /** The broker took the consumer away: the queue is gone, or a delivery took too long. */

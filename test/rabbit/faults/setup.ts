@@ -1,0 +1,47 @@
+/** setup — what the fault tests of RabbitMQ do beside the consumer. */
+
+import { service } from '../../services/index.ts';
+
+/** A door that a handler waits at. */
+export class Gate {
+  readonly opened: Promise<void>;
+  readonly #open: () => void;
+
+  constructor() {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.opened = promise;
+    this.#open = resolve;
+  }
+
+  open(): void {
+    this.#open();
+  }
+}
+
+/** Closes all connections of this name through the management API; how many there were. */
+export async function closeConnections(name: string): Promise<number> {
+  const base = await service('rabbitmq-management');
+  // The list is as old as the broker's statistics: a new connection is there after a second.
+  for (let looks = 0; looks < 100; looks += 1) {
+    const listed = (await ask(base, '/api/connections')) as readonly {
+      readonly name: string;
+      readonly user_provided_name?: string;
+    }[];
+    const ours = listed.filter((one) => one.user_provided_name?.startsWith(name) === true);
+    for (const one of ours) {
+      await ask(base, `/api/connections/${encodeURIComponent(one.name)}`, 'DELETE');
+    }
+    if (ours.length > 0) return ours.length;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  return 0;
+}
+
+/** Asks the management API; undefined where there is nothing to say. */
+export async function ask(base: string, path: string, method = 'GET'): Promise<unknown> {
+  const { username, password, origin } = new URL(base);
+  const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`;
+  const answer = await fetch(`${origin}${path}`, { method, headers: { authorization } });
+  const text = await answer.text();
+  return text === '' ? undefined : JSON.parse(text);
+}
