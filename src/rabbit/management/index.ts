@@ -14,7 +14,7 @@ import { type Asker, createAsker, type Question } from './http.ts';
 import { checkManagementOptions, type ManagementOptions } from './options.ts';
 
 /** The largest page that RabbitMQ gives. */
-export const PAGE_SIZE_MAX = 500;
+const PAGE_SIZE_MAX = 500;
 /** More queues or exchanges than this in one virtual host are not listed. */
 const LISTED_MAX = 200_000;
 

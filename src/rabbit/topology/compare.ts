@@ -55,7 +55,7 @@ export function isSameBinding(want: BindingSpec, have: BindingInfo): boolean {
   );
 }
 
-export function fieldDifferences(want: Table, have: Table): Difference[] {
+function fieldDifferences(want: Table, have: Table): Difference[] {
   const names = new Set([...Object.keys(want), ...Object.keys(have)]);
   const differences: Difference[] = [];
   for (const argument of names) {

@@ -5,12 +5,12 @@
  * it, explained; nothing is ever deleted or overwritten to make room.
  */
 
-import { RespoolError, show } from '../../core/errors.ts';
+import { RespoolError } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
 import type { AmqpConnection } from '../amqp.ts';
 import type { Management } from '../management/index.ts';
 import { policyDifferences } from './compare.ts';
-import { describeDifference, explainRefusal } from './explain.ts';
+import { describeDifference, explainRefusal, inFull } from './explain.ts';
 import { onLanes } from './lanes.ts';
 import type { BindingSpec, ExchangeSpec, PolicySpec, QueueSpec, Topology } from './model.ts';
 
@@ -126,9 +126,9 @@ async function setPolicies(management: Management, policies: readonly PolicySpec
 function policyClash({ name }: PolicySpec, difference: string): RespoolError {
   return new RespoolError(
     'topology.mismatch',
-    `cannot set the policy ${show(name)}: it is there already and differs: ${difference}. It is ` +
-      'not overwritten, since messages that are on their way out of a queue can be lost with ' +
-      'its policy; stop the consumers, see that the wait queues are empty, clear the policy ' +
+    `cannot set the policy ${inFull(name)}: it is there already and differs: ${difference}. ` +
+      'It is not overwritten, since messages that are on their way out of a queue can be lost ' +
+      'with its policy; stop the consumers, see that the wait queues are empty, clear the policy ' +
       '(rabbitmqctl clear_policy) and apply again',
   );
 }

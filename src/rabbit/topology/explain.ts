@@ -43,6 +43,11 @@ export function refusalCode(error: unknown): number | undefined {
   return typeof code === 'number' ? code : undefined;
 }
 
+/** A name in quotes, never cut short: names differ at their ends. */
+export function inFull(name: string): string {
+  return JSON.stringify(name);
+}
+
 /** A difference in words. */
 export function describeDifference({ argument, have, want }: Difference): string {
   return `"${argument}" is ${have ?? 'not set'} there, ${want ?? 'not set'} wanted`;
@@ -113,7 +118,7 @@ function missing(error: unknown, tried: Tried): Account {
       : 'create it: respool rabbit topology apply';
   return {
     code: 'topology.mismatch',
-    why: `there is no ${what} ${JSON.stringify(name)} in the virtual host ${JSON.stringify(vhost)}; ${todo}`,
+    why: `there is no ${what} ${inFull(name)} in the virtual host ${inFull(vhost)}; ${todo}`,
   };
 }
 
@@ -132,8 +137,8 @@ function refused(error: unknown, tried: Tried): Account {
   return {
     code: 'config.invalid',
     why:
-      `the user ${JSON.stringify(user)} needs the permission "${permission}" on the ${what} ` +
-      `${JSON.stringify(name)}; add the name to that pattern: rabbitmqctl set_permissions -p ` +
+      `the user ${inFull(user)} needs the permission "${permission}" on the ${what} ` +
+      `${inFull(name)}; add the name to that pattern: rabbitmqctl set_permissions -p ` +
       `${quoted(vhost)} ${quoted(user)} CONFIGURE WRITE READ (it replaces all three; ` +
       `rabbitmqctl list_permissions shows them)${rest}`,
   };
@@ -173,18 +178,18 @@ function withoutCode(error: unknown): Account {
 function doing({ act, what, name, exchange }: Tried): string {
   switch (act) {
     case 'bind':
-      return `bind the queue ${JSON.stringify(name)} to the exchange ${JSON.stringify(exchange ?? '')}`;
+      return `bind the queue ${inFull(name)} to the exchange ${inFull(exchange ?? '')}`;
     case 'unbind':
-      return `unbind the queue ${JSON.stringify(name)} from the exchange ${JSON.stringify(exchange ?? '')}`;
+      return `unbind the queue ${inFull(name)} from the exchange ${inFull(exchange ?? '')}`;
     case 'consume':
-      return `consume from the queue ${JSON.stringify(name)}`;
+      return `consume from the queue ${inFull(name)}`;
     case 'publish':
-      return `publish to the ${what} ${JSON.stringify(name)}`;
+      return `publish to the ${what} ${inFull(name)}`;
     case 'check':
-      return `look at the ${what} ${JSON.stringify(name)}`;
+      return `look at the ${what} ${inFull(name)}`;
     case 'declare':
     case 'delete':
-      return `${act} the ${what} ${JSON.stringify(name)}`;
+      return `${act} the ${what} ${inFull(name)}`;
     default:
       return unreachable(act);
   }

@@ -16,6 +16,7 @@ import {
   describeDifference,
   differenceOf,
   explainRefusal,
+  inFull,
   refusalCode,
 } from './explain.ts';
 import { extraBindings, extraQueues } from './extra.ts';
@@ -70,7 +71,7 @@ export function describePlan({ items, counts }: Plan): readonly string[] {
     .map(({ what, name, state, differences, note }) => {
       const more = [...differences.map(describeDifference), ...(note === undefined ? [] : [note])];
       const said = more.length === 0 ? '' : `: ${more.join(', ')}`;
-      return `${SIGNS[state]} ${state} ${what} ${what === 'binding' ? name : JSON.stringify(name)}${said}`;
+      return `${SIGNS[state]} ${state} ${what} ${what === 'binding' ? name : inFull(name)}${said}`;
     });
   const sum = (Object.keys(SIGNS) as PlanState[]).map((state) => `${counts[state]} ${state}`);
   return [...lines, sum.join(', ')];
@@ -226,11 +227,11 @@ function unknown(what: PlanItem['what'], name: string): PlanItem {
 }
 
 function noExchange(exchange: string): string {
-  return `there is no exchange ${JSON.stringify(exchange)}, and this topology does not declare it`;
+  return `there is no exchange ${inFull(exchange)}, and this topology does not declare it`;
 }
 
 function bindingName({ queue, exchange, key }: Omit<BindingSpec, 'arguments'>): string {
-  return `${JSON.stringify(exchange)} → ${JSON.stringify(queue)} (key ${JSON.stringify(key)})`;
+  return `${inFull(exchange)} → ${inFull(queue)} (key ${inFull(key)})`;
 }
 
 /** The default exchange is always there, as are the bindings to it. */

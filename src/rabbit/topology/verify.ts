@@ -12,7 +12,13 @@ import type { AmqpConnection } from '../amqp.ts';
 import type { Management } from '../management/index.ts';
 import * as compare from './compare.ts';
 import { appliedPolicy, hazardOf, overruled } from './effective.ts';
-import { type Difference, describeDifference, explainRefusal, refusalCode } from './explain.ts';
+import {
+  type Difference,
+  describeDifference,
+  explainRefusal,
+  inFull,
+  refusalCode,
+} from './explain.ts';
 import { onLanes } from './lanes.ts';
 import type { BindingSpec, QueueSpec, Topology } from './model.ts';
 import { type Snapshot, takeSnapshot } from './snapshot.ts';
@@ -86,7 +92,7 @@ async function checkExistence(
 function existenceProblem(error: unknown, { what, name }: Thing): Problem {
   const code = refusalCode(error);
   if (code === 404) {
-    const text = `there is no ${what} ${JSON.stringify(name)}`;
+    const text = `there is no ${what} ${inFull(name)}`;
     return { kind: `${what}.missing`, name, text, todo: CREATE };
   }
   const explained = explainRefusal(error, { act: 'check', what, name });
@@ -126,8 +132,7 @@ function compareQueue(want: QueueSpec, topology: Topology, snapshot: Snapshot): 
   if (have === undefined) return [];
   const { policies, operatorPolicies, version } = snapshot;
   const applied = appliedPolicy(have, [...policies.values()], operatorPolicies);
-  const by =
-    applied.names.length === 0 ? 'no policy' : applied.names.map((one) => `"${one}"`).join(' and ');
+  const by = applied.names.length === 0 ? 'no policy' : applied.names.map(inFull).join(' and ');
   const hazard = hazardOf(have, applied, version);
   return [
     ...different('queue', name, compare.queueDifferences(want, have), MOVE),
@@ -136,7 +141,7 @@ function compareQueue(want: QueueSpec, topology: Topology, snapshot: Snapshot): 
         kind: 'queue.overruled',
         name,
         text:
-          `for the queue ${JSON.stringify(name)} "${one.setting}" is ${shown(one.have)}, ` +
+          `for the queue ${inFull(name)} "${one.setting}" is ${shown(one.have)}, ` +
           `needed is ${shown(one.want)} (applied: ${by})`,
         todo: one.have === undefined ? SET : CLEAR,
       }),
@@ -147,7 +152,7 @@ function compareQueue(want: QueueSpec, topology: Topology, snapshot: Snapshot): 
           {
             kind: 'queue.unsafe' as const,
             name,
-            text: `the queue ${JSON.stringify(name)} can lose messages: ${hazard}`,
+            text: `the queue ${inFull(name)} can lose messages: ${hazard}`,
             todo: 'correct its arguments or its policy',
           },
         ]),
@@ -161,8 +166,8 @@ function compareBinding(want: BindingSpec, snapshot: Snapshot): Problem[] {
   const args =
     Object.keys(want.arguments).length === 0 ? '' : ` and ${JSON.stringify(want.arguments)}`;
   const text =
-    `the queue ${JSON.stringify(queue)} is not bound to the exchange ${JSON.stringify(exchange)} by the key ` +
-    `${JSON.stringify(key)}${args}`;
+    `the queue ${inFull(queue)} is not bound to the exchange ${inFull(exchange)} by the key ` +
+    `${inFull(key)}${args}`;
   return [
     { kind: 'binding.missing', name: queue, text, todo: 'bind it: respool rabbit topology apply' },
   ];
@@ -180,7 +185,7 @@ function comparePolicies({ policies }: Topology, snapshot: Snapshot): Problem[] 
       {
         kind: 'policy.missing',
         name,
-        text: `there is no policy ${JSON.stringify(name)}`,
+        text: `there is no policy ${inFull(name)}`,
         todo: 'set it: respool rabbit topology apply, with the management API',
       },
     ];
@@ -199,7 +204,7 @@ function different(
     {
       kind: `${what}.different`,
       name,
-      text: `the ${what} ${JSON.stringify(name)} differs: ${said}`,
+      text: `the ${what} ${inFull(name)} differs: ${said}`,
       todo,
     },
   ];

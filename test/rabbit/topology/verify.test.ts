@@ -123,6 +123,19 @@ withService('rabbitmq', () => {
       expect(more).toEqual([]);
     });
 
+    test('compares many queues as it compares few', async () => {
+      await using at = await setup();
+      const queues = (max: number) =>
+        Array.from({ length: 41 }, (_, n) =>
+          queueSpec(`${at.prefix}.${n}`, { 'x-queue-type': 'classic', 'x-max-length': max }),
+        );
+      const wanted = [...queues(1).slice(1), ...queues(2).slice(0, 1)];
+      const problems = await problemsOf({ queues: queues(1) }, { queues: wanted }, at);
+      expect(problems.map(({ kind, name }) => [kind, name])).toEqual([
+        ['queue.different', `${at.prefix}.0`],
+      ]);
+    });
+
     test('a queue that is wanted without a type fits every type', async () => {
       await using at = await setup();
       const name = `${at.prefix}.q`;
