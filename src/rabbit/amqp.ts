@@ -82,7 +82,11 @@ export interface AmqpChannel extends Emitter {
   close(): Promise<void>;
   assertQueue(queue: string, options?: QueueOptions): Promise<QueueState>;
   checkQueue(queue: string): Promise<QueueState>;
-  deleteQueue(queue: string): Promise<{ readonly messageCount: number }>;
+  /** n.b. The conditions are for classic queues: with a quorum queue they end the connection. */
+  deleteQueue(
+    queue: string,
+    options?: { readonly ifEmpty?: boolean; readonly ifUnused?: boolean },
+  ): Promise<{ readonly messageCount: number }>;
   bindQueue(queue: string, exchange: string, key: string, args?: Table): Promise<unknown>;
   unbindQueue(queue: string, exchange: string, key: string, args?: Table): Promise<unknown>;
   assertExchange(exchange: string, type: string, options?: ExchangeOptions): Promise<unknown>;

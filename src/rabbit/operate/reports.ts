@@ -168,6 +168,11 @@ export interface MigrateOptions {
   readonly renamed?: Readonly<Record<string, string>>;
   /** Move what waits into the new wait queues (default), or leave it to run out. */
   readonly waits?: 'move' | 'leave';
+  /**
+   * Says that no consumer uses the old wait queues any more. Needed to remove them while consumers
+   * run whose queue has kept its name: nobody can see which topology they use. Default: false.
+   */
+  readonly oldConsumersGone?: boolean;
   /** Tell what would be done, and do nothing. */
   readonly dryRun?: boolean;
   /** On their way at once, 1 to 1000; default 100. */

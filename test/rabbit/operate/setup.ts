@@ -2,6 +2,7 @@
 
 import { randomUUID } from 'node:crypto';
 import { fixed, type RetryPolicy } from '../../../src/core/policy.ts';
+import { asError } from '../../../src/core/errors.ts';
 import type { AmqpConnection, Properties } from '../../../src/rabbit/amqp.ts';
 import { connectAmqp } from '../../../src/rabbit/client.ts';
 import { createManagement, type Management } from '../../../src/rabbit/management/index.ts';
@@ -102,7 +103,7 @@ async function publishTo(
         new Promise<void>((resolve, reject) => {
           const options = { messageId: body, deliveryMode: 2, ...properties };
           channel.publish('', queue, Buffer.from(body), options, (error) =>
-            error === null || error === undefined ? resolve() : reject(error as Error),
+            error === null || error === undefined ? resolve() : reject(asError(error)),
           );
         }),
     ),
@@ -138,6 +139,11 @@ async function takeAll(connection: AmqpConnection, queue: string): Promise<Taken
   });
   await channel.close();
   return taken;
+}
+
+/** The bodies of everything in a queue, taken out for good. */
+export async function bodies(bench: Bench, queue: string): Promise<string[]> {
+  return (await bench.takeAll(queue)).map(({ body }) => body);
 }
 
 /** Asks until the answer is there; the broker counts every 5 s. */

@@ -1,0 +1,267 @@
+/**
+ * remove — takes away old queues in which nothing is left, and never one that holds messages.
+ *
+ *   count ─nothing, nobody─▶ unbind ─▶ wait until the broker has counted anew ─▶ count ─▶ delete
+ *
+ * n.b. A quorum queue cannot be asked to go only if it is empty: sending that ends the connection.
+ * A passive declare does not show what is being dead-lettered: only the management API does.
+ */
+
+import { SECOND_MS } from '../../core/duration.ts';
+import { show, textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { QueueState } from '../amqp.ts';
+import type { BindingInfo, QueueInfo } from '../management/forms.ts';
+import type { Management } from '../management/index.ts';
+import { openChannel, type Passive, passiveQueues, queuesOf, surroundingsOf } from './look.ts';
+import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
+import type { LeavingQueue } from './old.ts';
+
+/** The broker counts every 5 s: the second count must not be the first once more. */
+const COUNT_AGAIN_MS = 6 * SECOND_MS;
+/** So often is it counted before a number that may be old is believed. */
+const LOOKS_MAX = 4;
+
+/** Whether nothing of the old topology is left. */
+export async function removeOld(
+  migration: Migration,
+  there: readonly LeavingQueue[],
+): Promise<boolean> {
+  const { options, clock, todo } = migration;
+  const { management } = options;
+  if (management === undefined) {
+    if (there.length === 0 && migration.move.exchanges.length === 0) return true;
+    todo.push(NEEDS_MANAGEMENT);
+    for (const { name } of there) keep(migration, name, 0, 'nobody can tell whether it is empty');
+    return false;
+  }
+  const at = { migration, management };
+  let counted = await judge(at, there);
+  // What was moved just now is still in the numbers of the management API.
+  for (let look = 1; look < LOOKS_MAX && counted.some((one) => one.isUnsettled); look += 1) {
+    await countedAnew(clock);
+    counted = await judge(at, there);
+  }
+  const empty = counted.filter(({ why }) => why === undefined).map(({ queue }) => queue);
+  if (empty.length > 0) {
+    for (const queue of empty) await unbind(at, queue);
+    await countedAnew(clock);
+  }
+  const again = new Map((await judge(at, empty)).map((one) => [one.queue.name, one]));
+  let isDone = true;
+  for (const first of counted) {
+    const { queue, why, messages, type } = again.get(first.queue.name) ?? first;
+    const isGone = why === undefined && (await remove(migration, queue.name, type));
+    if (why !== undefined) keep(migration, queue.name, messages, why);
+    isDone &&= isGone;
+  }
+  return isDone && (await removeExchanges(at));
+}
+
+function countedAnew(clock: Clock): Promise<void> {
+  return new Promise((resolve) => {
+    clock.after(COUNT_AGAIN_MS, resolve);
+  });
+}
+
+interface At {
+  readonly migration: Migration;
+  readonly management: Management;
+}
+
+interface Judged {
+  readonly queue: LeavingQueue;
+  readonly messages: number;
+  readonly type: string | undefined;
+  /** Why it has to stay. */
+  readonly why: string | undefined;
+  /** Only by numbers that may be old. */
+  readonly isUnsettled: boolean;
+}
+
+async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]> {
+  if (queues.length === 0) return [];
+  const { migration, management } = at;
+  management.forget();
+  const staying = [...migration.move.mains].filter(([old, name]) => old === name);
+  const names = [...queues.map(({ name }) => name), ...staying.map(([name]) => name)];
+  const [passive, told, { bindings }] = await Promise.all([
+    passiveQueues(migration.connection, names),
+    queuesOf(management, names),
+    surroundingsOf(management),
+  ]);
+  const counts = new Map(names.map((name) => [name, countOf(passive.get(name), told.get(name))]));
+  const users = staying.filter(([name]) => (counts.get(name)?.consumers ?? 0) > 0);
+  const facts: Facts = {
+    migration,
+    counts,
+    bindings,
+    busyMain: users[0]?.[0],
+    fullWait: queues.find(
+      ({ name, role }) => role === 'wait' && (counts.get(name)?.messages ?? 1) > 0,
+    ),
+  };
+  return queues.map((queue) => {
+    const { messages = 0, ready } = counts.get(queue.name) ?? {};
+    const { type } = told.get(queue.name) ?? {};
+    const held = whyHeld(queue, facts);
+    const why = whyUsed(queue, facts) ?? held;
+    return {
+      queue,
+      messages,
+      type,
+      why,
+      isUnsettled: why === held && why !== undefined && ready === 0,
+    };
+  });
+}
+
+interface Count {
+  /** All that it holds, also in hand and on the way out; undefined: not told. */
+  readonly messages: number | undefined;
+  /** Of those, what a passive declare shows: right now. */
+  readonly ready: number;
+  readonly consumers: number;
+}
+
+interface Facts {
+  readonly migration: Migration;
+  readonly counts: ReadonlyMap<string, Count>;
+  readonly bindings: readonly BindingInfo[];
+  /** A main queue that keeps its name and has consumers. */
+  readonly busyMain: string | undefined;
+  readonly fullWait: LeavingQueue | undefined;
+}
+
+function countOf(passive: Passive<QueueState> | undefined, told: QueueInfo | undefined): Count {
+  const state = passive !== undefined && 'found' in passive ? passive.found : undefined;
+  const ready = state?.messageCount ?? 0;
+  const consumers = Math.max(state?.consumerCount ?? 0, told?.consumers ?? 0);
+  const isTold = state !== undefined && told?.messages !== undefined;
+  if (!isTold) return { messages: ready === 0 ? undefined : ready, ready, consumers };
+  const inAll = (told.ready ?? 0) + (told.unacked ?? 0) + (told.deadLettering ?? 0);
+  const held = inAll + (told.delayed ?? 0);
+  return { messages: Math.max(ready, told.messages ?? 0, held), ready, consumers };
+}
+
+/** It has messages, or may get some. */
+function whyHeld(queue: LeavingQueue, { migration, counts, fullWait }: Facts): string | undefined {
+  const { name, role } = queue;
+  const { messages } = counts.get(name) ?? {};
+  if (messages === undefined) return 'the broker has not counted it yet; run again in 10s';
+  if (messages > 0 && role === 'wait' && migration.options.waits === 'leave') return runOut(queue);
+  if (messages > 0) return `it holds ${messages} messages; run again`;
+  if (role === 'wait' || fullWait === undefined) return undefined;
+  return `messages wait in ${show(fullWait.name)} and may come to it; run again`;
+}
+
+/** Somebody needs it. */
+function whyUsed(queue: LeavingQueue, facts: Facts): string | undefined {
+  const { migration, counts, busyMain } = facts;
+  const { consumers = 0 } = counts.get(queue.name) ?? {};
+  if (consumers > 0) return `it has ${consumers} consumers; stop them, and run again`;
+  const isInUse = queue.role === 'wait' && busyMain !== undefined;
+  if (isInUse && migration.options.oldConsumersGone !== true) {
+    return (
+      `the queue ${show(busyMain)} has consumers, which may still use it; when none of the old ` +
+      'ones runs, say so (oldConsumersGone) and run again'
+    );
+  }
+  return whyBound(queue, facts);
+}
+
+function whyBound(
+  { name, role }: LeavingQueue,
+  { migration, bindings }: Facts,
+): string | undefined {
+  const { move } = migration;
+  const foreign = bindings.find(
+    (one) => one.destination === name && one.exchange !== '' && !isOurs(one, migration),
+  );
+  if (foreign !== undefined) {
+    return `it is bound to the exchange ${show(foreign.exchange)}; unbind it, and run again`;
+  }
+  if (role !== 'wait' && role !== 'unrouted') return undefined;
+  const known = new Set([...move.leaving, ...move.topology.queues].map((one) => one.name));
+  const other = bindings.find(
+    ({ exchange, destination, to }) =>
+      exchange !== '' && isInner(exchange, move) && to === 'queue' && !known.has(destination),
+  );
+  return other && `the queue ${show(other.destination)} uses it too; migrate that one as well`;
+}
+
+/** A binding that came with the old topology. */
+function isOurs({ exchange, destination, key }: BindingInfo, { move }: Migration): boolean {
+  const isPlanned = move.bindings.some(
+    (one) => one.queue === destination && one.exchange === exchange && one.key === key,
+  );
+  const isMain = move.mains.has(destination);
+  return isInner(exchange, move) || (isPlanned && !isMain);
+}
+
+async function unbind({ migration, management }: At, { name }: LeavingQueue): Promise<void> {
+  const bound = (await management.bindings(name)).filter(({ exchange }) => exchange !== '');
+  for (const { exchange, key, arguments: args } of bound) {
+    const channel = await openChannel(migration.connection);
+    await channel.unbindQueue(name, exchange, key, { ...args });
+    await channel.close();
+    const text = `from exchange ${show(exchange)} with key ${show(key)}`;
+    migration.steps.push(step('unbind', name, 0, text));
+  }
+}
+
+async function remove(
+  migration: Migration,
+  name: string,
+  type: string | undefined,
+): Promise<boolean> {
+  const channel = await openChannel(migration.connection);
+  try {
+    const { messageCount, consumerCount } = await channel.checkQueue(name);
+    if (messageCount > 0 || consumerCount > 0) {
+      await channel.close();
+      keep(migration, name, messageCount, 'something came at the last moment; run again');
+      return false;
+    }
+    await channel.deleteQueue(name, type === 'classic' ? { ifEmpty: true, ifUnused: true } : {});
+    await channel.close();
+  } catch (error) {
+    keep(migration, name, 0, `the broker refused: ${textOf(error)}`);
+    return false;
+  }
+  migration.steps.push(step('remove', name, 0, 'was empty, unbound and without consumers'));
+  return true;
+}
+
+async function removeExchanges({ migration, management }: At): Promise<boolean> {
+  management.forget();
+  const [{ exchanges, bindings }, queues] = await Promise.all([
+    surroundingsOf(management),
+    management.queues(),
+  ]);
+  const wanted = new Set<unknown>([
+    ...bindings.map(({ exchange }) => exchange),
+    ...queues.map((one) => one.arguments['x-dead-letter-exchange']),
+    ...queues.map((one) => one.policyDefinition['dead-letter-exchange']),
+  ]);
+  let isDone = true;
+  // Those with an alternate first: what they name is free then.
+  for (const name of migration.move.exchanges) {
+    if (!exchanges.has(name)) continue;
+    if (wanted.has(name)) {
+      keep(migration, name, 0, 'the exchange is used by others');
+      isDone = false;
+      continue;
+    }
+    const channel = await openChannel(migration.connection);
+    await channel.deleteExchange(name, { ifUnused: true });
+    await channel.close();
+    migration.steps.push(step('remove', name, 0, 'the exchange was not used any more'));
+  }
+  return isDone;
+}
+
+function keep({ steps, todo }: Migration, name: string, messages: number, why: string): void {
+  steps.push(step('keep', name, messages, why));
+  todo.push(`${show(name)}: ${why}`);
+}

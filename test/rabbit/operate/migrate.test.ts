@@ -1,0 +1,157 @@
+/** migrate — from one topology to another with messages in it. */
+
+import { expect, test } from 'vitest';
+import { migrateTopology } from '../../../src/rabbit/operate/migrate.ts';
+import type { MigrateReport } from '../../../src/rabbit/operate/reports.ts';
+import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
+import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { withService } from '../../services/index.ts';
+import { oldAndNew, waitName } from './migrate-plans.ts';
+import { bodies, freshName, openBench, orderOf } from './setup.ts';
+
+const kinds = (report: MigrateReport, kind: string): string[] =>
+  report.steps.filter((step) => step.kind === kind).map(({ name }) => name);
+
+withService('rabbitmq', () => {
+  test.concurrent('other delays of the same style move what waits; a queue of the same name stays', async () => {
+    await using bench = await openBench();
+    const name = freshName('same');
+    const old = perDelay().plan(orderOf(name, { extraWaitsMs: [600_000] }));
+    const next = perDelay().plan(orderOf(name, { extraWaitsMs: [700_000] }));
+    await bench.declare(old);
+    bench.alsoRemove(next.topology);
+    await bench.publish(name, ['stays']);
+    await bench.publish(waitName(old, 600_000), ['waits']);
+    const channel = await bench.connection.createChannel();
+    await channel.prefetch(1);
+    await channel.consume(name, () => undefined);
+    const { connection, management } = bench;
+    const options = { connection, management, from: old.topology, to: next };
+    const first = await migrateTopology(options);
+    expect(first.isDone).toBe(false);
+    expect(first.todo.join()).toMatch(/has consumers, which may still use it/);
+    expect(await bodies(bench, waitName(next, 700_000))).toEqual(['waits']);
+    const last = await migrateTopology({ ...options, oldConsumersGone: true });
+    expect(last).toMatchObject({ isDone: true, todo: [] });
+    expect(kinds(last, 'remove')).toEqual([waitName(old, 600_000)]);
+    await channel.close();
+    expect(await bodies(bench, name)).toEqual(['stays']);
+  }, 30_000);
+
+  test.concurrent('a queue that holds messages, has consumers or is bound elsewhere is kept', async () => {
+    await using bench = await openBench();
+    const name = freshName('keep');
+    const { old, next } = oldAndNew(name);
+    await bench.declare(old);
+    bench.alsoRemove(next.topology);
+    const channel = await bench.connection.createChannel();
+    await bench.publish(old.queue, ['in-hand']);
+    await channel.consume(old.queue, () => undefined);
+    await channel.bindQueue(old.dead.key, 'amq.topic', `${name}.mine`);
+    await bench.publish(waitName(old, 600_000), ['waits']);
+    const { connection, management } = bench;
+    const report = await migrateTopology({
+      connection,
+      management,
+      from: old.topology,
+      to: next,
+      waits: 'leave',
+    });
+    expect(report.isDone).toBe(false);
+    const said = report.todo.join('\n');
+    expect(said).toContain(`"${waitName(old, 600_000)}": left to run out: run again in 10m`);
+    expect(kinds(report, 'keep')).toEqual(expect.arrayContaining([old.queue, old.dead.key]));
+    expect(await bodies(bench, waitName(old, 600_000))).toEqual(['waits']);
+    await channel.close();
+    expect(await bodies(bench, old.queue)).toEqual(['in-hand']);
+  }, 30_000);
+
+  test.concurrent('wait queues that other queues share are kept, and their messages left alone', async () => {
+    await using bench = await openBench();
+    const style = shared({ prefix: freshName('pre') });
+    const extraWaitsMs = [600_000];
+    const mine = style.plan(orderOf(freshName('mine'), { extraWaitsMs }));
+    const other = style.plan(orderOf(freshName('other'), { extraWaitsMs }));
+    const next = perDelay().plan(orderOf(`${mine.queue}.v2`, { extraWaitsMs }));
+    await bench.declare(mine, other);
+    bench.alsoRemove(next.topology);
+    const wait = waitName(mine, 600_000);
+    await bench.publish(wait, ['mine'], { headers: { 'return-to': mine.queue } });
+    await bench.publish(wait, ['other'], { headers: { 'return-to': other.queue } });
+    const { connection, management } = bench;
+    const report = await migrateTopology({ connection, management, from: mine.topology, to: next });
+    expect(report.isDone).toBe(false);
+    expect(await bodies(bench, waitName(next, 600_000))).toEqual(['mine']);
+    expect(await bodies(bench, wait)).toEqual(['other']);
+    expect(report.todo.join('\n')).toMatch(
+      /1 messages in .* belong to queues that are not migrated/,
+    );
+  }, 30_000);
+
+  test('a dry run tells what would be done, and does nothing', async () => {
+    await using bench = await openBench();
+    const { old, next } = oldAndNew(freshName('dry'));
+    await bench.declare(old);
+    await bench.publish(old.queue, ['a', 'b']);
+    const { connection, management } = bench;
+    const options = { connection, management, from: old.topology, to: next, dryRun: true };
+    const report = await migrateTopology(options);
+    expect(report).toMatchObject({ isDryRun: true, isDone: false, todo: [] });
+    expect(kinds(report, 'declare')).toEqual(next.topology.queues.map(({ name }) => name));
+    expect(kinds(report, 'unbind')).toEqual([old.queue]);
+    expect(report.steps.filter(({ kind }) => kind === 'move')).toEqual([
+      { kind: 'move', name: old.queue, messages: 2, text: 'into the new topology' },
+    ]);
+    expect(kinds(report, 'remove').toSorted()).toEqual(
+      old.topology.queues.map(({ name }) => name).toSorted(),
+    );
+    expect(await bench.depth(next.queue)).toBeUndefined();
+    expect(await bench.depth(old.queue)).toBe(2);
+  });
+
+  test('a queue that would have to change under its name is refused before anything is done', async () => {
+    await using bench = await openBench();
+    const name = freshName('clash');
+    const from = perDelay().plan(orderOf(name)).topology;
+    const to = shared({ prefix: `${name}.new` }).plan(orderOf(name));
+    const { connection } = bench;
+    await expect(migrateTopology({ connection, from, to })).rejects.toMatchObject({
+      code: 'topology.mismatch',
+      message: expect.stringContaining('give the new one another name'),
+    });
+    expect(await bench.depth(name)).toBeUndefined();
+  });
+
+  test('old queues may be given by name and role', async () => {
+    await using bench = await openBench();
+    const { old, next } = oldAndNew(freshName('named'));
+    await bench.declare(old);
+    bench.alsoRemove(next.topology);
+    await bench.publish(old.queue, ['a']);
+    await bench.publish(waitName(old, 600_000), ['b']);
+    const from = [
+      { name: old.queue, role: 'main' },
+      { name: waitName(old, 600_000), role: 'wait', waitMs: 600_000 },
+    ] as const;
+    const { connection } = bench;
+    const renamed = { [old.queue]: next.queue };
+    const report = await migrateTopology({ connection, from, to: [next], renamed });
+    expect(report.todo.join()).toMatch(/give the management API/);
+    expect(await bodies(bench, next.queue)).toEqual(['a']);
+    expect(await bodies(bench, waitName(next, 900_000))).toEqual(['b']);
+    const nobody = { connection, from, to: [next], renamed: { [old.queue]: 'x' } };
+    await expect(migrateTopology(nobody)).rejects.toThrow(/not in the new topology/);
+  });
+
+  test.each([
+    [{ window: 0 }, /window/],
+    [{ waits: 'drop' }, /waits/],
+    [{ dryrun: true }, /dryrun/],
+    [{ to: [] }, /no new topology/],
+  ])('the options %j are refused', async (more, text) => {
+    await using bench = await openBench();
+    const { old, next } = oldAndNew(freshName('bad'));
+    const options = { connection: bench.connection, from: old.topology, to: next, ...more };
+    await expect(migrateTopology(options as never)).rejects.toThrow(text);
+  });
+});
