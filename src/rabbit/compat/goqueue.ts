@@ -154,7 +154,7 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   }
   return {
     ...properties,
-    headers,
+    headers: compat.wide(headers),
     ...(expiration === undefined ? {} : { expiration }),
   };
 }

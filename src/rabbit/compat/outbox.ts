@@ -108,11 +108,11 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   const properties = respoolWire.write(message, successor);
   return {
     ...properties,
-    headers: {
+    headers: compat.wide({
       ...properties.headers,
       [COUNT]: String(past.attempts + 1),
       [ROUTING_KEY]: past.routingKey,
-    },
+    }),
   };
 }
 

@@ -119,7 +119,8 @@ function read(message: AmqpMessage, returnExchange: string): Past {
 
 function write(message: AmqpMessage, successor: Successor): Properties {
   const properties = respoolWire.write(message, successor);
-  return { ...properties, headers: { ...properties.headers, [COUNT]: successor.past.attempts } };
+  const headers = { ...properties.headers, [COUNT]: successor.past.attempts };
+  return { ...properties, headers: compat.wide(headers) };
 }
 
 function plan(order: QueueOrder, names: Names): QueuePlan {

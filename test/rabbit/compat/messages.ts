@@ -51,7 +51,18 @@ export function nextOf(
 ): AmqpMessage {
   const { content } = message;
   const { expiration: _, ...kept } = properties;
-  return { content, properties: kept, fields: { ...message.fields, ...fields } };
+  const headers = plainHeaders(properties);
+  return { content, properties: { ...kept, headers }, fields: { ...message.fields, ...fields } };
+}
+
+/** Headers as they arrive: a delivery does not tell how wide a number was. */
+export function plainHeaders({ headers = {} }: Properties): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, value]) => {
+      const isTyped = typeof value === 'object' && value !== null && '!' in value;
+      return [name, isTyped ? (value as { readonly value?: unknown }).value : value];
+    }),
+  );
 }
 
 export function successorOf(past: Past, more: Partial<Successor> = {}): Successor {
