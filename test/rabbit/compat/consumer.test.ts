@@ -94,7 +94,13 @@ withService('rabbitmq', (url) => {
         expect(known).toContainEqual(expect.objectContaining(one));
         expect(topology.queues.some(({ name }) => new RegExp(one.pattern).test(name))).toBe(true);
       }
-      // What their consumer rejects at once is in the dead queue as well.
+      // A wait comes back as before,
+      fake.publish(theirs, 'waits');
+      fake.fail(theirs, await takeOne(theirs, order.queue));
+      const back = await takeOne(ours, order.queue);
+      expect(compat.wire.read(back, order.queue).attempts).toBe(1);
+      ours.ack(back);
+      // and what their consumer rejects at once is in the dead queue.
       fake.publish(theirs, 'rejected');
       theirs.nack(await takeOne(theirs, order.queue), false, false);
       expect(String((await takeOne(ours, dead.key)).content)).toContain('rejected');

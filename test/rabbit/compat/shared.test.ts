@@ -54,6 +54,24 @@ withService('rabbitmq', (url) => {
     });
   });
 
+  test('a long wait holds back no shorter one in a queue shared with goqueue', async () => {
+    const { fake, plan, rules, theirs, ours } = await setup('goqueue', 'ours');
+    for (const [id, delayMs] of [
+      ['long', 120],
+      ['short', 50],
+    ] as const) {
+      fake.publish(theirs, id);
+      // Both failed for the first time: GoQueue would let them wait in the same queue.
+      const message = await takeOne(ours, plan.queue);
+      await failOurs(ours, message, { ...rules, delaysMs: [delayMs] });
+    }
+    for (const id of ['short', 'long']) {
+      const message = await takeOne(ours, plan.queue);
+      expect(String(message.content)).toContain(id);
+      ours.ack(message);
+    }
+  });
+
   test('a crash of an outbox worker does not make us forget its attempts', async () => {
     const { fake, plan, wire, theirs, ours, another, major } = await setup('outbox', 'theirs');
     fake.publish(theirs, 'one');
