@@ -27,7 +27,7 @@ export function isInner(exchange: string, { exchanges, leaving }: Move): boolean
   );
 }
 
-export const NEEDS_MANAGEMENT =
+export const NEEDS_MANAGEMENT: string =
   'give the management API: without it nobody sees which messages are still being dead-lettered ' +
   'and what is bound, so no old queue is removed';
 

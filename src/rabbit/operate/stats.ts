@@ -4,7 +4,6 @@
  * Promise: no message is ever taken to be looked at; looking costs no delivery.
  */
 
-import { formatDuration } from '../../core/duration.ts';
 import { show } from '../../core/errors.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { QueueState } from '../amqp.ts';
@@ -95,10 +94,4 @@ function noteOf(
       ];
   const notes = [...blind, ...hidden];
   return notes.length === 0 ? undefined : notes.join('; ');
-}
-
-/** A queue in words: its role, and how long messages wait there. */
-export function queueWords({ role, name, waitMs }: QueueStats): string {
-  const wait = waitMs === undefined ? '' : ` (${formatDuration(waitMs)})`;
-  return `${role} queue ${show(name)}${wait}`;
 }
