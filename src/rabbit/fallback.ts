@@ -150,7 +150,7 @@ function read(text: string): Properties {
   }) as Properties;
 }
 
-/** The wait while the broker is away doubles between these. */
+/** While the broker is away, messages wait as long as it has been away, between these. */
 const WAIT_MIN_MS = 500;
 const WAIT_MAX_MS = 30_000;
 
@@ -158,19 +158,22 @@ const WAIT_MAX_MS = 30_000;
 class Forwarding {
   readonly broker: unknown;
   readonly publishers: FallbackParts[] = [];
-  #waitMs = WAIT_MIN_MS;
+  readonly #now: () => number;
+  /** Since when nothing went through; undefined: all is well. */
+  #awaySince: number | undefined;
 
-  constructor(broker: unknown) {
+  constructor({ broker, now }: FallbackParts) {
     this.broker = broker;
+    this.#now = now;
   }
 
   readonly handler = async (delivery: Delivery): Promise<Outcome | void> => {
     const publisher = this.publishers.at(-1);
     if (publisher === undefined) return this.#later('no publisher is open');
-    const outgoing = await outgoingOf(delivery, publisher.now());
+    const outgoing = await outgoingOf(delivery, this.#now());
     try {
       await publisher.send(outgoing);
-      this.#waitMs = WAIT_MIN_MS;
+      this.#awaySince = undefined;
     } catch (error) {
       const isAway = fallsBack(error) || isRespoolError(error, 'engine.stopping');
       if (isAway) return this.#later(textOf(error));
@@ -181,8 +184,9 @@ class Forwarding {
 
   /** Costs no attempt: an outage, however long, is no reason to give a message up. */
   #later(reason: string): Outcome {
-    const waitMs = this.#waitMs;
-    this.#waitMs = Math.min(WAIT_MAX_MS, waitMs * 2);
+    const now = this.#now();
+    this.#awaySince ??= now;
+    const waitMs = Math.max(WAIT_MIN_MS, Math.min(WAIT_MAX_MS, now - this.#awaySince));
     return postponed(waitMs, reason);
   }
 }
@@ -199,7 +203,7 @@ function join(parts: FallbackParts): () => void {
   FORWARDINGS.set(spool, ofSpool);
   let forwarding = ofSpool.get(topic);
   if (forwarding === undefined) {
-    forwarding = new Forwarding(broker);
+    forwarding = new Forwarding(parts);
     spool.handle(`${topic}.#`, forwarding.handler, policy === undefined ? {} : { policy });
     ofSpool.set(topic, forwarding);
   }

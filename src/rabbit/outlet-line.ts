@@ -131,12 +131,11 @@ export class OutletLine {
     for (const sending of this.#inFlight) fail(sending);
   }
 
-  /** Those that wait for an exchange. */
-  failWaiting(exchange: string, error: RespoolError): void {
+  /** Those that wait for an exchange, or all that wait. */
+  failWaiting(exchange: string | undefined, error: RespoolError): void {
     for (const sending of this.#waiting.slice(this.#waitingHead)) {
-      if (sending.place === 'waiting' && sending.outgoing.exchange === exchange) {
-        this.fail(sending, error);
-      }
+      const isMeant = exchange === undefined || sending.outgoing.exchange === exchange;
+      if (sending.place === 'waiting' && isMeant) this.fail(sending, error);
     }
   }
 

@@ -95,6 +95,12 @@ export class Outlet {
     });
   }
 
+  /** Gives up what waits and was never sent; what is on its way goes on. */
+  dismissWaiting(): void {
+    this.#line.failWaiting(undefined, this.#whyWaiting());
+    this.#tellIdle();
+  }
+
   /** Waits for what was handed over, then ends the channel. */
   async close(): Promise<void> {
     this.#isClosing = true;

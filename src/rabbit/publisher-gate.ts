@@ -36,6 +36,8 @@ export class Gate {
   #heldBack = 0;
   #heldBackBytes = 0;
   #isStuck = false;
+  /** How often it got stuck: what waited here before then is with the fallback. */
+  #standstills = 0;
   #cancelTimer: (() => void) | undefined;
 
   constructor(parts: GateParts) {
@@ -75,6 +77,7 @@ export class Gate {
       this.#heldBack >= limits.waitingMax ||
       (this.#heldBack > 0 && this.#heldBackBytes + bytes > limits.waitingMaxBytes);
     if (isFull) throw this.#full();
+    const standstills = this.#standstills;
     this.#heldBack += 1;
     this.#heldBackBytes += bytes;
     try {
@@ -86,6 +89,7 @@ export class Gate {
       this.#heldBack -= 1;
       this.#heldBackBytes -= bytes;
     }
+    if (standstills !== this.#standstills) throw this.#stuck(false);
     await outlet.send(outgoing);
   }
 
@@ -149,6 +153,9 @@ export class Gate {
       this.#cancelTimer = undefined;
       if (!this.isAway) return;
       this.#isStuck = true;
+      this.#standstills += 1;
+      // What was not sent is not sent any more: it would arrive twice.
+      this.#parts.outlet.dismissWaiting();
       for (const reject of this.#waiting) reject(this.#stuck(true));
       this.#waiting.clear();
     });

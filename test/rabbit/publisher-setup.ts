@@ -2,6 +2,7 @@
  * publisher-setup — an exchange and a queue of one test, what arrived there, and a publisher.
  */
 import { randomUUID } from 'node:crypto';
+import { createServer, connect as dial, type Server, type Socket } from 'node:net';
 import { connect, type ChannelModel, type ConsumeMessage } from 'amqplib';
 import { onTestFinished } from 'vitest';
 import { createPublisher, type Publisher } from '../../src/rabbit/publisher.ts';
@@ -80,4 +81,48 @@ export async function setup(
   const publisher = createPublisher({ ...choice, exchange: world.exchange, ...options });
   onTestFinished(() => publisher.close());
   return { ...world, publisher };
+}
+
+/** A way to the broker that can be cut and mended. */
+export async function openRoad(url: string): Promise<{
+  readonly url: string;
+  readonly cut: () => Promise<void>;
+  readonly mend: () => Promise<void>;
+}> {
+  const target = new URL(url);
+  const sockets = new Set<Socket>();
+  let server: Server | undefined;
+  const listen = (port: number): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const opened = createServer((near) => {
+        const far = dial(Number(target.port), target.hostname);
+        for (const socket of [near, far]) {
+          sockets.add(socket);
+          socket.on('error', () => undefined);
+          socket.on('close', () => {
+            near.destroy();
+            far.destroy();
+            sockets.delete(socket);
+          });
+        }
+        near.pipe(far).pipe(near);
+      });
+      server = opened;
+      opened.on('error', reject);
+      opened.listen(port, '127.0.0.1', () => {
+        resolve((opened.address() as { readonly port: number }).port);
+      });
+    });
+  const port = await listen(0);
+  const road = new URL(url);
+  road.port = String(port);
+  return {
+    url: road.href,
+    cut: () =>
+      new Promise((resolve) => {
+        server?.close(() => resolve());
+        for (const socket of sockets) socket.destroy();
+      }),
+    mend: async () => void (await listen(port)),
+  };
 }

@@ -4,55 +4,10 @@ import { rabbitSink } from '../../src/rabbit/sink.ts';
 import { createSpool, forward } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { sinkSuite, type SinkUnderTest } from 'respool/testkit';
-import { connect, createServer, type Server, type Socket } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { withService } from '../services/index.ts';
 import { runSuite } from '../suite.ts';
-import { brokerWorld } from './publisher-setup.ts';
-
-/** A way to the broker that can be cut and mended. */
-async function openRoad(url: string): Promise<{
-  readonly url: string;
-  readonly cut: () => Promise<void>;
-  readonly mend: () => Promise<void>;
-}> {
-  const target = new URL(url);
-  const sockets = new Set<Socket>();
-  let server: Server | undefined;
-  const listen = (port: number): Promise<number> =>
-    new Promise((resolve, reject) => {
-      const opened = createServer((near) => {
-        const far = connect(Number(target.port), target.hostname);
-        for (const socket of [near, far]) {
-          sockets.add(socket);
-          socket.on('error', () => undefined);
-          socket.on('close', () => {
-            near.destroy();
-            far.destroy();
-            sockets.delete(socket);
-          });
-        }
-        near.pipe(far).pipe(near);
-      });
-      server = opened;
-      opened.on('error', reject);
-      opened.listen(port, '127.0.0.1', () => {
-        resolve((opened.address() as { readonly port: number }).port);
-      });
-    });
-  const port = await listen(0);
-  const road = new URL(url);
-  road.port = String(port);
-  return {
-    url: road.href,
-    cut: () =>
-      new Promise((resolve) => {
-        server?.close(() => resolve());
-        for (const socket of sockets) socket.destroy();
-      }),
-    mend: async () => void (await listen(port)),
-  };
-}
+import { brokerWorld, openRoad } from './publisher-setup.ts';
 
 withService('rabbitmq', (url) => {
   const make = async (): Promise<SinkUnderTest> => {

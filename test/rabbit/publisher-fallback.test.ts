@@ -1,0 +1,290 @@
+/** The fallback of a publisher: what the broker cannot take goes to a spool, and on from there. */
+import { once } from 'node:events';
+import { connect } from 'amqplib';
+import { createSpool, fixed, type Message, type Spool, type SpoolOptions } from 'respool';
+import { memory, memoryBodies } from 'respool/stores/memory';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import type { AmqpConnection } from '../../src/rabbit/amqp.ts';
+import type { FallbackSpool } from '../../src/rabbit/fallback.ts';
+import { createPublisher, type Publisher } from '../../src/rabbit/publisher.ts';
+import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
+import { withService } from '../services/index.ts';
+import { brokerWorld, openRoad, setup } from './publisher-setup.ts';
+
+/** Nobody listens there. */
+const NOWHERE = 'amqp://127.0.0.1:1';
+
+function makeSpool(options: SpoolOptions = {}): Spool {
+  const spool = createSpool({ entries: memory(), bodies: memoryBodies(), ...options });
+  onTestFinished(() => spool.stop({ within: 0 }));
+  return spool;
+}
+
+function makePublisher(options: PublisherOptions): Publisher {
+  const publisher = createPublisher(options);
+  onTestFinished(() => publisher.close());
+  return publisher;
+}
+
+/** A spool that only keeps what it is given. */
+function shelf(): { readonly spool: FallbackSpool; readonly kept: Message[] } {
+  const kept: Message[] = [];
+  const enqueue: FallbackSpool['enqueue'] = async (message) => {
+    kept.push(message);
+    return { id: message.id ?? '' };
+  };
+  return { kept, spool: { enqueue, handle: () => () => undefined } };
+}
+
+describe('without a broker', () => {
+  test('a message is kept under its own id, with everything that publishing needs', async () => {
+    const { spool, kept } = shelf();
+    const publisher = makePublisher({ url: NOWHERE, fallback: spool, fallbackAfter: 0 });
+    const published = await publisher.publish({
+      exchange: 'shop.orders',
+      key: 'order.created',
+      body: { n: 1 },
+      headers: { at: Buffer.from([0, 255]), odd: '\u0085' },
+    });
+    expect(published).toEqual({ id: expect.any(String), via: 'spool' });
+    expect(kept).toEqual([
+      {
+        topic: 'rabbit.shop-orders',
+        id: published.id,
+        body: Buffer.from('{"n":1}'),
+        headers: {
+          'rabbit-exchange': 'shop.orders',
+          'rabbit-key': 'order.created',
+          'rabbit-properties': expect.stringContaining(`"messageId":"${published.id}"`),
+        },
+      },
+    ]);
+    expect(publisher.load.fellBack).toBe(1);
+  });
+
+  test('the first waits for fallbackAfter, the next go at once', async () => {
+    const { spool } = shelf();
+    const publisher = makePublisher({ url: NOWHERE, fallback: spool, fallbackAfter: 300 });
+    const startedAt = performance.now();
+    await publisher.publish({ key: 'a' });
+    const firstMs = performance.now() - startedAt;
+    await Promise.all(Array.from({ length: 100 }, () => publisher.publish({ key: 'a' })));
+    const restMs = performance.now() - startedAt - firstMs;
+    expect(firstMs).toBeGreaterThanOrEqual(299);
+    expect(restMs).toBeLessThan(200);
+  });
+
+  test('what is above the bounds of memory goes to the spool at once', async () => {
+    const { spool, kept } = shelf();
+    const publisher = makePublisher({
+      url: NOWHERE,
+      fallback: spool,
+      fallbackAfter: '1h',
+      waitingMax: 3,
+      confirmTimeout: 500,
+    });
+    const publishing = Array.from({ length: 5 }, (_, at) =>
+      publisher.publish({ key: 'a', id: `m-${at}` }),
+    );
+    await Promise.all(publishing.slice(3));
+    expect(kept.map(({ id }) => id)).toEqual(['m-3', 'm-4']);
+    expect(new Set((await Promise.all(publishing)).map(({ via }) => via))).toEqual(
+      new Set(['spool']),
+    );
+  });
+
+  test('an id that no spool can use still tells duplicates, and a time limit goes along', async () => {
+    const { spool, kept } = shelf();
+    const publisher = makePublisher({
+      url: NOWHERE,
+      fallback: spool,
+      fallbackAfter: 0,
+      fallbackTopic: 'later',
+    });
+    await publisher.publish({ key: 'a', id: 'Order 7', expiration: '1m' });
+    expect(kept).toMatchObject([{ topic: 'later.default', dedupeKey: 'Order 7', expires: 60_000 }]);
+    expect(kept[0]).not.toHaveProperty('id');
+  });
+
+  test('when the spool fails too, the error says both', async () => {
+    const { spool } = shelf();
+    const full = { ...spool, enqueue: () => Promise.reject(new Error('the disk is full')) };
+    const publisher = makePublisher({ url: NOWHERE, fallback: full, fallbackAfter: 0 });
+    const error = await publisher.publish({ key: 'a' }).catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({
+      code: expect.stringMatching(/^broker\./),
+      message: expect.stringMatching(
+        /no connection to the broker.*fallback could not keep.*disk is full/,
+      ),
+    });
+  });
+
+  test('two brokers may not share the topics of one spool, publishers of one may', () => {
+    const { spool } = shelf();
+    const options = { url: NOWHERE, fallback: spool };
+    makePublisher(options);
+    makePublisher(options);
+    makePublisher({ ...options, url: 'amqp://other', fallbackTopic: 'other' });
+    expect(() => createPublisher({ ...options, url: 'amqp://other' })).toThrow(
+      expect.objectContaining({
+        code: 'config.invalid',
+        message: expect.stringContaining('fallbackTopic'),
+      }),
+    );
+  });
+});
+
+withService('rabbitmq', (url) => {
+  /** Publishers over a road that can be cut, with a started spool. */
+  const world = async (
+    options: Partial<PublisherOptions> = {},
+    spoolOptions: SpoolOptions = {},
+  ) => {
+    const broker = await brokerWorld(url());
+    onTestFinished(broker.dispose);
+    const road = await openRoad(url());
+    onTestFinished(road.cut);
+    const spool = makeSpool(spoolOptions);
+    const open = (): Publisher =>
+      makePublisher({
+        url: road.url,
+        exchange: broker.exchange,
+        fallback: spool,
+        fallbackAfter: 50,
+        ...options,
+      });
+    const publisher = open();
+    await spool.start();
+    return { ...broker, road, spool, publisher, open };
+  };
+
+  describe('with a broker that comes back', () => {
+    test('messages are forwarded, with the same ids and properties, and nothing is left', async () => {
+      const { publisher, road, arrived, messages: arrivals, spool } = await world();
+      await publisher.publish({ key: 'q.before', id: 'before' });
+      await arrived(1);
+      await road.cut();
+      const headers = { n: 1, bytes: Buffer.from([0, 255]), deep: { list: ['\u0085', true] } };
+      const message = { key: 'q.during', body: 'text', contentType: 'text/plain', headers };
+      const results = await publisher.publishMany(
+        Array.from({ length: 30 }, (_, at) => ({ ...message, id: `m-${at}`, correlationId: 'c' })),
+      );
+      expect(new Set(results.map(({ via }) => via))).toEqual(new Set(['spool']));
+      await road.mend();
+      const messages = (await arrived(31)).slice(1);
+      expect(new Set(messages.map(({ properties }) => properties.messageId as unknown))).toEqual(
+        new Set<unknown>(results.map(({ id }) => id)),
+      );
+      for (const { content, fields, properties } of messages) {
+        expect(String(content)).toBe('text');
+        expect(fields.routingKey).toBe('q.during');
+        expect(properties).toMatchObject({
+          contentType: 'text/plain',
+          correlationId: 'c',
+          deliveryMode: 2,
+          headers,
+        });
+      }
+      await spool.stop();
+      expect(arrivals).toHaveLength(31);
+      expect(await spool.count()).toMatchObject({ incoming: 0, deferred: 0, active: 0, hold: 0 });
+      await expect(publisher.publish({ key: 'q.after' })).resolves.toMatchObject({ via: 'broker' });
+    });
+
+    test('what waits for a publisher is forwarded by the next one', async () => {
+      const { publisher, road, arrived, open, spool } = await world();
+      await road.cut();
+      await publisher.publish({ key: 'q.a', id: 'kept' });
+      await publisher.close();
+      await road.mend();
+      const postponed = new Promise<string>((resolve) => {
+        spool.on('deferred', ({ because }) => {
+          if (because.text === 'no publisher is open') resolve(because.text);
+        });
+      });
+      await postponed;
+      open();
+      const [message] = await arrived(1);
+      expect(message?.properties.messageId).toBe('kept');
+    });
+
+    test('what it waited counts against its time limit', async () => {
+      const { publisher, road, arrived } = await world();
+      await road.cut();
+      await publisher.publish({ key: 'q.a', expiration: '1h' });
+      await road.mend();
+      const [message] = await arrived(1);
+      const rest = Number(message?.properties.expiration);
+      expect(rest).toBeLessThan(3_600_000);
+      expect(rest).toBeGreaterThan(3_500_000);
+    });
+
+    test('what no queue takes when it is forwarded goes by fallbackPolicy', async () => {
+      const { publisher, road, spool } = await world({
+        fallbackPolicy: fixed('10ms', { attempts: 2 }),
+      });
+      await road.cut();
+      const bounced = new Promise<string>((resolve) => {
+        spool.on('bounced', ({ id }) => resolve(id));
+      });
+      await publisher.publish({ key: 'nobody', id: 'stray' });
+      await road.mend();
+      expect(await bounced).toBe('stray');
+      expect((await spool.get('stray'))?.status).toMatchObject({
+        attempts: 2,
+        lastFailure: { code: 'broker.unroutable' },
+      });
+    });
+
+    test('what nobody published is not forwarded', async () => {
+      const { spool } = await world();
+      const failed = new Promise<string>((resolve) => {
+        spool.on('deferred', ({ because }) => resolve(because.text));
+      });
+      await spool.enqueue({ topic: 'rabbit.stray', body: 'x' });
+      expect(await failed).toContain('was not put here by a publisher');
+    });
+  });
+
+  test('what no queue takes is an error of the caller, and not for the spool', async () => {
+    const { spool, kept } = shelf();
+    const { publisher } = await setup(url(), { fallback: spool });
+    await expect(publisher.publish({ key: 'nobody' })).rejects.toMatchObject({
+      code: 'broker.unroutable',
+    });
+    expect(kept).toEqual([]);
+  });
+
+  test('a connection that the broker blocks is waited for as long as fallbackAfter', async () => {
+    const { exchange, arrived, dispose } = await brokerWorld(url());
+    onTestFinished(dispose);
+    const { spool, kept } = shelf();
+    const connection = await connect(url());
+    const publisher = makePublisher({
+      connection: connection as AmqpConnection,
+      exchange,
+      fallback: spool,
+      fallbackAfter: 100,
+    });
+    await publisher.publish({ key: 'q.a', id: 'before' });
+    connection.emit('blocked', 'low on memory');
+    expect(publisher.load.isBlocked).toBe(true);
+    const results = await publisher.publishMany([
+      { key: 'q.a', id: 'during-1' },
+      { key: 'q.a', id: 'during-2' },
+    ]);
+    expect(results.map(({ via }) => via)).toEqual(['spool', 'spool']);
+    await publisher.publish({ key: 'q.a', id: 'during-3' });
+    expect(kept.map(({ id }) => id)).toEqual(['during-1', 'during-2', 'during-3']);
+    connection.emit('unblocked');
+    await expect(publisher.publish({ key: 'q.a', id: 'after' })).resolves.toMatchObject({
+      via: 'broker',
+    });
+    const ids = (await arrived(2)).map(({ properties }) => properties.messageId as unknown);
+    expect(ids).toEqual(['before', 'after']);
+    await publisher.close();
+    const closed = once(connection, 'close');
+    await connection.close();
+    await closed;
+  });
+});
