@@ -8,6 +8,7 @@
 
 import { parseArgs } from 'node:util';
 import { backlogBench } from './backlog.ts';
+import { rabbitBench } from './rabbit.ts';
 import { serviceBench } from './service.ts';
 import { spoolBench } from './spool.ts';
 import { storesBench } from './stores.ts';
@@ -19,6 +20,7 @@ const BENCHES = {
   service: serviceBench,
   transforms: transformsBench,
   stores: storesBench,
+  rabbit: rabbitBench,
 };
 
 const { values, positionals } = parseArgs({

@@ -32,6 +32,7 @@ export const HEARTBEAT_MS = 10_000;
 
 interface AmqpPackage {
   connect(url: string, socket: object): Promise<AmqpConnection>;
+  readonly credentials: { plain(username: string, password: string): object };
 }
 
 /** Opens a connection; `broker.unavailable` says why not, `peer.missing` what to install. */
@@ -46,7 +47,9 @@ export async function connectAmqp(
   }
   const clientProperties = name === undefined ? {} : { connection_name: name };
   try {
-    const socket = { ...tls, timeout: timeoutMs, noDelay: true, clientProperties };
+    // n.b. amqplib itself would read a user and password in a URL as Latin-1.
+    const credentials = amqplib.credentials.plain(userOf(url), passwordOf(address));
+    const socket = { ...tls, timeout: timeoutMs, noDelay: true, clientProperties, credentials };
     return await amqplib.connect(address.href, socket);
   } catch (error) {
     throw new RespoolError(
@@ -67,10 +70,14 @@ export function shownUrl(url: string): string {
   }
 }
 
-/** The user that a URL names, whom the broker knows its messages by. */
-export function userOf(url: string): string {
+/** The user that a URL names. */
+function userOf(url: string): string {
   const { username } = parsed(url);
   return username === '' ? 'guest' : decodeURIComponent(username);
+}
+
+function passwordOf({ username, password }: URL): string {
+  return username === '' && password === '' ? 'guest' : decodeURIComponent(password);
 }
 
 async function loadAmqplib(): Promise<AmqpPackage> {

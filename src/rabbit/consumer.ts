@@ -63,7 +63,7 @@ const NO_CHANCE = { random: () => 0 };
 /** A handler on a queue. Nothing happens before `start()`. */
 export function createConsumer<Body = unknown>(
   options: ConsumerOptions<Body>,
-  handler: RabbitHandler<Body> | Handler<Body>,
+  handler: RabbitHandler<Body>,
 ): Consumer {
   if (typeof handler !== 'function') {
     throw new RespoolError('config.invalid', 'cannot create a consumer: a handler is a function');
@@ -244,7 +244,8 @@ export class Consumer implements AsyncDisposable {
     await this.#engine.stop(withinMs);
     await this.#source.close();
     this.#unlisten?.();
-    await this.#outlet?.close();
+    // What the engine did not wait for is in its queue again: nobody waits for its successor.
+    await this.#outlet?.close({ waits: false });
     this.#outlet = undefined;
     if (this.#isOwned) await this.#connection.close();
     this.#events.emit({ at: this.#clock.now(), kind: 'engine-stopped' });

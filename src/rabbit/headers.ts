@@ -50,6 +50,22 @@ const DEATHS_MAX_CHARS = 4_096;
 const NOTES_MAX_CHARS = 16_384;
 const NO_HEADERS: Headers = Object.freeze({});
 
+/**
+ * Headers with their numbers as 32-bit integers, which most clients write and expect.
+ *
+ * n.b. A delivery does not tell how wide a number was, and amqplib writes the narrowest that fits:
+ * a Java consumer that reads an Integer would throw at a Byte. A whole number that was written as a
+ * float comes back as an integer all the same.
+ */
+export function wide(headers: Table): Table {
+  const typed: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    const isInt = typeof value === 'number' && Number.isInteger(value) && value === (value | 0);
+    typed[name] = isInt && !name.startsWith('respool-') ? { '!': 'int', value } : value;
+  }
+  return typed;
+}
+
 /** Whether any header of ours is there: most messages come for the first time. */
 function isFresh(headers: Table | undefined): boolean {
   if (headers === undefined) return true;
@@ -154,7 +170,7 @@ export function pastHeaders(message: AmqpMessage, successor: Successor): Table {
   setOrDrop(headers, H.reason, past.lastFailure?.reason);
   setOrDrop(headers, H.permanence, past.lastFailure?.permanence);
   const notes = Object.keys(past.notes).length === 0 ? undefined : past.notes;
-  setOrDrop(headers, H.notes, notes && jsonWithin(notes, NOTES_MAX_CHARS));
+  setOrDrop(headers, H.notes, notes && notesWithin(notes, NOTES_MAX_CHARS));
   if (ending !== undefined) {
     headers[H.ended] = ending.kind;
     headers[H.endedCode] = ending.code;
@@ -168,7 +184,7 @@ export function pastHeaders(message: AmqpMessage, successor: Successor): Table {
 function writeSuccessor(message: AmqpMessage, successor: Successor): Properties {
   return {
     ...keptProperties(message, successor.id),
-    headers: pastHeaders(message, successor),
+    headers: wide(pastHeaders(message, successor)),
   };
 }
 
@@ -220,6 +236,18 @@ function notesOf(value: unknown): Headers {
     // Somebody else wrote into our header: that is no reason to lose the message.
     return NO_HEADERS;
   }
+}
+
+/** The notes that fit, the first first: a frame of headers has a limit. */
+function notesWithin(notes: Headers, maxChars: number): string {
+  const kept: Record<string, string> = {};
+  let chars = 2;
+  for (const [name, text] of Object.entries(notes)) {
+    chars += JSON.stringify(name).length + JSON.stringify(text).length + 2;
+    if (chars > maxChars) break;
+    kept[name] = text;
+  }
+  return JSON.stringify(kept);
 }
 
 function jsonWithin(value: unknown, maxChars: number): string | undefined {

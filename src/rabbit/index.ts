@@ -4,9 +4,9 @@ export type { AmqpConnection, AmqpMessage, Properties } from './amqp.ts';
 export type { TlsOptions } from './client.ts';
 export type { Codec } from './codecs.ts';
 export type { Compat } from './compat/compat.ts';
-export { goqueue } from './compat/goqueue.ts';
-export { outbox } from './compat/outbox.ts';
-export { spring } from './compat/spring.ts';
+export { goqueue, type GoqueueOptions } from './compat/goqueue.ts';
+export { outbox, type OutboxOptions } from './compat/outbox.ts';
+export { spring, type SpringOptions } from './compat/spring.ts';
 export {
   type ConnectionOptions,
   createConnection,
@@ -20,6 +20,21 @@ export {
 } from './consumer.ts';
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consumer-options.ts';
 export { type DelayFunction, RabbitDelivery } from './delivery.ts';
+export { createPublisher, Publisher, type PublisherLoad, type PublishResult } from './publisher.ts';
+export type { PublishMessage, Published } from './publisher-message.ts';
+export type { PublisherOptions } from './publisher-options.ts';
+export {
+  type Applied,
+  applyTopology,
+  type ApplyOptions,
+} from './topology/declare.ts';
+export { type Definitions, type ExportOptions, toDefinitions } from './topology/definitions.ts';
+export { mergeTopologies } from './topology/merge.ts';
+export { describePlan, type Plan, planTopology } from './topology/plan.ts';
+export { toTerraform } from './topology/terraform.ts';
+export { type Problem, verifyTopology } from './topology/verify.ts';
+export { createManagement, type Management } from './management/index.ts';
+export type { ManagementOptions } from './management/options.ts';
 export type {
   BindingSpec,
   ExchangeSpec,

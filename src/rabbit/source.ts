@@ -19,6 +19,7 @@ import { Intake } from './intake.ts';
 import type { Link } from './link.ts';
 import type { Outlet } from './outlet.ts';
 import { type Step, stepsOf, successorOf } from './steps.ts';
+import { explainRefusal } from './topology/explain.ts';
 import type { QueuePlan } from './topology/model.ts';
 import type { Past, Wire } from './wire.ts';
 
@@ -225,7 +226,7 @@ export class RabbitSource implements Source {
     } catch (error) {
       this.#intake = undefined;
       await intake.close();
-      throw error;
+      throw explainRefusal(error, { act: 'consume', what: 'queue', name: plan.queue });
     }
   }
 
@@ -297,7 +298,7 @@ export class RabbitSource implements Source {
       intake.giveBack(message);
       return;
     }
-    const id = message.properties.messageId ?? this.#parts.makeId();
+    const id = wire.id?.(message) ?? message.properties.messageId ?? this.#parts.makeId();
     const { redelivered } = message.fields;
     // A classic queue does not count: it is counted here, before anybody handles it.
     if (redelivered && plan.type === 'classic') {

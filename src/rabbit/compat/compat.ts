@@ -58,21 +58,6 @@ export function highest(...counters: readonly unknown[]): number {
   return Math.max(0, ...counters.map((value) => countOf(value)));
 }
 
-/**
- * Headers with their numbers as 32-bit integers, which Java and Go take for granted.
- *
- * n.b. A delivery does not tell how wide a number was, and amqplib writes the narrowest that fits:
- * a Spring consumer that reads its counter as an Integer would throw at a Byte.
- */
-export function wide(headers: Table): Table {
-  const typed: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(headers)) {
-    const isInt = typeof value === 'number' && Number.isInteger(value) && value === (value | 0);
-    typed[name] = isInt && !name.startsWith('respool-') ? { '!': 'int', value } : value;
-  }
-  return typed;
-}
-
 /** What makes the plan of a shared queue. */
 export interface SharedQueue {
   readonly order: QueueOrder;

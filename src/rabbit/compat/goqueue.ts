@@ -20,7 +20,7 @@ import type { Failure } from '../../core/failure.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
 import { delayMs, type RetryPolicy } from '../../core/policy.ts';
 import type { AmqpMessage, Properties, Table } from '../amqp.ts';
-import { H, readPast, respoolWire } from '../headers.ts';
+import { H, readPast, respoolWire, wide } from '../headers.ts';
 import { checkOrder, type Road } from '../topology/assemble.ts';
 import type { QueueOrder, QueuePlan } from '../topology/model.ts';
 import { delayLabel } from '../topology/names.ts';
@@ -154,7 +154,7 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   }
   return {
     ...properties,
-    headers: compat.wide(headers),
+    headers: wide(headers),
     ...(expiration === undefined ? {} : { expiration }),
   };
 }

@@ -18,7 +18,7 @@
 
 import { checkNames } from '../../core/limits.ts';
 import type { AmqpMessage, Properties } from '../amqp.ts';
-import { countOf, H, readPast, respoolWire } from '../headers.ts';
+import { countOf, H, readPast, respoolWire, wide } from '../headers.ts';
 import { checkOrder, type Road } from '../topology/assemble.ts';
 import type { PolicySpec, QueueOrder, QueuePlan } from '../topology/model.ts';
 import { checkName } from '../topology/names.ts';
@@ -108,7 +108,7 @@ function write(message: AmqpMessage, successor: Successor): Properties {
   const properties = respoolWire.write(message, successor);
   return {
     ...properties,
-    headers: compat.wide({
+    headers: wide({
       ...properties.headers,
       [COUNT]: String(past.attempts + 1),
       [ROUTING_KEY]: past.routingKey,

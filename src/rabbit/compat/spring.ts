@@ -14,7 +14,7 @@
 
 import { checkNames } from '../../core/limits.ts';
 import type { AmqpMessage, Properties, Table } from '../amqp.ts';
-import { readPast, respoolWire } from '../headers.ts';
+import { readPast, respoolWire, wide } from '../headers.ts';
 import { checkOrder, type Road } from '../topology/assemble.ts';
 import type { PolicySpec, QueueOrder, QueuePlan } from '../topology/model.ts';
 import { checkName } from '../topology/names.ts';
@@ -120,7 +120,7 @@ function read(message: AmqpMessage, returnExchange: string): Past {
 function write(message: AmqpMessage, successor: Successor): Properties {
   const properties = respoolWire.write(message, successor);
   const headers = { ...properties.headers, [COUNT]: successor.past.attempts };
-  return { ...properties, headers: compat.wide(headers) };
+  return { ...properties, headers: wide(headers) };
 }
 
 function plan(order: QueueOrder, names: Names): QueuePlan {
