@@ -21,6 +21,7 @@ import { keys } from './commands/keys.ts';
 import { list } from './commands/list.ts';
 import { pause } from './commands/pause.ts';
 import { policy } from './commands/policy.ts';
+import { rabbit } from './commands/rabbit.ts';
 import { rekey } from './commands/rekey.ts';
 import { release } from './commands/release.ts';
 import { remove } from './commands/remove.ts';
@@ -61,4 +62,5 @@ export const commands: readonly CommandSpec[] = [
   check,
   doctor,
   bench,
+  rabbit,
 ];

@@ -1,6 +1,6 @@
 /** config — the configuration as the options of the command line lead to it. */
 
-import type { LoadedConfig } from '../connect/load-config.ts';
+import type { LoadedConfig, LoadOptions } from '../connect/load-config.ts';
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
 
@@ -15,7 +15,7 @@ interface ConfigParts {
 export async function readConfig(
   { globals, io, out }: ConfigParts,
   flags: Readonly<Record<string, unknown>> = {},
-  { routes = true }: { readonly routes?: boolean } = {},
+  { routes = true }: Pick<LoadOptions, 'routes'> = {},
 ): Promise<LoadedConfig> {
   const { loadConfig } = await import('../connect/load-config.ts');
   const loaded = await loadConfig({

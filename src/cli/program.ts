@@ -104,7 +104,10 @@ async function endOfParsing(
 
 /** For a command that was named without one of those below it. */
 function nameOne(name: string): string | undefined {
-  const below = commands.find((one) => one.name === name)?.subcommands;
+  let below: readonly CommandSpec[] | undefined = commands;
+  for (const word of name.split(' ')) {
+    below = below?.find((one) => one.name === word)?.subcommands;
+  }
   if (below === undefined) return undefined;
   return withHelp(`name a command: ${below.map((one) => one.name).join(', ')}`, name);
 }

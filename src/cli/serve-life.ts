@@ -8,6 +8,7 @@
  */
 
 import path from 'node:path';
+import { closeHandlers } from '../connect/handlers.ts';
 import { type ConfiguredSpool, createConfiguredSpool, type RouteInfo } from '../connect/open.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import { createControl, FlowMeter } from '../control/index.ts';
@@ -21,6 +22,7 @@ import { createService } from '../web/index.ts';
 import { readConfig } from './config.ts';
 import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
+import type { ConsumersLife } from './rabbit/consumers-life.ts';
 import { jsonLine, safe } from './safe.ts';
 import { createServeLog, type ServeLog } from './serve-log.ts';
 import type { CommandContext } from './spec.ts';
@@ -34,6 +36,8 @@ interface Running {
   readonly service: Service;
   readonly log: ServeLog;
   readonly loaded: LoadedConfig;
+  /** undefined: there are none. */
+  readonly consumers: ConsumersLife | undefined;
 }
 
 /** Serves until SIGTERM or SIGINT, or until an error that nobody caught. */
@@ -59,6 +63,7 @@ export async function serveUntilSignal(
   // Opens the store; a store that another process owns is refused here.
   await spool.pauses();
   let isReady = false;
+  let consumers: ConsumersLife | undefined = undefined;
   const meter = new FlowMeter(spool);
   const service = createService({
     control: (by) => createControl(spool, { by, meter }),
@@ -67,14 +72,16 @@ export async function serveUntilSignal(
     clock: context.io.clock,
     logger: loggerOf(log),
     isReady: () => isReady,
+    consumers: () => consumers?.health(),
     version: readVersion(),
   });
   context.atEnd(() => service.stop(0));
   const { url } = await service.listen();
   await spool.start();
   await spool.announce(url);
+  consumers = await consume(context, loaded, log);
   isReady = true;
-  const running = { configured, service, log, loaded };
+  const running = { configured, service, log, loaded, consumers };
   welcome(running, url, context.io.cwd);
   const end = await ending;
   isReady = false;
@@ -82,9 +89,28 @@ export async function serveUntilSignal(
   return end.kind === 'error' ? EXIT.refused : EXIT.done;
 }
 
+/** Starts the consumers of the configuration, if there are any. */
+async function consume(
+  { io, atEnd }: CommandContext,
+  loaded: LoadedConfig,
+  log: ServeLog,
+): Promise<ConsumersLife | undefined> {
+  const { consumers } = loaded.config;
+  if (consumers.length === 0) return undefined;
+  atEnd(() => closeHandlers(consumers));
+  const { createConfiguredConsumers } = await import('../connect/open-consumers.ts');
+  const { startConsumers } = await import('./rabbit/consumers-life.ts');
+  const { clock } = io;
+  const life = startConsumers(await createConfiguredConsumers(loaded, { clock }), { clock, log });
+  // Whatever ends it half-way; after an orderly stop there is nothing left to do.
+  atEnd(() => life.stop(0));
+  return life;
+}
+
 const BODY_MAX_BYTES_DEFAULT = 64 * 2 ** 20;
 
-type End =
+/** Why it ends. */
+export type End =
   | { readonly kind: 'signal'; readonly signal: 'SIGINT' | 'SIGTERM' }
   | { readonly kind: 'error'; readonly error: unknown };
 
@@ -92,7 +118,7 @@ type End =
 const SAME_SIGNAL_MS = 100;
 
 /** From now on a first signal is a wish and a second an order. */
-function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
+export function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
   const { promise, resolve } = Promise.withResolvers<End>();
   let firstAt: number | undefined;
   const isSecond = (): boolean => {
@@ -116,7 +142,7 @@ function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
 }
 
 async function wind(running: Running, end: End, clock: Clock): Promise<void> {
-  const { configured, service, log, loaded } = running;
+  const { configured, service, log, loaded, consumers } = running;
   const { stopWithin } = loaded.config.serve;
   if (end.kind === 'error') {
     log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
@@ -133,7 +159,7 @@ async function wind(running: Running, end: End, clock: Clock): Promise<void> {
   // Short posts that have begun are taken before the spool closes; a client that stalls must not
   // use up the time of the deliveries.
   await service.drain(withinMs / 4);
-  await configured.spool.stop({ within: leftMs() });
+  await Promise.all([configured.spool.stop({ within: leftMs() }), consumers?.stop(leftMs())]);
   await service.stop(leftMs());
   log.say('info', 'stopped');
 }
@@ -164,7 +190,7 @@ function welcome({ configured, log, loaded }: Running, url: string, cwd: string)
   const given = place.address ?? place.kind;
   const where = named === undefined ? given : `${place.kind}:${near(named, cwd)}`;
   log.say('info', `listening on ${url}, store ${where}`, { url, store: where });
-  if (routes.length === 0) {
+  if (routes.length === 0 && loaded.config.consumers.length === 0) {
     log.say('warn', 'nothing is delivered: there are no routes; respool init makes an example');
   }
   for (const route of routes) log.say('info', routeText(route), { route });
@@ -212,7 +238,7 @@ function needsToken({ config }: LoadedConfig): boolean {
   return config.serve.token !== undefined || config.serve.tokens.length > 0;
 }
 
-function levelOf({ out }: CommandContext, configured: Level): Level {
+export function levelOf({ out }: CommandContext, configured: Level): Level {
   if (out.verbose) return 'debug';
   return out.quiet ? 'warn' : configured;
 }

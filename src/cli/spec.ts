@@ -32,7 +32,13 @@ export interface OptionSpec {
 }
 
 /** Under which heading of the help a command is shown. */
-export type CommandGroup = 'Start' | 'Messages' | 'Steering' | 'Looking' | 'Looking after';
+export type CommandGroup =
+  | 'Start'
+  | 'Messages'
+  | 'Steering'
+  | 'Looking'
+  | 'Looking after'
+  | 'RabbitMQ';
 
 /** A command. */
 export interface CommandSpec {

@@ -6,13 +6,20 @@
 import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkNumber, checkOneOf } from '../core/limits.ts';
-import { postfix, type RetryPolicy } from '../core/policy.ts';
+import type { RetryPolicy } from '../core/policy.ts';
 import type { ReadyHandler } from '../deliver/index.ts';
 import type { Handler } from '../ports/handler.ts';
 import { shownUrl } from '../rabbit/client.ts';
-import type { QueueType, TopologyStyle, UserBinding } from '../rabbit/topology/model.ts';
+import type { Compat } from '../rabbit/compat/compat.ts';
+import {
+  type ConsumerOptions,
+  consumerSettings,
+  type Declare,
+} from '../rabbit/consumer-options.ts';
+import type { QueuePlan, QueueType, TopologyStyle, UserBinding } from '../rabbit/topology/model.ts';
 import { checkName, isBrokersOwn } from '../rabbit/topology/names.ts';
-import { type CompatConfig, compatOf } from './compat.ts';
+import { compatOf } from './compat.ts';
+import type { Config } from './define-config.ts';
 import { checkBrokerUrl } from './keys.ts';
 import { checkKeys, refused, within } from './problems.ts';
 import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
@@ -24,20 +31,24 @@ export interface EffectiveConsumer {
   readonly url: string;
   readonly queue: string;
   readonly bindings: readonly UserBinding[];
-  readonly topology: TopologyStyle;
+  /** None where `compat` decides. */
+  readonly topology?: TopologyStyle;
   readonly type: QueueType;
-  readonly policy: RetryPolicy;
+  /** Default: the consumer's own. */
+  readonly policy?: RetryPolicy;
   /** What the policy goes by in the configuration, if it has a name there. */
   readonly policyName?: string;
   readonly prefetch: number;
   readonly concurrency: number;
   readonly timeout: Duration;
-  readonly compat?: CompatConfig;
-  readonly declare: (typeof DECLARE)[number];
-  readonly waits: readonly Duration[];
+  readonly compat?: Compat;
+  readonly declare: Declare;
+  readonly waits?: readonly Duration[];
   readonly maxLost: number;
   /** None where a tool reads the configuration that does not deliver. */
   readonly deliver?: Handler | ReadyHandler;
+  /** What it needs at the broker. */
+  readonly plan: QueuePlan;
 }
 
 /** What checking consumers needs to know. */
@@ -46,6 +57,7 @@ export interface ConsumerParts extends Omit<RouteParts, 'key'> {
   readonly url: string | undefined;
   /** False: who reads the configuration does not deliver, and `deliver` was left out. */
   readonly hasHandlers: boolean;
+  readonly backoffs: Config['backoffs'];
 }
 
 const NAMES = [
@@ -67,14 +79,14 @@ const NAMES = [
 const BINDING_NAMES = ['exchange', 'key', 'type', 'arguments'];
 const EXCHANGE_TYPES = ['direct', 'topic', 'fanout', 'headers'] as const;
 const TYPES = ['quorum', 'classic'] as const;
-const DECLARE = ['apply', 'verify', 'none'] as const;
+const DECLARE = ['apply', 'verify', 'none'] as const satisfies readonly Declare[];
 
 const CONSUMERS_MAX = 1_000;
 const BINDINGS_MAX = 1_000;
 const WAITS_MAX = 64;
 const PREFETCH = { min: 1, max: 2_000, byDefault: 20 };
 const CONCURRENCY = { min: 1, max: 10_000, byDefault: 10 };
-const MAX_LOST = { min: 1, max: 1_000_000, byDefault: 10 };
+const MAX_LOST = { min: 0, max: 1_000_000, byDefault: 10 };
 const TIMEOUT = '5m';
 /** Below the time after which a broker takes a consumer for stuck, 30 minutes. */
 const TIMEOUT_MAX_MS: number = 25 * MINUTE_MS;
@@ -89,7 +101,6 @@ export const CONSUMER_DEFAULTS: readonly string[] = [
   'concurrency',
   'timeout',
   'declare',
-  'waits',
   'maxLost',
 ];
 
@@ -141,11 +152,13 @@ function consumerOf(given: unknown, key: string, parts: ConsumerParts): Effectiv
   const numberOf = (name: string, range: Range): number =>
     rangedOf(consumer[name], `${key}.${name}`, range, parts);
   const compat = compatOf(consumer['compat'], `${key}.compat`);
-  return {
+  const topology = styleOf(consumer['topology'], `${key}.topology`);
+  const waits = waitsOf(consumer['waits'], `${key}.waits`);
+  const settled = {
     url: urlOf(consumer['url'], `${key}.url`, parts),
     queue: within(key, () => checkName('queue', consumer['queue'])),
     bindings: bindingsOf(consumer['bindings'], `${key}.bindings`),
-    topology: styleOf(consumer['topology'], `${key}.topology`),
+    ...(topology === undefined ? {} : { topology }),
     type: checkOneOf(`${key}.type`, consumer['type'] ?? 'quorum', TYPES),
     ...policyOfConsumer(consumer['policy'], `${key}.policy`, parts),
     prefetch: numberOf('prefetch', PREFETCH),
@@ -153,12 +166,35 @@ function consumerOf(given: unknown, key: string, parts: ConsumerParts): Effectiv
     timeout: timeoutOf(consumer['timeout'] ?? TIMEOUT, `${key}.timeout`),
     ...(compat === undefined ? {} : { compat }),
     declare: checkOneOf(`${key}.declare`, consumer['declare'] ?? 'apply', DECLARE),
-    waits: waitsOf(consumer['waits'], `${key}.waits`),
+    ...(waits === undefined ? {} : { waits }),
     maxLost: numberOf('maxLost', MAX_LOST),
     ...(parts.hasHandlers
       ? { deliver: handlerOf(consumer['deliver'], `${key}.deliver`, parts) }
       : {}),
   };
+  return { ...settled, plan: planOf(settled, key, parts) };
+}
+
+/** The plan; what does not fit together is refused here. */
+function planOf(
+  consumer: Omit<EffectiveConsumer, 'plan'>,
+  key: string,
+  parts: ConsumerParts,
+): QueuePlan {
+  return within(key, () => consumerSettings(optionsOf(consumer, parts)).plan);
+}
+
+/** What `createConsumer` takes. */
+export function optionsOf(
+  {
+    policyName: _name,
+    deliver: _deliver,
+    plan: _plan,
+    ...options
+  }: Omit<EffectiveConsumer, 'plan'> & Partial<Pick<EffectiveConsumer, 'plan'>>,
+  { backoffs }: { readonly backoffs?: Config['backoffs'] | undefined },
+): ConsumerOptions {
+  return { ...options, ...(backoffs === undefined ? {} : { backoffs }) };
 }
 
 function urlOf(given: unknown, key: string, { url }: ConsumerParts): string {
@@ -201,8 +237,9 @@ function policyOfConsumer(
 ): Pick<EffectiveConsumer, 'policy' | 'policyName'> {
   const found = given === undefined ? 'default' : routePolicy(given, key, parts);
   if (typeof found !== 'string') return { policy: found };
-  const { [found]: policy = postfix() } = parts.policies;
-  return { policy, policyName: found };
+  // One that is not written down is the consumer's own default, not the spool's.
+  const { [found]: policy } = parts.policies;
+  return { ...(policy === undefined ? {} : { policy }), policyName: found };
 }
 
 interface Range {
@@ -226,7 +263,8 @@ function timeoutOf(given: unknown, key: string): Duration {
   return given as Duration;
 }
 
-function waitsOf(given: unknown, key: string): readonly Duration[] {
+function waitsOf(given: unknown, key: string): readonly Duration[] | undefined {
+  if (given === undefined) return undefined;
   return listOf(given, key, WAITS_MAX, 'durations').map((one, at) => {
     durationMs(one as Duration, `${key}[${at}]`, { minMs: 1 });
     return one as Duration;

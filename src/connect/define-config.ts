@@ -110,7 +110,7 @@ export interface ConsumerConfig {
   readonly topology?: StyleConfig;
   /** Default `quorum`. */
   readonly type?: QueueType;
-  /** A policy, or the name of one; default: the policy `default`. */
+  /** A policy, or the name of one; default: the policy `default`, or 5s to 1h in 6 attempts. */
   readonly policy?: PolicyConfig;
   /** How many the broker sends ahead, 1 to 2,000; default 20. */
   readonly prefetch?: number;
@@ -122,9 +122,9 @@ export interface ConsumerConfig {
   readonly compat?: CompatConfig;
   /** What is done about the topology at the start: `apply` (default), `verify` or `none`. */
   readonly declare?: 'apply' | 'verify' | 'none';
-  /** Waits that have a queue beside those of the policy; default none. */
+  /** Waits that have a queue beside those of the policy; default 1m and 1h. */
   readonly waits?: readonly Duration[];
-  /** After so many lost consumers a message is parked, 1 to 1,000,000; default 10. */
+  /** After so many lost consumers a message is parked, 0 to 1,000,000; default 10. */
   readonly maxLost?: number;
   /** As for routes. */
   readonly deliver: RouteConfig['deliver'];

@@ -84,11 +84,12 @@ function consumerLines(
 ): ConfigLine[] {
   const shown: Readonly<Record<string, unknown>> = {
     ...consumer,
+    plan: undefined,
     url: brokerOf(consumer),
-    topology: consumer.topology.name,
-    policy: policyName ?? describePolicy(consumer.policy),
+    topology: consumer.topology?.name ?? compat?.style.name ?? 'shared',
+    policy: policyName ?? (consumer.policy && describePolicy(consumer.policy)),
     bindings: consumer.bindings.map(bindingText),
-    compat: typeof compat === 'object' ? '(object)' : compat,
+    compat: compat?.name,
     deliver: deliver === undefined ? undefined : loaded.redact(describeHandler(deliver)),
   };
   return Object.entries(shown).flatMap(([name, value]) => {

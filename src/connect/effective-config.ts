@@ -217,7 +217,8 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
   const rabbit = rabbitOf(tree['rabbit'], folder);
   const { url } = rabbit;
   const { hasHandlers } = said;
-  const consumers = consumersOf(tree['consumers'], { ...parts, url, hasHandlers });
+  const backoffs = tree['backoffs'] as Config['backoffs'];
+  const consumers = consumersOf(tree['consumers'], { ...parts, url, hasHandlers, backoffs });
   const wanted = [...routes, ...bounces].reduce((sum, { concurrency }) => sum + concurrency, 0);
   const byDefault: Origin = { from: 'default', name: '' };
   for (const key of ['routes', 'bounces']) {

@@ -30,10 +30,10 @@ export interface LoadOptions {
   readonly flags?: Flags | undefined;
   /**
    * False: for a tool that does not deliver. Routes are left out, and with them the secrets that
-   * only the service's environment has. `queues`: as false, but consumers stay, without their
-   * handlers.
+   * only the service's environment has. `consumers`: as false, but consumers stay; `queues`:
+   * they stay without their handlers.
    */
-  readonly routes?: boolean | 'queues' | undefined;
+  readonly routes?: boolean | 'consumers' | 'queues' | undefined;
 }
 
 /** A configuration, and where it came from. */
@@ -65,6 +65,7 @@ const ENV_SECRET_MIN_CHARS = 8;
 /** What is not read, by what is asked for. */
 const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
   false: ['routes', 'bounces', 'consumers'],
+  consumers: ['routes', 'bounces'],
   queues: ['routes', 'bounces', 'consumers[].deliver'],
 };
 
@@ -145,7 +146,7 @@ export async function completeConfig({
       file,
       folder,
       cwd,
-      hasHandlers: routes === true,
+      hasHandlers: routes === true || routes === 'consumers',
     });
     await checkStores(config, origins, { file, folder });
     return {

@@ -10,8 +10,8 @@ import type { Logger } from '../ports/logger.ts';
 import type { Transform } from '../ports/transform.ts';
 import { createSpool, type Spool } from '../spool/spool.ts';
 import { spoolOptionsOf } from './effective-config.ts';
+import { checkHandlers, closeHandlers } from './handlers.ts';
 import type { LoadedConfig } from './load-config.ts';
-import { within } from './problems.ts';
 import { describeHandler, type EffectiveRoute } from './routes.ts';
 import { type StorePlace, storesOf } from './stores.ts';
 import { sealedBy, transformsOf } from './transforms.ts';
@@ -66,7 +66,8 @@ export async function createConfiguredSpool(
     ...(logger === undefined ? {} : { logger }),
   });
   if (deliver) {
-    checkHandlers(loaded);
+    checkHandlers('routes', config.routes);
+    checkHandlers('bounces', config.bounces);
     for (const { topic, deliver: handler, ...options } of config.routes) {
       spool.handle(topic, handler, options);
     }
@@ -78,7 +79,8 @@ export async function createConfiguredSpool(
     ...config.routes.map((route) => infoOf('delivery', route, loaded)),
     ...config.bounces.map((route) => infoOf('notice', route, loaded)),
   ];
-  return { spool, routes, place, bodiesPlace, close: () => closeHandlers(loaded) };
+  const close = (): Promise<void> => closeHandlers([...config.routes, ...config.bounces]);
+  return { spool, routes, place, bodiesPlace, close };
 }
 
 /**
@@ -110,16 +112,6 @@ function patient(transform: Transform): Transform {
   };
 }
 
-/** What a handler misses is said before the first message needs it. */
-function checkHandlers({ config }: LoadedConfig): void {
-  for (const key of ['routes', 'bounces'] as const) {
-    for (const [at, { deliver }] of config[key].entries()) {
-      if (!('check' in deliver)) continue;
-      within(`${key}[${at}].deliver`, () => deliver.check?.());
-    }
-  }
-}
-
 function infoOf(lane: Lane, route: EffectiveRoute, loaded: LoadedConfig): RouteInfo {
   return {
     lane,
@@ -139,14 +131,4 @@ function policyText(
   if (typeof policy === 'object') return describePolicy(policy);
   const hasNotice = lane === 'notice' && Object.hasOwn(config.policies, 'notice');
   return policy ?? (hasNotice ? 'notice' : 'default');
-}
-
-async function closeHandlers({ config }: LoadedConfig): Promise<void> {
-  const handlers = [...config.routes, ...config.bounces].map(({ deliver }) => deliver);
-  // One handler may serve several routes; closing it once is enough.
-  await Promise.all(
-    [...new Set(handlers)].map(async (handler) => {
-      if ('close' in handler && typeof handler.close === 'function') await handler.close();
-    }),
-  );
 }

@@ -16,9 +16,9 @@ export type StyleConfig =
   | { readonly perAttempt: Readonly<Record<string, never>> | null }
   | TopologyStyle;
 
-export type StyleName = (typeof STYLE_NAMES)[number];
+type StyleName = (typeof STYLE_NAMES)[number];
 
-export const STYLE_NAMES = ['shared', 'perDelay', 'perAttempt'] as const;
+const STYLE_NAMES = ['shared', 'perDelay', 'perAttempt'] as const;
 
 interface Maker {
   readonly options: readonly string[];
@@ -33,9 +33,9 @@ const MAKERS: Readonly<Record<StyleName, Maker>> = {
 
 const ALLOWED = `${STYLE_NAMES.join(' | ')}, one of them with its options, or a style`;
 
-/** The style that a configuration names; default `shared`. */
-export function styleOf(given: unknown, key: string): TopologyStyle {
-  if (given === undefined) return shared();
+/** The style that a configuration names, or undefined. */
+export function styleOf(given: unknown, key: string): TopologyStyle | undefined {
+  if (given === undefined) return undefined;
   if (typeof given === 'string') {
     if (!isStyleName(given)) {
       throw refused(key, given, `${ALLOWED}${didYouMean(given, STYLE_NAMES)}`);

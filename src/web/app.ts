@@ -17,6 +17,12 @@ import { addRekeyRoutes } from './rekey-routes.ts';
 import { SharedReads } from './shared-reads.ts';
 import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
 
+/** How many consumers of a broker are connected, of how many. */
+export interface ConsumerHealth {
+  readonly connected: number;
+  readonly all: number;
+}
+
 /** What the app needs. */
 export interface AppParts {
   readonly control: Control;
@@ -27,6 +33,8 @@ export interface AppParts {
   /** Fires when the service stops. */
   readonly signal: AbortSignal;
   isReady(): boolean;
+  /** How many consumers of a broker are connected; undefined: there are none. */
+  consumers?(): ConsumerHealth | undefined;
   /** The disk was full a moment ago, and nothing was put down since. */
   isFull(): boolean;
   /** Hears of what fails. */
@@ -73,12 +81,15 @@ function addHealth(app: App, parts: AppParts): void {
   const { control, clock, signal } = parts;
   const isStoreAnswering = storeCheck(control, clock);
   const ok = { description: 'Yes.', schema: z.object({ ok: z.literal(true) }) };
+  const consumers = z.object({ connected: z.number(), all: z.number() }).optional();
+  const alive = z.object({ ok: z.literal(true), consumers });
   addEndpoint(app, {
     method: 'get',
     path: '/healthz',
     summary: 'Is the process alive?',
-    answers: { 200: ok },
-    answer: () => Response.json({ ok: true }),
+    answers: { 200: { description: 'Yes; consumers where it has any.', schema: alive } },
+    // Whether a broker can be reached is no reason to kill the process: it is only told.
+    answer: () => Response.json({ ok: true, consumers: parts.consumers?.() }),
   });
   addEndpoint(app, {
     method: 'get',

@@ -15,6 +15,7 @@ import { isRespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
+import type { ConsumerHealth } from './app.ts';
 import { ByteBudget } from './budget.ts';
 import type { App } from './endpoint.ts';
 import { type Caller, checkRole, Gate } from './gate.ts';
@@ -46,6 +47,8 @@ export interface ServiceParts {
   readonly logger?: Logger;
   /** The spool is started. */
   isReady(): boolean;
+  /** How many consumers of a broker are connected, of how many; undefined: there are none. */
+  consumers?(): ConsumerHealth | undefined;
   readonly version: string;
 }
 
@@ -282,6 +285,7 @@ class WebService implements Service {
         version,
         signal: this.#stopping.signal,
         isReady: () => this.#parts.isReady(),
+        consumers: () => this.#parts.consumers?.(),
         isFull: () => this.#isFull,
         onError: (error, path) => this.#note(error, path),
       }),

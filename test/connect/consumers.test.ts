@@ -1,10 +1,11 @@
 /** Consumers: which queues are consumed, how and by whom, checked before anything connects. */
 import path from 'node:path';
-import { fixed, noRetry, postfix } from 'respool';
+import { fixed, noRetry } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { describeConfig } from '../../src/connect/describe-config.ts';
 import { loadConfig } from '../../src/connect/load-config.ts';
 import { describeHandler } from '../../src/connect/routes.ts';
+import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
 import { folderWith, load, refusal } from './setup.ts';
 
 const http = { http: { url: 'https://example.com/' } };
@@ -18,24 +19,26 @@ async function first(consumer: object, more: object = {}) {
   return found;
 }
 
+function waitsOf({ topology }: QueuePlan): string[] {
+  return topology.queues.filter(({ role }) => role === 'wait').map(({ name }) => name);
+}
+
 describe('a consumer', () => {
   test('has what the reference says unless it says otherwise', async () => {
-    const { topology, deliver, ...rest } = await first({});
+    const { plan, deliver, ...rest } = await first({});
     expect(rest).toEqual({
       url: 'amqp://broker.example',
       queue: 'orders',
       bindings: [],
       type: 'quorum',
-      policy: postfix(),
       policyName: 'default',
       prefetch: 20,
       concurrency: 10,
       timeout: '5m',
       declare: 'apply',
-      waits: [],
       maxLost: 10,
     });
-    expect(topology.name).toBe('shared');
+    expect(waitsOf(plan)).toContain('respool.wait.5s');
     expect(deliver && describeHandler(deliver)).toMatchObject({ kind: 'http' });
   });
 
@@ -51,12 +54,25 @@ describe('a consumer', () => {
       prefetch: 2_000,
       concurrency: 3,
       timeout: '25m',
-      compat: 'spring',
       declare: 'verify',
       waits: ['1s', 250],
-      maxLost: 2,
+      maxLost: 0,
     };
-    expect(await first(said)).toMatchObject(said);
+    const { plan, ...found } = await first(said);
+    expect(found).toMatchObject(said);
+    expect(plan.type).toBe('classic');
+    expect(plan.waitsMs).toEqual(expect.arrayContaining([250, 1_000]));
+    expect(plan.topology.exchanges.map(({ name }) => name)).toEqual(
+      expect.arrayContaining(['shop', 'heads']),
+    );
+  });
+
+  test('shares the queues of another system by its name, or with its options', async () => {
+    const plain = await first({ compat: 'goqueue' });
+    expect(plain.compat?.name).toBe('goqueue');
+    expect(plain.plan.queue).toBe('orders');
+    const own = await first({ compat: { spring: { waitExchange: 'mine' } } });
+    expect(own.plan.topology.exchanges.map(({ name }) => name)).toContain('mine');
   });
 
   test('takes a policy by name or as data', async () => {
@@ -66,19 +82,15 @@ describe('a consumer', () => {
       policyName: 'slow',
     });
     expect((await first({}, { policies })).policy).toEqual(fixed('7s'));
+    expect((await first({ policy: 'slow' }, { policies })).plan.waitsMs).toContain(9_000);
     const own = await first({ policy: 'noRetry' });
     expect(own.policy).toEqual(noRetry());
     expect(own.policyName).toBeUndefined();
   });
 
   test('takes a style by name, and with its options', async () => {
-    const order = { queue: 'orders', type: 'quorum' as const, policy: fixed('2s'), bindings: [] };
-    const rest = { extraWaitsMs: [], durable: true, exclusive: false, autoDelete: false };
-    const namesOf = async (topology: unknown) => {
-      const { topology: style } = await first({ topology });
-      const plan = style.plan({ ...order, ...rest, queueArguments: {} });
-      return plan.topology.queues.filter(({ role }) => role === 'wait').map(({ name }) => name);
-    };
+    const namesOf = async (topology: unknown) =>
+      waitsOf((await first({ topology, policy: { fixed: '2s' } })).plan);
     expect(await namesOf('shared')).toContain('respool.wait.2s');
     expect(await namesOf({ shared: { prefix: 'mine' } })).toContain('mine.wait.2s');
     expect(await namesOf('perDelay')).toContain('orders.delay_2s');
@@ -91,17 +103,18 @@ describe('a consumer', () => {
   test('takes a style and a handler from a program', async () => {
     const folder = await folderWith({
       'respool.config.mjs': `
-        const topology = { name: 'mine', plan: () => { throw new Error('not asked'); } };
+        import { perDelay } from 'respool/rabbit';
+        const topology = { name: 'mine', plan: (order) => perDelay().plan(order) };
         function charge() {}
         export default { rabbit: { url: 'amqp://broker.example' }, consumers: [
-          { queue: 'orders', topology, deliver: charge, compat: { name: 'theirs' } },
+          { queue: 'orders', topology, deliver: charge },
         ] };`,
     });
     const { config } = await loadConfig({ cwd: folder, env: {} });
     const [consumer] = config.consumers;
-    expect(consumer?.topology.name).toBe('mine');
+    expect(consumer?.topology?.name).toBe('mine');
+    expect(consumer && waitsOf(consumer.plan)).toContain('orders.delay_5s');
     expect(consumer?.deliver?.name).toBe('charge');
-    expect(consumer?.compat).toEqual({ name: 'theirs' });
   });
 
   test('runs a command in the folder of the file', async () => {
@@ -144,10 +157,16 @@ describe('a consumer', () => {
     [{ concurrency: '5' }, ['"5"', '.concurrency', '1 to 10000']],
     [{ timeout: '26m' }, ['"26m"', '.timeout', '1ms to 25m']],
     [{ compat: 'sprong' }, ['"sprong"', '.compat', 'did you mean "spring"?']],
+    [{ compat: { sprong: {} } }, ['.compat.sprong', 'did you mean "spring"?']],
+    [{ compat: { outbox: { exchang: 'x' } } }, ['.compat.outbox', 'exchang']],
+    [{ compat: { outbox: 5 } }, ['.compat.outbox', 'an object of options']],
+    [{ compat: 5 }, ['5', '.compat']],
+    [{ compat: 'spring', topology: 'shared' }, ['"topology" together with "compat"']],
+    [{ topology: { perDelay: { by: 'exchange' } } }, ['exactly one is needed']],
     [{ declare: 'aply' }, ['"aply"', '.declare', 'apply | verify | none']],
     [{ waits: '1s' }, ['"1s"', '.waits', 'a list']],
     [{ waits: ['1s', 'x'] }, ['"x"', '.waits[1]']],
-    [{ maxLost: 0 }, ['0', '.maxLost']],
+    [{ maxLost: -1 }, ['-1', '.maxLost']],
     [{ deliver: undefined }, ['.deliver', '{ http: { url: … } }']],
     [{ deliver: { htpp: {} } }, ['.deliver.htpp', 'did you mean "http"?']],
     [{ queu: 'x' }, ['.queu', 'did you mean "queue"?']],

@@ -1,0 +1,39 @@
+/** moving — something that moves messages, with a bar, and with an end by Ctrl-C. */
+
+import type { MoveProgress } from '../../rabbit/operate/reports.ts';
+import { endedBy } from '../exit-codes.ts';
+import { createProgress } from '../progress.ts';
+import { numberText } from '../safe.ts';
+import type { CommandContext } from '../spec.ts';
+
+/** Runs it; `total` is how many messages there are. A signal ends it between two messages. */
+export async function moveWith<Report>(
+  { io, out }: CommandContext,
+  total: number,
+  run: (signal: AbortSignal, onProgress: (progress: MoveProgress) => void) => Promise<Report>,
+): Promise<Report> {
+  const stop = new AbortController();
+  let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
+  const off = io.onSignal((signal) => {
+    stoppedBy ??= signal;
+    stop.abort();
+  });
+  const bar = createProgress(io, out);
+  /** What was seen, by queue: several are moved one after the other. */
+  const seen = new Map<string, number>();
+  const done = (): number => [...seen.values()].reduce((sum, count) => sum + count, 0);
+  try {
+    const report = await run(stop.signal, ({ queue, moved, skipped }) => {
+      seen.set(queue, moved + skipped);
+      bar.show(done(), total);
+    });
+    if (stoppedBy === undefined) return report;
+  } catch (error) {
+    if (stoppedBy === undefined) throw error;
+  } finally {
+    off();
+    bar.clear();
+  }
+  const text = ` after ${numberText(done())} of ${numberText(total)} messages; run it again`;
+  throw endedBy(stoppedBy, `${text} for the rest: nothing is lost`);
+}

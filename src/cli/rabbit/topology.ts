@@ -1,0 +1,152 @@
+/** topology — what the queues need at the broker: shown, made, looked at, written out. */
+
+import type { Broker } from '../../connect/brokers.ts';
+import { applyTopology } from '../../rabbit/topology/declare.ts';
+import { toDefinitions } from '../../rabbit/topology/definitions.ts';
+import { mergeTopologies } from '../../rabbit/topology/merge.ts';
+import { describePlan, type Plan, planTopology } from '../../rabbit/topology/plan.ts';
+import { toTerraform } from '../../rabbit/topology/terraform.ts';
+import { verifyTopology } from '../../rabbit/topology/verify.ts';
+import { ask } from '../ask.ts';
+import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
+import { safe } from '../safe.ts';
+import type { CommandContext } from '../spec.ts';
+import { chooseQueues } from './queues.ts';
+import { reach } from './reach.ts';
+
+/** Says what is not as it should be; 1 when there is something. */
+export async function verify(context: CommandContext): Promise<ExitCode> {
+  const { out } = context;
+  const { loaded, brokers } = await chooseQueues(context);
+  let count = 0;
+  for (const broker of brokers) {
+    const { amqp, management } = await reach(context, loaded, broker);
+    const problems = await verifyTopology(amqp, broker.topology, { management });
+    count += problems.length;
+    if (out.json) {
+      await out.object({ broker: broker.address, ok: problems.length === 0, problems });
+      continue;
+    }
+    for (const { text, todo } of problems) {
+      await out.line(`${out.style('red', 'bad')}  ${safe(text)}`);
+      await out.line(`     → ${safe(todo)}`);
+    }
+    if (problems.length === 0) {
+      const how = management === undefined ? 'there' : 'there, as it should be';
+      await out.line(
+        `${out.style('green', 'ok')}   ${countsOf(broker)} at ${broker.address}: ${how}`,
+      );
+    }
+  }
+  return count > 0 ? EXIT.refused : EXIT.done;
+}
+
+/** Says what applying would do; 1 when it would stop at something. */
+export async function plan(context: CommandContext): Promise<ExitCode> {
+  const { loaded, brokers } = await chooseQueues(context);
+  let isClash = false;
+  for (const broker of brokers) {
+    const { amqp, management } = await reach(context, loaded, broker);
+    const found = await planTopology(amqp, broker.topology, { management });
+    await tellPlan(context, broker, found);
+    isClash ||= found.counts.different > 0;
+  }
+  return isClash ? EXIT.refused : EXIT.done;
+}
+
+async function tellPlan({ out }: CommandContext, broker: Broker, found: Plan): Promise<void> {
+  if (out.json) {
+    await out.object({ broker: broker.address, ...found });
+    return;
+  }
+  for (const line of describePlan(found)) await out.line(safe(line));
+}
+
+/** Makes what is missing. Stops before anything is made where something differs. */
+export async function apply(context: CommandContext): Promise<ExitCode> {
+  const { out } = context;
+  if (context.options.flag('dryRun')) return plan(context);
+  const { loaded, brokers } = await chooseQueues(context);
+  for (const broker of brokers) {
+    const { address, topology } = broker;
+    const { amqp, management } = await reach(context, loaded, broker);
+    const found = await planTopology(amqp, topology, { management });
+    const { create, different, unknown } = found.counts;
+    if (different > 0) {
+      await tellPlan(context, broker, found);
+      out.note('what differs is never changed by us: use other names or options, or migrate');
+      return EXIT.refused;
+    }
+    if (create + unknown > 0) {
+      if (!out.json) for (const line of describePlan(found)) out.note(safe(line));
+      await ask(context, `declare ${countsOf(broker)} at ${address}?`);
+    }
+    const applied = await applyTopology(amqp, topology, { management });
+    if (out.json) await out.object({ broker: address, created: create, ...applied });
+    else await out.line(`${countsOf(broker)} at ${address}: created ${create}`);
+    const missed = applied.policiesNotApplied;
+    if (missed.length > 0) {
+      const names = missed.map((name) => safe(name)).join(', ');
+      out.warn(`policies need the management API and were not set: ${names}`);
+    }
+  }
+  return EXIT.done;
+}
+
+/** Writes it out, without asking any broker. */
+export async function exportTopology(context: CommandContext): Promise<ExitCode> {
+  const { options, out } = context;
+  const { brokers } = await chooseQueues(context);
+  const vhosts = [...new Set(brokers.map(({ vhost }) => vhost))];
+  const [vhost = '/', second] = vhosts;
+  if (second !== undefined) {
+    throw new CommandError(
+      'usage.invalid',
+      `cannot export for several virtual hosts at once (${vhosts.join(', ')}): choose with --queue`,
+    );
+  }
+  const topology = mergeTopologies(brokers.map((one) => one.topology));
+  const isTerraform = options.text('format') === 'terraform';
+  if (isTerraform) {
+    const text = toTerraform(topology, { vhost });
+    if (out.json) await out.object({ format: 'terraform', text });
+    else await out.write(text.endsWith('\n') ? text : `${text}\n`);
+    return EXIT.done;
+  }
+  const definitions = toDefinitions(topology, { vhost });
+  if (out.json) await out.object(definitions);
+  else await out.line(JSON.stringify(definitions, null, 2));
+  return EXIT.done;
+}
+
+interface Size {
+  readonly exchanges: number;
+  readonly queues: number;
+  readonly bindings: number;
+  readonly policies: number;
+}
+
+function sizeOf({ topology }: Broker): Size {
+  const { exchanges, queues, bindings, policies } = topology;
+  return {
+    exchanges: exchanges.length,
+    queues: queues.length,
+    bindings: bindings.length,
+    policies: policies.length,
+  };
+}
+
+function countsOf(broker: Broker): string {
+  const { exchanges, queues, bindings, policies } = sizeOf(broker);
+  const parts = [
+    counted(exchanges, 'exchange', 'exchanges'),
+    counted(queues, 'queue', 'queues'),
+    counted(bindings, 'binding', 'bindings'),
+    ...(policies === 0 ? [] : [counted(policies, 'policy', 'policies')]),
+  ];
+  return parts.join(', ');
+}
+
+function counted(count: number, one: string, many: string): string {
+  return `${count} ${count === 1 ? one : many}`;
+}
