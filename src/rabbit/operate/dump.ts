@@ -111,23 +111,21 @@ function policiesOf(
 
 /** A dump as text: one line for each thing, in the order of a message's way. */
 export function dumpText(dump: TopologyDump): string {
+  const { version = 'of unknown version', note } = dump;
   const lines = [
-    `RabbitMQ ${dump.version ?? 'of unknown version'} at ${new Date(dump.at).toISOString()}`,
-    ...(dump.note === undefined ? [] : [`n.b. ${dump.note}`]),
+    `RabbitMQ ${version} at ${new Date(dump.at).toISOString()}`,
+    ...(note === undefined ? [] : [`n.b. ${note}`]),
     '',
-    ...dump.exchanges.map(
-      (one) =>
-        `exchange ${one.name} ${one.type} ${thereText(one.isThere)}${tableText(one.arguments)}`,
+    ...dump.exchanges.map(({ name, type, isThere, arguments: args }) =>
+      line('exchange', name, type, thereText(isThere), tableText(args)),
     ),
     ...dump.queues.map(queueText),
-    ...dump.bindings.map(
-      ({ exchange, queue, key, arguments: args, isPlanned, isThere }) =>
-        `binding ${exchange} -> ${queue} key ${JSON.stringify(key)} ${thereText(isThere)}` +
-        `${isPlanned ? '' : ', not planned'}${tableText(args)}`,
-    ),
-    ...dump.policies.map(
-      ({ name, pattern, priority, definition }) =>
-        `policy ${name} pattern ${pattern} priority ${priority}${tableText(definition)}`,
+    ...dump.bindings.map(({ exchange, queue, key, arguments: args, isPlanned, isThere }) => {
+      const road = `${exchange} -> ${queue} by ${JSON.stringify(key)}`;
+      return line('binding', road, isPlanned ? thereText(isThere) : 'NOT PLANNED', tableText(args));
+    }),
+    ...dump.policies.map(({ name, pattern, priority, definition }) =>
+      line('policy', name, `pattern ${pattern} priority ${priority}`, tableText(definition)),
     ),
     ...dump.hints.map(({ level, text }) => `${level}: ${text}`),
   ];
@@ -135,19 +133,31 @@ export function dumpText(dump: TopologyDump): string {
 }
 
 function queueText(queue: DumpedQueue): string {
-  const wait = queue.waitMs === undefined ? '' : ` ${formatDuration(queue.waitMs)}`;
+  const { role, name, waitMs, type = '', isThere } = queue;
   const counts = [
-    ['ready', queue.ready],
-    ['unacked', queue.unacked],
-    ['dead-lettering', queue.deadLettering],
-    ['consumers', queue.consumers],
-  ].map(([name, value]) => `${name} ${value ?? '?'}`);
-  const policies = [queue.policy, queue.operatorPolicy].filter((name) => name !== undefined);
-  const by = policies.length === 0 ? '' : `, policies ${policies.join(' and ')}`;
-  return (
-    `${queue.role} queue ${queue.name}${wait} ${queue.type ?? ''} ${thereText(queue.isThere)}: ` +
-    `${counts.join(', ')}${by}${tableText(queue.arguments ?? queue.planned)}`
+    `ready ${told(queue.ready)}`,
+    `unacked ${told(queue.unacked)}`,
+    `dead-lettering ${told(queue.deadLettering)}`,
+    `consumers ${told(queue.consumers)}`,
+  ];
+  const policies = [queue.policy, queue.operatorPolicy].filter((one) => one !== undefined);
+  return line(
+    `${role} queue`,
+    name,
+    waitMs === undefined ? '' : formatDuration(waitMs),
+    type,
+    isThere ? counts.join(', ') : thereText(isThere),
+    policies.length === 0 ? '' : `policies ${policies.join(' and ')}`,
+    tableText(queue.arguments ?? queue.planned),
   );
+}
+
+function line(...parts: readonly string[]): string {
+  return parts.filter((part) => part !== '').join(' ');
+}
+
+function told(count: number | undefined): string {
+  return count === undefined ? '?' : String(count);
 }
 
 function thereText(isThere: boolean | undefined): string {
@@ -157,5 +167,5 @@ function thereText(isThere: boolean | undefined): string {
 
 function tableText(table: Table | undefined): string {
   if (table === undefined || Object.keys(table).length === 0) return '';
-  return ` ${JSON.stringify(table)}`;
+  return JSON.stringify(table);
 }
