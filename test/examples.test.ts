@@ -1,6 +1,7 @@
 /** Every program in examples/ runs as it is written, in an empty folder. */
 
 import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -19,15 +20,16 @@ const SHOWS: Readonly<Record<string, readonly RegExp[]>> = {
   'your-own-tests.ts': [/three attempts in 1h of virtual time/],
 };
 
-/** Needs servers, which it finds in the environment. */
+/** These need servers, which they find in the environment. */
 const WITH_SERVERS = 'where-it-is-kept.ts';
+const WITH_BROKER = 'rabbit.ts';
 
 /** These are more than one file: a configuration, and what is around it. */
 const FOLDERS = ['quickstart', 'without-code'];
 
 test('every example has its expectation here', async () => {
   const files = await readdir(examples);
-  const all = [...Object.keys(SHOWS), ...FOLDERS, WITH_SERVERS];
+  const all = [...Object.keys(SHOWS), ...FOLDERS, WITH_SERVERS, WITH_BROKER];
   expect(files.toSorted()).toEqual(all.toSorted());
 });
 
@@ -68,6 +70,45 @@ async function makePlaces(env: { readonly POSTGRES_URL: string; readonly S3_URL:
     await database.query('DROP SCHEMA IF EXISTS respool CASCADE');
     await database.end();
   });
+}
+
+test.skipIf(skipReason('rabbitmq') !== undefined)(
+  `examples/${WITH_BROKER} runs as written, at a broker`,
+  async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'respool-example-'));
+    onTestFinished(() => rm(folder, { recursive: true, force: true }));
+    const env = { ...process.env, NO_COLOR: '1', RABBITMQ_URL: await makeVhost() };
+    const args = ['--conditions=respool-source', join(examples, WITH_BROKER)];
+    const { stdout } = await run(process.execPath, args, { cwd: folder, timeout: 30_000, env });
+    expect(stdout).toContain('safe in the spool: broker');
+    expect(stdout).toContain('order 1, attempt 1, order.created');
+    expect(stdout).toContain('order 1, attempt 2, order.created');
+    expect(stdout).toContain('perDelay: orders.delay_2s orders.delay_5s orders.delay_15s');
+    expect(stdout).toContain('perAttempt: orders__retry.1 orders__retry.2 orders__retry.3');
+  },
+);
+
+/** A virtual host of its own: the example uses names that others may use, too. */
+async function makeVhost(): Promise<string> {
+  const url = new URL(await service('rabbitmq'));
+  const { origin, username, password } = new URL(await service('rabbitmq-management'));
+  const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`;
+  const name = `example-${randomUUID()}`;
+  const ask = async (method: string, path: string, body?: object): Promise<void> => {
+    const headers = { authorization, 'content-type': 'application/json' };
+    const answer = await fetch(`${origin}/api${path}`, {
+      method,
+      headers,
+      body: body === undefined ? null : JSON.stringify(body),
+    });
+    expect(answer.ok).toBe(true);
+  };
+  await ask('PUT', `/vhosts/${name}`);
+  onTestFinished(() => ask('DELETE', `/vhosts/${name}`));
+  const all = { configure: '.*', write: '.*', read: '.*' };
+  await ask('PUT', `/permissions/${name}/${url.username}`, all);
+  url.pathname = `/${name}`;
+  return url.href;
 }
 
 for (const [file, patterns] of Object.entries(SHOWS)) {
