@@ -35,6 +35,7 @@ const CUT_AT = 1_024;
 export class OutletLine {
   readonly #clock: Clock;
   readonly #whyWaiting: () => RespoolError;
+  readonly #onLate: () => void;
   /** All that are not settled, oldest first; settled ones in between are passed over. */
   #all: Sending[] = [];
   #allHead = 0;
@@ -46,9 +47,11 @@ export class OutletLine {
   waitingBytes = 0;
   #cancelTimer: (() => void) | undefined;
 
-  constructor(clock: Clock, whyWaiting: () => RespoolError) {
+  /** `onLate` is told after the time of some was over. */
+  constructor(clock: Clock, whyWaiting: () => RespoolError, onLate: () => void) {
     this.#clock = clock;
     this.#whyWaiting = whyWaiting;
+    this.#onLate = onLate;
   }
 
   get inFlight(): number {
@@ -182,6 +185,7 @@ export class OutletLine {
     }
     const oldest = this.#all[this.#allHead];
     if (oldest !== undefined) this.#setTimer(oldest.endsAt - now);
+    this.#onLate();
   }
 
   #late({ place, outgoing, deadlineMs }: Sending): RespoolError {

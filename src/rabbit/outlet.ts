@@ -62,7 +62,11 @@ export class Outlet {
   constructor(link: Link, clock: Clock, limits: Partial<OutletLimits> = {}) {
     this.#link = link;
     this.#limits = { ...OUTLET_LIMITS, ...limits };
-    this.#line = new OutletLine(clock, () => this.#whyWaiting());
+    const onLate = (): void => {
+      this.#pump();
+      this.#tellIdle();
+    };
+    this.#line = new OutletLine(clock, () => this.#whyWaiting(), onLate);
     this.#unlisten = link.on((event) => {
       if (event.kind === 'up' || event.kind === 'unblocked') this.#pump();
     });
@@ -101,17 +105,23 @@ export class Outlet {
     this.#tellIdle();
   }
 
-  /** Waits for what was handed over, then ends the channel. */
-  async close(): Promise<void> {
+  /** Waits for what was handed over, unless nobody wants it any more, then ends the channel. */
+  async close({ waits = true }: { readonly waits?: boolean } = {}): Promise<void> {
     this.#isClosing = true;
-    if (this.#line.inFlight + this.#line.waiting > 0) {
+    if (!waits) {
+      const text = 'cannot publish: the publisher was closed; it was not sent';
+      this.#line.failInFlight((sending) => this.#unconfirmed(sending, new Error('closed by us')));
+      this.#line.failAll(new RespoolError('engine.stopping', text));
+    } else if (this.#line.inFlight + this.#line.waiting > 0) {
       await new Promise<void>((resolve) => this.#idle.push(resolve));
     }
     this.#unlisten();
     this.#line.end();
     const channel = this.#channel;
     this.#channel = undefined;
-    await channel?.close().catch(() => undefined);
+    const closed = channel?.close().catch(() => undefined);
+    // n.b. A broker under an alarm does not answer: it reads nothing from this connection.
+    if (!this.#link.isBlocked) await closed;
   }
 
   /** Publishes what waits, as far as the window allows. */
