@@ -2,6 +2,7 @@
  * protocol — what is said between the keeper and those who ask it, as lines of JSON.
  */
 
+import type { Operator } from './server.ts';
 import type { ServerName, ServiceName } from './words.ts';
 
 /** What can be done to a server that belongs to one test file. */
@@ -44,4 +45,5 @@ export interface ServerStatus {
 export interface OwnedServer {
   readonly handle: number;
   readonly urls: Readonly<Partial<Record<ServiceName, string>>>;
+  readonly operator?: Operator;
 }

@@ -60,7 +60,8 @@ async function startRabbit(programs: Programs, site: Site, machine: Machine): Pr
     epmd: await freePort(),
   };
   const password = randomBytes(12).toString('hex');
-  const env = { ...machine.env, ...(await makeHome(site.dir, ports, password)) };
+  const home = await makeHome(site.dir, ports, password);
+  const env = { ...machine.env, ...home };
   const names = new Unit(site, {
     name: 'epmd',
     command: programs['epmd'] ?? '',
@@ -86,7 +87,9 @@ async function startRabbit(programs: Programs, site: Site, machine: Machine): Pr
     await stopUnits([names, node]);
     throw error;
   }
-  return serverOfUnits(urlsOf(ports.amqp, ports.management, password), [names, node]);
+  const command = path.join(path.dirname(programs['server'] ?? ''), 'rabbitmqctl');
+  const server = serverOfUnits(urlsOf(ports.amqp, ports.management, password), [names, node]);
+  return { ...server, operator: { command, env: home } };
 }
 
 function urlsOf(amqp: number, management: number, password: string): Server['urls'] {
@@ -111,7 +114,11 @@ interface Ports {
 }
 
 /** Writes what the node reads, and gives the environment that leads it there and nowhere else. */
-async function makeHome(dir: string, ports: Ports, password: string): Promise<NodeJS.ProcessEnv> {
+async function makeHome(
+  dir: string,
+  ports: Ports,
+  password: string,
+): Promise<Readonly<Record<string, string>>> {
   const at = (name: string): string => path.join(dir, name);
   for (const folder of ['home', 'data', 'log']) await mkdir(at(folder));
   const cookie = randomBytes(20).toString('hex');

@@ -53,9 +53,18 @@ export interface UnitPlan {
   readonly crashSignal?: NodeJS.Signals;
 }
 
+/** The program of a server by which its operator speaks to it. */
+export interface Operator {
+  readonly command: string;
+  /** What leads it to this server and to no other. */
+  readonly env: Readonly<Record<string, string>>;
+}
+
 /** A server that runs. */
 export interface Server {
   readonly urls: Readonly<Partial<Record<ServiceName, string>>>;
+  /** Where the server has one, and it can be reached from here. */
+  readonly operator?: Operator;
   /** Ends the front at once, without a goodbye; with SIGKILL or in the server's own crash mode. */
   kill(how?: 'SIGKILL'): Promise<void>;
   /** Lets the front stand still: connections stay, nothing answers. */

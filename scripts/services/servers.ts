@@ -81,7 +81,8 @@ export class Servers {
     }
     this.#count += 1;
     this.#owned.set(this.#count, { owner, server });
-    return { handle: this.#count, urls: server.urls };
+    const { urls, operator } = server;
+    return { handle: this.#count, urls, ...(operator === undefined ? {} : { operator }) };
   }
 
   async act(owner: object, handle: number, act: Act): Promise<void> {

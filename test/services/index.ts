@@ -10,6 +10,7 @@
 import { beforeAll, describe } from 'vitest';
 import { connectKeeper, type Link } from '../../scripts/services/link.ts';
 import type { Act, OwnedServer } from '../../scripts/services/protocol.ts';
+import type { Operator } from '../../scripts/services/server.ts';
 import {
   givenUrl,
   type ServerName,
@@ -59,6 +60,8 @@ export interface PrivateServer extends AsyncDisposable {
   readonly url: string;
   /** The second door of RabbitMQ. */
   readonly managementUrl: string | undefined;
+  /** How to call `rabbitmqctl`; undefined for one in a container. */
+  readonly operator: Operator | undefined;
   /** A crash: PostgreSQL in its mode "immediate", others and with 'SIGKILL' all by that signal. */
   kill(how?: 'SIGKILL'): Promise<void>;
   /** SIGSTOP to all its processes: connections stay, nothing answers. */
@@ -77,7 +80,7 @@ export async function privateServer(
 ): Promise<PrivateServer> {
   const link = await broker();
   const started = (await link.ask({ kind: 'private', server: name, env }, tell)) as OwnedServer;
-  const { handle, urls } = started;
+  const { handle, urls, operator } = started;
   const act = async (what: Act): Promise<void> => {
     await link.ask({ kind: 'act', handle, act: what });
   };
@@ -86,6 +89,7 @@ export async function privateServer(
   return {
     url: urls[name] ?? '',
     managementUrl: urls['rabbitmq-management'],
+    operator,
     kill: (how) => act(how === 'SIGKILL' ? 'kill -9' : 'kill'),
     freeze: () => act('freeze'),
     thaw: () => act('thaw'),
