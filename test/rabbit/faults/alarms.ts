@@ -1,0 +1,28 @@
+/** alarms — sets and clears the alarms of a broker as a machine without memory or disk does. */
+import { run } from '../../torture/tools.ts';
+import type { PrivateServer } from '../../services/index.ts';
+
+export type Alarm = 'memory' | 'disk';
+
+const LIMITS: Readonly<Record<Alarm, { readonly set: string[]; readonly clear: string[] }>> = {
+  memory: {
+    set: ['set_vm_memory_high_watermark', 'absolute', '1MB'],
+    clear: ['set_vm_memory_high_watermark', 'absolute', '1GB'],
+  },
+  disk: { set: ['set_disk_free_limit', '900000GB'], clear: ['set_disk_free_limit', '50MB'] },
+};
+
+/** From now on the broker takes no messages. */
+export async function setAlarm({ operator }: PrivateServer, alarm: Alarm): Promise<void> {
+  await call(operator, LIMITS[alarm].set);
+}
+
+export async function clearAlarm({ operator }: PrivateServer, alarm: Alarm): Promise<void> {
+  await call(operator, LIMITS[alarm].clear);
+}
+
+async function call(operator: PrivateServer['operator'], args: readonly string[]): Promise<void> {
+  if (operator === undefined) throw new Error('this broker has no rabbitmqctl that we can reach');
+  const env = { ...process.env, ...operator.env };
+  await run(operator.command, ['--quiet', ...args], { env, timeout: 30_000 });
+}

@@ -1,0 +1,106 @@
+/** A broker that crashes, comes back, and runs out of memory and disk. */
+
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { RetryableError } from '../../../src/core/failure.ts';
+import { fixed } from '../../../src/core/policy.ts';
+import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
+import { freshSeed } from '../../torture/chance.ts';
+import { consume, Hands, ownName } from '../ground.ts';
+import { type Alarm, clearAlarm, setAlarm } from './alarms.ts';
+import { restarts } from './runs.ts';
+
+const TIMEOUT_MS = 60_000;
+const reason = skipReason('rabbitmq');
+
+describe.skipIf(reason !== undefined)('with a rabbitmq of its own', () => {
+  let server: PrivateServer;
+  beforeAll(async () => {
+    server = await privateServer('rabbitmq');
+  }, TIMEOUT_MS);
+  afterAll(() => server.stop());
+
+  test.each<Alarm>(['memory', 'disk'])(
+    'an alarm of %s lets a consumer pause and go on afterwards, and nothing is lost',
+    async (alarm) => {
+      const { consumer, hands, queue, done } = await setup(server);
+      const count = 60;
+      const ids = Array.from({ length: count }, (_, at) => `m${at}`);
+      for (const id of ids.slice(0, 30)) await hands.publish('', queue, 1, { messageId: id });
+      await setAlarm(server, alarm);
+      // Its next retry tells it.
+      await until(() => consumer.load.isBlocked);
+      const whileBlocked = Promise.all(
+        ids.slice(30).map((messageId) => hands.publish('', queue, 1, { messageId })),
+      );
+      await until(() => consumer.load.running === 0);
+      expect(consumer.isConnected).toBe(false);
+      expect(consumer.load).toMatchObject({ buffered: 0, isRunning: true });
+      await clearAlarm(server, alarm);
+      await whileBlocked;
+      await until(() => done.size === count);
+      expect([...done].toSorted()).toEqual(ids.toSorted());
+      expect(consumer.load).toMatchObject({ isBlocked: false, isConnected: true });
+    },
+    TIMEOUT_MS,
+  );
+
+  test(
+    'a consumer stops in bounded time while the broker takes nothing, and gives all back',
+    async () => {
+      const { consumer, hands, queue, done } = await setup(server);
+      for (let at = 0; at < 30; at += 1) {
+        await hands.publish('', queue, 1, { messageId: `m${at}` });
+      }
+      await setAlarm(server, 'memory');
+      await until(() => consumer.load.isBlocked);
+      const beganAt = performance.now();
+      await consumer.stop({ within: '500ms' });
+      expect(performance.now() - beganAt).toBeLessThan(STOP_MAX_MS);
+      await clearAlarm(server, 'memory');
+      const next = await setup(server, queue, done);
+      await until(() => done.size === 30);
+      expect(next.consumer.load.isBlocked).toBe(false);
+    },
+    TIMEOUT_MS,
+  );
+
+  test(
+    'a broker that is killed and comes back has lost nothing, and its consumers go on',
+    async () => {
+      const seed = freshSeed();
+      const options = { restarts: 1, waitsForLate: false, consumers: 2, seed };
+      const result = await restarts(server, options);
+      expect(result.complaints, `seed ${seed}`).toEqual([]);
+      expect(result).toMatchObject({ lost: 0, unexpected: 0, corrupt: 0 });
+      expect(result.messages).toBeGreaterThan(50);
+    },
+    TIMEOUT_MS,
+  );
+});
+
+/** The time given, the engine's own waits for what cannot be settled, and some. */
+const STOP_MAX_MS = 15_000;
+
+/** A consumer whose every message goes round and round until the alarm is over. */
+async function setup(server: PrivateServer, queue = ownName(), done = new Set<string>()) {
+  const hands = await Hands.open(server.url);
+  const consumer = await consume(
+    {
+      queue,
+      url: server.url,
+      topology: shared({ prefix: queue }),
+      policy: fixed('50ms', { attempts: 1_000 }),
+      waits: [],
+    },
+    async ({ id, attempt }) => {
+      if (attempt < 40) throw new RetryableError('test.busy', 'again');
+      done.add(id);
+    },
+  );
+  return { consumer, hands, queue, done };
+}
+
+async function until(isTrue: () => boolean): Promise<void> {
+  await expect.poll(isTrue, { timeout: 50_000, interval: 20 }).toBe(true);
+}
