@@ -20,9 +20,16 @@ export {
 } from './consumer.ts';
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consumer-options.ts';
 export { type DelayFunction, RabbitDelivery } from './delivery.ts';
+export type { FallbackSpool } from './fallback.ts';
 export { createPublisher, Publisher, type PublisherLoad, type PublishResult } from './publisher.ts';
-export type { PublishMessage, Published } from './publisher-message.ts';
-export type { PublisherOptions } from './publisher-options.ts';
+export type {
+  Publication,
+  Published,
+  PublishMessage,
+  PublishMiddleware,
+} from './publisher-message.ts';
+export type { ExchangeType, PublisherOptions } from './publisher-options.ts';
+export { rabbitSink, type RabbitSinkOptions } from './sink.ts';
 export {
   type Applied,
   applyTopology,
