@@ -77,6 +77,10 @@ async function carryOut(migration: Migration, outlet: Outlet): Promise<boolean> 
   await unbindMains(migration);
   const there = await stillThere(migration);
   for (const queue of there) await empty(queue, migration, outlet);
+  if (options.signal?.aborted === true) {
+    migration.todo.push('it was stopped: run it again');
+    return false;
+  }
   return removeOld(migration, there);
 }
 

@@ -19,8 +19,9 @@ import type { LeavingQueue } from './old.ts';
 
 /** The broker counts every 5 s: the second count must not be the first once more. */
 const COUNT_AGAIN_MS = 6 * SECOND_MS;
-/** So often is it counted before a number that may be old is believed. */
-const LOOKS_MAX = 4;
+/** So often, and so far apart, is it counted before a number that may be old is believed. */
+const LOOKS_MAX = 20;
+const LOOK_EVERY_MS = SECOND_MS;
 
 /** Whether nothing of the old topology is left. */
 export async function removeOld(
@@ -39,13 +40,13 @@ export async function removeOld(
   let counted = await judge(at, there);
   // What was moved just now is still in the numbers of the management API.
   for (let look = 1; look < LOOKS_MAX && counted.some((one) => one.isUnsettled); look += 1) {
-    await countedAnew(clock);
+    await pause(clock, LOOK_EVERY_MS);
     counted = await judge(at, there);
   }
   const empty = counted.filter(({ why }) => why === undefined).map(({ queue }) => queue);
   if (empty.length > 0) {
     for (const queue of empty) await unbind(at, queue);
-    await countedAnew(clock);
+    await pause(clock, COUNT_AGAIN_MS);
   }
   const again = new Map((await judge(at, empty)).map((one) => [one.queue.name, one]));
   let isDone = true;
@@ -58,9 +59,9 @@ export async function removeOld(
   return isDone && (await removeExchanges(at));
 }
 
-function countedAnew(clock: Clock): Promise<void> {
+function pause(clock: Clock, ms: number): Promise<void> {
   return new Promise((resolve) => {
-    clock.after(COUNT_AGAIN_MS, resolve);
+    clock.after(ms, resolve);
   });
 }
 
@@ -102,17 +103,13 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
     ),
   };
   return queues.map((queue) => {
-    const { messages = 0, ready } = counts.get(queue.name) ?? {};
+    const count = counts.get(queue.name);
     const { type } = told.get(queue.name) ?? {};
     const held = whyHeld(queue, facts);
     const why = whyUsed(queue, facts) ?? held;
-    return {
-      queue,
-      messages,
-      type,
-      why,
-      isUnsettled: why === held && why !== undefined && ready === 0,
-    };
+    const isOld = count?.ready === 0 && count.messages !== 0;
+    const isUnsettled = why === held && isOld;
+    return { queue, messages: count?.messages ?? 0, type, why, isUnsettled };
   });
 }
 

@@ -35,7 +35,7 @@ withService('rabbitmq', () => {
     expect(last).toMatchObject({ isDone: true, todo: [] });
     expect(kinds(last, 'remove')).toEqual([waitName(old, 600_000)]);
     await channel.close();
-    expect(await bodies(bench, name)).toEqual(['stays']);
+    expect(await bodies(bench, name, 1)).toEqual(['stays']);
   }, 30_000);
 
   test.concurrent('a queue that holds messages, has consumers or is bound elsewhere is kept', async () => {
@@ -63,7 +63,7 @@ withService('rabbitmq', () => {
     expect(kinds(report, 'keep')).toEqual(expect.arrayContaining([old.queue, old.dead.key]));
     expect(await bodies(bench, waitName(old, 600_000))).toEqual(['waits']);
     await channel.close();
-    expect(await bodies(bench, old.queue)).toEqual(['in-hand']);
+    expect(await bodies(bench, old.queue, 1)).toEqual(['in-hand']);
   }, 30_000);
 
   test.concurrent('wait queues that other queues share are kept, and their messages left alone', async () => {
@@ -82,7 +82,7 @@ withService('rabbitmq', () => {
     const report = await migrateTopology({ connection, management, from: mine.topology, to: next });
     expect(report.isDone).toBe(false);
     expect(await bodies(bench, waitName(next, 600_000))).toEqual(['mine']);
-    expect(await bodies(bench, wait)).toEqual(['other']);
+    expect(await bodies(bench, wait, 1)).toEqual(['other']);
     expect(report.todo.join('\n')).toMatch(
       /1 messages in .* belong to queues that are not migrated/,
     );
@@ -106,6 +106,21 @@ withService('rabbitmq', () => {
       old.topology.queues.map(({ name }) => name).toSorted(),
     );
     expect(await bench.depth(next.queue)).toBeUndefined();
+    expect(await bench.depth(old.queue)).toBe(2);
+  });
+
+  test('a migration that is stopped tells so, and removes nothing', async () => {
+    await using bench = await openBench();
+    const { old, next } = oldAndNew(freshName('stop'));
+    await bench.declare(old);
+    bench.alsoRemove(next.topology);
+    await bench.publish(old.queue, ['a', 'b']);
+    const { connection, management } = bench;
+    const signal = AbortSignal.abort();
+    const from = old.topology;
+    const report = await migrateTopology({ connection, management, from, to: next, signal });
+    expect(report).toMatchObject({ isDone: false, todo: ['it was stopped: run it again'] });
+    expect(kinds(report, 'remove')).toEqual([]);
     expect(await bench.depth(old.queue)).toBe(2);
   });
 

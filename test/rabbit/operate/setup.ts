@@ -42,8 +42,8 @@ export interface Bench extends AsyncDisposable {
   alsoRemove(topology: Partial<Topology>): void;
   publish(queue: string, bodies: readonly string[], properties?: Properties): Promise<void>;
   depth(queue: string): Promise<number | undefined>;
-  /** Takes everything out of a queue, for good. */
-  takeAll(queue: string): Promise<Taken[]>;
+  /** Takes everything out of a queue, for good; what was given back may take a moment to be there. */
+  takeAll(queue: string, atLeast?: number): Promise<Taken[]>;
 }
 
 export interface Taken {
@@ -72,7 +72,12 @@ export async function openBench(): Promise<Bench> {
     },
     publish: (queue, bodies, properties) => publishTo(connection, { queue, bodies, properties }),
     depth: (queue) => depthOf(connection, queue),
-    takeAll: (queue) => takeAll(connection, queue),
+    takeAll: async (queue, atLeast = 0) => {
+      await until(async () =>
+        ((await depthOf(connection, queue)) ?? 0) >= atLeast ? true : undefined,
+      );
+      return takeAll(connection, queue);
+    },
     async [Symbol.asyncDispose]() {
       const channel = await connection.createChannel();
       for (const { queues = [], exchanges = [], policies = [] } of removed) {
@@ -142,8 +147,8 @@ async function takeAll(connection: AmqpConnection, queue: string): Promise<Taken
 }
 
 /** The bodies of everything in a queue, taken out for good. */
-export async function bodies(bench: Bench, queue: string): Promise<string[]> {
-  return (await bench.takeAll(queue)).map(({ body }) => body);
+export async function bodies(bench: Bench, queue: string, atLeast = 0): Promise<string[]> {
+  return (await bench.takeAll(queue, atLeast)).map(({ body }) => body);
 }
 
 /** Asks until the answer is there; the broker counts every 5 s. */
