@@ -148,6 +148,19 @@ describe('the configuration', () => {
     expect(found['routes.none']).toBeUndefined();
   });
 
+  test('consumers are looked at as routes are, and their broker too', async () => {
+    const consumer = { queue: 'a', deliver: { http: { url: 'http://far.example/' } } };
+    const url = 'amqp://u:canary-1234@broker.example';
+    const plain = await examined(await configured({ rabbit: { url }, consumers: [consumer] }));
+    expect(plain.found['consumers[0].plain']?.level).toBe('unsafe');
+    expect(plain.found['consumers[0].url.plain']?.text).toContain('broker.example');
+    expect(JSON.stringify(plain.found)).not.toContain('canary');
+    expect(plain.found['routes.none']).toBeUndefined();
+    const safe = { url: 'amqps://u@broker.example', queue: 'a', deliver: { exec: ['true'] } };
+    const { found } = await examined(await configured({ consumers: [safe] }));
+    expect(found['routes']?.text).toBe('0 routes and 1 consumer, nothing odd');
+  });
+
   test.each([
     [0o644, 'unsafe'],
     [0o640, 'note'],

@@ -51,6 +51,7 @@ const ELSEWHERE = [
   'rabbit topology plan',
   'rabbit topology apply',
   'rabbit topology verify',
+  'rabbit topology dump',
   'rabbit topology migrate',
   'rabbit stats',
   'rabbit drain',

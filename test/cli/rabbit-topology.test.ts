@@ -43,6 +43,22 @@ withService('rabbitmq', () => {
     expect(verified.stdout).toMatch(/^ok .* as it should be/);
   });
 
+  test('dump prints everything as the broker has it', async () => {
+    const { cli, configure, prefix } = await rabbitShell();
+    await configure({ consumers: [consumerOf(prefix)] });
+    expect((await cli(['rabbit', 'topology', 'apply', '--yes'])).code).toBe(0);
+    const ran = await cli(['rabbit', 'topology', 'dump']);
+    expect(ran.code, ran.stderr).toBe(0);
+    expect(ran.stdout).toMatch(/^RabbitMQ \d/);
+    expect(ran.stdout).toContain(`main queue ${prefix}.orders`);
+    const [told] = (await cli(['rabbit', 'topology', 'dump', '--json'])).objects();
+    expect(told).toMatchObject({
+      queues: expect.arrayContaining([
+        expect.objectContaining({ name: `${prefix}.orders`, isThere: true }),
+      ]),
+    });
+  });
+
   test('apply asks, and does nothing without a yes', async () => {
     const { cli, configure, prefix } = await rabbitShell();
     await configure({ consumers: [consumerOf(prefix)] });
@@ -172,6 +188,6 @@ describe('without a broker', () => {
     const { cli } = await setup();
     const ran = await cli(['rabbit', 'topology']);
     expect(ran.code).toBe(2);
-    expect(ran.stderr).toContain('name a command: plan, apply, verify, export, migrate');
+    expect(ran.stderr).toContain('name a command: plan, apply, verify, export, dump, migrate');
   });
 });

@@ -100,6 +100,18 @@ const exportIt: CommandSpec = {
   run: async (context) => (await import('../rabbit/topology.ts')).exportTopology(context),
 };
 
+const dump: CommandSpec = {
+  name: 'dump',
+  summary: 'print everything as the broker has it',
+  group: 'RabbitMQ',
+  description:
+    'Prints exchanges, queues, bindings and policies with their arguments and numbers, for a ' +
+    `report of a problem. Changes nothing, and looks at no message. ${BROKER}`,
+  options: QUEUE_OPTIONS,
+  examples: [{ line: 'respool rabbit topology dump > dump.txt', does: 'all of it in a file' }],
+  run: async (context) => (await import('../rabbit/topology.ts')).dump(context),
+};
+
 const migrate: CommandSpec = {
   name: 'migrate',
   summary: 'bring a queue and its messages to another topology',
@@ -135,9 +147,9 @@ const migrate: CommandSpec = {
 
 const topology: CommandSpec = {
   name: 'topology',
-  summary: 'what the queues need at the broker: plan, apply, verify, export, migrate',
+  summary: 'what the queues need at the broker: plan, apply, verify, export, dump, migrate',
   group: 'RabbitMQ',
-  subcommands: [plan, apply, verify, exportIt, migrate],
+  subcommands: [plan, apply, verify, exportIt, dump, migrate],
 };
 
 const stats: CommandSpec = {

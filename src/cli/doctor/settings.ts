@@ -96,9 +96,14 @@ export function examineRoutes({ config }: LoadedConfig): DoctorFinding[] {
   const routes = [
     ...config.routes.map((route, at) => ({ route, key: `routes[${at}]` })),
     ...config.bounces.map((route, at) => ({ route, key: `bounces[${at}]` })),
+    ...config.consumers.map(({ queue, deliver, timeout }, at) => ({
+      route: { topic: queue, deliver: deliver ?? (() => undefined), timeout },
+      key: `consumers[${at}]`,
+    })),
   ];
   const findings = routes.flatMap(({ route, key }) => examineRoute(route, key));
-  if (config.routes.length === 0) {
+  findings.push(...config.consumers.flatMap((consumer, at) => examineBroker(consumer.url, at)));
+  if (config.routes.length === 0 && config.consumers.length === 0) {
     const todo = 'add a route to the configuration; respool init writes one';
     findings.push(note('routes.none', 'there is no route: nothing is delivered from here', todo));
   }
@@ -114,11 +119,27 @@ export function examineRoutes({ config }: LoadedConfig): DoctorFinding[] {
     );
   }
   if (findings.length > 0) return findings;
-  const count = routes.length === 1 ? '1 route' : `${routes.length} routes`;
+  const { length } = config.consumers;
+  const rest = routes.length - length;
+  const count = rest === 1 ? '1 route' : `${rest} routes`;
+  if (length > 0) {
+    const consumers = length === 1 ? '1 consumer' : `${length} consumers`;
+    return [ok('routes', `${count} and ${consumers}, nothing odd`)];
+  }
   return [ok('routes', `${count}, nothing odd`)];
 }
 
-function examineRoute(route: EffectiveRoute, key: string): DoctorFinding[] {
+function examineBroker(url: string, at: number): DoctorFinding[] {
+  const { protocol, hostname } = new URL(url);
+  if (protocol !== 'amqp:' || isLoopback(hostname)) return [];
+  const text = `consumers[${at}] talks to ${hostname} in plain text: who listens gets the password`;
+  return [unsafe(`consumers[${at}].url.plain`, text, 'use amqps:')];
+}
+
+function examineRoute(
+  route: Pick<EffectiveRoute, 'topic' | 'deliver' | 'timeout'>,
+  key: string,
+): DoctorFinding[] {
   const told = describeHandler(route.deliver);
   const findings: DoctorFinding[] = [];
   for (const url of urlsOf(told)) {

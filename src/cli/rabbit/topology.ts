@@ -1,6 +1,7 @@
 /** topology — what the queues need at the broker: shown, made, looked at, written out. */
 
 import type { Broker } from '../../connect/brokers.ts';
+import { dumpText, dumpTopology } from '../../rabbit/operate/dump.ts';
 import { applyTopology } from '../../rabbit/topology/declare.ts';
 import { toDefinitions } from '../../rabbit/topology/definitions.ts';
 import { mergeTopologies } from '../../rabbit/topology/merge.ts';
@@ -89,6 +90,19 @@ export async function apply(context: CommandContext): Promise<ExitCode> {
       const names = missed.map((name) => safe(name)).join(', ');
       out.warn(`policies need the management API and were not set: ${names}`);
     }
+  }
+  return EXIT.done;
+}
+
+/** Prints everything as the broker has it, beside what is planned. */
+export async function dump(context: CommandContext): Promise<ExitCode> {
+  const { io, out } = context;
+  const { loaded, brokers } = await chooseQueues(context);
+  for (const { plans, address, ...broker } of brokers) {
+    const { connection, management } = await reach(context, loaded, { plans, address, ...broker });
+    const dumped = await dumpTopology({ connection, management, plans, clock: io.clock });
+    if (out.json) await out.object({ broker: address, ...dumped });
+    else await out.write(safe(dumpText(dumped), { multiline: true }));
   }
   return EXIT.done;
 }
