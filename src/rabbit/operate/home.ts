@@ -26,23 +26,37 @@ export function placeOf(queue: string, plans: readonly QueuePlan[]): Place {
   return { queue, role, of: all.map((plan) => plan.queue) };
 }
 
-/** The main queue of a message; undefined: nobody knows. */
-export function ownerOf(message: AmqpMessage, { queue, of }: Place): string | undefined {
+/** The main queue of a message; undefined: nobody knows, or it is none of these. */
+export function ownerOf(message: AmqpMessage, { queue, role, of }: Place): string | undefined {
   const [only, ...more] = of;
-  if (only !== undefined && more.length === 0) return only;
-  const said = saidOwner(message);
-  // Somebody else's queue may be named too: only those that this one serves are believed.
-  if (of.length > 0) return said !== undefined && of.includes(said) ? said : undefined;
-  return said === queue ? undefined : said;
+  const sure = sureOwner(message);
+  if (only === undefined) {
+    const said = sure ?? likelyOwner(message);
+    return said === queue ? undefined : said;
+  }
+  const isAlone = more.length === 0;
+  if (isAlone && (role === 'dead' || role === 'parked')) return only;
+  // n.b. Queues of others may share a wait queue: what names one of them is not ours to move.
+  if (sure !== undefined) return of.includes(sure) ? sure : undefined;
+  if (isAlone) return only;
+  return [likelyOwner(message), message.fields.routingKey].find(
+    (said) => said !== undefined && of.includes(said),
+  );
 }
 
-/** The main queue that the headers of a message name. */
-export function saidOwner({ properties, fields }: AmqpMessage): string | undefined {
-  const headers = properties.headers ?? {};
-  const names = [headers['return-to'], headers[H.queue], headers['x-first-death-queue']];
-  for (const name of names) if (typeof name === 'string' && name !== '') return name;
-  // By exchange the wait queues route by the name of the queue.
-  return fields.routingKey === '' ? undefined : fields.routingKey;
+/** The main queue that headers of ours name. */
+export function sureOwner({ properties }: AmqpMessage): string | undefined {
+  const { 'return-to': back, [H.queue]: queue } = properties.headers ?? {};
+  return nameOr(back) ?? nameOr(queue);
+}
+
+/** The queue in which the broker first gave it up. */
+export function likelyOwner({ properties }: AmqpMessage): string | undefined {
+  return nameOr(properties.headers?.['x-first-death-queue']);
+}
+
+function nameOr(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
 /** What changes in the copy. */

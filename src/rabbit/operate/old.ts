@@ -4,11 +4,11 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import type { AmqpMessage, Outgoing } from '../amqp.ts';
-import { H, respoolWire } from '../headers.ts';
+import { respoolWire } from '../headers.ts';
 import { mergeTopologies } from '../topology/merge.ts';
 import type { BindingSpec, QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
 import type { Wire } from '../wire.ts';
-import { copyOf, saidOwner } from './home.ts';
+import { copyOf, likelyOwner, sureOwner } from './home.ts';
 import { waitOf } from './look.ts';
 import type { MigrateOptions, OldQueue } from './reports.ts';
 
@@ -179,12 +179,11 @@ export function newPlaceOf(
   return copyOf(message, { to, owner: plan.queue, id, keepsEnding, wire });
 }
 
-/** Only a header that is written for this is believed; of others it may be a queue of theirs. */
+/** Where headers of ours name a queue, no other is guessed: it may be somebody else's. */
 function oldOwner(message: AmqpMessage, { mains }: Move): string | undefined {
-  const headers = message.properties.headers ?? {};
-  const sure = headers['return-to'] ?? headers[H.queue];
-  const said = typeof sure === 'string' ? sure : saidOwner(message);
-  return said !== undefined && mains.has(said) ? said : undefined;
+  const sure = sureOwner(message);
+  const said = sure === undefined ? [likelyOwner(message), message.fields.routingKey] : [sure];
+  return said.find((name) => name !== undefined && mains.has(name));
 }
 
 interface Waiting {

@@ -6,7 +6,7 @@ import { drainQueue } from '../../../src/rabbit/operate/drain.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import { withService } from '../../services/index.ts';
-import { bodies, freshName, openBench, orderOf } from './setup.ts';
+import { bodies, freshName, openBench, orderOf, until } from './setup.ts';
 
 const names = (count: number, first = 0): string[] =>
   Array.from({ length: count }, (_, at) => `m${first + at}`);
@@ -77,11 +77,36 @@ withService('rabbitmq', () => {
     await bench.publish(wait.name, ['b', 'c'], { headers: { 'return-to': two.queue } });
     await bench.publish(wait.name, ['d'], { headers: { 'return-to': 'nobody' } });
     const { connection } = bench;
-    const report = await drainQueue({ connection, queue: wait.name, plans: [one, two] });
-    expect(report).toMatchObject({ total: 4, moved: 3, homeless: 1, end: 'done' });
+    // With one plan alone the messages of the other queue stay.
+    const first = await drainQueue({ connection, queue: wait.name, plans: [one] });
+    expect(first).toMatchObject({ total: 4, moved: 1, homeless: 3, end: 'done' });
     expect((await bench.takeAll(one.queue)).map(({ body }) => body)).toEqual(['a']);
+    await until(async () => ((await bench.depth(wait.name)) === 3 ? true : undefined));
+    const report = await drainQueue({ connection, queue: wait.name, plans: [one, two] });
+    expect(report).toMatchObject({ total: 3, moved: 2, homeless: 1, end: 'done' });
     expect((await bench.takeAll(two.queue)).map(({ body }) => body)).toEqual(['b', 'c']);
     expect(await bodies(bench, wait.name, 1)).toEqual(['d']);
+  });
+
+  test('without plans a message goes where its headers say that it came from', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('drain')));
+    await bench.declare(plan);
+    const { connection } = bench;
+    const { key: queue } = plan.dead;
+    await bench.publish(queue, ['ours'], { headers: { 'respool-queue': plan.queue } });
+    await bench.publish(plan.queue, ['rejected']);
+    const channel = await connection.createChannel();
+    await channel.consume(plan.queue, (message) => {
+      if (message !== null) channel.nack(message, false, false);
+    });
+    await until(async () => ((await bench.depth(queue)) === 2 ? true : undefined));
+    await channel.close();
+    await bench.publish(queue, ['unknown']);
+    const report = await drainQueue({ connection, queue });
+    expect(report).toMatchObject({ total: 3, moved: 2, homeless: 1, end: 'done' });
+    expect((await bodies(bench, plan.queue)).toSorted()).toEqual(['ours', 'rejected']);
+    expect(await bodies(bench, queue, 1)).toEqual(['unknown']);
   });
 
   test('only what matches goes, also past a window full of others', async () => {
