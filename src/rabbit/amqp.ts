@@ -121,7 +121,10 @@ export interface AmqpConfirmChannel extends AmqpChannel {
 
 /** A connection, as `connect` of amqplib gives it. */
 export interface AmqpConnection extends Emitter {
-  readonly connection?: { readonly serverProperties?: Readonly<Record<string, unknown>> };
+  readonly connection?: {
+    readonly serverProperties?: Readonly<Record<string, unknown>>;
+    readonly stream?: { destroy(): unknown };
+  };
   createChannel(): Promise<AmqpChannel>;
   createConfirmChannel(): Promise<AmqpConfirmChannel>;
   close(): Promise<void>;

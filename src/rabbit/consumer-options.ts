@@ -76,6 +76,10 @@ export interface ConsumerOptions<Body = unknown> extends ConnectionChoice {
   readonly decoders?: readonly Codec[];
   readonly consumerTag?: string;
   readonly consumeArguments?: Table;
+  /**
+   * The only consumer of its queue. Quorum queues of most releases ignore it: there, give the queue
+   * the argument `x-single-active-consumer`.
+   */
   readonly exclusive?: boolean;
   /** The consumer's priority at the broker. */
   readonly priority?: number;
@@ -233,7 +237,10 @@ function extraWaits(
     throw invalid('waits', waits, 'a list of durations');
   const asked = (waits ?? WAITS_DEFAULT).map((wait, at) => durationMs(wait, `waits[${at}]`));
   // Queues of another system are what they are, unless somebody asks for more.
-  const own = waits !== undefined ? asked : isShared ? [] : asked.filter((ms) => ms > longestMs);
+  const chosen = waits !== undefined ? asked : isShared ? [] : asked.filter((ms) => ms > longestMs);
+  // Without any, a message that has to wait had nowhere to go.
+  const hasNone = longestMs === 0 && !chosen.some((ms) => ms > 0);
+  const own = hasNone ? WAITS_DEFAULT.map((wait) => durationMs(wait, 'waits')) : chosen;
   const first = new Set(rungs(policies[0] ?? POLICY_DEFAULT));
   const all = [...policies.slice(1).flatMap((policy) => rungs(policy)), ...own];
   return [...new Set(all)].filter((ms) => ms > 0 && !first.has(ms)).sort((a, b) => a - b);

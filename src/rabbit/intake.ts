@@ -8,6 +8,7 @@
 
 import type { Clock } from '../ports/clock.ts';
 import type { AmqpChannel, AmqpMessage } from './amqp.ts';
+import { atMost, GOODBYE_MS } from './patience.ts';
 
 /** What became of a delivery tag. */
 const OPEN = 0;
@@ -103,7 +104,11 @@ export class Intake {
     const tag = this.#consumerTag;
     this.#consumerTag = undefined;
     if (!this.#isOpen || tag === undefined) return;
-    await this.#channel.cancel(tag).catch(() => undefined);
+    await atMost(
+      this.#clock,
+      GOODBYE_MS,
+      this.#ask(() => this.#channel.cancel(tag)),
+    );
   }
 
   /** Ends the channel; what was not acked goes back to the queue. */
@@ -111,7 +116,16 @@ export class Intake {
     if (!this.#isOpen) return;
     this.flush();
     this.lose();
-    await this.#channel.close().catch(() => undefined);
+    await atMost(
+      this.#clock,
+      GOODBYE_MS,
+      this.#ask(() => this.#channel.close()),
+    );
+  }
+
+  /** n.b. A channel that is closing already throws instead of rejecting. */
+  async #ask(call: () => Promise<unknown>): Promise<void> {
+    await call();
   }
 
   /** The channel is gone. */

@@ -9,6 +9,7 @@
 import { asError, RespoolError, textOf } from '../core/errors.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { AmqpConnection } from './amqp.ts';
+import { atMost, GOODBYE_MS } from './patience.ts';
 
 /** What happens to a link. */
 export type LinkEvent =
@@ -98,7 +99,9 @@ export class Link {
     this.#listeners.clear();
     if (!this.#parts.isOwned || connection === undefined) return;
     // n.b. Already closed by the other side: there is nothing left to end.
-    await connection.close().catch(() => undefined);
+    const isClosed = await atMost(this.#parts.clock, GOODBYE_MS, goodbye(connection));
+    // A broker that stands still answers nothing; its socket would keep the process alive.
+    if (!isClosed) connection.connection?.stream?.destroy();
   }
 
   async #open(): Promise<AmqpConnection> {
@@ -216,6 +219,11 @@ export class Link {
   #tell(event: LinkEvent): void {
     for (const listener of this.#listeners) listener(event);
   }
+}
+
+/** n.b. A connection that is closing already throws instead of rejecting. */
+async function goodbye(connection: AmqpConnection): Promise<void> {
+  await connection.close();
 }
 
 function closedError(): RespoolError {

@@ -13,6 +13,7 @@ import { RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { AmqpConfirmChannel, AmqpConnection, Outgoing, Properties } from './amqp.ts';
 import type { Link } from './link.ts';
+import { atMost, GOODBYE_MS } from './patience.ts';
 import { OutletLine, type Sending } from './outlet-line.ts';
 
 /** Bounds of an outlet. */
@@ -48,6 +49,7 @@ export interface OutletLoad {
 /** Publishes with confirms over one channel of a link. */
 export class Outlet {
   readonly #link: Link;
+  readonly #clock: Clock;
   readonly #line: OutletLine;
   readonly #limits: OutletLimits;
   #channel: AmqpConfirmChannel | undefined;
@@ -61,6 +63,7 @@ export class Outlet {
 
   constructor(link: Link, clock: Clock, limits: Partial<OutletLimits> = {}) {
     this.#link = link;
+    this.#clock = clock;
     this.#limits = { ...OUTLET_LIMITS, ...limits };
     const onLate = (): void => {
       this.#pump();
@@ -119,9 +122,10 @@ export class Outlet {
     this.#line.end();
     const channel = this.#channel;
     this.#channel = undefined;
-    const closed = channel?.close().catch(() => undefined);
+    if (channel === undefined) return;
     // n.b. A broker under an alarm does not answer: it reads nothing from this connection.
-    if (!this.#link.isBlocked) await closed;
+    const closed = goodbye(channel).catch(() => undefined);
+    if (!this.#link.isBlocked) await atMost(this.#clock, GOODBYE_MS, closed);
   }
 
   /** Publishes what waits, as far as the window allows. */
@@ -148,7 +152,11 @@ export class Outlet {
     const { exchange, key, content, properties } = sending.outgoing;
     const onConfirm = (error: unknown): void => {
       if (error === null || error === undefined) this.#confirmed(sending);
-      else this.#unconfirmed(sending, error);
+      else {
+        // n.b. This may be the first we hear of a lost channel: nothing more may go over it.
+        if (!isNack(error)) this.#lose(channel, this.#closeReason);
+        this.#unconfirmed(sending, error);
+      }
       this.#pump();
       this.#tellIdle();
     };
@@ -179,7 +187,7 @@ export class Outlet {
   }
 
   #unconfirmed(sending: Sending, error: unknown): void {
-    const isRefused = textOf(error) === 'message nacked';
+    const isRefused = isNack(error);
     const missing = isMissing(this.#closeReason, sending.outgoing.exchange);
     const road = roadOf(sending.outgoing);
     if (missing) {
@@ -290,6 +298,15 @@ interface ReturnedMessage {
 
 function roadOf({ exchange, key }: Outgoing): string {
   return exchange === '' ? `queue "${key}"` : `exchange "${exchange}" with key "${key}"`;
+}
+
+/** n.b. amqplib tells a nack from a lost channel by its text only. */
+function isNack(error: unknown): boolean {
+  return textOf(error) === 'message nacked';
+}
+
+async function goodbye(channel: AmqpConfirmChannel): Promise<void> {
+  await channel.close();
 }
 
 function isClosedError(error: unknown): boolean {

@@ -1,0 +1,18 @@
+/** patience — a goodbye that the other side may never answer. */
+
+import type { Clock } from '../ports/clock.ts';
+
+/** How long a broker may take to say goodbye. */
+export const GOODBYE_MS = 3_000;
+
+/** Waits for the work, whatever becomes of it, but no longer than so; false: it took longer. */
+export function atMost(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
+  return new Promise((resolve) => {
+    const cancel = clock.after(ms, () => resolve(false));
+    const done = (): void => {
+      cancel();
+      resolve(true);
+    };
+    work.then(done, done);
+  });
+}
