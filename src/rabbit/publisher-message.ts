@@ -69,7 +69,6 @@ export interface Defaults {
   readonly exchange: string;
   readonly headers: Table;
   readonly priority: number | undefined;
-  readonly now: Millis;
   readonly makeId: (now: Millis) => string;
   readonly contentType: (body: unknown, own: string | undefined) => string;
 }
@@ -91,7 +90,11 @@ const NAMES = [
 ];
 
 /** The message, checked, with what the publisher adds. */
-export function publicationOf(message: PublishMessage, defaults: Defaults): Publication {
+export function publicationOf(
+  message: PublishMessage,
+  defaults: Defaults,
+  now: Millis,
+): Publication {
   if (typeof message !== 'object' || message === null) {
     const text = `cannot publish ${show(message)}: a message is an object with a key`;
     throw new RespoolError('message.invalid', text);
@@ -102,14 +105,14 @@ export function publicationOf(message: PublishMessage, defaults: Defaults): Publ
     throw invalid('headers', headers, 'an object of names to values');
   }
   return {
-    id: id === undefined ? defaults.makeId(defaults.now) : checkShort('id', id),
+    id: id === undefined ? defaults.makeId(now) : checkShort('id', id),
     exchange: message.exchange === undefined ? defaults.exchange : short(message, 'exchange', ''),
     key: checkShort('key', message.key),
     body: message.body,
     headers: headers === undefined ? defaults.headers : { ...defaults.headers, ...headers },
     contentType: defaults.contentType(message.body, short(message, 'contentType')),
     contentEncoding: short(message, 'contentEncoding'),
-    timestamp: timeOf(message.timestamp, defaults.now),
+    timestamp: timeOf(message.timestamp, now),
     type: short(message, 'type'),
     correlationId: short(message, 'correlationId'),
     replyTo: short(message, 'replyTo'),
@@ -144,7 +147,7 @@ export function outgoingOf(
 }
 
 /** What AMQP keeps in a short string, and every log can show. */
-export const SHORT_MAX_BYTES = 255;
+const SHORT_MAX_BYTES = 255;
 
 // oxlint-disable-next-line no-control-regex -- control characters are exactly what is refused here.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;

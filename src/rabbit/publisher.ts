@@ -61,8 +61,7 @@ export class Publisher {
   readonly #outlet: Outlet;
   readonly #gate: Gate;
   readonly #fallback: Fallback | undefined;
-  readonly #makeId: (now: number) => string;
-  readonly #headers: Publication['headers'];
+  readonly #defaults: Defaults;
   #fellBack = 0;
   #pending = 0;
   #onIdle: (() => void)[] = [];
@@ -88,9 +87,13 @@ export class Publisher {
       declare: declareAs === undefined ? undefined : { exchange, type: declareAs },
       stuckAfterMs: fallback === undefined ? undefined : settings.fallbackAfterMs,
     });
-    this.#makeId = createIdMaker(dice);
-    this.#headers =
-      id === undefined ? settings.headers : { 'publisher-id': id, ...settings.headers };
+    this.#defaults = {
+      exchange,
+      headers: id === undefined ? settings.headers : { 'publisher-id': id, ...settings.headers },
+      priority: settings.priority,
+      makeId: createIdMaker(dice),
+      contentType: (body, own) => contentTypeOf(body, own, settings.contentType),
+    };
     if (fallback === undefined) return;
     this.#fallback = openFallback({
       spool: fallback,
@@ -108,7 +111,8 @@ export class Publisher {
    * `broker.unavailable`, `limit.exceeded` or `message.invalid`.
    */
   publish(message: PublishMessage): Promise<Published> {
-    return this.#during(() => this.#through(publicationOf(message, this.#defaults()), 0));
+    const now = this.#settings.clock.now();
+    return this.#during(() => this.#through(publicationOf(message, this.#defaults, now), 0));
   }
 
   /**
@@ -165,18 +169,27 @@ export class Publisher {
     if (this.#isOwned) await this.#connection.close();
   }
 
-  async #during<T>(work: () => Promise<T>): Promise<T> {
+  /** Plain promises, not async functions: each of those costs every message a turn. */
+  #during<T>(work: () => Promise<T>): Promise<T> {
     if (this.#closing !== undefined) {
-      throw new RespoolError('engine.stopping', 'cannot publish: the publisher is closed');
+      const text = 'cannot publish: the publisher is closed';
+      return Promise.reject(new RespoolError('engine.stopping', text));
     }
     this.#pending += 1;
+    let done: Promise<T>;
     try {
-      return await work();
-    } finally {
-      this.#pending -= 1;
-      if (this.#pending === 0) for (const tell of this.#onIdle.splice(0)) tell();
+      done = work();
+    } catch (error) {
+      done = Promise.reject(asError(error));
     }
+    done.then(this.#onDone, this.#onDone);
+    return done;
   }
+
+  readonly #onDone = (): void => {
+    this.#pending -= 1;
+    if (this.#pending === 0) for (const tell of this.#onIdle.splice(0)) tell();
+  };
 
   async #result(message: PublishMessage): Promise<PublishResult> {
     try {
@@ -187,25 +200,14 @@ export class Publisher {
     }
   }
 
-  #defaults(): Defaults {
-    const { exchange, priority, clock, contentType } = this.#settings;
-    return {
-      exchange,
-      headers: this.#headers,
-      priority,
-      now: clock.now(),
-      makeId: this.#makeId,
-      contentType: (body, own) => contentTypeOf(body, own, contentType),
-    };
-  }
-
-  async #through(publication: Publication, at: number): Promise<Published> {
+  #through(publication: Publication, at: number): Promise<Published> {
     const wrap = this.#settings.middleware[at];
     if (wrap === undefined) return this.#deliver(publication);
-    return wrap(publication, (changed = publication) => this.#through(changed, at + 1));
+    // Async: what is refused further in is a rejection for them, never thrown.
+    return wrap(publication, async (changed = publication) => this.#through(changed, at + 1));
   }
 
-  async #deliver(publication: Publication): Promise<Published> {
+  #deliver(publication: Publication): Promise<Published> {
     const { id } = publication;
     const outgoing = this.#encode(publication);
     const { length } = outgoing.content;
@@ -217,14 +219,14 @@ export class Publisher {
           '("maxBytes"); keep large bodies elsewhere and publish where they are',
       );
     }
-    try {
-      await this.#gate.send(outgoing);
-      return { id, via: 'broker' };
-    } catch (error) {
-      if (this.#fallback === undefined || !fallsBack(error)) throw error;
-      await this.#keep(this.#fallback, outgoing, error);
+    const sent = this.#gate.send(outgoing).then(() => ({ id, via: 'broker' as const }));
+    const fallback = this.#fallback;
+    if (fallback === undefined) return sent;
+    return sent.catch(async (error: unknown) => {
+      if (!fallsBack(error)) throw error;
+      await this.#keep(fallback, outgoing, error);
       return { id, via: 'spool' };
-    }
+    });
   }
 
   #send(outgoing: Outgoing): Promise<void> {

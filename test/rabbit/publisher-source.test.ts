@@ -46,7 +46,7 @@ withService('rabbitmq', (url) => {
       subscription,
       maxLost,
       makeId: () => name,
-      prepare: (amqp) => applyTopology(amqp, plan.topology),
+      prepare: async (amqp) => void (await applyTopology(amqp, plan.topology)),
       onTrouble: () => undefined,
     });
     await source.open();

@@ -252,7 +252,8 @@ withService('rabbitmq', (url) => {
         code: 'broker.unroutable',
       });
       await expect(publisher.publish({ key: 'skip', id: 's' })).resolves.toMatchObject({ id: 's' });
-      expect(seen).toEqual(['broker.unroutable']);
+      await expect(publisher.publish({ key: 'q.a', body: 1n })).rejects.toThrow(/BigInt/);
+      expect(seen).toEqual(['broker.unroutable', 'message.invalid']);
     });
   });
 
