@@ -5,7 +5,7 @@
 
 import assert from 'node:assert/strict';
 import type { Headers } from '../../core/entry.ts';
-import { failure } from '../../core/failure.ts';
+import { type Failure, failure } from '../../core/failure.ts';
 import type { Verdict } from '../../core/verdict.ts';
 import type { Claim, Demand, Settlement, Source } from '../../ports/source.ts';
 import { systemClock } from '../../system/clock.ts';
@@ -136,7 +136,7 @@ export async function settle(
   assert.equal(await source.settle(claim, { verdict, ...parts }), 'done');
 }
 
-export const FAILURE = failure('transient', 'suite.failed', 'the suite says so');
+export const FAILURE: Failure = failure('transient', 'suite.failed', 'the suite says so');
 
 const BECAUSE = { code: FAILURE.code, text: FAILURE.reason, by: 'suite' };
 
