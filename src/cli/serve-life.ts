@@ -60,6 +60,7 @@ export async function serveUntilSignal(
   context.atEnd(() => spool.stop({ within: 0 }));
   spool.on('*', (event) => log.event(told(event)));
   warnOfStrays(configured, log);
+  const startConsumers = await prepareConsumers(context, loaded, log);
   // Opens the store; a store that another process owns is refused here.
   await spool.pauses();
   let isReady = false;
@@ -79,7 +80,7 @@ export async function serveUntilSignal(
   const { url } = await service.listen();
   await spool.start();
   await spool.announce(url);
-  consumers = await consume(context, loaded, log);
+  consumers = startConsumers?.();
   isReady = true;
   const running = { configured, service, log, loaded, consumers };
   welcome(running, url, context.io.cwd);
@@ -89,22 +90,25 @@ export async function serveUntilSignal(
   return end.kind === 'error' ? EXIT.refused : EXIT.done;
 }
 
-/** Starts the consumers of the configuration, if there are any. */
-async function consume(
+/** The start of the consumers of the configuration, if there are any. */
+async function prepareConsumers(
   { io, atEnd }: CommandContext,
   loaded: LoadedConfig,
   log: ServeLog,
-): Promise<ConsumersLife | undefined> {
+): Promise<(() => ConsumersLife) | undefined> {
   const { consumers } = loaded.config;
   if (consumers.length === 0) return undefined;
   atEnd(() => closeHandlers(consumers));
   const { createConfiguredConsumers } = await import('../connect/open-consumers.ts');
   const { startConsumers } = await import('./rabbit/consumers-life.ts');
   const { clock } = io;
-  const life = startConsumers(await createConfiguredConsumers(loaded, { clock }), { clock, log });
-  // Whatever ends it half-way; after an orderly stop there is nothing left to do.
-  atEnd(() => life.stop(0));
-  return life;
+  const made = await createConfiguredConsumers(loaded, { clock });
+  return () => {
+    const life = startConsumers(made, { clock, log });
+    // Whatever ends it half-way; after an orderly stop there is nothing left to do.
+    atEnd(() => life.stop(0));
+    return life;
+  };
 }
 
 const BODY_MAX_BYTES_DEFAULT = 64 * 2 ** 20;

@@ -3,6 +3,7 @@
 import { assert } from '../core/errors.ts';
 import { describePolicy } from '../core/policy.ts';
 import type { Clock } from '../ports/clock.ts';
+import { needAmqplib } from '../rabbit/client.ts';
 import { type Consumer, createConsumer } from '../rabbit/consumer.ts';
 import { tlsOfRabbit } from './brokers.ts';
 import { brokerOf, type EffectiveConsumer, optionsOf } from './consumers.ts';
@@ -36,13 +37,14 @@ export interface ConsumersOptions {
   readonly clock?: Clock;
 }
 
-/** Makes the consumers; what their handlers miss is said here. */
+/** Makes the consumers; what they and their handlers miss is said here. */
 export async function createConfiguredConsumers(
   loaded: LoadedConfig,
   { consumers = loaded.config.consumers, clock }: ConsumersOptions = {},
 ): Promise<readonly ConfiguredConsumer[]> {
   const { config } = loaded;
   checkHandlers('consumers', config.consumers);
+  await needAmqplib();
   const tls = await tlsOfRabbit(config.rabbit);
   return consumers.map((effective) => {
     const { deliver } = effective;

@@ -80,6 +80,11 @@ function passwordOf({ username, password }: URL): string {
   return username === '' && password === '' ? 'guest' : decodeURIComponent(password);
 }
 
+/** Says what to install, where it is missing, before anything needs it. */
+export async function needAmqplib(): Promise<void> {
+  await loadAmqplib();
+}
+
 async function loadAmqplib(): Promise<AmqpPackage> {
   const loaded = await importPeer('amqplib', 'RabbitMQ');
   // n.b. CommonJS: the functions may be on `default` only.

@@ -2,7 +2,8 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { connect, createServer, type Server } from 'node:net';
 import path from 'node:path';
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';
 import { type Running, setup } from './setup.ts';
@@ -130,6 +131,57 @@ withService('rabbitmq', () => {
       await running.printed(/cannot consume .*\.good: .*trying again in 1s/);
       await door.open();
       await running.printed(new RegExp(`consumes ${shell.prefix}\\.good`));
+    });
+
+    test('a broker that takes connections and says nothing does not hold up a stop', async () => {
+      const shell = await rabbitShell();
+      const { promise: asked, resolve } = Promise.withResolvers<void>();
+      const mute = createServer(() => resolve());
+      const { promise: listening, resolve: heard } = Promise.withResolvers<void>();
+      mute.listen(0, '127.0.0.1', heard);
+      await listening;
+      onTestFinished(() => void mute.close());
+      const { port } = mute.address() as { port: number };
+      const stop = "serve: { stopWithin: '100ms' },";
+      await write(shell, { url: `amqp://127.0.0.1:${port}`, routes: stop });
+      const running = started(shell, ['rabbit', 'consume', '--queue', `${shell.prefix}.good`]);
+      await asked;
+      const before = systemClock.monotonic();
+      running.signal('SIGTERM');
+      expect((await running.ended).code).toBe(0);
+      // Opening a connection is given ten seconds.
+      expect(systemClock.monotonic() - before).toBeLessThan(5_000);
+    });
+
+    test('what runs when it stops is finished within the time that is given', async () => {
+      const shell = await rabbitShell();
+      const slow = `deliver: () => new Promise((resolve) => {
+        globalThis['${shell.prefix}'] = resolve;
+      }),`;
+      await write(shell, { more: slow });
+      const { prefix, put, channel } = shell;
+      const running = started(shell, ['rabbit', 'consume', '--verbose']);
+      await running.printed(new RegExp(`consumes ${prefix}\\.good`));
+      await put(`${prefix}.good`, ['hello'], { messageId: 'm-5' });
+      const release = await vi.waitUntil(() => Reflect.get(globalThis, prefix) as () => void);
+      running.signal('SIGTERM');
+      await running.printed(/stopping after SIGTERM/);
+      release();
+      const { code, stdout } = await running.ended;
+      expect(code).toBe(0);
+      expect(stdout).toContain('m-5 delivered');
+      expect((await channel.checkQueue(`${prefix}.good`)).messageCount).toBe(0);
+    });
+
+    test('middleware of the configuration is around its handlers, too', async () => {
+      const shell = await rabbitShell();
+      const odd = "Object.assign(new Error('not today'), { code: 'closed' })";
+      const routes = `middleware: [() => Promise.reject(${odd})],`;
+      await write(shell, { routes });
+      const running = started(shell, ['rabbit', 'consume']);
+      await running.printed(new RegExp(`consumes ${shell.prefix}\\.good`));
+      await shell.put(`${shell.prefix}.good`, ['hello'], { messageId: 'm-6' });
+      await running.printed(/m-6 deferred .*code=closed/);
     });
 
     test('a queue with other arguments ends it with 3', async () => {

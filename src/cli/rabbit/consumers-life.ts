@@ -52,11 +52,16 @@ export function startConsumers(
     }),
     stop: async (withinMs) => {
       over.abort();
-      // A start that is on its way ends first: what it opened is closed by the stop.
+      const { clock } = parts;
+      const endsAt = clock.monotonic() + withinMs;
       await Promise.all(
         consumers.map(async ({ consumer }, at) => {
-          await starts[at];
-          await consumer.stop({ within: withinMs });
+          // A start that is on its way ends first, unless it takes too long: a broker may hang.
+          const isOver = await endsWithin(starts[at], withinMs, clock);
+          const stopping = consumer.stop({ within: Math.max(0, endsAt - clock.monotonic()) });
+          if (isOver) await stopping;
+          // It has taken no message yet: nothing has to be waited for.
+          else stopping.catch((error: unknown) => parts.log.say('warn', textOf(error)));
         }),
       );
     },
@@ -86,6 +91,19 @@ async function startWhenPossible(
       await pause(clock, waitMs, signal);
     }
   }
+}
+
+/** Whether it ended in time. */
+async function endsWithin(
+  end: Promise<void> | undefined,
+  ms: number,
+  clock: Clock,
+): Promise<boolean> {
+  const { promise: late, resolve } = Promise.withResolvers<boolean>();
+  const callOff = clock.after(ms, () => resolve(false));
+  const isOver = await Promise.race([(end ?? Promise.resolve()).then(() => true), late]);
+  callOff();
+  return isOver;
 }
 
 async function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
