@@ -25,6 +25,7 @@ const FIRST_RATE: Readonly<Record<number, number>> = { 1: 800, 100: 10_000, 1_00
 /** The broker of a bench. */
 export class Broker {
   readonly url: string;
+  #filled = 0;
   #hands: Promise<{ connection: ChannelModel; channel: ConfirmChannel }> | undefined;
 
   constructor(url: string) {
@@ -67,7 +68,8 @@ export class Broker {
   async fill(name: string, count: number): Promise<void> {
     const { channel } = await this.hands();
     for (let at = 0; at < count; at += 1) {
-      const messageId = `0198${at.toString(16).padStart(12, '0')}`;
+      this.#filled += 1;
+      const messageId = `0198${this.#filled.toString(16).padStart(12, '0')}`;
       channel.sendToQueue(name, BODY, { persistent: true, messageId });
       if (at % 500 === 499) await channel.waitForConfirms();
     }
@@ -85,10 +87,11 @@ export class Broker {
   }
 
   hands(): Promise<{ connection: ChannelModel; channel: ConfirmChannel }> {
-    this.#hands ??= connect(this.url).then(async (connection) => ({
-      connection,
-      channel: await connection.createConfirmChannel(),
-    }));
+    this.#hands ??= connect(this.url).then(async (connection) => {
+      // The end of the broker must not hide why it ended.
+      connection.on('error', () => undefined);
+      return { connection, channel: await connection.createConfirmChannel() };
+    });
     return this.#hands;
   }
 }

@@ -7,6 +7,7 @@ import type { BenchCase, BenchOptions, Sample } from './measure.ts';
 import { runCase } from './measure.ts';
 import { bareConsume, bareForward, barePublish } from './rabbit-bare.ts';
 import { Broker, type Errand } from './rabbit-broker.ts';
+import { latenessCases } from './rabbit-lateness.ts';
 import { ourConsume, ourPublish, ourRetry } from './rabbit-ours.ts';
 import { rascalConsume, rascalForward } from './rabbit-rascal.ts';
 import { createServers } from './servers.ts';
@@ -43,7 +44,8 @@ export async function rabbitBench(options: BenchOptions): Promise<void> {
   const servers = createServers();
   try {
     const broker = new Broker(await servers.url('rabbitmq'));
-    for (const one of casesOf(broker).filter(({ name }) => isChosen(name, options))) {
+    const cases = [...casesOf(broker), ...latenessCases(broker)];
+    for (const one of cases.filter(({ name }) => isChosen(name, options))) {
       await runCase(one, options);
     }
     await broker.end();

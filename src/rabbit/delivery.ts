@@ -16,6 +16,8 @@ import type { Decode } from './codecs.ts';
 /** How long to wait before the next attempt, from the number of the one that just failed. */
 export type DelayFunction = (attempt: number) => Duration;
 
+const TRACKING_HEADER = 'x-outbox-tracking-ids';
+
 /** One attempt at one message of a queue. */
 export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
   readonly #delivery: Delivery<Body>;
@@ -81,6 +83,11 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
   /** Whether the broker delivered it before: a hint only. */
   get redelivered(): boolean {
     return this.message.fields.redelivered;
+  }
+
+  /** The chain of ids that an outbox wrote beside its message; empty where there is none. */
+  get trackingIds(): readonly string[] {
+    return idsIn(this.message.properties.headers?.[TRACKING_HEADER]);
   }
 
   body(options?: { readonly maxBytes?: number }): Promise<Uint8Array> {
@@ -150,4 +157,18 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
     this.#decision ??= outcome;
     return this.#decision;
   }
+}
+
+/** A list of ids, as such or as the text of one. */
+function idsIn(value: unknown): readonly string[] {
+  let list = value;
+  if (typeof value === 'string') {
+    try {
+      list = JSON.parse(value);
+    } catch {
+      // Not a list: then it is one id.
+      list = [value];
+    }
+  }
+  return Array.isArray(list) ? list.filter((id) => typeof id === 'string') : [];
 }

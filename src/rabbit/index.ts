@@ -21,6 +21,12 @@ export {
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consumer-options.ts';
 export { type DelayFunction, RabbitDelivery } from './delivery.ts';
 export type { FallbackSpool } from './fallback.ts';
+export { doctor } from './operate/doctor.ts';
+export { drainQueue } from './operate/drain.ts';
+export { dumpText, dumpTopology } from './operate/dump.ts';
+export { migrateTopology } from './operate/migrate.ts';
+export type * from './operate/reports.ts';
+export { queueStats } from './operate/stats.ts';
 export { createPublisher, Publisher, type PublisherLoad, type PublishResult } from './publisher.ts';
 export type {
   Publication,

@@ -111,6 +111,32 @@ withService('rabbitmq', () => {
     });
   });
 
+  test('a handler is told queue, key, raw message, attempt and the ids of an outbox', async () => {
+    const seen = new Tray<object>();
+    const { queue, hands } = await setup((delivery) => {
+      const { attempt, routingKey, trackingIds, redelivered, message } = delivery;
+      const { correlationId } = message.properties;
+      seen.add({
+        at: delivery.queue,
+        attempt,
+        routingKey,
+        trackingIds,
+        redelivered,
+        correlationId,
+      });
+    });
+    const headers = { 'x-outbox-tracking-ids': '["a","b"]' };
+    await hands.publish('', queue, {}, { headers, correlationId: 'c' });
+    await hands.publish('', queue, {}, { headers: { 'x-outbox-tracking-ids': ['c'] } });
+    await hands.publish('', queue, {}, { headers: { 'x-outbox-tracking-ids': 7 } });
+    const base = { at: queue, attempt: 1, routingKey: queue, redelivered: false };
+    expect(await seen.until(3)).toEqual([
+      { ...base, trackingIds: ['a', 'b'], correlationId: 'c' },
+      { ...base, trackingIds: ['c'], correlationId: undefined },
+      { ...base, trackingIds: [], correlationId: undefined },
+    ]);
+  });
+
   describe('a body', () => {
     test('that is not JSON goes to the dead queue as invalid when the handler asks for JSON', async () => {
       const { queue, hands, dead } = await setup(async (delivery) => {
