@@ -19,7 +19,10 @@ import { readVersion } from './version.ts';
 export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
   { flags: '--config <file>', description: 'the configuration file; default: found upwards' },
   { flags: '--store <url>', description: 'where messages lie, such as sqlite:./respool' },
-  { flags: '--url <url>', description: 'a running service; its token comes from RESPOOL_TOKEN' },
+  {
+    flags: '--url <url>',
+    description: 'a running service, its token comes from RESPOOL_TOKEN; for rabbit, a broker',
+  },
   { flags: '--json', description: 'print JSON: lists one object per line' },
   { flags: '--quiet', description: 'print results only' },
   { flags: '--verbose', description: 'say more on stderr' },

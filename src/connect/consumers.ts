@@ -16,6 +16,7 @@ import {
   consumerSettings,
   type Declare,
 } from '../rabbit/consumer-options.ts';
+import { mergeTopologies } from '../rabbit/topology/merge.ts';
 import type { QueuePlan, QueueType, TopologyStyle, UserBinding } from '../rabbit/topology/model.ts';
 import { checkName, isBrokersOwn } from '../rabbit/topology/names.ts';
 import { compatOf } from './compat.ts';
@@ -111,7 +112,7 @@ export function consumersOf(given: unknown, parts: ConsumerParts): readonly Effe
     throw refused('consumers', given, `a list of at most ${CONSUMERS_MAX} consumers`);
   }
   const places = new Map<string, number>();
-  return given.map((one: unknown, at) => {
+  const consumers = given.map((one: unknown, at) => {
     const consumer = consumerOf(one, `consumers[${at}]`, parts);
     const place = `${consumer.url} ${consumer.queue}`;
     const before = places.get(place);
@@ -125,6 +126,16 @@ export function consumersOf(given: unknown, parts: ConsumerParts): readonly Effe
     places.set(place, at);
     return consumer;
   });
+  checkTogether(consumers);
+  return consumers;
+}
+
+/** Refuses consumers of one broker that need two different things of one name. */
+function checkTogether(consumers: readonly EffectiveConsumer[]): void {
+  for (const url of new Set(consumers.map((one) => one.url))) {
+    const plans = consumers.filter((one) => one.url === url).map(({ plan }) => plan);
+    within('consumers', () => mergeTopologies(plans));
+  }
 }
 
 /** The same data without what goes by the name of a key, and is no secret: where it is bound. */

@@ -87,6 +87,8 @@ async function printAll(
     const { plans, address } = one.broker;
     const { clock } = io;
     const { previous } = one;
+    // What was told before is what it is compared with: it must not be told again.
+    if (previous !== undefined) management?.forget();
     const report = await queueStats({ connection, management, plans, clock, previous });
     one.previous = report;
     if (out.json) await out.object({ broker: address, ...report });
