@@ -25,7 +25,6 @@ const handler = async (delivery: RabbitDelivery): Promise<void> => {
 };
 
 await using spool = createSpool({ path: './respool' });
-await spool.start();
 
 await using consumer = createConsumer(
   {
@@ -42,6 +41,7 @@ await using consumer = createConsumer(
 await consumer.start();
 
 await using publisher = createPublisher({ url, exchange: 'shop', fallback: spool });
+await spool.start(); // forwards what an earlier run had to keep
 const { via } = await publisher.publish({ key: 'order.created', body: { orderId: 1 } });
 console.log(`confirmed and routed, or safe in the spool: ${via}`);
 await done.promise;

@@ -1,7 +1,6 @@
 /** Every program in examples/ runs as it is written, in an empty folder. */
 
 import { execFile } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,6 +8,7 @@ import { promisify } from 'node:util';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
+import { makeVhost } from './docs/vhost.ts';
 import { service, skipReason } from './services/index.ts';
 
 const run = promisify(execFile);
@@ -77,7 +77,9 @@ test.skipIf(skipReason('rabbitmq') !== undefined)(
   async () => {
     const folder = await mkdtemp(join(tmpdir(), 'respool-example-'));
     onTestFinished(() => rm(folder, { recursive: true, force: true }));
-    const env = { ...process.env, NO_COLOR: '1', RABBITMQ_URL: await makeVhost() };
+    const { url, remove } = await makeVhost();
+    onTestFinished(remove);
+    const env = { ...process.env, NO_COLOR: '1', RABBITMQ_URL: url };
     const args = ['--conditions=respool-source', join(examples, WITH_BROKER)];
     const { stdout } = await run(process.execPath, args, { cwd: folder, timeout: 30_000, env });
     expect(stdout).toContain('safe in the spool: broker');
@@ -87,29 +89,6 @@ test.skipIf(skipReason('rabbitmq') !== undefined)(
     expect(stdout).toContain('perAttempt: orders__retry.1 orders__retry.2 orders__retry.3');
   },
 );
-
-/** A virtual host of its own: the example uses names that others may use, too. */
-async function makeVhost(): Promise<string> {
-  const url = new URL(await service('rabbitmq'));
-  const { origin, username, password } = new URL(await service('rabbitmq-management'));
-  const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`;
-  const name = `example-${randomUUID()}`;
-  const ask = async (method: string, path: string, body?: object): Promise<void> => {
-    const headers = { authorization, 'content-type': 'application/json' };
-    const answer = await fetch(`${origin}/api${path}`, {
-      method,
-      headers,
-      body: body === undefined ? null : JSON.stringify(body),
-    });
-    expect(answer.ok).toBe(true);
-  };
-  await ask('PUT', `/vhosts/${name}`);
-  onTestFinished(() => ask('DELETE', `/vhosts/${name}`));
-  const all = { configure: '.*', write: '.*', read: '.*' };
-  await ask('PUT', `/permissions/${name}/${url.username}`, all);
-  url.pathname = `/${name}`;
-  return url.href;
-}
 
 for (const [file, patterns] of Object.entries(SHOWS)) {
   test(`examples/${file} runs as written`, async () => {

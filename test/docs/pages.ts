@@ -9,6 +9,7 @@
  *   sh run             run by sh in the folder that the programs above it left behind
  *   … ages            its output tells ages, which are not compared
  *   … needs:command   not run where this command is not installed
+ *   … broker          finds a RabbitMQ by RABBITMQ_URL; not run where there is none
  *   text output        what the run block before it prints
  */
 import { readdirSync, readFileSync } from 'node:fs';

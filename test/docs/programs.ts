@@ -25,7 +25,12 @@ const SHOWN_OPERATOR = 'ann@cli';
 /** Where a folder has its commands, as npm puts them. */
 const COMMANDS = 'node_modules/.bin';
 /** What a program of the docs may import. */
-const PACKAGES = ['zod', 'better-sqlite3', '@types'];
+const PACKAGES = ['zod', 'better-sqlite3', 'amqplib', '@types'];
+
+/** Whether a block needs a broker. */
+export function needsBroker({ marks }: Block): boolean {
+  return marks.includes('broker');
+}
 
 /** Whether a block is run; `needs:sqlite3` leaves it out where that command is not installed. */
 export function isRun({ marks }: Block): boolean {
@@ -38,16 +43,16 @@ export function fileNameOf(block: Block): string {
   return block.marks.find((mark) => mark.endsWith('.ts')) ?? `line-${block.line}.ts`;
 }
 
-/** Runs the run blocks of a page. */
-export async function runPage(page: Page): Promise<readonly Ran[]> {
+/** Runs the run blocks of a page; those that need a broker if `brokerUrl` names one. */
+export async function runPage(page: Page, brokerUrl?: string): Promise<readonly Ran[]> {
   const folder = await makeFolder();
   try {
     const ran: Ran[] = [];
     for (const [at, block] of page.blocks.entries()) {
-      if (!isRun(block)) continue;
+      if (!isRun(block) || (needsBroker(block) && brokerUrl === undefined)) continue;
       const next = page.blocks[at + 1];
       const output = next?.marks[0] === 'output' ? next : undefined;
-      ran.push({ block, output, printed: await runBlock(page, block, folder) });
+      ran.push({ block, output, printed: await runBlock(page, block, { folder, brokerUrl }) });
     }
     return ran;
   } finally {
@@ -112,13 +117,20 @@ function isInstalled(command: string): boolean {
 /** What a block started in the background ends with it, also when it is called off. */
 const END_WITH_ME = "trap 'kill -9 $(jobs -p) 2> /dev/null || :' EXIT; trap 'exit 143' TERM";
 
-async function runBlock(page: Page, block: Block, folder: string): Promise<string> {
+/** Where a block is run. */
+interface Place {
+  readonly folder: string;
+  readonly brokerUrl: string | undefined;
+}
+
+async function runBlock(page: Page, block: Block, place: Place): Promise<string> {
+  const { folder } = place;
   const isShell = block.language === 'sh';
   const file = path.join(folder, fileNameOf(block));
   if (!isShell) await writeFile(file, block.text);
   const script = `${END_WITH_ME}\n${block.text}`;
   const [command, args] = isShell ? ['sh', ['-euc', script]] : [process.execPath, [file]];
-  const { code, printed } = await execute(command, args, folder);
+  const { code, printed } = await execute(command, args, place);
   const mayFail = block.marks.includes('fails');
   if ((code !== 0) !== mayFail) {
     throw new Error(`${page.file}:${block.line} ended with ${code}:\n${printed}`);
@@ -137,7 +149,7 @@ async function runBlock(page: Page, block: Block, folder: string): Promise<strin
 function execute(
   command: string,
   args: readonly string[],
-  cwd: string,
+  { folder: cwd, brokerUrl }: Place,
 ): Promise<{ code: number | string; printed: string }> {
   const env = {
     ...process.env,
@@ -151,6 +163,7 @@ function execute(
     NO_COLOR: '1',
     TZ: 'UTC',
     LC_ALL: 'C',
+    ...(brokerUrl === undefined ? {} : { RABBITMQ_URL: brokerUrl }),
   };
   return new Promise((resolve) => {
     execFile(command, args, { cwd, env, timeout: 20_000 }, (error, stdout, stderr) => {

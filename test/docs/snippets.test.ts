@@ -4,8 +4,18 @@ import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
+import { skipReason } from '../services/index.ts';
 import { type Page, ROOT, readPages } from './pages.ts';
-import { alike, fileNameOf, isRun, makeFolder, runPage, withoutAges } from './programs.ts';
+import {
+  alike,
+  fileNameOf,
+  isRun,
+  makeFolder,
+  needsBroker,
+  runPage,
+  withoutAges,
+} from './programs.ts';
+import { makeVhost, type Vhost } from './vhost.ts';
 
 const run = promisify(execFile);
 const pages = readPages().filter((page) => page.blocks.some(isRun));
@@ -14,10 +24,15 @@ describe.concurrent('the programs of', () => {
   test.each(pages.map((page) => [page.file, page] as const))(
     '%s run as written',
     async (_, page) => {
-      for (const { block, output, printed } of await runPage(page)) {
-        if (output === undefined) continue;
-        const like = block.marks.includes('ages') ? withoutAges : alike;
-        expect(like(printed), `${page.file}:${block.line}`).toBe(like(output.text));
+      const vhost = await vhostFor(page);
+      try {
+        for (const { block, output, printed } of await runPage(page, vhost?.url)) {
+          if (output === undefined) continue;
+          const like = block.marks.includes('ages') ? withoutAges : alike;
+          expect(like(printed), `${page.file}:${block.line}`).toBe(like(output.text));
+        }
+      } finally {
+        await vhost?.remove();
       }
     },
   );
@@ -45,6 +60,12 @@ test('every how-to page has a program that runs', () => {
   const without = howTo.filter(({ blocks }) => !blocks.some(isRun)).map(({ file }) => file);
   expect(without).toEqual([]);
 });
+
+/** A broker for the programs of a page, unless none needs it or it is to be skipped. */
+async function vhostFor({ blocks }: Page): Promise<Vhost | undefined> {
+  if (!blocks.some(needsBroker) || skipReason('rabbitmq') !== undefined) return undefined;
+  return makeVhost();
+}
 
 /** As strict as a strict user's project. */
 const TYPES = {
