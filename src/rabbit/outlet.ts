@@ -13,7 +13,7 @@ import { RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { AmqpConfirmChannel, AmqpConnection, Outgoing, Properties } from './amqp.ts';
 import type { Link } from './link.ts';
-import { atMost, GOODBYE_MS } from './patience.ts';
+import { atMost, closeChannel, GOODBYE_MS } from './patience.ts';
 import { OutletLine, type Sending } from './outlet-line.ts';
 
 /** Bounds of an outlet. */
@@ -124,7 +124,7 @@ export class Outlet {
     this.#channel = undefined;
     if (channel === undefined) return;
     // n.b. A broker under an alarm does not answer: it reads nothing from this connection.
-    const closed = goodbye(channel).catch(() => undefined);
+    const closed = closeChannel(channel);
     if (!this.#link.isBlocked) await atMost(this.#clock, GOODBYE_MS, closed);
   }
 
@@ -305,10 +305,6 @@ function isNack(error: unknown): boolean {
   return textOf(error) === 'message nacked';
 }
 
-async function goodbye(channel: AmqpConfirmChannel): Promise<void> {
-  await channel.close();
-}
-
 function isClosedError(error: unknown): boolean {
   return error instanceof Error && error.name === 'IllegalOperationError';
 }
@@ -332,7 +328,7 @@ async function isThere(
     } catch (error) {
       return Reflect.get(error as object, 'code') === 404 ? false : undefined;
     }
-    await channel.close();
+    await closeChannel(channel);
     return true;
   } catch {
     return undefined;

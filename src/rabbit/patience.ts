@@ -1,6 +1,7 @@
 /** patience — a goodbye that the other side may never answer. */
 
 import type { Clock } from '../ports/clock.ts';
+import type { AmqpChannel } from './amqp.ts';
 
 /** How long a broker may take to say goodbye. */
 export const GOODBYE_MS = 3_000;
@@ -14,5 +15,21 @@ export function atMost(clock: Clock, ms: number, work: Promise<unknown>): Promis
       resolve(true);
     };
     work.then(done, done);
+  });
+}
+
+/**
+ * Closes a channel. n.b. The promise of amqplib never settles when the connection ends before the
+ * broker's answer; the channel itself tells.
+ */
+export function closeChannel(channel: AmqpChannel): Promise<void> {
+  return new Promise((resolve) => {
+    channel.on('close', () => resolve());
+    try {
+      channel.close().then(resolve, () => resolve());
+    } catch {
+      // It is closed already.
+      resolve();
+    }
   });
 }

@@ -13,6 +13,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { AmqpConnection, Outgoing } from './amqp.ts';
 import type { Link, LinkEvent } from './link.ts';
 import type { Outlet, OutletLimits } from './outlet.ts';
+import { closeChannel } from './patience.ts';
 
 /** What a gate is made of. */
 export interface GateParts {
@@ -202,5 +203,5 @@ async function declareExchange(
       { cause: error },
     );
   }
-  await channel.close();
+  await closeChannel(channel);
 }
