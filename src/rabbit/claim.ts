@@ -4,13 +4,14 @@ import { createHash } from 'node:crypto';
 import type { Millis } from '../core/duration.ts';
 import type { BodyInfo, Envelope, Headers } from '../core/entry.ts';
 import type { Failure } from '../core/failure.ts';
+import { asError } from '../core/errors.ts';
 import { PRIORITY_DEFAULT, PRIORITY_MAX } from '../core/limits.ts';
 import type { ClaimableState } from '../core/state.ts';
 import { LOST_MAX } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
 import type { AmqpMessage, Table } from './amqp.ts';
 import type { Intake } from './intake.ts';
-import type { Past } from './wire.ts';
+import type { Past, Wire } from './wire.ts';
 
 /** What a claim is made of. */
 export interface ClaimParts {
@@ -150,4 +151,24 @@ function headerText(value: unknown): string {
   if (typeof value === 'string') return value;
   if (Buffer.isBuffer(value)) return value.toString('base64');
   return JSON.stringify(value) ?? '';
+}
+
+/** How often the broker says that it delivered this before; once at least. */
+export function brokerCount(headers: Table | undefined): number {
+  const counts = [headers?.['x-delivery-count'], headers?.['x-acquired-count']];
+  const known = counts.filter((count) => typeof count === 'number' && count > 0);
+  return Math.max(1, ...(known as number[]));
+}
+
+/** The payload; a body that is not what the wire says goes to its handler's judgement. */
+export function payloadOf(
+  message: AmqpMessage,
+  wire: Wire,
+): { readonly content: Buffer; readonly misfit?: Error } {
+  if (wire.unwrap === undefined) return { content: message.content };
+  try {
+    return { content: wire.unwrap(message) };
+  } catch (error) {
+    return { content: message.content, misfit: asError(error) };
+  }
 }

@@ -14,14 +14,15 @@ import { asError, isRespoolError, RespoolError } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Claim, Demand, Settlement, Source } from '../ports/source.ts';
 import type { AmqpConnection, AmqpMessage, Table } from './amqp.ts';
-import { RabbitClaim } from './claim.ts';
+import { brokerCount, payloadOf, RabbitClaim } from './claim.ts';
 import { Intake } from './intake.ts';
 import type { Link } from './link.ts';
 import type { Outlet } from './outlet.ts';
-import { type Step, stepsOf, successorOf } from './steps.ts';
+import { restOf, type Step, stepsOf, successorOf } from './steps.ts';
 import { explainRefusal } from './topology/explain.ts';
 import type { QueuePlan } from './topology/model.ts';
-import type { Past, Wire } from './wire.ts';
+import { isSuspect, laterOf, Trial } from './trial.ts';
+import type { Wire } from './wire.ts';
 
 /** How a consumer subscribes. */
 export interface Subscription {
@@ -62,6 +63,7 @@ export class RabbitSource implements Source {
   readonly leaseMs: number = LEASE_MS;
   readonly isNear = true;
   readonly #parts: RabbitSourceParts;
+  readonly #trial: Trial;
   #intake: Intake | undefined;
   #buffer: RabbitClaim[] = [];
   #wakeUp: (() => void) | undefined;
@@ -72,10 +74,20 @@ export class RabbitSource implements Source {
   readonly #waits = new Set<() => void>();
   /** Messages that are passed on without a handler. */
   #passing = 0;
+  #passed = 0;
+  /** Those of them that are passed on to raise their count. */
+  #counting = 0;
   #onQuiet: (() => void)[] = [];
 
   constructor(parts: RabbitSourceParts) {
     this.#parts = parts;
+    this.#trial = new Trial({
+      clock: parts.clock,
+      quiet: () => this.#quiet(),
+      passed: () => this.#passed,
+      begin: (claim) => this.#begin(claim),
+      isWanted: () => this.#isWanted,
+    });
     this.name = `rabbit:${parts.plan.queue}`;
   }
 
@@ -113,10 +125,16 @@ export class RabbitSource implements Source {
   async cease(): Promise<void> {
     this.#isWanted = false;
     for (const end of this.#waits) end();
+    this.#trial.end();
     await this.#subscribing;
     const intake = this.#intake;
     await intake?.cancel();
     for (const claim of this.#buffer.splice(0)) claim.intake.giveBack(claim.message);
+    await this.#quiet();
+  }
+
+  /** Nothing is passed on any more. */
+  async #quiet(): Promise<void> {
     if (this.#passing > 0) await new Promise<void>((resolve) => this.#onQuiet.push(resolve));
   }
 
@@ -128,7 +146,7 @@ export class RabbitSource implements Source {
   }
 
   next(demand: Demand): Promise<readonly Claim[]> {
-    if (demand.wants.length === 0) return Promise.resolve([]);
+    if (demand.wants.length === 0 || this.#counting > 0) return Promise.resolve([]);
     const isAll = this.#buffer.length <= demand.max;
     const taken = isAll ? this.#buffer : this.#buffer.slice(0, demand.max);
     this.#buffer = isAll ? [] : this.#buffer.slice(demand.max);
@@ -140,7 +158,8 @@ export class RabbitSource implements Source {
   }
 
   wait(_demand: Demand, signal: AbortSignal): Promise<void> {
-    if (this.#buffer.length > 0 || signal.aborted) return Promise.resolve();
+    const hasSome = this.#buffer.length > 0 && this.#counting === 0;
+    if (hasSome || signal.aborted) return Promise.resolve();
     return new Promise((resolve) => {
       const done = (): void => {
         this.#wakeUp = undefined;
@@ -163,6 +182,7 @@ export class RabbitSource implements Source {
 
   settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'> {
     const ours = claim as RabbitClaim;
+    this.#trial.settle(ours);
     if (!ours.intake.isOpen) return STALE;
     const { verdict } = settlement;
     if (verdict.kind === 'ack') {
@@ -256,6 +276,7 @@ export class RabbitSource implements Source {
 
   #lost(intake: Intake, reason: Error | undefined): void {
     intake.lose();
+    this.#trial.lose(intake);
     if (this.#intake !== intake) return;
     this.#intake = undefined;
     this.#buffer = this.#buffer.filter((claim) => claim.intake !== intake);
@@ -303,43 +324,40 @@ export class RabbitSource implements Source {
     // A classic queue does not count: it is counted here, before anybody handles it.
     if (redelivered && plan.type === 'classic') {
       const lost = past.lost + 1;
-      void this.#pass(message, intake, id, { route: plan.again, past: { ...past, lost } });
+      void this.#count(message, intake, id, { route: plan.again, past: { ...past, lost } });
       return;
     }
     if (past.restMs > 0) {
-      void this.#pass(message, intake, id, this.#restOf(past));
+      void this.#pass(message, intake, id, restOf(past, plan));
       return;
     }
     const lost = past.lost + (redelivered ? brokerCount(message.properties.headers) : 0);
     const now = this.now();
     const { queue } = plan;
-    const body = this.#unwrapped(message);
+    const body = payloadOf(message, wire);
     const parts = { message, intake, past, queue, id, lost, maxLost, now, ...body };
-    this.#buffer.push(new RabbitClaim(parts));
-    this.#wakeUp?.();
+    const claim = new RabbitClaim(parts);
+    if (!isSuspect(claim, maxLost)) this.#begin(claim);
+    else if (!this.#trial.take(claim)) void this.#pass(message, intake, id, laterOf(claim, plan));
   }
 
-  /** The payload; a body that is not what the wire says goes to its handler's judgement. */
-  #unwrapped(message: AmqpMessage): { readonly content: Buffer; readonly misfit?: Error } {
-    const { wire } = this.#parts;
-    if (wire.unwrap === undefined) return { content: message.content };
-    try {
-      return { content: wire.unwrap(message) };
-    } catch (error) {
-      return { content: message.content, misfit: asError(error) };
-    }
+  #begin(claim: RabbitClaim): void {
+    this.#buffer.push(claim);
+    if (this.#counting === 0) this.#wakeUp?.();
   }
 
-  /** It came back from a wait queue that was shorter than its wait. */
-  #restOf(past: Past): Step {
-    const { routingKey, restMs, attempts } = past;
-    const road = this.#parts.plan.wait({ delayMs: restMs, attempt: attempts, routingKey });
-    return { route: road, past: { ...past, restMs: Math.max(0, restMs - road.waitMs) } };
+  /** Nothing begins meanwhile: a crash now would leave a message twice, the guilty one too. */
+  async #count(message: AmqpMessage, intake: Intake, id: string, step: Step): Promise<void> {
+    this.#counting += 1;
+    await this.#pass(message, intake, id, step);
+    this.#counting -= 1;
+    if (this.#counting === 0) this.#wakeUp?.();
   }
 
   /** Passes a message on without a handler, until it works or its channel is gone. */
   async #pass(message: AmqpMessage, intake: Intake, id: string, step: Step): Promise<void> {
     this.#passing += 1;
+    this.#passed += 1;
     let waitMs = RETRY_MIN_MS;
     while (intake.isOpen) {
       try {
@@ -375,10 +393,3 @@ export class RabbitSource implements Source {
 
 const DONE: Promise<'done'> = Promise.resolve('done');
 const STALE: Promise<'stale'> = Promise.resolve('stale');
-
-/** How often the broker says that it delivered this before; once at least. */
-function brokerCount(headers: Table | undefined): number {
-  const counts = [headers?.['x-delivery-count'], headers?.['x-acquired-count']];
-  const known = counts.filter((count) => typeof count === 'number' && count > 0);
-  return Math.max(1, ...(known as number[]));
-}

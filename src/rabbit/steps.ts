@@ -42,6 +42,13 @@ export function successorOf({ past, route, ending }: Step, queue: string, id: st
   return { past, queue, id, routing, ...(ending === undefined ? undefined : { ending }) };
 }
 
+/** It came back from a wait queue that was shorter than its wait. */
+export function restOf(past: Past, plan: QueuePlan): Step {
+  const { routingKey, restMs, attempts: attempt } = past;
+  const road = plan.wait({ delayMs: restMs, attempt, routingKey });
+  return { route: road, past: { ...past, restMs: Math.max(0, restMs - road.waitMs) } };
+}
+
 function deferred(
   claim: RabbitClaim,
   past: Past,

@@ -37,7 +37,11 @@ export interface FlowVerdict {
 }
 
 const KEYS_SHOWN = 5;
-const HOME: Readonly<Record<string, Found['where']>> = { permanent: 'dead', hold: 'parked' };
+const HOME: Readonly<Record<string, Found['where']>> = {
+  permanent: 'dead',
+  hold: 'parked',
+  crash: 'parked',
+};
 
 /** Confirmed messages that have not come to their end. */
 export function unfinished({ facts, found }: Omit<FlowEvidence, 'lying' | 'bound'>): string[] {

@@ -32,6 +32,7 @@ export function optionsOf(order: Omit<ConsumerOrder, 'port' | 'seed'>): Consumer
     concurrency: CONCURRENCY,
     topology: shared({ prefix: queue }),
     policy: fixed('100ms', { attempts: ATTEMPTS_MAX }),
-    waits: [],
+    // Where suspects wait for their turn.
+    waits: ['1s'],
   };
 }
