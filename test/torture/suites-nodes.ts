@@ -143,7 +143,7 @@ function inParts(count: number, atOnce: number): readonly number[] {
 }
 
 /** Lets the suites find servers as the tests do, and ends those that were started for it. */
-async function withServers<Value>(work: () => Promise<Value>): Promise<Value> {
+export async function withServers<Value>(work: () => Promise<Value>): Promise<Value> {
   if (process.env[BROKER_VARIABLE] !== undefined) return work();
   const standing = await standingDoor();
   const keeper = standing === undefined ? await startKeeper('owned') : undefined;
