@@ -2,10 +2,12 @@
 
 export {
   type Config,
+  type ConsumerConfig,
   defineConfig,
   type LogConfig,
   type PolicyConfig,
   type PolicyData,
+  type RabbitConfig,
   type Role,
   type RouteConfig,
   type ServeConfig,

@@ -9,7 +9,6 @@ import { checkNumber, checkOneOf } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { ReadyHandler } from '../deliver/index.ts';
 import type { Handler } from '../ports/handler.ts';
-import { shownUrl } from '../rabbit/client.ts';
 import type { Compat } from '../rabbit/compat/compat.ts';
 import {
   type ConsumerOptions,
@@ -92,19 +91,6 @@ const TIMEOUT = '5m';
 /** Below the time after which a broker takes a consumer for stuck, 30 minutes. */
 const TIMEOUT_MAX_MS: number = 25 * MINUTE_MS;
 
-/** Keys that a consumer may leave to their defaults, for who wants to say so. */
-export const CONSUMER_DEFAULTS: readonly string[] = [
-  'bindings',
-  'topology',
-  'type',
-  'policy',
-  'prefetch',
-  'concurrency',
-  'timeout',
-  'declare',
-  'maxLost',
-];
-
 /** Checks the consumers of a configuration and makes their handlers. */
 export function consumersOf(given: unknown, parts: ConsumerParts): readonly EffectiveConsumer[] {
   if (given === undefined) return [];
@@ -136,22 +122,6 @@ function checkTogether(consumers: readonly EffectiveConsumer[]): void {
     const plans = consumers.filter((one) => one.url === url).map(({ plan }) => plan);
     within('consumers', () => mergeTopologies(plans));
   }
-}
-
-/** The same data without what goes by the name of a key, and is no secret: where it is bound. */
-export function withoutRoutingKeys(given: unknown): unknown {
-  if (!Array.isArray(given)) return given;
-  return given.map((one: unknown) => (isPlain(one) ? { ...one, bindings: undefined } : one));
-}
-
-/** A binding in a few words. */
-export function bindingText({ exchange, key = '#', type = 'topic' }: UserBinding): string {
-  return `${exchange} ${key}${type === false ? '' : ` (${type})`}`;
-}
-
-/** The broker of a consumer, as it may be shown. */
-export function brokerOf({ url }: Pick<EffectiveConsumer, 'url'>): string {
-  return shownUrl(url);
 }
 
 function consumerOf(given: unknown, key: string, parts: ConsumerParts): EffectiveConsumer {

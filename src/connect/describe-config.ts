@@ -2,7 +2,8 @@
 
 import { describePolicy, type RetryPolicy } from '../core/policy.ts';
 import { withoutKeys } from './key-data.ts';
-import { bindingText, brokerOf, type EffectiveConsumer } from './consumers.ts';
+import { bindingText, brokerOf } from './consumer-view.ts';
+import type { EffectiveConsumer } from './consumers.ts';
 import { KEYS } from './keys.ts';
 import type { LoadedConfig } from './load-config.ts';
 import { nearestOrigin } from './problems.ts';

@@ -8,7 +8,8 @@ import path from 'node:path';
 import { RespoolError } from '../core/errors.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { type SpoolOptions, settingsOf } from '../spool/options.ts';
-import { consumersOf, CONSUMER_DEFAULTS, type EffectiveConsumer } from './consumers.ts';
+import { CONSUMER_DEFAULTS } from './consumer-view.ts';
+import type { consumersOf, EffectiveConsumer } from './consumers.ts';
 import type { Config, LogConfig, RabbitConfig, ServeConfig } from './define-config.ts';
 import type { Named } from './environment.ts';
 import { isScalar, isTokenHash, KEYS, keyOf, valueOfText } from './keys.ts';
@@ -57,6 +58,8 @@ export interface Said {
   readonly cwd: string;
   /** False: for a tool that does not deliver. */
   readonly hasHandlers: boolean;
+  /** Loaded for a configuration that has some. */
+  readonly consumersOf?: typeof consumersOf;
 }
 
 /** The outcome: what holds, who said it, and what is strange about it. */
@@ -218,7 +221,8 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
   const { url } = rabbit;
   const { hasHandlers } = said;
   const backoffs = tree['backoffs'] as Config['backoffs'];
-  const consumers = consumersOf(tree['consumers'], { ...parts, url, hasHandlers, backoffs });
+  const ofConsumers = { ...parts, url, hasHandlers, backoffs };
+  const consumers = said.consumersOf?.(tree['consumers'], ofConsumers) ?? [];
   const wanted = [...routes, ...bounces].reduce((sum, { concurrency }) => sum + concurrency, 0);
   const byDefault: Origin = { from: 'default', name: '' };
   for (const key of ['routes', 'bounces']) {

@@ -7,10 +7,15 @@
 import { access, constants, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
-import { type EffectiveConfig, effectiveConfig, type Flags } from './effective-config.ts';
+import {
+  type EffectiveConfig,
+  effectiveConfig,
+  type Flags,
+  type Said,
+} from './effective-config.ts';
 import { addDotEnv, isOfProcess, strangeNames, valuesOfEnvironment } from './environment.ts';
 import { findConfigFile } from './find-file.ts';
-import { withoutRoutingKeys } from './consumers.ts';
+import { withoutRoutingKeys } from './consumer-view.ts';
 import { collectKeys, KEY_HOLDERS } from './key-data.ts';
 import { KEYS, valueOfText } from './keys.ts';
 import { type Origin, withOrigin } from './problems.ts';
@@ -146,6 +151,7 @@ export async function completeConfig({
       file,
       folder,
       cwd,
+      ...(await consumersRoom(raw)),
       hasHandlers: routes === true || routes === 'consumers',
     });
     await checkStores(config, origins, { file, folder });
@@ -166,6 +172,13 @@ export async function completeConfig({
   } catch (error) {
     throw hidden(error, secrets);
   }
+}
+
+/** What checks consumers, loaded for a configuration that has some. */
+async function consumersRoom({ value }: RawConfig): Promise<Pick<Said, 'consumersOf'>> {
+  if (value['consumers'] === undefined || value['consumers'] === null) return {};
+  const { consumersOf } = await import('./consumers.ts');
+  return { consumersOf };
 }
 
 /** A sentence for each file of TLS that could not be used. */
