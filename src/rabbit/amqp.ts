@@ -38,12 +38,6 @@ export interface AmqpMessage {
   readonly properties: Properties;
 }
 
-/** What `publish` takes: properties, and whether the broker must have a queue for it. */
-export interface PublishOptions extends Properties {
-  readonly mandatory?: boolean;
-  readonly persistent?: boolean;
-}
-
 /** A message to publish. */
 export interface Outgoing {
   readonly exchange: string;
@@ -114,7 +108,8 @@ export interface AmqpConfirmChannel extends AmqpChannel {
     exchange: string,
     key: string,
     content: Buffer,
-    options: PublishOptions,
+    /** Properties, and whether the broker must have a queue for it. */
+    options: object,
     onConfirm: (error: unknown) => void,
   ): boolean;
 }

@@ -232,7 +232,7 @@ withService('rabbitmq', (url) => {
   });
 
   test('a connection of amqplib can be passed in, and is not closed', async () => {
-    const amqp = (await connect(url())) as AmqpConnection;
+    const amqp: AmqpConnection = await connect(url());
     onTestFinished(() => amqp.close());
     const seen = new Tray<number>();
     const { consumer, hands, queue } = await setup(
