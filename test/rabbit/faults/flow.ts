@@ -94,6 +94,15 @@ export class Flow {
     await child.ended;
   }
 
+  /** Ends one process in order, by SIGTERM; another one takes its place. */
+  async retire(): Promise<void> {
+    const [child] = this.#children;
+    if (child === undefined) return;
+    child.signal('SIGTERM');
+    const { code } = await child.ended;
+    if (code !== 0) this.complaints.push(`SIGTERM ended a consumer with ${code}`);
+  }
+
   /** Waits until every process has had an effect after now. */
   async resumed(after: string): Promise<void> {
     const { ledger } = this;
@@ -210,7 +219,7 @@ export class Flow {
     if (signal === 'SIGKILL') this.kills += 1;
     if (child.complaint() !== '') this.complaints.push(child.complaint().slice(0, 500));
     if (this.#isEnding) return;
-    if (signal === null) this.complaints.push(`a consumer ended with ${code}`);
+    if (signal === null && code !== 0) this.complaints.push(`a consumer ended with ${code}`);
     this.#add();
   }
 
