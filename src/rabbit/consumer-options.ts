@@ -137,9 +137,9 @@ const NAMES = [
   'queueOptions',
 ];
 
-export const PREFETCH_DEFAULT = 20;
+const PREFETCH_DEFAULT = 20;
 /** n.b. A quorum queue takes no more. */
-export const PREFETCH_MAX = 2_000;
+const PREFETCH_MAX = 2_000;
 const CONCURRENCY_DEFAULT = 10;
 const CONCURRENCY_MAX = 10_000;
 const TIMEOUT_DEFAULT_MS: number = 5 * MINUTE_MS;

@@ -120,7 +120,7 @@ export function readPast(message: AmqpMessage): Past {
 }
 
 /** Headers without what the broker wrote, what routed the message, and how it ended before. */
-export function stripped(headers: Table | undefined): Record<string, unknown> {
+function stripped(headers: Table | undefined): Record<string, unknown> {
   const clean: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(headers ?? {})) {
     if (!BROKERS.test(name) && !ROUTING.has(name) && !ENDING.has(name)) clean[name] = value;
@@ -129,7 +129,7 @@ export function stripped(headers: Table | undefined): Record<string, unknown> {
 }
 
 /** All properties as they were, persistent, without what would act upon the copy. */
-export function keptProperties({ properties }: AmqpMessage, id: string): Properties {
+function keptProperties({ properties }: AmqpMessage, id: string): Properties {
   const { contentType, contentEncoding, priority, correlationId, replyTo } = properties;
   const { messageId, timestamp, type, appId } = properties;
   return {
@@ -147,7 +147,7 @@ export function keptProperties({ properties }: AmqpMessage, id: string): Propert
 }
 
 /** The headers of a successor: the user's own, and its past. */
-export function pastHeaders(message: AmqpMessage, successor: Successor): Table {
+function pastHeaders(message: AmqpMessage, successor: Successor): Table {
   const { past, queue, ending, routing } = successor;
   const headers = stripped(message.properties.headers);
   const deaths = message.properties.headers?.['x-death'];
@@ -206,7 +206,7 @@ function spanOf(value: unknown): number | undefined {
   return ms > 0 || value === '0' || value === 0 ? ms : undefined;
 }
 
-export function textOr<T>(value: unknown, otherwise: T): string | T {
+function textOr<T>(value: unknown, otherwise: T): string | T {
   return typeof value === 'string' ? value : otherwise;
 }
 

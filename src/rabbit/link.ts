@@ -93,7 +93,8 @@ export class Link {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#skipWait?.();
-    const connection = this.#connection ?? (await this.#opening?.catch(() => undefined));
+    // One that is still opening is ended when it is open (see #open).
+    const connection = this.#connection;
     this.#connection = undefined;
     this.#tell({ kind: 'down', error: closedError() });
     this.#listeners.clear();

@@ -148,8 +148,8 @@ export class RabbitSource implements Source {
   next(demand: Demand): Promise<readonly Claim[]> {
     if (demand.wants.length === 0 || this.#counting > 0) return Promise.resolve([]);
     const isAll = this.#buffer.length <= demand.max;
-    const taken = isAll ? this.#buffer : this.#buffer.slice(0, demand.max);
-    this.#buffer = isAll ? [] : this.#buffer.slice(demand.max);
+    const taken = isAll ? this.#buffer : this.#buffer.splice(0, demand.max);
+    if (isAll) this.#buffer = [];
     // What a lost channel delivered is delivered again, to somebody.
     const open = taken.every((claim) => claim.intake.isOpen)
       ? taken

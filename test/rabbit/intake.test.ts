@@ -75,10 +75,10 @@ test('an open delivery is never acked with the others', () => {
   intake.ack(third);
   intake.ack(first);
   turn();
-  expect(channel.acked.toSorted()).toEqual([1, 3]);
+  expect(new Set(channel.acked)).toEqual(new Set([1, 3]));
   intake.ack(second);
   turn();
-  expect(channel.acked.toSorted()).toEqual([1, 2, 3]);
+  expect(new Set(channel.acked)).toEqual(new Set([1, 2, 3]));
 });
 
 test('after a loss nothing is sent any more', () => {

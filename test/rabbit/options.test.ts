@@ -122,7 +122,7 @@ withService('rabbitmq', (url) => {
       { timeout: 30, policy: ladder([]) },
       async ({ signal }) => {
         await new Promise((resolve) => signal.addEventListener('abort', resolve));
-        aborted.add(String((signal.reason as Error).message));
+        aborted.add((signal.reason as Error).message);
       },
     );
     await hands.publish('', queue, {});

@@ -4,7 +4,6 @@ import { connect } from 'amqplib';
 import { createSpool, fixed, type Message, type Spool, type SpoolOptions } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { AmqpConnection } from '../../src/rabbit/amqp.ts';
 import type { FallbackSpool } from '../../src/rabbit/fallback.ts';
 import { createPublisher, type Publisher } from '../../src/rabbit/publisher.ts';
 import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
@@ -261,7 +260,7 @@ withService('rabbitmq', (url) => {
     const { spool, kept } = shelf();
     const connection = await connect(url());
     const publisher = makePublisher({
-      connection: connection as AmqpConnection,
+      connection,
       exchange,
       fallback: spool,
       fallbackAfter: 100,
