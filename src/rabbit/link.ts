@@ -79,12 +79,11 @@ export class Link {
 
   /** The connection; waits for as many tries as it takes, or until the signal fires. */
   async connected(signal?: AbortSignal): Promise<AmqpConnection> {
-    try {
-      return await this.tryConnect();
-    } catch (error) {
-      if (this.#isClosed || !this.#parts.isOwned) throw error;
-      this.#comeBack();
+    if (this.#connection !== undefined || this.#isClosed || !this.#parts.isOwned) {
+      return this.tryConnect();
     }
+    // Not waited for: the signal may be quicker than a broker that does not answer.
+    this.tryConnect().catch(() => this.#comeBack());
     return this.#nextUp(signal);
   }
 
