@@ -118,7 +118,8 @@ withService('rabbitmq', () => {
         kind: 'queue.different',
         text:
           `the queue "${name}" differs: "x-queue-type" is quorum there, classic wanted, ` +
-          '"x-message-ttl" is 1000 there, 2000 wanted, "x-max-length" is 5 there, not set wanted',
+          '"x-message-ttl" is 1000 there, 2000 wanted, "x-delivery-limit" is 1000000 there, ' +
+          'not set wanted, "x-max-length" is 5 there, not set wanted',
       });
       expect(more).toEqual([]);
     });
