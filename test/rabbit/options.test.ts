@@ -13,6 +13,7 @@ import { createManagement } from '../../src/rabbit/management/index.ts';
 import { perDelay } from '../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../src/rabbit/topology/shared.ts';
 import { service, withService } from '../services/index.ts';
+import { freshUser } from './management/setup.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from './ground.ts';
 
 const URL_ANY = 'amqp://localhost';
@@ -150,6 +151,30 @@ withService('rabbitmq', (url) => {
       { isStarted: false },
     );
     await expect(again.start()).rejects.toThrow(/wait|return|dlq|parked/);
+  });
+
+  test('a user who may not configure anything consumes and retries all the same', async () => {
+    const { consumer: maker, queue } = await setup();
+    await maker.stop();
+    await using user = await freshUser({ write: '.*', read: '.*', password: 'pässword' });
+    const own = new URL(url());
+    own.username = user.name;
+    own.password = encodeURIComponent(user.password);
+    const seen = new Tray<number>();
+    const topology = shared({ prefix: queue });
+    const options = { queue, topology, policy: ladder([50]), waits: [], url: own.href };
+    const handler = ({ attempt }: { readonly attempt: number }): void => {
+      seen.add(attempt);
+      if (attempt === 1) throw new Error('once more');
+    };
+    const refused = createConsumer(options, handler);
+    await expect(refused.start()).rejects.toThrow(/permission|configure/i);
+    await refused.stop();
+    await using consumer = createConsumer({ ...options, declare: 'verify' }, handler);
+    await consumer.start();
+    const hands = await Hands.open();
+    await hands.publish('', queue, {});
+    expect(await seen.until(2)).toEqual([1, 2]);
   });
 
   test('with declare "none" it only consumes, and a missing queue is told', async () => {
