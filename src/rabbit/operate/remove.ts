@@ -84,20 +84,22 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
   if (queues.length === 0) return [];
   const { migration, management } = at;
   management.forget();
-  const staying = [...migration.move.mains].filter(([old, name]) => old === name);
-  const names = [...queues.map(({ name }) => name), ...staying.map(([name]) => name)];
+  const mains = [...migration.move.mains.keys()];
+  const names = [...new Set([...queues.map(({ name }) => name), ...mains])];
   const [passive, told, { bindings }] = await Promise.all([
     passiveQueues(migration.connection, names),
     queuesOf(management, names),
     surroundingsOf(management),
   ]);
   const counts = new Map(names.map((name) => [name, countOf(passive.get(name), told.get(name))]));
-  const users = staying.filter(([name]) => (counts.get(name)?.consumers ?? 0) > 0);
+  const busy = mains.filter((name) => (counts.get(name)?.consumers ?? 0) > 0);
+  const stays = (name: string): boolean => migration.move.mains.get(name) === name;
   const facts: Facts = {
     migration,
     counts,
     bindings,
-    busyMain: users[0]?.[0],
+    busyOld: busy.find((name) => !stays(name)),
+    busyMain: busy.find(stays),
     fullWait: queues.find(
       ({ name, role }) => role === 'wait' && (counts.get(name)?.messages ?? 1) > 0,
     ),
@@ -106,9 +108,9 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
     const count = counts.get(queue.name);
     const { type } = told.get(queue.name) ?? {};
     const held = whyHeld(queue, facts);
-    const why = whyUsed(queue, facts) ?? held;
+    const why = whyUsed(queue, facts) ?? held ?? whyNeeded(facts);
     const isOld = count?.ready === 0 && count.messages !== 0;
-    const isUnsettled = why === held && isOld;
+    const isUnsettled = held !== undefined && why === held && isOld;
     return { queue, messages: count?.messages ?? 0, type, why, isUnsettled };
   });
 }
@@ -125,6 +127,8 @@ interface Facts {
   readonly migration: Migration;
   readonly counts: ReadonlyMap<string, Count>;
   readonly bindings: readonly BindingInfo[];
+  /** A main queue that is to go and has consumers: they use everything that belongs to it. */
+  readonly busyOld: string | undefined;
   /** A main queue that keeps its name and has consumers. */
   readonly busyMain: string | undefined;
   readonly fullWait: LeavingQueue | undefined;
@@ -157,14 +161,19 @@ function whyUsed(queue: LeavingQueue, facts: Facts): string | undefined {
   const { migration, counts, busyMain } = facts;
   const { consumers = 0 } = counts.get(queue.name) ?? {};
   if (consumers > 0) return `it has ${consumers} consumers; stop them, and run again`;
-  const isInUse = queue.role === 'wait' && busyMain !== undefined;
-  if (isInUse && migration.options.oldConsumersGone !== true) {
+  if (busyMain !== undefined && migration.options.oldConsumersGone !== true) {
     return (
       `the queue ${show(busyMain)} has consumers, which may still use it; when none of the old ` +
-      'ones runs, say so (oldConsumersGone) and run again'
+      'ones runs, say so (oldConsumersGone, --old-consumers-gone) and run again'
     );
   }
   return whyBound(queue, facts);
+}
+
+/** Consumers of an old main queue put messages into the queues around it, dead ones too. */
+function whyNeeded({ busyOld }: Facts): string | undefined {
+  if (busyOld === undefined) return undefined;
+  return `consumers of ${show(busyOld)} may still put messages into it; stop them, and run again`;
 }
 
 function whyBound(

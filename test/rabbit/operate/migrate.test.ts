@@ -7,7 +7,7 @@ import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import { withService } from '../../services/index.ts';
 import { oldAndNew, waitName } from './migrate-plans.ts';
-import { bodies, freshName, openBench, orderOf } from './setup.ts';
+import { bodies, freshName, openBench, orderOf, until } from './setup.ts';
 
 const kinds = (report: MigrateReport, kind: string): string[] =>
   report.steps.filter((step) => step.kind === kind).map(({ name }) => name);
@@ -65,6 +65,33 @@ withService('rabbitmq', () => {
     await channel.close();
     expect(await bodies(bench, old.queue, 1)).toEqual(['in-hand']);
   }, 30_000);
+
+  test.concurrent('no queue around an old main queue goes while that one has consumers', async () => {
+    await using bench = await openBench();
+    const { old, next } = oldAndNew(freshName('busy'));
+    await bench.declare(old);
+    bench.alsoRemove(next.topology);
+    const channel = await bench.connection.createChannel();
+    await channel.consume(old.queue, () => undefined);
+    const { connection, management } = bench;
+    const options = { connection, management, from: old.topology, to: next };
+    // What is said of the wait queues of a queue that keeps its name does not reach these.
+    const first = await migrateTopology({ ...options, oldConsumersGone: true });
+    expect(first.isDone).toBe(false);
+    expect(kinds(first, 'remove')).toEqual([]);
+    expect(first.todo).toContain(
+      `"${old.dead.key}": consumers of "${old.queue}" may still put messages into it; stop them, ` +
+        'and run again',
+    );
+    await bench.publish(waitName(old, 600_000), ['late']);
+    await channel.close();
+    const last = await until(async () => {
+      const report = await migrateTopology(options);
+      return report.isDone ? report : undefined;
+    });
+    expect(last.todo).toEqual([]);
+    expect(await bodies(bench, waitName(next, 900_000))).toEqual(['late']);
+  }, 40_000);
 
   test.concurrent('wait queues that other queues share are kept, and their messages left alone', async () => {
     await using bench = await openBench();
