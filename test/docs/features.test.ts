@@ -14,6 +14,7 @@ const rows = headingsOf(page, 2)
   .filter(([row]) => /^R\d+$/.test(row ?? ''));
 const options = tableUnder(page, 'Options');
 const serverOptions = tableUnder(page, 'Options of stores on servers');
+const rabbitOptions = tableUnder(page, 'Options of RabbitMQ');
 
 /** The promises of the stores are cases of the suites; a file that runs a suite has them all. */
 const never = (): never => {
@@ -35,7 +36,7 @@ test('every row from R1 to R221 is there once, in order, with a sentence', () =>
 });
 
 test('every row says open, or names tests that exist under that title', () => {
-  const wrong = [...rows, ...options, ...serverOptions].flatMap((cells) => {
+  const wrong = [...rows, ...options, ...serverOptions, ...rabbitOptions].flatMap((cells) => {
     const proof = cells.at(-1) ?? '';
     if (proof === 'open') return [];
     const named = [...proof.matchAll(/`([^`]+)`/g)].map(([, name = '']) => name);
@@ -61,6 +62,15 @@ test('every option of docs/reference/stores/ names a test', () => {
     ),
   );
   expect(serverOptions.map(([name = '']) => name.replaceAll('`', ''))).toEqual(known);
+});
+
+test('every option of docs/reference/rabbit.md is there', () => {
+  const known = ['createConsumer', 'createPublisher', 'createConnection'].flatMap((door) =>
+    tableUnder(readPage('docs/reference/rabbit.md'), `Options of ${door}`).flatMap(([names = '']) =>
+      wordsOf(names).map((name) => `${door}: ${name}`),
+    ),
+  );
+  expect(rabbitOptions.map(([name = '']) => name.replaceAll('`', ''))).toEqual(known);
 });
 
 test.each([
