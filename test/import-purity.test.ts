@@ -81,6 +81,7 @@ test('with no optional package installed all of it loads, and an opening names w
     nats: missing('the NATS store', '@nats-io/transport-node'),
     natsBodies: missing('the NATS store', '@nats-io/transport-node'),
     s3: missing('the S3 store', '@aws-sdk/client-s3'),
+    rabbit: missing('RabbitMQ', 'amqplib'),
   });
 });
 

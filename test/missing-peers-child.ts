@@ -38,4 +38,15 @@ for (const [name, options] of Object.entries(places)) {
       (error: Error & { code?: string }) => (opened[name] = `${error.code}: ${error.message}`),
     );
 }
+const createConsumer = all['createConsumer'] as (
+  options: object,
+  handler: () => void,
+) => {
+  start(): Promise<void>;
+};
+const consumer = createConsumer({ url: 'amqp://127.0.0.1:1', queue: 'q' }, () => undefined);
+await consumer.start().then(
+  () => (opened['rabbit'] = 'opened'),
+  (error: Error & { code?: string }) => (opened['rabbit'] = `${error.code}: ${error.message}`),
+);
 process.stdout.write(JSON.stringify({ loaded, opened }));
