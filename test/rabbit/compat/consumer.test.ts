@@ -51,8 +51,10 @@ withService('rabbitmq', (url) => {
         const message = await takeOne(ours, consumer.plan.dead.key);
         dead.add((JSON.parse(String(message.content)) as { id: string }).id);
         const { attempts: made, exchange: from } = compat.wire.read(message, queue);
-        // Who rejects does not count the attempt that it rejects.
-        expect(made).toBeGreaterThanOrEqual(ATTEMPTS - 1);
+        // Who rejects does not count the attempt that it rejects. From 4.0 on the broker writes its
+        // own number over the counter of the outbox in what is rejected: then some is told at least.
+        const isBrokersCount = typeof message.properties.headers?.['x-delivery-count'] === 'number';
+        expect(made).toBeGreaterThanOrEqual(isBrokersCount ? 1 : ATTEMPTS - 1);
         if (message.properties.headers?.['respool-ended'] === 'dead') {
           expect(made).toBe(ATTEMPTS);
           if (system !== 'spring') expect(from).toBe(exchange);
