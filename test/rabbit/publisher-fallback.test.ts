@@ -184,9 +184,13 @@ withService('rabbitmq', (url) => {
           headers,
         });
       }
+      // A message can be there before its confirm; whose confirm is late is forwarded once more.
+      const left = { incoming: 0, deferred: 0, active: 0, hold: 0 };
+      await expect.poll(() => spool.count(), { timeout: 10_000 }).toMatchObject(left);
       await spool.stop();
-      expect(arrivals).toHaveLength(31);
-      expect(await spool.count()).toMatchObject({ incoming: 0, deferred: 0, active: 0, hold: 0 });
+      expect(new Set(arrivals.map(({ properties }) => properties.messageId as unknown)).size).toBe(
+        31,
+      );
       await expect(publisher.publish({ key: 'q.after' })).resolves.toMatchObject({ via: 'broker' });
     });
 
