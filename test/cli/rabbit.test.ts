@@ -135,6 +135,40 @@ withService('rabbitmq', () => {
       expect(await depth(dead)).toBe(0);
     });
 
+    test('what cannot be drained is refused before anybody is asked', async () => {
+      const { cli, queue, put, depth } = await applied();
+      await put(queue, ['a']);
+      for (const more of [['--dry-run'], [], ['--to', queue, '--yes']]) {
+        const ran = await cli(['rabbit', 'drain', queue, ...more]);
+        expect(ran, ran.stdout).toMatchObject({ code: 2, stdout: '' });
+        expect(ran.stderr).toContain(`"${queue}" into itself`);
+      }
+      expect(await depth(queue)).toBe(1);
+    });
+
+    test('--url decides about the broker, whatever is configured elsewhere', async () => {
+      const { cli, queue, put, depth, url, configure } = await applied();
+      const dead = `${queue}.dlq`;
+      await put(dead, ['a'], { headers: { 'respool-queue': queue } });
+      const away = 'amqp://127.0.0.1:1';
+      const consumer = { queue, deliver: { exec: ['true'] } };
+      await configure({ rabbit: {}, consumers: [{ ...consumer, url: away }] });
+      const elsewhere = await cli(['rabbit', 'drain', dead, '--yes']);
+      expect(elsewhere, elsewhere.stderr).toMatchObject({ code: 3 });
+      const both = [
+        { ...consumer, url: away },
+        { ...consumer, url },
+      ];
+      await configure({ rabbit: {}, consumers: both });
+      const unclear = await cli(['rabbit', 'drain', dead, '--yes']);
+      expect(unclear).toMatchObject({ code: 2 });
+      expect(unclear.stderr).toContain('several brokers (amqp://127.0.0.1:1');
+      await configure({ rabbit: {}, consumers: [{ ...consumer, url: away }] });
+      const there = await cli(['rabbit', 'drain', dead, '--url', url, '--yes']);
+      expect(there, there.stderr).toMatchObject({ code: 0, stdout: 'moved 1\n' });
+      expect(await depth(queue)).toBe(1);
+    });
+
     test('a queue that is not there is named', async () => {
       const { cli, prefix } = await applied();
       const ran = await cli(['rabbit', 'drain', `${prefix}.nothing`, '--yes']);

@@ -3,8 +3,9 @@
 import { type Broker, brokerAt, brokersOf } from '../../connect/brokers.ts';
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import { RespoolError, show } from '../../core/errors.ts';
-import { drainQueue } from '../../rabbit/operate/drain.ts';
+import { checkDrain, drainQueue } from '../../rabbit/operate/drain.ts';
 import type { DrainOptions, DrainReport } from '../../rabbit/operate/reports.ts';
+import type { QueuePlan } from '../../rabbit/topology/model.ts';
 import { ask } from '../ask.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { numberText, safe } from '../safe.ts';
@@ -29,7 +30,7 @@ export async function drain(context: CommandContext): Promise<ExitCode> {
   const { args, io, options, out } = context;
   const [queue = ''] = args;
   const loaded = await readRabbitConfig(context);
-  const broker = brokerOf(queue, loaded);
+  const broker = brokerOf(queue, context, loaded);
   const to = targetOf(context);
   const max = options.number('max', { min: 1, max: MAX_ALLOWED });
   const { connection, amqp } = await reach(context, loaded, broker);
@@ -40,6 +41,20 @@ export async function drain(context: CommandContext): Promise<ExitCode> {
     throw noQueue(queue, broker, error);
   });
   await channel.close();
+  const wire = broker.consumers.find(({ plan }) => isOf(plan, queue))?.compat?.wire;
+  const order: DrainOptions = {
+    connection,
+    queue,
+    plans: broker.plans,
+    ...(to === undefined ? {} : { to }),
+    ...(to === 'discard' ? { confirm: queue } : {}),
+    ...(max === undefined ? {} : { max }),
+    ...(options.flag('keepAttempts') ? { attempts: 'keep' as const } : {}),
+    ...(wire === undefined ? {} : { wire }),
+    clock: io.clock,
+  };
+  // Nobody is told of, or asked for, what would be refused then.
+  checkDrain(order);
   const count = Math.min(there.messageCount, max ?? there.messageCount);
   const what = `${messages(count)} of ${safe(queue)}`;
   const verb = to === 'discard' ? 'discard' : 'move';
@@ -56,21 +71,8 @@ export async function drain(context: CommandContext): Promise<ExitCode> {
   }
   await ask(context, `${verb} ${what}${where}?`);
   if (to === 'discard') await ask(context, 'they are gone for good: discard them?');
-  const compat = broker.consumers.find(({ plan }) => isIn(plan.topology.queues, queue))?.compat;
   const report = await moveWith(context, count, (signal, onProgress) =>
-    drainQueue({
-      connection,
-      queue,
-      plans: broker.plans,
-      ...(to === undefined ? {} : { to }),
-      ...(to === 'discard' ? { confirm: queue } : {}),
-      ...(max === undefined ? {} : { max }),
-      ...(options.flag('keepAttempts') ? { attempts: 'keep' as const } : {}),
-      ...(compat === undefined ? {} : { wire: compat.wire }),
-      onProgress,
-      signal,
-      clock: io.clock,
-    }),
+    drainQueue({ ...order, onProgress, signal }),
   );
   return tell(context, verb, report);
 }
@@ -79,7 +81,7 @@ function targetOf({ options }: CommandContext): DrainOptions['to'] {
   const to = options.filled('to');
   if (!options.flag('discard')) return to === undefined ? undefined : { exchange: '', key: to };
   if (to === undefined) return 'discard';
-  throw new CommandError('usage.invalid', 'use --to or --discard, not both');
+  throw usage('use --to or --discard, not both');
 }
 
 function whereOf(to: DrainOptions['to']): string {
@@ -88,19 +90,39 @@ function whereOf(to: DrainOptions['to']): string {
 }
 
 /** The broker whose consumers have this queue; otherwise the one that is named. */
-function brokerOf(queue: string, { config }: LoadedConfig): Broker {
+function brokerOf(queue: string, { globals }: CommandContext, { config }: LoadedConfig): Broker {
   const { rabbit, consumers } = config;
-  const brokers = brokersOf(consumers, rabbit);
-  const found = brokers.find(({ topology }) => isIn(topology.queues, queue));
-  if (found !== undefined) return found;
-  const at = brokers.find(({ url }) => url === rabbit.url) ?? brokers[0];
-  if (at !== undefined) return at;
-  if (rabbit.url !== undefined) return brokerAt(rabbit.url, [], rabbit);
-  throw new CommandError('usage.invalid', 'name the broker: --url amqp://host, or "rabbit.url"');
+  const { url } = globals;
+  // Who names a broker means that one, whatever the configuration has elsewhere.
+  const there = consumers.filter((one) => url === undefined || one.url === url);
+  const brokers = brokersOf(there, rabbit);
+  const having = brokers.filter(({ plans }) => plans.some((plan) => isOf(plan, queue)));
+  const at = rabbit.url;
+  const fitting =
+    having.length > 0 || at === undefined ? having : [brokerWith(at, brokers, rabbit)];
+  const [found, second] = fitting.length > 0 ? fitting : brokers;
+  if (found !== undefined && second === undefined) return found;
+  if (found === undefined) throw usage('name the broker: --url amqp://host, or "rabbit.url"');
+  const addresses = (having.length > 0 ? having : brokers).map(({ address }) => address);
+  throw usage(`it could be at several brokers (${addresses.join(', ')}): name one with --url`);
 }
 
-function isIn(queues: readonly { readonly name: string }[], name: string): boolean {
-  return queues.some((one) => one.name === name);
+function brokerWith(
+  url: string,
+  brokers: readonly Broker[],
+  rabbit: LoadedConfig['config']['rabbit'],
+): Broker {
+  return brokers.find((one) => one.url === url) ?? brokerAt(url, [], rabbit);
+}
+
+/** n.b. The dead queue of another system is only named by the road to it. */
+function isOf({ topology, dead }: QueuePlan, name: string): boolean {
+  const isRoad = dead.exchange === '' && dead.key === name;
+  return isRoad || topology.queues.some((one) => one.name === name);
+}
+
+function usage(text: string): CommandError {
+  return new CommandError('usage.invalid', text);
 }
 
 function noQueue(queue: string, { address }: Broker, cause: unknown): RespoolError {

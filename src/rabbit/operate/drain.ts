@@ -38,7 +38,6 @@ export async function drainQueue(options: DrainOptions): Promise<DrainReport> {
   const { queue, plans = [], max, window = WINDOW_DEFAULT, onProgress, signal } = options;
   const { clock = systemClock } = options;
   const place = placeOf(queue, plans);
-  if (options.to === undefined) checkHome(place, plans.length > 0);
   const given = { connection: options.connection, clock };
   const { connection, isOwned } = connectionOf(given, 'a drain');
   const outlet = new Outlet(connection.publishing, clock, { windowMax: window });
@@ -85,9 +84,10 @@ function isFresh({ role }: Place, { attempts }: DrainOptions): boolean {
   return attempts === undefined ? role === 'dead' || role === 'parked' : attempts === 'fresh';
 }
 
-function checkDrain(options: DrainOptions): void {
+/** Refuses what could not be drained, before anybody is asked or anything is taken. */
+export function checkDrain(options: DrainOptions): void {
   checkNames('drainQueue', options, NAMES);
-  const { queue, to, confirm, max, window, attempts } = options;
+  const { queue, plans = [], to, confirm, max, window, attempts } = options;
   if (max !== undefined) checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
   if (window !== undefined) checkNumber('window', window, { min: 1, max: WINDOW_MAX });
   if (attempts !== undefined) checkOneOf('attempts', attempts, ['fresh', 'keep']);
@@ -98,6 +98,7 @@ function checkDrain(options: DrainOptions): void {
         'give the name of the queue there to say that they may be gone for good',
     );
   }
+  if (to === undefined) checkHome(placeOf(queue, plans), plans.length > 0);
   const isLoop = typeof to === 'object' && to.exchange === '' && to.key === queue;
   if (isLoop) {
     throw new RespoolError(
