@@ -75,6 +75,11 @@ export class Outlet {
     });
   }
 
+  /** Whether a message would go at once. */
+  get isReady(): boolean {
+    return this.#link.isUp && !this.#link.isBlocked;
+  }
+
   get load(): OutletLoad {
     const { inFlight, waiting, waitingBytes } = this.#line;
     return { inFlight, waiting, waitingBytes };

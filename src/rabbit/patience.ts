@@ -1,4 +1,4 @@
-/** patience — a goodbye that the other side may never answer. */
+/** patience — waits that may end early, and goodbyes that the other side may never answer. */
 
 import type { Clock } from '../ports/clock.ts';
 import type { AmqpChannel } from './amqp.ts';
@@ -32,4 +32,43 @@ export function closeChannel(channel: AmqpChannel): Promise<void> {
       resolve();
     }
   });
+}
+
+/** Waits of one owner, all of which can be ended at once. */
+export class Waits {
+  readonly #clock: Clock;
+  readonly #ends = new Set<() => void>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Waits so long, or until `end`. */
+  pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        cancel();
+        this.#ends.delete(done);
+        resolve();
+      };
+      const cancel = this.#clock.after(ms, done);
+      this.#ends.add(done);
+    });
+  }
+
+  /** A signal that `end` fires, while the work runs. */
+  async during<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const abort = new AbortController();
+    const end = (): void => abort.abort();
+    this.#ends.add(end);
+    try {
+      return await work(abort.signal);
+    } finally {
+      this.#ends.delete(end);
+    }
+  }
+
+  end(): void {
+    for (const end of this.#ends) end();
+  }
 }

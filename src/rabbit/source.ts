@@ -18,10 +18,11 @@ import { brokerCount, payloadOf, RabbitClaim } from './claim.ts';
 import { Intake } from './intake.ts';
 import type { Link } from './link.ts';
 import type { Outlet } from './outlet.ts';
+import { Waits } from './patience.ts';
 import { restOf, type Step, stepsOf, successorOf } from './steps.ts';
 import { explainRefusal } from './topology/explain.ts';
 import type { QueuePlan } from './topology/model.ts';
-import { isSuspect, laterOf, Trial } from './trial.ts';
+import { isSuspect, laterOf, renewedOf, Trial } from './trial.ts';
 import type { Wire } from './wire.ts';
 
 /** How a consumer subscribes. */
@@ -56,6 +57,8 @@ const LEASE_MS = 60 * 60_000;
 /** The wait before the next try to subscribe, and before a message is passed on again. */
 const RETRY_MIN_MS = 100;
 const RETRY_MAX_MS = 5_000;
+/** Tries to subscribe at first, where the connection was lost meanwhile. */
+const OPEN_TRIES = 5;
 
 /** One queue, as an engine sees it. */
 export class RabbitSource implements Source {
@@ -70,8 +73,7 @@ export class RabbitSource implements Source {
   #isWanted = false;
   #subscribing: Promise<void> | undefined;
   #isHealing = false;
-  /** Ends waits between tries. */
-  readonly #waits = new Set<() => void>();
+  readonly #waits: Waits;
   /** Messages that are passed on without a handler. */
   #passing = 0;
   #passed = 0;
@@ -81,11 +83,13 @@ export class RabbitSource implements Source {
 
   constructor(parts: RabbitSourceParts) {
     this.#parts = parts;
+    this.#waits = new Waits(parts.clock);
     this.#trial = new Trial({
       clock: parts.clock,
       quiet: () => this.#quiet(),
       passed: () => this.#passed,
       begin: (claim) => this.#begin(claim),
+      giveBack: (claim) => this.#giveBack(claim),
       isWanted: () => this.#isWanted,
     });
     this.name = `rabbit:${parts.plan.queue}`;
@@ -106,12 +110,20 @@ export class RabbitSource implements Source {
 
   /** Subscribes for the first time: what is wrong is thrown. Later it comes back by itself. */
   async open(): Promise<void> {
+    const { link } = this.#parts;
     this.#isWanted = true;
-    try {
-      await this.#subscribe(await this.#parts.link.tryConnect());
-    } catch (error) {
-      this.#isWanted = false;
-      throw error;
+    for (let tries = 1; ; tries += 1) {
+      let connection: AmqpConnection | undefined;
+      try {
+        connection = await link.tryConnect();
+        return await this.#subscribe(connection);
+      } catch (error) {
+        // n.b. A broker may end the connection while others declare the same quorum queue.
+        const isLost = connection !== undefined && connection !== link.current;
+        this.#isWanted = isLost && tries < OPEN_TRIES;
+        if (!this.#isWanted) throw error;
+        await this.#waits.pause(RETRY_MIN_MS);
+      }
     }
   }
 
@@ -124,12 +136,12 @@ export class RabbitSource implements Source {
   /** Takes nothing new and gives back what has not begun; what runs can still be settled. */
   async cease(): Promise<void> {
     this.#isWanted = false;
-    for (const end of this.#waits) end();
+    this.#waits.end();
     this.#trial.end();
     await this.#subscribing;
     const intake = this.#intake;
     await intake?.cancel();
-    for (const claim of this.#buffer.splice(0)) claim.intake.giveBack(claim.message);
+    for (const claim of this.#buffer.splice(0)) void this.#giveBack(claim);
     await this.#quiet();
   }
 
@@ -189,12 +201,19 @@ export class RabbitSource implements Source {
       ours.intake.ack(ours.message);
       return DONE;
     }
-    if (verdict.kind === 'release') {
-      ours.intake.giveBack(ours.message);
-      return DONE;
-    }
+    if (verdict.kind === 'release') return this.#giveBack(ours);
     const { plan } = this.#parts;
     return this.#handOn(ours, stepsOf(ours, { ...settlement, verdict }, plan, this.now()));
+  }
+
+  /** Back to the queue. One that was lost often must not be parked for our own stops. */
+  async #giveBack(claim: RabbitClaim): Promise<'done'> {
+    const { message, intake, id } = claim;
+    const { plan, outlet, maxLost } = this.#parts;
+    const isRenewed = isSuspect(claim, maxLost) && outlet().isReady;
+    if (isRenewed) await this.#pass(message, intake, id, renewedOf(claim, plan, maxLost));
+    else intake.giveBack(message);
+    return 'done';
   }
 
   async #handOn(claim: RabbitClaim, step: Step): Promise<'done' | 'stale'> {
@@ -286,29 +305,27 @@ export class RabbitSource implements Source {
 
   #comeBack(): void {
     if (this.#subscribing !== undefined || !this.#isWanted || this.isSubscribed) return;
-    this.#subscribing = this.#retrySubscribing().finally(() => {
-      this.#subscribing = undefined;
-      // Lost once more, or wanted again, before we were done here.
-      this.#comeBack();
-    });
+    this.#subscribing = this.#waits
+      .during((signal) => this.#retrySubscribing(signal))
+      .finally(() => {
+        this.#subscribing = undefined;
+        // Lost once more, or wanted again, before we were done here.
+        this.#comeBack();
+      });
   }
 
-  async #retrySubscribing(): Promise<void> {
-    const abort = new AbortController();
-    const end = (): void => abort.abort();
-    this.#waits.add(end);
+  async #retrySubscribing(signal: AbortSignal): Promise<void> {
     let waitMs = RETRY_MIN_MS;
     while (this.#isWanted && !this.isSubscribed) {
       try {
-        await this.#subscribe(await this.#parts.link.connected(abort.signal));
+        await this.#subscribe(await this.#parts.link.connected(signal));
       } catch (error) {
         if (!this.#isWanted) break;
         this.#parts.onTrouble(`subscribing to queue "${this.#parts.plan.queue}"`, asError(error));
-        await this.#pause(waitMs);
+        await this.#waits.pause(waitMs);
         waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
       }
     }
-    this.#waits.delete(end);
   }
 
   #arrive(message: AmqpMessage, intake: Intake): void {
@@ -370,24 +387,12 @@ export class RabbitSource implements Source {
           intake.giveBack(message);
           break;
         }
-        await this.#pause(waitMs);
+        await this.#waits.pause(waitMs);
         waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
       }
     }
     this.#passing -= 1;
     if (this.#passing === 0) for (const tell of this.#onQuiet.splice(0)) tell();
-  }
-
-  #pause(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const done = (): void => {
-        cancel();
-        this.#waits.delete(done);
-        resolve();
-      };
-      const cancel = this.#parts.clock.after(ms, done);
-      this.#waits.add(done);
-    });
   }
 }
 

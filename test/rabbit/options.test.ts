@@ -287,6 +287,33 @@ withService('rabbitmq', (url) => {
     expect(await seen.until(1)).toEqual(['m']);
   });
 
+  test.each(['quorum', 'classic'] as const)(
+    'a message of a %s queue that is given back at every stop is never parked for that',
+    async (type) => {
+      const connection = createConnection({ url: url() });
+      onTestFinished(() => connection.close());
+      const started = new Tray<number>();
+      const { hands, queue, consumer } = await setup(
+        { connection, url: undefined, type, maxLost: 3 },
+        async ({ signal, attempt }) => {
+          started.add(attempt);
+          if (started.items.length > 8) return;
+          await new Promise((resolve) => signal.addEventListener('abort', resolve));
+          throw signal.reason;
+        },
+      );
+      const done = nextEvent(consumer, 'delivered');
+      await hands.publish('', queue, {});
+      for (let stops = 1; stops <= 8; stops += 1) {
+        await started.until(stops);
+        await consumer.stop({ within: 0 });
+        await consumer.start();
+      }
+      expect((await done).attempt).toBe(1);
+      expect(await hands.depth(consumer.plan.parked.key)).toBe(0);
+    },
+  );
+
   test('paused it takes nothing and gives back what waits; resumed it goes on', async () => {
     const seen = new Tray<string>();
     const { hands, queue, consumer } = await setup({}, ({ id }) => seen.add(id));
