@@ -99,7 +99,9 @@ export async function consume(
   const url =
     options.connection === undefined ? (options.url ?? (await service('rabbitmq'))) : undefined;
   const consumer = createConsumer({ ...options, ...(url === undefined ? {} : { url }) }, handler);
-  const hands = await Hands.open(typeof url === 'string' ? url : undefined);
+  const hands = await Hands.open(
+    typeof url === 'string' && options.tls === undefined ? url : undefined,
+  );
   onTestFinished(async () => {
     await consumer.stop({ within: '1s' });
     await hands.remove(consumer.plan).catch(() => undefined);

@@ -1,0 +1,96 @@
+/** connection — how a broker is reached: over TLS, under a name, with a heartbeat. */
+
+import { connect as connectTcp } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:tls';
+import { expect, onTestFinished, test } from 'vitest';
+import { isRespoolError } from '../../src/core/errors.ts';
+import { createConnection, type RabbitConnection } from '../../src/rabbit/connection.ts';
+import { createPublisher } from '../../src/rabbit/publisher.ts';
+import { CERTIFICATE, KEY } from '../deliver/certificate.ts';
+import { service, withService } from '../services/index.ts';
+import { consume, ownName, Tray } from './ground.ts';
+
+/** A door with TLS before the broker; the same bytes go through. */
+async function tlsDoor(target: string): Promise<string> {
+  const { hostname, port, username, password } = new URL(target);
+  const server = createServer({ key: KEY, cert: CERTIFICATE }, (client) => {
+    const broker = connectTcp(Number(port), hostname);
+    client.on('error', () => broker.destroy());
+    broker.on('error', () => client.destroy());
+    client.pipe(broker).pipe(client);
+  });
+  server.listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  onTestFinished(() => {
+    server.close();
+  });
+  const { port: own } = server.address() as AddressInfo;
+  return `amqps://${username}:${password}@localhost:${own}`;
+}
+
+/** What the broker says of a connection, by its name; its numbers come late. */
+async function seenByBroker(name: string): Promise<Record<string, unknown>> {
+  const { origin, username, password } = new URL(await service('rabbitmq-management'));
+  const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`;
+  for (;;) {
+    const answer = await fetch(`${origin}/api/connections`, { headers: { authorization } });
+    const all = (await answer.json()) as Record<string, unknown>[];
+    const found = all.find(({ user_provided_name: given }) => given === name);
+    if (found !== undefined) return found;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+withService('rabbitmq', (url) => {
+  const open = (options: object): RabbitConnection => {
+    const connection = createConnection({ url: url(), ...options });
+    onTestFinished(() => connection.close());
+    return connection;
+  };
+
+  test('consumers and publishers go over TLS to a broker whose certificate is trusted', async () => {
+    const door = await tlsDoor(url());
+    const tls = { ca: CERTIFICATE };
+    const queue = ownName();
+    const seen = new Tray<string>();
+    await consume({ queue, url: door, tls }, ({ id }) => seen.add(id));
+    const publisher = createPublisher({ url: door, tls, exchange: '' });
+    onTestFinished(() => publisher.close());
+    await publisher.publish({ key: queue, body: {}, id: 'm' });
+    expect(await seen.until(1)).toEqual(['m']);
+  });
+
+  test('a certificate that nobody vouches for is refused, unless one asks for it', async () => {
+    const door = await tlsDoor(url());
+    const refused: unknown = await open({ url: door })
+      .publishing.tryConnect()
+      .catch((error: unknown) => error);
+    expect(isRespoolError(refused, 'broker.unavailable')).toBe(true);
+    expect(String(refused)).toMatch(/certificate/);
+    const trusting = open({ url: door, tls: { rejectUnauthorized: false } });
+    await trusting.publishing.tryConnect();
+    expect(trusting.publishing.isUp).toBe(true);
+  });
+
+  test('the broker knows both connections by name and heartbeat', async () => {
+    const name = ownName('conn');
+    const connection = open({ name, heartbeat: '7s' });
+    await connection.consuming.tryConnect();
+    await connection.publishing.tryConnect();
+    const [consuming, publishing] = await Promise.all([
+      seenByBroker(`${name} consuming`),
+      seenByBroker(`${name} publishing`),
+    ]);
+    expect(consuming).toMatchObject({ timeout: 7 });
+    expect(consuming['name']).not.toBe(publishing['name']);
+  });
+
+  test('a consumer has one connection for deliveries and another for what it publishes', async () => {
+    const name = ownName('conn');
+    await consume({ queue: ownName(), name }, () => undefined);
+    const consuming = await seenByBroker(`${name} consuming`);
+    const publishing = await seenByBroker(`${name} publishing`);
+    expect(consuming['name']).not.toBe(publishing['name']);
+  });
+});
