@@ -55,6 +55,26 @@ withService('rabbitmq', () => {
     expect(await depth(`${prefix}.wait.3600s`)).toBe(1);
   }, 20_000);
 
+  test('what another system retried keeps its attempts', async () => {
+    const { cli, configure, prefix, put, channel, url } = await rabbitShell();
+    const rabbit = { url };
+    const old = { compat: 'goqueue', topology: undefined, type: 'classic' };
+    await configure({ rabbit, consumers: [consumerOf(prefix, old)] });
+    const applied = await cli(['rabbit', 'topology', 'apply', '--yes']);
+    expect(applied.stderr).toContain('policies need the management API');
+    const headers = { 'goqueue-retry-count': 1 };
+    await put(`${prefix}.orders__retry.1`, ['a'], { expiration: '3600000', headers });
+    await configure({ rabbit, consumers: [consumerOf(prefix, { queue: `${prefix}.orders2` })] });
+    const from = ['--from-queue', `${prefix}.orders`, '--from-compat', 'goqueue'];
+    const words = ['--from-type', 'classic', '--yes'];
+    const moved = await cli(['rabbit', 'topology', 'migrate', ...from, ...words]);
+    expect(moved.stdout, moved.stderr).toContain(`${prefix}.orders__retry.1 (1 messages): moved`);
+    const message = await new Promise((resolve, reject) => {
+      channel.consume(`${prefix}.wait.3600s`, resolve).catch(reject);
+    });
+    expect(message).toMatchObject({ properties: { headers: { 'respool-attempts': 1 } } });
+  });
+
   test('queues in which nothing is left are removed', async () => {
     const { cli, configure, prefix, channel } = await rabbitShell();
     const types = { topology: 'perDelay', type: 'classic' };

@@ -1,8 +1,11 @@
 /** migrate — from the topology that a queue had to the one that it has now, messages included. */
 
+import type { EffectiveConsumer } from '../../connect/consumers.ts';
+import { respoolWire } from '../../rabbit/headers.ts';
 import { mergeTopologies } from '../../rabbit/topology/merge.ts';
 import { migrateTopology } from '../../rabbit/operate/migrate.ts';
 import type { MigrateReport } from '../../rabbit/operate/reports.ts';
+import type { Wire } from '../../rabbit/wire.ts';
 import { ask } from '../ask.ts';
 import { EXIT, type ExitCode } from '../exit-codes.ts';
 import { numberText, safe } from '../safe.ts';
@@ -19,7 +22,6 @@ export async function migrate(context: CommandContext): Promise<ExitCode> {
   for (const broker of brokers) {
     const former = await formerOf(context, loaded, broker.consumers);
     const { connection, management } = await reach(context, loaded, broker);
-    const compat = broker.consumers.find((one) => one.compat !== undefined)?.compat;
     const order = {
       connection,
       management,
@@ -30,7 +32,7 @@ export async function migrate(context: CommandContext): Promise<ExitCode> {
       ),
       waits: options.flag('leaveWaits') ? ('leave' as const) : ('move' as const),
       oldConsumersGone: options.flag('oldConsumersGone'),
-      ...(compat === undefined ? {} : { wire: compat.wire }),
+      wire: wireOf(former, broker.consumers),
       clock: io.clock,
     };
     const foretold = await migrateTopology({ ...order, dryRun: true });
@@ -50,6 +52,17 @@ export async function migrate(context: CommandContext): Promise<ExitCode> {
     isDone &&= report.isDone;
   }
   return isDone ? EXIT.done : EXIT.refused;
+}
+
+/** The past is read as the old queues have it, and written as the new ones do. */
+function wireOf(former: readonly EffectiveConsumer[], next: readonly EffectiveConsumer[]): Wire {
+  const among = (consumers: readonly EffectiveConsumer[], name: string): Wire =>
+    consumers.find(({ queue }) => queue === name)?.compat?.wire ?? respoolWire;
+  return {
+    name: 'respool',
+    read: (message, queue) => among(former, queue).read(message, queue),
+    write: (message, successor) => among(next, successor.queue).write(message, successor),
+  };
 }
 
 async function tell({ out }: CommandContext, broker: string, report: MigrateReport): Promise<void> {

@@ -12,7 +12,7 @@ import type { AmqpMessage } from '../amqp.ts';
 import { connectionOf } from '../connection.ts';
 import { Outlet } from '../outlet.ts';
 import type { Route } from '../topology/model.ts';
-import { copyOf, ownerOf, type Place, placeOf } from './home.ts';
+import { copyOf, outOfWait, ownerOf, type Place, placeOf } from './home.ts';
 import { type Errand, moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from './move.ts';
 import type { DrainOptions, DrainReport } from './reports.ts';
 
@@ -67,7 +67,8 @@ function errandOf(
   const road = roadOf(to, message, owner);
   if (road === undefined) return 'homeless';
   const past = isFresh(place, options) ? { attempts: 0, lost: 0, restMs: 0 } : { restMs: 0 };
-  return copyOf(message, { to: road, owner: owner ?? place.queue, id, past, wire });
+  const taken = place.role === 'wait' ? outOfWait(message) : message;
+  return copyOf(taken, { to: road, owner: owner ?? place.queue, id, past, wire });
 }
 
 function roadOf(

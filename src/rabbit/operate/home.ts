@@ -64,6 +64,8 @@ export interface Change {
   readonly to: Route;
   /** The main queue that it belongs to. */
   readonly owner: string;
+  /** The main queue that it belonged to, by which its past is read; default: the same. */
+  readonly from?: string;
   /** The id that it gets where it has none. */
   readonly id: string;
   readonly past?: Partial<Past>;
@@ -78,7 +80,7 @@ export interface Change {
  */
 export function copyOf(message: AmqpMessage, change: Change): Outgoing {
   const { to, owner, wire = respoolWire } = change;
-  const past = { ...wire.read(message, owner), ...change.past };
+  const past = { ...wire.read(message, change.from ?? owner), ...change.past };
   const properties = wire.write(message, {
     past,
     queue: owner,
@@ -92,6 +94,15 @@ export function copyOf(message: AmqpMessage, change: Change): Outgoing {
     content: message.content,
     properties: { ...properties, headers: { ...properties.headers, ...ending } },
   };
+}
+
+/**
+ * A message out of a wait queue, without its TTL. Level queues of GoQueue have none of their own:
+ * there it is the wait of the message, and would be taken for the time after which nobody wants it.
+ */
+export function outOfWait(message: AmqpMessage): AmqpMessage {
+  const { expiration: _, ...properties } = message.properties;
+  return { ...message, properties };
 }
 
 const ENDING = [H.ended, H.endedCode, H.endedReason, H.endedAt, H.endedBy];

@@ -31,8 +31,9 @@ export const NEEDS_MANAGEMENT: string =
   'give the management API: without it nobody sees which messages are still being dead-lettered ' +
   'and what is bound, so no old queue is removed';
 
-export function runOut({ waitMs = 0 }: LeavingQueue): string {
-  return `left to run out: run again in ${formatDuration(waitMs)}`;
+export function runOut({ waitMs }: LeavingQueue): string {
+  const when = waitMs === undefined ? 'when it is empty' : `in ${formatDuration(waitMs)}`;
+  return `left to run out: run again ${when}`;
 }
 
 export function step(

@@ -4,11 +4,11 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import type { AmqpMessage, Outgoing } from '../amqp.ts';
-import { respoolWire } from '../headers.ts';
+import { countOf, respoolWire } from '../headers.ts';
 import { mergeTopologies } from '../topology/merge.ts';
 import type { BindingSpec, QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
 import type { Wire } from '../wire.ts';
-import { copyOf, likelyOwner, sureOwner } from './home.ts';
+import { copyOf, likelyOwner, outOfWait, sureOwner } from './home.ts';
 import { waitOf } from './look.ts';
 import type { MigrateOptions, OldQueue } from './reports.ts';
 
@@ -30,6 +30,7 @@ export interface LeavingQueue {
   readonly role: QueueRole;
   /** The old main queue whose messages lie there; undefined: of several. */
   readonly owner: string | undefined;
+  /** Of a wait queue; undefined: each message has a TTL of its own. */
   readonly waitMs: number | undefined;
   /** Where its dead letters go, as far as it is known. */
   readonly deadLetters: string | undefined;
@@ -116,14 +117,15 @@ function leavingQueue(
   from: Topology,
 ): LeavingQueue {
   const args = from.queues.find((queue) => queue.name === name)?.arguments;
-  if (role === 'wait' && waitMs === undefined) {
+  // n.b. Without a TTL of its own a queue lets each message wait by its own.
+  if (role === 'wait' && waitMs === undefined && args === undefined) {
     throw invalid(`nobody said how long messages wait in ${show(name)}; give its "waitMs"`);
   }
   const deadLetters = args?.['x-dead-letter-exchange'];
   return {
     name,
     role,
-    owner: of ?? (isForMany(role, args) ? undefined : nameOwner(name, role, oldMains)),
+    owner: of ?? (isForMany(role, args, from) ? undefined : nameOwner(name, role, oldMains)),
     waitMs,
     deadLetters: typeof deadLetters === 'string' ? deadLetters : undefined,
   };
@@ -133,9 +135,13 @@ function leavingQueue(
 function isForMany(
   role: QueueRole,
   args: Topology['queues'][number]['arguments'] | undefined,
+  { exchanges }: Topology,
 ): boolean {
   if (role !== 'wait' || args === undefined) return false;
-  return args['x-dead-letter-routing-key'] === undefined;
+  if (args['x-dead-letter-routing-key'] !== undefined) return false;
+  // A fanout leads to what is bound to it, whatever a message names.
+  const back = exchanges.find(({ name }) => name === args['x-dead-letter-exchange']);
+  return back?.type !== 'fanout';
 }
 
 function nameOwner(name: string, role: QueueRole, oldMains: readonly string[]): string | undefined {
@@ -176,7 +182,7 @@ export function newPlaceOf(
   if (queue.role === 'wait') return waitCopy(message, queue, { plan, oldMain, wire, id });
   const keepsEnding = queue.role === 'dead' || queue.role === 'parked';
   const to = roadOf(queue.role, plan);
-  return copyOf(message, { to, owner: plan.queue, id, keepsEnding, wire });
+  return copyOf(message, { to, owner: plan.queue, from: oldMain, id, keepsEnding, wire });
 }
 
 /** Where headers of ours name a queue, no other is guessed: it may be somebody else's. */
@@ -195,15 +201,17 @@ interface Waiting {
 
 /** It begins its wait anew, in a queue that is long enough: later than it would be, never early. */
 function waitCopy(
-  message: AmqpMessage,
-  { waitMs = 0 }: LeavingQueue,
+  given: AmqpMessage,
+  queue: LeavingQueue,
   { plan, oldMain, wire, id }: Waiting,
 ): Outgoing {
+  const waitMs = queue.waitMs ?? countOf(given.properties.expiration);
+  const message = outOfWait(given);
   const past = wire.read(message, oldMain);
   const { attempts, routingKey } = past;
   const to = plan.wait({ delayMs: waitMs, attempt: attempts, routingKey });
   const restMs = past.restMs + Math.max(0, waitMs - to.waitMs);
-  return copyOf(message, { to, owner: plan.queue, id, past: { restMs }, wire });
+  return copyOf(message, { to, owner: plan.queue, from: oldMain, id, past: { restMs }, wire });
 }
 
 function roadOf(role: QueueRole, plan: QueuePlan): Route {

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { connectAmqp } from '../../../src/rabbit/client.ts';
+import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
 import { drainQueue } from '../../../src/rabbit/operate/drain.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
@@ -86,6 +87,24 @@ withService('rabbitmq', () => {
     expect(report).toMatchObject({ total: 3, moved: 2, homeless: 1, end: 'done' });
     expect((await bench.takeAll(two.queue)).map(({ body }) => body)).toEqual(['b', 'c']);
     expect(await bodies(bench, wait.name, 1)).toEqual(['d']);
+  });
+
+  test('the TTL by which a message waits is not taken for the end of its life', async () => {
+    await using bench = await openBench();
+    const { style, wire } = goqueue();
+    const plan = style.plan(orderOf(freshName('level'), { type: 'classic' }));
+    await bench.declare(plan);
+    const { queue } = plan;
+    const level = `${queue}__retry.1`;
+    const headers = { 'goqueue-retry-count': 1 };
+    await bench.publish(level, ['a'], { expiration: '600000', headers });
+    const { connection } = bench;
+    const report = await drainQueue({ connection, queue: level, plans: [plan], wire });
+    expect(report).toMatchObject({ moved: 1, end: 'done' });
+    const [taken] = await bench.takeAll(queue, 1);
+    expect(taken?.properties.expiration).toBeUndefined();
+    expect(taken?.properties.headers).toMatchObject({ 'respool-attempts': 1 });
+    expect(taken?.properties.headers).not.toHaveProperty('respool-expires-after-ms');
   });
 
   test('without plans a message goes where its headers say that it came from', async () => {

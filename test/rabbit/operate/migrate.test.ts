@@ -3,8 +3,11 @@
 import { expect, test } from 'vitest';
 import { migrateTopology } from '../../../src/rabbit/operate/migrate.ts';
 import type { MigrateReport } from '../../../src/rabbit/operate/reports.ts';
+import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
+import { respoolWire } from '../../../src/rabbit/headers.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
+import type { Wire } from '../../../src/rabbit/wire.ts';
 import { withService } from '../../services/index.ts';
 import { oldAndNew, waitName } from './migrate-plans.ts';
 import { bodies, freshName, openBench, orderOf, until } from './setup.ts';
@@ -162,6 +165,37 @@ withService('rabbitmq', () => {
       message: expect.stringContaining('give the new one another name'),
     });
     expect(await bench.depth(name)).toBeUndefined();
+  });
+
+  test('what waits by its own TTL waits on for as long, with its past', async () => {
+    await using bench = await openBench();
+    const name = freshName('levels');
+    const { style, wire } = goqueue();
+    const old = style.plan(orderOf(name, { type: 'classic' }));
+    const { next } = oldAndNew(name);
+    await bench.declare(old);
+    bench.alsoRemove(next.topology);
+    const headers = { 'goqueue-retry-count': 2 };
+    await bench.publish(`${name}__retry.2`, ['theirs'], { expiration: '600000', headers });
+    const { connection } = bench;
+    const both: Wire = { ...respoolWire, read: (message, from) => wire.read(message, from) };
+    const options = { connection, from: old.topology, to: next, wire: both };
+    const left = await migrateTopology({ ...options, waits: 'leave', dryRun: true });
+    expect(left.steps).toContainEqual({
+      kind: 'keep',
+      name: `${name}__retry.2`,
+      messages: 1,
+      text: 'left to run out: run again when it is empty',
+    });
+    await migrateTopology(options);
+    const [moved, ...more] = await bench.takeAll(waitName(next, 900_000), 1);
+    expect(more).toEqual([]);
+    expect(moved).toMatchObject({
+      body: 'theirs',
+      properties: { headers: { 'respool-attempts': 2, 'return-to': next.queue } },
+    });
+    expect(moved?.properties.headers).not.toHaveProperty('respool-expires-after-ms');
+    expect(await bench.depth(`${name}__retry.2`)).toBe(0);
   });
 
   test('old queues may be given by name and role', async () => {
