@@ -70,8 +70,8 @@ export function shownUrl(url: string): string {
   }
 }
 
-/** The user that a URL names. */
-function userOf(url: string): string {
+/** The user that a URL names; default: guest. */
+export function userOf(url: string): string {
   const { username } = parsed(url);
   return username === '' ? 'guest' : decodeURIComponent(username);
 }

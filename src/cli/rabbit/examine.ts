@@ -1,5 +1,6 @@
 /** examine — what the doctor says about brokers and queues, line by line. */
 
+import { userOf } from '../../rabbit/client.ts';
 import { doctor } from '../../rabbit/operate/doctor.ts';
 import type { Finding } from '../../rabbit/operate/reports.ts';
 import { EXIT, type ExitCode } from '../exit-codes.ts';
@@ -21,9 +22,12 @@ export async function examineBrokers(context: CommandContext): Promise<ExitCode>
   const counts: Record<Level, number> = { ok: 0, warn: 0, bad: 0 };
   for (const broker of brokers) {
     const { connection, management } = await reach(context, loaded, broker);
-    const compat = broker.consumers.find((one) => one.compat !== undefined)?.compat;
-    const { plans, address } = broker;
-    const findings = await doctor({ connection, management, plans, compat, clock: io.clock });
+    const shared = broker.consumers.flatMap(({ compat }) => compat ?? []);
+    // Each system once, however many of its queues are consumed.
+    const compat = [...new Map(shared.map((one) => [one.name, one])).values()];
+    const { plans, address, url } = broker;
+    const user = userOf(url);
+    const findings = await doctor({ connection, management, plans, compat, user, clock: io.clock });
     for (const { level, name, text, todo } of findings) {
       counts[level] += 1;
       if (out.json) {

@@ -14,7 +14,7 @@ import { takeSnapshot } from '../topology/snapshot.ts';
 import { type Problem, verifyTopology } from '../topology/verify.ts';
 import { bad, ok, warn } from './findings.ts';
 import { amqpOf, plannedQueues, versionOf } from './look.ts';
-import type { DoctorOptions, Finding } from './reports.ts';
+import type { DoctorOptions, Finding, SharedWith } from './reports.ts';
 import { rightsFindings } from './rights.ts';
 import { queueFindings } from './safety.ts';
 import { queueStats } from './stats.ts';
@@ -22,7 +22,7 @@ import { versionFindings } from './traps.ts';
 
 /** Looks at everything; the worst is not first, related things are together. */
 export async function doctor(options: DoctorOptions): Promise<readonly Finding[]> {
-  const { management, plans, compat } = options;
+  const { management, plans } = options;
   const connection = await amqpOf(options.connection);
   const topology = mergeTopologies(plans);
   const queues = plannedQueues(plans);
@@ -35,11 +35,15 @@ export async function doctor(options: DoctorOptions): Promise<readonly Finding[]
     ...(await attempt('queues', () => queuesFindings(at))),
     ...(await attempt('stats', () => statsFindings(at))),
     ...(await attempt('user', () => userFindings(at))),
-    ...(compat?.unsafe ?? []).map((sentence) =>
-      warn(`compat.${compat?.name}`, sentence, 'goes away when all consumers are moved'),
+    ...systemsOf(options).flatMap(({ name, unsafe }) =>
+      unsafe.map((text) => warn(`compat.${name}`, text, 'goes away when all consumers are moved')),
     ),
     DELETED,
   ];
+}
+
+function systemsOf({ compat = [] }: DoctorOptions): SharedWith[] {
+  return [compat].flat();
 }
 
 interface At {
@@ -114,8 +118,8 @@ async function statsFindings({ options }: At): Promise<Finding[]> {
 async function userFindings({ options, topology }: At): Promise<Finding[]> {
   const { management, plans } = options;
   if (management === undefined) return [];
-  const permissions = await management.permissions();
-  return rightsFindings(management.username, permissions, { plans, topology });
+  const { user = management.username } = options;
+  return rightsFindings(user, await management.permissions(user), { plans, topology });
 }
 
 /** One part that fails must not hide the others. */

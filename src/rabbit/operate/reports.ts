@@ -87,8 +87,16 @@ export interface Finding {
 
 export interface DoctorOptions extends LookOptions {
   readonly connection: AnyConnection;
-  /** The other system whose queues these are, and what stays unsafe by its arguments. */
-  readonly compat?: { readonly name: string; readonly unsafe: readonly string[] } | undefined;
+  /** The other systems whose queues these are, and what stays unsafe by their arguments. */
+  readonly compat?: SharedWith | readonly SharedWith[] | undefined;
+  /** Who consumes and publishes; default: who asks the management API. */
+  readonly user?: string | undefined;
+}
+
+/** Another system that consumes the same queues. */
+export interface SharedWith {
+  readonly name: string;
+  readonly unsafe: readonly string[];
 }
 
 /** How far something that moves messages has come. */
@@ -177,6 +185,10 @@ export interface MigrateOptions {
   readonly dryRun?: boolean;
   /** On their way at once, 1 to 1000; default 100. */
   readonly window?: number;
+  /**
+   * How the past is read, by the name of an old main queue, and written, by that of a new one;
+   * default: our own headers.
+   */
   readonly wire?: Wire;
   readonly onProgress?: (progress: MoveProgress) => void;
   readonly signal?: AbortSignal;

@@ -170,6 +170,16 @@ withService('rabbitmq', () => {
     expect(namesOf(findings, 'bad')).not.toContain('user.read');
   });
 
+  test('the rights of who consumes are told, not those of who asks', async () => {
+    await using bench = await openBench();
+    const plan = shared({ prefix: freshName('pre') }).plan(orderOf(freshName('other')));
+    await bench.declare(plan);
+    await using user = await freshUser({ read: '.*', write: '^$' });
+    const { connection, management } = bench;
+    const findings = await doctor({ connection, management, plans: [plan], user: user.name });
+    expect(textOf(findings, 'user.write')).toContain(`"${user.name}" lacks the permission`);
+  });
+
   test('messages that found no queue are named, and what a shared system leaves unsafe', async () => {
     await using bench = await openBench();
     const plan = shared({ prefix: freshName('pre') }).plan(orderOf(freshName('lost')));
@@ -177,10 +187,14 @@ withService('rabbitmq', () => {
     const unrouted = plan.topology.queues.find(({ role }) => role === 'unrouted')?.name ?? '';
     await bench.publish(unrouted, ['a', 'b']);
     const { connection, management } = bench;
-    const compat = { name: 'goqueue', unsafe: ['their counters are lost at times'] };
+    const compat = [
+      { name: 'goqueue', unsafe: ['their counters are lost at times'] },
+      { name: 'spring', unsafe: ['theirs, too'] },
+    ];
     const findings = await doctor({ connection, management, plans: [plan], compat });
     expect(textOf(findings, 'stats.unrouted')).toMatch(/^2 messages came back/);
     expect(textOf(findings, 'compat.goqueue')).toBe('their counters are lost at times');
+    expect(textOf(findings, 'compat.spring')).toBe('theirs, too');
   });
 
   test('classic queues are said to lose what quorum queues keep', async () => {
