@@ -6,10 +6,13 @@ import { createServer } from 'node:tls';
 import { expect, onTestFinished, test } from 'vitest';
 import { isRespoolError } from '../../src/core/errors.ts';
 import { createConnection, type RabbitConnection } from '../../src/rabbit/connection.ts';
+import type { Clock } from '../../src/ports/clock.ts';
 import { createPublisher } from '../../src/rabbit/publisher.ts';
+import { systemClock } from '../../src/system/clock.ts';
+import { createIdMaker } from '../../src/system/ids.ts';
 import { CERTIFICATE, KEY } from '../deliver/certificate.ts';
 import { service, withService } from '../services/index.ts';
-import { consume, ownName, Tray } from './ground.ts';
+import { consume, Hands, ownName, Tray } from './ground.ts';
 
 /** A door with TLS before the broker; the same bytes go through. */
 async function tlsDoor(target: string): Promise<string> {
@@ -42,7 +45,56 @@ async function seenByBroker(name: string): Promise<Record<string, unknown>> {
   }
 }
 
+test('tries to connect again by the clock and the chance that were given', async () => {
+  const waits: number[] = [];
+  const after: Clock['after'] = (ms, call) => {
+    waits.push(ms);
+    return systemClock.after(0, call);
+  };
+  const clock = { ...systemClock, after };
+  const connection = createConnection({
+    url: 'amqp://127.0.0.1:1',
+    clock,
+    dice: { random: () => 0 },
+  });
+  const abort = new AbortController();
+  const connected = connection.publishing.connected(abort.signal).catch(() => 'given up');
+  while (waits.length < 3) await new Promise((resolve) => setImmediate(resolve));
+  abort.abort();
+  expect(await connected).toBe('given up');
+  await connection.close();
+  expect(waits.slice(0, 3)).toEqual([50, 100, 200]);
+});
+
 withService('rabbitmq', (url) => {
+  const AT = 1_800_000_000_000;
+  const clock = { ...systemClock, now: () => AT };
+  const dice = { random: () => 0.5 };
+
+  test('a consumer writes times and ids by the clock and the chance that were given', async () => {
+    const hands = await Hands.open();
+    const queue = ownName();
+    const { plan } = await consume({ queue, clock, dice }, (delivery) => delivery.hold('look'));
+    await hands.publish('', queue, {});
+    const { headers, messageId } = (await hands.take(plan.parked.key)).properties;
+    expect(headers).toMatchObject({ 'respool-ended-at': AT, 'respool-first-at': AT });
+    expect(messageId).toBe(createIdMaker(dice)(AT));
+  });
+
+  test('a publisher writes times and ids by the clock and the chance that were given', async () => {
+    const hands = await Hands.open();
+    const queue = ownName();
+    await hands.channel.assertQueue(queue, { exclusive: true });
+    const publisher = createPublisher({ url: url(), exchange: '', clock, dice });
+    onTestFinished(() => publisher.close());
+    const { id } = await publisher.publish({ key: queue, body: {} });
+    expect(id).toBe(createIdMaker(dice)(AT));
+    expect((await hands.take(queue)).properties).toMatchObject({
+      messageId: id,
+      timestamp: AT / 1_000,
+    });
+  });
+
   const open = (options: object): RabbitConnection => {
     const connection = createConnection({ url: url(), ...options });
     onTestFinished(() => connection.close());
