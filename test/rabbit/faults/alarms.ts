@@ -21,6 +21,17 @@ export async function clearAlarm({ operator }: PrivateServer, alarm: Alarm): Pro
   await call(operator, LIMITS[alarm].clear);
 }
 
+/** A delivery may take so long; looked at by every channel that is opened from now on. */
+export async function setConsumerTimeout(
+  { operator }: PrivateServer,
+  { timeoutMs, lookEveryMs }: { readonly timeoutMs: number; readonly lookEveryMs: number },
+): Promise<void> {
+  const set = (name: string, value: number): string =>
+    `application:set_env(rabbit, ${name}, ${value})`;
+  const words = [set('consumer_timeout', timeoutMs), set('channel_tick_interval', lookEveryMs)];
+  await call(operator, ['eval', `${words.join(', ')}.`]);
+}
+
 async function call(operator: PrivateServer['operator'], args: readonly string[]): Promise<void> {
   if (operator === undefined) throw new Error('this broker has no rabbitmqctl that we can reach');
   const env = { ...process.env, ...operator.env };

@@ -1,16 +1,26 @@
 /** A broker that crashes, comes back, and runs out of memory and disk. */
 
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  afterAll,
+  beforeAll,
+  describe,
+  expect,
+  onTestFinished,
+  test,
+  type TestContext,
+} from 'vitest';
 import { RetryableError } from '../../../src/core/failure.ts';
 import { fixed } from '../../../src/core/policy.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
 import { freshSeed } from '../../torture/chance.ts';
-import { consume, Hands, ownName } from '../ground.ts';
-import { type Alarm, clearAlarm, setAlarm } from './alarms.ts';
+import { consume, Hands, nextEvent, ownName, Tray } from '../ground.ts';
+import { clearAlarm, setAlarm, setConsumerTimeout } from './alarms.ts';
 import { restarts } from './runs.ts';
+import { Gate } from './setup.ts';
 
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 90_000;
+const TIMEOUT = { timeout: TIMEOUT_MS };
 const reason = skipReason('rabbitmq');
 
 describe.skipIf(reason !== undefined)('with a rabbitmq of its own', () => {
@@ -20,10 +30,13 @@ describe.skipIf(reason !== undefined)('with a rabbitmq of its own', () => {
   }, TIMEOUT_MS);
   afterAll(() => server.stop());
 
-  test.each<Alarm>(['memory', 'disk'])(
+  test.for(['memory', 'disk'] as const)(
     'an alarm of %s lets a consumer pause and go on afterwards, and nothing is lost',
-    async (alarm) => {
-      const { consumer, hands, queue, done } = await setup(server);
+    TIMEOUT,
+    async (alarm, context) => {
+      needOperator(server, context);
+      onTestFinished(() => clearAlarm(server, alarm));
+      const { consumer, hands, queue, fate } = await setup(server);
       const count = 60;
       const ids = Array.from({ length: count }, (_, at) => `m${at}`);
       for (const id of ids.slice(0, 30)) await hands.publish('', queue, 1, { messageId: id });
@@ -36,19 +49,21 @@ describe.skipIf(reason !== undefined)('with a rabbitmq of its own', () => {
       await until(() => consumer.load.running === 0);
       expect(consumer.isConnected).toBe(false);
       expect(consumer.load).toMatchObject({ buffered: 0, isRunning: true });
+      fate.isOver = true;
       await clearAlarm(server, alarm);
       await whileBlocked;
-      await until(() => done.size === count);
-      expect([...done].toSorted()).toEqual(ids.toSorted());
+      await until(() => fate.done.size === count);
+      expect([...fate.done].toSorted()).toEqual(ids.toSorted());
       expect(consumer.load).toMatchObject({ isBlocked: false, isConnected: true });
     },
-    TIMEOUT_MS,
   );
 
   test(
     'a consumer stops in bounded time while the broker takes nothing, and gives all back',
-    async () => {
-      const { consumer, hands, queue, done } = await setup(server);
+    async (context) => {
+      needOperator(server, context);
+      onTestFinished(() => clearAlarm(server, 'memory'));
+      const { consumer, hands, queue, fate } = await setup(server);
       for (let at = 0; at < 30; at += 1) {
         await hands.publish('', queue, 1, { messageId: `m${at}` });
       }
@@ -57,10 +72,40 @@ describe.skipIf(reason !== undefined)('with a rabbitmq of its own', () => {
       const beganAt = performance.now();
       await consumer.stop({ within: '500ms' });
       expect(performance.now() - beganAt).toBeLessThan(STOP_MAX_MS);
+      fate.isOver = true;
       await clearAlarm(server, 'memory');
-      const next = await setup(server, queue, done);
-      await until(() => done.size === 30);
+      const next = await setup(server, queue, fate);
+      await until(() => fate.done.size === 30);
       expect(next.consumer.load.isBlocked).toBe(false);
+    },
+    TIMEOUT_MS,
+  );
+
+  test(
+    'a delivery that took longer than the broker allows comes again, on a new channel',
+    async (context) => {
+      needOperator(server, context);
+      await setConsumerTimeout(server, { timeoutMs: 1_000, lookEveryMs: 200 });
+      const queue = ownName();
+      const hands = await Hands.open(server.url);
+      const gate = new Gate();
+      const runs = new Tray<string>();
+      const topology = shared({ prefix: queue });
+      const consumer = await consume({ queue, url: server.url, topology }, async ({ id }) => {
+        runs.add(id);
+        if (runs.items.length === 1) await gate.opened;
+      });
+      const trouble = nextEvent(consumer, 'trouble');
+      const [stale, delivered] = [nextEvent(consumer, 'stale'), nextEvent(consumer, 'delivered')];
+      await hands.publish('', queue, 1, { messageId: 'slow' });
+      expect((await trouble).error.message).toMatch(/timed out|timeout/);
+      expect(await runs.until(2)).toEqual(['slow', 'slow']);
+      await delivered;
+      gate.open();
+      await stale;
+      expect(consumer.isConnected).toBe(true);
+      await consumer.stop();
+      expect(await hands.depth(queue)).toBe(0);
     },
     TIMEOUT_MS,
   );
@@ -79,11 +124,20 @@ describe.skipIf(reason !== undefined)('with a rabbitmq of its own', () => {
   );
 });
 
+/** Alarms are raised beside the node, which nobody can do for one in a container. */
+function needOperator({ operator }: PrivateServer, { skip }: TestContext): void {
+  if (operator === undefined) skip('rabbitmqctl of this broker cannot be reached');
+}
+
 /** The time given, the engine's own waits for what cannot be settled, and some. */
 const STOP_MAX_MS = 15_000;
 
 /** A consumer whose every message goes round and round until the alarm is over. */
-async function setup(server: PrivateServer, queue = ownName(), done = new Set<string>()) {
+async function setup(
+  server: PrivateServer,
+  queue = ownName(),
+  fate = { isOver: false, done: new Set<string>() },
+) {
   const hands = await Hands.open(server.url);
   const consumer = await consume(
     {
@@ -93,12 +147,12 @@ async function setup(server: PrivateServer, queue = ownName(), done = new Set<st
       policy: fixed('50ms', { attempts: 1_000 }),
       waits: [],
     },
-    async ({ id, attempt }) => {
-      if (attempt < 40) throw new RetryableError('test.busy', 'again');
-      done.add(id);
+    ({ id }) => {
+      if (!fate.isOver) throw new RetryableError('test.busy', 'again');
+      fate.done.add(id);
     },
   );
-  return { consumer, hands, queue, done };
+  return { consumer, hands, queue, fate };
 }
 
 async function until(isTrue: () => boolean): Promise<void> {

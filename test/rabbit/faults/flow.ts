@@ -72,7 +72,8 @@ export class Flow {
     const queue = ownName('flow');
     this.#order = { url, queue, type, maxLost, prefetch };
     this.plan = createConsumer(optionsOf(this.#order), () => undefined).plan;
-    this.#publisher = createPublisher({ url, exchange: '' });
+    // A broker that was restarted may forget to confirm what came before its queues had a leader.
+    this.#publisher = createPublisher({ url, exchange: '', confirmTimeout: '5s' });
     const { ledger, chance } = this;
     this.producer = new Producer({ publisher: this.#publisher, ledger, chance, queue });
   }
