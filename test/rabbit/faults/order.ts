@@ -14,7 +14,7 @@ export interface ConsumerOrder {
   readonly prefetch: number;
 }
 
-export const CONCURRENCY = 8;
+const CONCURRENCY = 8;
 export const PREFETCH = 20;
 /** High: what is lost with its consumers again and again is no poison here. */
 export const MAX_LOST = 1_000_000;
