@@ -18,6 +18,8 @@ export interface Broker {
   /** As it may be shown. */
   readonly address: string;
   readonly managementUrl: string;
+  /** Otherwise it is where the management API most likely is. */
+  readonly isManagementNamed: boolean;
   readonly vhost: string;
   readonly consumers: readonly EffectiveConsumer[];
   readonly plans: readonly QueuePlan[];
@@ -51,12 +53,25 @@ export function brokerAt(
   return {
     url,
     address: shownUrl(url),
-    managementUrl: managementUrl ?? managementUrlOf(url),
+    managementUrl:
+      managementUrl === undefined ? managementUrlOf(url) : withUser(managementUrl, url),
+    isManagementNamed: managementUrl !== undefined,
     vhost: vhostOf(url),
     consumers,
     plans,
     topology: mergeTopologies(plans),
   };
+}
+
+/** Who asks is who consumes, unless the URL names somebody else. */
+function withUser(managementUrl: string, url: string): string {
+  const [asked, broker] = [URL.parse(managementUrl), URL.parse(url)];
+  // n.b. What is no URL is refused where it is used.
+  if (asked === null || broker === null || broker.username === '') return managementUrl;
+  if (asked.username !== '') return managementUrl;
+  asked.username = broker.username;
+  asked.password = broker.password;
+  return asked.href;
 }
 
 /** The files of TLS as they are; undefined where nothing was named. */

@@ -42,6 +42,20 @@ test('the management API that is named is that of the broker that is named', asy
   expect(brokerAt('amqp://two.example', [], { managementUrl }).managementUrl).toBe(managementUrl);
 });
 
+test('who asks the management API is who consumes, unless its URL names somebody', () => {
+  const url = 'amqp://shop:p%40ss@one.example/orders';
+  const asks = (managementUrl?: string): unknown => {
+    const broker = brokerAt(url, [], managementUrl === undefined ? {} : { url, managementUrl });
+    return [broker.managementUrl, broker.isManagementNamed];
+  };
+  expect(asks('https://admin.example/rabbit')).toEqual([
+    'https://shop:p%40ss@admin.example/rabbit',
+    true,
+  ]);
+  expect(asks('http://root:r@admin.example/')).toEqual(['http://root:r@admin.example/', true]);
+  expect(asks()).toEqual(['http://shop:p%40ss@one.example:15672', false]);
+});
+
 test('queues of one broker that do not go together are refused by what differs', async () => {
   const rabbit = { url: 'amqp://one.example' };
   const classic = { queue: 'b', type: 'classic', deliver };

@@ -37,20 +37,20 @@ export async function reach(
     ...(tls === undefined ? {} : { tls }),
   });
   context.atEnd(() => management.close());
-  return { connection, amqp, management: await answering(context, loaded, management) };
+  return { connection, amqp, management: await answering(context, broker, management) };
 }
 
 /** One that was named has to answer; otherwise AMQP tells what it can. */
 async function answering(
   { out }: CommandContext,
-  { config }: LoadedConfig,
+  { isManagementNamed }: Broker,
   management: Management,
 ): Promise<Management | undefined> {
   try {
     await management.overview();
     return management;
   } catch (error) {
-    if (config.rabbit.managementUrl !== undefined || !isRespoolError(error)) throw error;
+    if (isManagementNamed || !isRespoolError(error)) throw error;
     const why = safe(textOf(error));
     out.note(`without the management API: ${why}; name it with --management-url`);
     return undefined;
