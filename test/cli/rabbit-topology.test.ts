@@ -93,6 +93,32 @@ withService('rabbitmq', () => {
     expect(plan).toMatchObject({ counts: { same: 0, different: 1 } });
   });
 
+  test('what differs at one broker keeps every other as it is', async () => {
+    const { cli, configure, prefix, channel, url } = await rabbitShell();
+    await channel.assertQueue(`${prefix}.second.dlq`, { durable: true });
+    // The same broker by another name: to the command these are two.
+    const other = new URL(url);
+    other.hostname = 'localhost';
+    const second = consumerOf(prefix, { queue: `${prefix}.second`, url: other.href });
+    await configure({ rabbit: { url }, consumers: [consumerOf(prefix), second] });
+    const applied = await cli(['rabbit', 'topology', 'apply', '--yes', '--json']);
+    expect(applied.code).toBe(1);
+    expect(applied.objects()).toMatchObject([{ counts: { different: 1 } }]);
+    const [first] = (await cli(['rabbit', 'topology', 'plan', '--json'])).objects();
+    expect(first).toMatchObject({ counts: { same: 0 } });
+  });
+
+  test('policies that could not be set are said, and end with 1', async () => {
+    const { cli, configure, prefix, url } = await rabbitShell();
+    const theirs = { compat: 'goqueue', topology: undefined, type: 'classic' };
+    await configure({ rabbit: { url }, consumers: [consumerOf(prefix, theirs)] });
+    const applied = await cli(['rabbit', 'topology', 'apply', '--yes', '--json']);
+    expect(applied.code).toBe(1);
+    expect(applied.stderr).toContain(`were not set: respool.${prefix}.orders`);
+    const verified = await cli(['rabbit', 'topology', 'verify', '--json']);
+    expect(verified.objects()).toMatchObject([{ ok: true, source: 'passive' }]);
+  });
+
   test('a queue can be described by options, without any configuration', async () => {
     const { cli, url, managementUrl, prefix } = await rabbitShell();
     const broker = ['--url', url, '--management-url', managementUrl];

@@ -56,7 +56,8 @@ const apply: CommandSpec = {
   group: 'RabbitMQ',
   description:
     'Declares exchanges, queues, bindings and policies that are missing. Asks first. What is ' +
-    `there with other arguments is never changed: then nothing is done. ${BROKER}`,
+    `there with other arguments is never changed: then nothing is done. ${BROKER} Ends with 1 ` +
+    'when something differs, or when policies could not be set without the management API.',
   options: [...QUEUE_OPTIONS, YES, { flags: '--dry-run', description: 'as plan' }],
   examples: [
     { line: 'respool rabbit topology apply', does: 'says what it would do, asks, and does it' },

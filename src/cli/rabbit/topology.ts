@@ -13,7 +13,7 @@ import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
 import { chooseQueues } from './queues.ts';
-import { reach } from './reach.ts';
+import { type Reached, reach } from './reach.ts';
 
 /** Says what is not as it should be; 1 when there is something. */
 export async function verify(context: CommandContext): Promise<ExitCode> {
@@ -25,7 +25,9 @@ export async function verify(context: CommandContext): Promise<ExitCode> {
     const problems = await verifyTopology(amqp, broker.topology, { management });
     count += problems.length;
     if (out.json) {
-      await out.object({ broker: broker.address, ok: problems.length === 0, problems });
+      // Without the management API only what exists was seen.
+      const source = management === undefined ? 'passive' : 'management';
+      await out.object({ broker: broker.address, ok: problems.length === 0, source, problems });
       continue;
     }
     for (const { text, todo } of problems) {
@@ -63,35 +65,62 @@ async function tellPlan({ out }: CommandContext, broker: Broker, found: Plan): P
   for (const line of describePlan(found)) await out.line(safe(line));
 }
 
-/** Makes what is missing. Stops before anything is made where something differs. */
+/** Makes what is missing. Stops before anything is made where something differs, at any broker. */
 export async function apply(context: CommandContext): Promise<ExitCode> {
   const { out } = context;
   if (context.options.flag('dryRun')) return plan(context);
   const { loaded, brokers } = await chooseQueues(context);
+  const planned: Planned[] = [];
   for (const broker of brokers) {
-    const { address, topology } = broker;
-    const { amqp, management } = await reach(context, loaded, broker);
-    const found = await planTopology(amqp, topology, { management });
-    const { create, different, unknown } = found.counts;
-    if (different > 0) {
-      await tellPlan(context, broker, found);
-      out.note('what differs is never changed by us: use other names or options, or migrate');
-      return EXIT.refused;
-    }
-    if (create + unknown > 0) {
-      if (!out.json) for (const line of describePlan(found)) out.note(safe(line));
-      await ask(context, `declare ${countsOf(broker)} at ${address}?`);
-    }
-    const applied = await applyTopology(amqp, topology, { management });
-    if (out.json) await out.object({ broker: address, created: create, ...applied });
-    else await out.line(`${countsOf(broker)} at ${address}: created ${create}`);
-    const missed = applied.policiesNotApplied;
-    if (missed.length > 0) {
-      const names = missed.map((name) => safe(name)).join(', ');
-      out.warn(`policies need the management API and were not set: ${names}`);
-    }
+    const reached = await reach(context, loaded, broker);
+    const { amqp, management } = reached;
+    planned.push({
+      broker,
+      reached,
+      found: await planTopology(amqp, broker.topology, { management }),
+    });
   }
-  return EXIT.done;
+  const clashes = planned.filter(({ found }) => found.counts.different > 0);
+  for (const { broker, found } of clashes) await tellPlan(context, broker, found);
+  if (clashes.length > 0) {
+    out.note('what differs is never changed by us: use other names or options, or migrate');
+    return EXIT.refused;
+  }
+  let isWhole = true;
+  for (const one of planned) isWhole = (await applyAt(context, one)) && isWhole;
+  return isWhole ? EXIT.done : EXIT.refused;
+}
+
+interface Planned {
+  readonly broker: Broker;
+  readonly reached: Reached;
+  readonly found: Plan;
+}
+
+/** Whether everything was made: policies need the management API. */
+async function applyAt(
+  context: CommandContext,
+  { broker, reached, found }: Planned,
+): Promise<boolean> {
+  const { out } = context;
+  const { address, topology } = broker;
+  const { amqp, management } = reached;
+  const { create, unknown } = found.counts;
+  if (create + unknown > 0) {
+    if (!out.json) for (const line of describePlan(found)) out.note(safe(line));
+    await ask(context, `declare ${countsOf(broker)} at ${address}?`);
+  }
+  const applied = await applyTopology(amqp, topology, { management });
+  if (out.json) await out.object({ broker: address, created: create, ...applied });
+  else await out.line(`${countsOf(broker)} at ${address}: created ${create}`);
+  const missed = applied.policiesNotApplied;
+  if (missed.length === 0) return true;
+  const names = missed.map((name) => safe(name)).join(', ');
+  out.warn(
+    `policies need the management API and were not set: ${names}; name it with ` +
+      '--management-url, and apply again',
+  );
+  return false;
 }
 
 /** Prints everything as the broker has it, beside what is planned. */
