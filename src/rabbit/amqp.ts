@@ -49,6 +49,8 @@ export interface Outgoing {
 interface Emitter {
   // oxlint-disable-next-line typescript/no-explicit-any -- an event brings what it brings.
   on(event: string, listener: (...args: any[]) => void): unknown;
+  // oxlint-disable-next-line typescript/no-explicit-any -- as above.
+  off?(event: string, listener: (...args: any[]) => void): unknown;
 }
 
 export interface QueueOptions {

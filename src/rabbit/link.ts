@@ -31,6 +31,15 @@ export interface LinkParts {
 const RETRY_MIN_MS = 100;
 const RETRY_MAX_MS = 5_000;
 
+const guarded = new WeakSet<AmqpConnection>();
+
+/** n.b. Without a listener an error of a connection ends the process, also after the link. */
+function guard(connection: AmqpConnection): void {
+  if (guarded.has(connection)) return;
+  guarded.add(connection);
+  connection.on('error', () => undefined);
+}
+
 /** A connection, wanted from its first use on until it is closed. */
 export class Link {
   readonly #parts: LinkParts;
@@ -42,6 +51,7 @@ export class Link {
   #isBlocked = false;
   #lastError: Error | undefined;
   #skipWait: (() => void) | undefined;
+  #unlisten: () => void = () => undefined;
 
   constructor(parts: LinkParts) {
     this.#parts = parts;
@@ -97,6 +107,8 @@ export class Link {
     this.#connection = undefined;
     this.#tell({ kind: 'down', error: closedError() });
     this.#listeners.clear();
+    // One that was passed in lives on, and may be passed to many links.
+    if (!this.#parts.isOwned) this.#unlisten();
     if (!this.#parts.isOwned || connection === undefined) return;
     // n.b. Already closed by the other side: there is nothing left to end.
     const isClosed = await atMost(this.#parts.clock, GOODBYE_MS, goodbye(connection));
@@ -116,25 +128,36 @@ export class Link {
       if (this.#parts.isOwned) await connection.close().catch(() => undefined);
       throw closedError();
     }
-    let reason: Error | undefined;
-    // n.b. Without a listener an error of a connection ends the process.
-    connection.on('error', (error: unknown) => {
-      reason = asError(error);
-    });
-    connection.on('close', (error: unknown) => {
-      this.#lost(connection, reason ?? (error === undefined ? undefined : asError(error)));
-    });
-    connection.on('blocked', (why: unknown) => {
-      this.#isBlocked = true;
-      this.#tell({ kind: 'blocked', reason: textOf(why) });
-    });
-    connection.on('unblocked', () => {
-      this.#isBlocked = false;
-      this.#tell({ kind: 'unblocked' });
-    });
+    this.#unlisten = this.#listen(connection);
     this.#connection = connection;
     this.#tell({ kind: 'up' });
     return connection;
+  }
+
+  #listen(connection: AmqpConnection): () => void {
+    let reason: Error | undefined;
+    guard(connection);
+    const listeners = {
+      error: (error: unknown) => {
+        reason = asError(error);
+      },
+      close: (error: unknown) => {
+        this.#lost(connection, reason ?? (error === undefined ? undefined : asError(error)));
+      },
+      blocked: (why: unknown) => {
+        this.#isBlocked = true;
+        this.#tell({ kind: 'blocked', reason: textOf(why) });
+      },
+      unblocked: () => {
+        this.#isBlocked = false;
+        this.#tell({ kind: 'unblocked' });
+      },
+    };
+    const all = Object.entries(listeners);
+    for (const [event, listener] of all) connection.on(event, listener);
+    return () => {
+      for (const [event, listener] of all) connection.off?.(event, listener);
+    };
   }
 
   #lost(connection: AmqpConnection, why: Error | undefined): void {

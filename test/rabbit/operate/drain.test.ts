@@ -1,5 +1,6 @@
 /** drain — messages go back to work, or elsewhere, and none is lost on the way. */
 
+import type { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
 import { connectAmqp } from '../../../src/rabbit/client.ts';
 import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
@@ -236,6 +237,26 @@ withService('rabbitmq', () => {
     const there = [moved, await bodies(bench, plan.dead.key, 500 - new Set(moved).size)];
     expect(new Set(there.flat())).toEqual(new Set(names(500)));
     expect(there.flat().length).toBeLessThanOrEqual(500 + 100);
+  });
+
+  test('a connection that was passed in is left without listeners of ours', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('ears')));
+    await bench.declare(plan);
+    const { connection } = bench;
+    const ears = (): number[] =>
+      ['error', 'close', 'blocked', 'unblocked'].map((event) =>
+        (connection as unknown as EventEmitter).listenerCount(event),
+      );
+    const drain = (): Promise<unknown> =>
+      drainQueue({ connection, queue: plan.dead.key, plans: [plan] });
+    await drain();
+    const before = ears();
+    await drain();
+    await drain();
+    expect(ears()).toEqual(before);
+    // One for an error stays: without any it would end the process.
+    expect(before.slice(1)).toEqual([0, 0, 0]);
   });
 
   test('what another consumer took meanwhile is not waited for', async () => {
