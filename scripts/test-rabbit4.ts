@@ -15,7 +15,7 @@ import { thisMachine } from './services/machine.ts';
 import { untilReady } from './services/processes.ts';
 import { givenUrl, VARIABLES } from './services/words.ts';
 
-const TESTS = ['test/rabbit/', 'test/cli/rabbit'];
+const TESTS = ['test/rabbit/', 'test/cli/rabbit', 'test/middleware/rabbit'];
 const IMAGE = 'rabbitmq:4-management';
 const WANTED_MAJOR = 4;
 const ASK_TIMEOUT_MS = 5_000;
@@ -56,7 +56,17 @@ async function main(more: readonly string[]): Promise<number> {
 async function given(troubles: string[]): Promise<Found | undefined> {
   const url = givenUrl('rabbitmq', process.env);
   if (url === undefined) return undefined;
-  return ofVersion(await versionAt(url), VARIABLES.rabbitmq, troubles);
+  if (givenUrl('rabbitmq-management', process.env) === undefined) {
+    // Tests would ask the management API of another broker.
+    troubles.push(`${VARIABLES['rabbitmq-management']} is not set`);
+    return undefined;
+  }
+  try {
+    return ofVersion(await versionAt(url), VARIABLES.rabbitmq, troubles);
+  } catch (error) {
+    troubles.push(error instanceof Error ? error.message : String(error));
+    return undefined;
+  }
 }
 
 /** The one that tests start by themselves: looked at once, then theirs. */
