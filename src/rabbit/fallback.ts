@@ -7,6 +7,7 @@
  * knows a spool by its shape only.
  */
 
+import { createHash } from 'node:crypto';
 import type { Headers } from '../core/entry.ts';
 import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import { RetryableError } from '../core/failure.ts';
@@ -25,7 +26,7 @@ export interface FallbackSpool {
     readonly id?: string;
     readonly dedupeKey?: string;
     readonly expires?: number;
-  }): Promise<{ readonly id: string }>;
+  }): Promise<{ readonly id: string; readonly duplicate?: boolean }>;
   handle(
     pattern: string,
     handler: (delivery: Delivery) => Promise<Outcome | void>,
@@ -70,7 +71,11 @@ export function openFallback(parts: FallbackParts): Fallback {
   const leave = join(parts);
   return {
     async keep(outgoing) {
-      await parts.spool.enqueue(messageOf(outgoing, parts.topic));
+      const { id, ...nameless } = messageOf(outgoing, parts.topic);
+      const message = id === undefined ? nameless : { ...nameless, id };
+      const { duplicate = false } = await parts.spool.enqueue(message);
+      // The id is taken. By the same message, as its key tells, or by one on another road.
+      if (duplicate && id !== undefined) await parts.spool.enqueue(nameless);
     },
     close: leave,
   };
@@ -95,8 +100,11 @@ function messageOf(
     topic: `${topic}.${part === '' ? 'default' : part}`,
     headers: { [EXCHANGE]: exchange, [KEY]: key, [PROPERTIES]: written(properties) },
     body: content,
-    // An id that a spool cannot use still tells duplicates.
-    ...(ID_PATTERN.test(messageId) ? { id: messageId } : { dedupeKey: messageId }),
+    // n.b. Not the id alone: the same id may go to several exchanges or under several keys.
+    dedupeKey: createHash('sha256')
+      .update(JSON.stringify([exchange, key, messageId]))
+      .digest('hex'),
+    ...(ID_PATTERN.test(messageId) ? { id: messageId } : {}),
     ...(expiration === undefined ? {} : { expires: Number(expiration) }),
   };
 }

@@ -50,6 +50,7 @@ describe('without a broker', () => {
       {
         topic: 'rabbit.shop-orders',
         id: published.id,
+        dedupeKey: expect.any(String),
         body: Buffer.from('{"n":1}'),
         headers: {
           'rabbit-exchange': 'shop.orders',
@@ -101,8 +102,23 @@ describe('without a broker', () => {
       fallbackTopic: 'later',
     });
     await publisher.publish({ key: 'a', id: 'Order 7', expiration: '1m' });
-    expect(kept).toMatchObject([{ topic: 'later.default', dedupeKey: 'Order 7', expires: 60_000 }]);
+    await publisher.publish({ key: 'a', id: 'Order 7' });
+    expect(kept).toMatchObject([{ topic: 'later.default', expires: 60_000 }, {}]);
     expect(kept[0]).not.toHaveProperty('id');
+    expect(kept[1]?.dedupeKey).toBe(kept[0]?.dedupeKey);
+  });
+
+  // Regression: the second message was taken for a duplicate of the first, and was lost.
+  test('one id under two keys is two messages, and twice under one key is one', async () => {
+    const spool = makeSpool();
+    const publisher = makePublisher({ url: NOWHERE, fallback: spool, fallbackAfter: 0 });
+    for (const key of ['a', 'b', 'a', 'b']) await publisher.publish({ id: 'order-7', key });
+    const keys: string[] = [];
+    for await (const { envelope } of spool.list()) {
+      keys.push(envelope.headers['rabbit-key'] ?? '');
+    }
+    expect(keys.toSorted()).toEqual(['a', 'b']);
+    expect((await spool.get('order-7'))?.envelope.headers['rabbit-key']).toBe('a');
   });
 
   test('when the spool fails too, the error says both', async () => {
