@@ -4,8 +4,9 @@
  *   shut ─first message: connect, declare─▶ open           away ─fallbackAfter─▶ stuck ─back─▶ open
  *
  * Shut: the first try to connect tells what no waiting will mend (a missing package, a wrong URL),
- * and the exchange is declared once. Stuck: the broker has been away, or blocked by an alarm, for
- * too long; whoever has a fallback is told at once, also those whose message is on its way.
+ * and the exchange is declared, once for each connection. Stuck: the broker has been away, or
+ * blocked by an alarm, for too long; whoever has a fallback is told at once, also those whose
+ * message is on its way.
  */
 
 import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
@@ -138,7 +139,9 @@ export class Gate {
   }
 
   #onLink({ kind }: LinkEvent): void {
-    const { stuckAfterMs } = this.#parts;
+    const { stuckAfterMs, declare } = this.#parts;
+    // A broker that comes back may have come back empty.
+    if (kind === 'down' && declare !== undefined) this.#isOpen = false;
     if (stuckAfterMs === undefined) return;
     if (kind === 'down' || kind === 'blocked') this.#startTimer(stuckAfterMs);
     else if (!this.isAway) {

@@ -8,7 +8,13 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import type { AmqpConnection, Table } from './amqp.ts';
 import type { TlsOptions } from './client.ts';
-import { CONTENT_TYPE_DEFAULT, type Codec, type Encode, encodersOf } from './codecs.ts';
+import {
+  CONTENT_TYPE_BYTES,
+  CONTENT_TYPE_DEFAULT,
+  type Codec,
+  type Encode,
+  encodersOf,
+} from './codecs.ts';
 import type { RabbitConnection } from './connection.ts';
 import type { FallbackSpool } from './fallback.ts';
 import { OUTLET_LIMITS, type OutletLimits } from './outlet.ts';
@@ -180,7 +186,7 @@ export function contentTypeOf(
   common: string | undefined,
 ): string {
   const isBytes = body instanceof Uint8Array;
-  return own ?? common ?? (isBytes ? 'application/octet-stream' : CONTENT_TYPE_DEFAULT);
+  return own ?? common ?? (isBytes ? CONTENT_TYPE_BYTES : CONTENT_TYPE_DEFAULT);
 }
 
 function limitsOf(options: PublisherOptions): OutletLimits {

@@ -5,7 +5,7 @@
  *                                                   └─ away, blocked, unknown ─▶ fallback ─▶ spool
  */
 
-import { asError, RespoolError, textOf } from '../core/errors.ts';
+import { asError, RespoolError, show, textOf } from '../core/errors.ts';
 import { createIdMaker } from '../system/ids.ts';
 import type { Outgoing } from './amqp.ts';
 import { shownUrl } from './client.ts';
@@ -204,7 +204,22 @@ export class Publisher {
     const wrap = this.#settings.middleware[at];
     if (wrap === undefined) return this.#deliver(publication);
     // Async: what is refused further in is a rejection for them, never thrown.
-    return wrap(publication, async (changed = publication) => this.#through(changed, at + 1));
+    const next = async (changed = publication): Promise<Published> =>
+      this.#through(changed, at + 1);
+    return this.#answerOf(wrap(publication, next));
+  }
+
+  /** A middleware that forgets to return what `next` gave would hide whether it was published. */
+  async #answerOf(answering: Promise<Published>): Promise<Published> {
+    const answer: unknown = await answering;
+    if (typeof (answer as Partial<Published> | undefined)?.via === 'string') {
+      return answer as Published;
+    }
+    throw new RespoolError(
+      'config.invalid',
+      `cannot tell what became of a message: a middleware answered ${show(answer)}; ` +
+        'return what next() gives, or { id, via }',
+    );
   }
 
   #deliver(publication: Publication): Promise<Published> {

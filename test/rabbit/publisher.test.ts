@@ -7,7 +7,7 @@ import { createPublisher } from '../../src/rabbit/publisher.ts';
 import type { PublishMiddleware } from '../../src/rabbit/publisher-message.ts';
 import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
 import { withService } from '../services/index.ts';
-import { setup } from './publisher-setup.ts';
+import { openRoad, setup } from './publisher-setup.ts';
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
@@ -255,6 +255,19 @@ withService('rabbitmq', (url) => {
       await expect(publisher.publish({ key: 'q.a', body: 1n })).rejects.toThrow(/BigInt/);
       expect(seen).toEqual(['broker.unroutable', 'message.invalid']);
     });
+
+    // Regression: publish threw instead of rejecting, and close waited for ever.
+    test.each<[string, unknown]>([
+      ['returns nothing', undefined],
+      ['resolves to nothing', Promise.resolve()],
+    ])('that %s is told to return what next gives, and a close ends', async (_, answer) => {
+      const { publisher } = await setup(url(), { middleware: [() => answer as never] });
+      await expect(publisher.publish({ key: 'q.a' })).rejects.toMatchObject({
+        code: 'config.invalid',
+        message: expect.stringContaining('return what next() gives'),
+      });
+      await publisher.close();
+    });
   });
 
   describe('the envelope of GoQueue', () => {
@@ -316,6 +329,30 @@ withService('rabbitmq', (url) => {
         code: 'broker.unroutable',
       });
       await channel.deleteExchange(own);
+    });
+
+    // Regression: it was declared once, however often the broker came back.
+    test('declares its exchange again for every connection', async () => {
+      const { exchange, queue, connection } = await setup(url());
+      const own = `${exchange}.declared`;
+      const channel = await connection.createChannel();
+      const road = await openRoad(url());
+      await using ours = createConnection({ url: road.url });
+      await using publisher = createPublisher({ connection: ours, exchange: own, declare: true });
+      const lost = Promise.withResolvers<void>();
+      ours.publishing.on(({ kind }) => kind === 'down' && lost.resolve());
+      await expect(publisher.publish({ key: 'a' })).rejects.toThrow(/no queue takes it/);
+      await channel.deleteExchange(own);
+      await road.cut();
+      await lost.promise;
+      await road.mend();
+      await expect(publisher.publish({ key: 'a' })).rejects.toThrow(/no queue takes it/);
+      await channel.bindQueue(queue, own, 'a');
+      await expect(publisher.publish({ key: 'a' })).resolves.toMatchObject({ via: 'broker' });
+      await channel.deleteExchange(own);
+      await publisher.close();
+      await ours.close();
+      await road.cut();
     });
 
     test('uses a connection of createConnection or of amqplib, and leaves it open', async () => {
