@@ -18,7 +18,7 @@ import { ownName } from './names.ts';
 import { type Found, type FlowVerdict, judgeFlow, unfinished } from './judge.ts';
 import { type ConsumerOrder, MAX_LOST, optionsOf, PREFETCH } from './order.ts';
 import { Producer } from './producer.ts';
-import { ask } from './setup.ts';
+import { ask, byHand } from './setup.ts';
 
 export interface FlowOptions {
   /** Where consumers and the producer connect. */
@@ -224,11 +224,10 @@ export class Flow {
     this.#add();
   }
 
-  async #remove(): Promise<void> {
-    const connection = (await connect(this.#straightUrl)) as AmqpConnection;
-    const channel = await connection.createChannel();
-    for (const { name } of this.plan.topology.queues) await channel.deleteQueue(name);
-    for (const { name } of this.plan.topology.exchanges) await channel.deleteExchange(name);
-    await connection.close();
+  #remove(): Promise<void> {
+    return byHand(this.#straightUrl, async (channel) => {
+      for (const { name } of this.plan.topology.queues) await channel.deleteQueue(name);
+      for (const { name } of this.plan.topology.exchanges) await channel.deleteExchange(name);
+    });
   }
 }

@@ -3,11 +3,10 @@
  * cut, its roads are taken away. Each run has a ledger and ends with a verdict.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { connect } from 'amqplib';
-import type { AmqpConnection } from '../../../src/rabbit/amqp.ts';
 import { FaultProxy, type Spoil } from '../../nodes/proxy.ts';
 import type { PrivateServer } from '../../services/index.ts';
 import { Flow, type FlowOptions, type FlowResult } from './flow.ts';
+import { byHand } from './setup.ts';
 
 /** Where a broker is, and its management. */
 export type Broker = Pick<PrivateServer, 'url' | 'managementUrl'>;
@@ -94,8 +93,6 @@ export function removals(
   options: RunOptions & { readonly removals: number },
 ): Promise<FlowResult> {
   return withFlow(flowOn(broker, broker.url, options), async (flow) => {
-    const connection = (await connect(broker.url)) as AmqpConnection;
-    const channel = await connection.createChannel();
     const { bindings, queues } = flow.plan.topology;
     const waits = new Set(queues.filter(({ role }) => role === 'wait').map(({ name }) => name));
     const ways = bindings.filter(({ queue }) => waits.has(queue));
@@ -103,13 +100,14 @@ export function removals(
       await load(flow);
       // n.b. The channel of all retries ends, and with it what was on its way.
       flow.forks += options.consumers;
-      for (const { queue, exchange, key, arguments: args } of ways) {
-        if (count % 2 === 0) await channel.deleteExchange(exchange);
-        else await channel.unbindQueue(queue, exchange, key, args);
-      }
+      await byHand(broker.url, async (channel) => {
+        for (const { queue, exchange, key, arguments: args } of ways) {
+          if (count % 2 === 0) await channel.deleteExchange(exchange);
+          else await channel.unbindQueue(queue, exchange, key, args);
+        }
+      });
       await flow.resumed('a removal');
     }
-    await connection.close();
     return flow.finish({ withinMs: END_MAX_MS });
   });
 }

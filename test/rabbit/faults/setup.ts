@@ -1,5 +1,7 @@
 /** setup — what the fault tests of RabbitMQ do beside the consumer. */
 
+import { connect } from 'amqplib';
+import type { AmqpChannel, AmqpConnection } from '../../../src/rabbit/amqp.ts';
 import { service } from '../../services/index.ts';
 
 /** A door that a handler waits at. */
@@ -44,4 +46,29 @@ export async function ask(base: string, path: string, method = 'GET'): Promise<u
   const answer = await fetch(`${origin}${path}`, { method, headers: { authorization } });
   const text = await answer.text();
   return text === '' ? undefined : JSON.parse(text);
+}
+
+const TRIES = 5;
+
+/**
+ * Does something at the broker over a connection of its own. n.b. What is deleted while others
+ * declare it can end the connection with an internal error: then it is tried again.
+ */
+export async function byHand(
+  url: string,
+  work: (channel: AmqpChannel) => Promise<void>,
+): Promise<void> {
+  for (let tries = 1; ; tries += 1) {
+    const connection = (await connect(url)) as AmqpConnection;
+    connection.on('error', () => undefined);
+    try {
+      const channel = await connection.createChannel();
+      channel.on('error', () => undefined);
+      await work(channel);
+      await connection.close();
+      return;
+    } catch (error) {
+      if (tries === TRIES) throw error;
+    }
+  }
 }
