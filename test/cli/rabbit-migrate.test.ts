@@ -55,6 +55,23 @@ withService('rabbitmq', () => {
     expect(await depth(`${prefix}.wait.3600s`)).toBe(1);
   }, 20_000);
 
+  test('wait queues beyond those of the policy are emptied, too', async () => {
+    const { cli, configure, prefix, put, depth, url } = await rabbitShell();
+    const waits = ['2h'];
+    const consumer = { topology: 'perDelay', waits };
+    await configure({ rabbit: { url }, consumers: [consumerOf(prefix, consumer)] });
+    expect((await cli(['rabbit', 'topology', 'apply', '--yes'])).code).toBe(0);
+    await put(`${prefix}.orders.delay_7200s`, ['a']);
+    const next = consumerOf(prefix, { ...consumer, queue: `${prefix}.orders2` });
+    await configure({ rabbit: { url }, consumers: [next] });
+    const words = ['rabbit', 'topology', 'migrate', '--from-queue', `${prefix}.orders`];
+    const moved = await cli([...words, '--yes']);
+    expect(moved.stdout, moved.stderr).toContain(
+      `${prefix}.orders.delay_7200s (1 messages): moved`,
+    );
+    expect(await depth(`${prefix}.orders2.delay_7200s`)).toBe(1);
+  });
+
   test('what another system retried keeps its attempts', async () => {
     const { cli, configure, prefix, put, channel, url } = await rabbitShell();
     const rabbit = { url };

@@ -169,7 +169,7 @@ export async function formerOf(
         'in the same order, or none where the names stay',
     );
   }
-  const given = next.map(({ url, queue, bindings, policy, topology, compat, type }, at) => {
+  const given = next.map(({ url, queue, bindings, policy, topology, compat, type, waits }, at) => {
     const style = options.text('fromTopology') ?? topology;
     const system = options.text('fromCompat') ?? compat;
     return {
@@ -181,6 +181,8 @@ export async function formerOf(
       type: options.text('fromType') ?? type,
       bindings,
       policy: ladderOf(options.filled('fromDelays')) ?? policy,
+      // n.b. A wait queue that is not known is not emptied, and its messages find nobody later.
+      waits,
     };
   });
   return checked(given, loaded, 'from-');
