@@ -73,8 +73,14 @@ export function overruled(
   return SETTINGS.filter(
     (setting) =>
       want[setting] !== have[setting] &&
+      !isUnlimited(setting, applied) &&
       spec.arguments[`x-${setting}`] === info.arguments[`x-${setting}`],
   ).map((setting) => ({ setting, have: have[setting], want: want[setting] }));
+}
+
+/** n.b. 3.x takes no such policy; from 4.0 on a negative limit is none, or leaves the other. */
+function isUnlimited(setting: string, { definition }: AppliedPolicy): boolean {
+  return setting === 'delivery-limit' && Number(definition[setting]) < 0;
 }
 
 /** What can lose messages of a queue as it is at the broker; undefined: nothing that we know. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { queueInfo } from '../../../src/rabbit/management/forms.ts';
 import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
-import { appliedPolicy, hazardOf } from '../../../src/rabbit/topology/effective.ts';
+import { appliedPolicy, hazardOf, overruled } from '../../../src/rabbit/topology/effective.ts';
 import type { Topology } from '../../../src/rabbit/topology/model.ts';
 import { verifyTopology } from '../../../src/rabbit/topology/verify.ts';
 import { withService } from '../../services/index.ts';
@@ -277,6 +277,17 @@ describe('which policies hold for a queue', () => {
     const applied = appliedPolicy(queue, [policy('pcre', { pattern: '(?i)^ord' })], []);
     expect(applied).toEqual({ names: ['told'], definition: { expires: 1 } });
   });
+});
+
+test.each([
+  [5, ['delivery-limit']],
+  // From 4.0 on the way to say that there is no limit.
+  [-1, []],
+])('a policy with a delivery limit of %i overrules %j', (limit, settings) => {
+  const spec = queueSpec('q');
+  const info = queueInfo({ name: 'q', type: 'quorum', arguments: spec.arguments });
+  const applied = { names: ['theirs'], definition: { 'delivery-limit': limit } };
+  expect(overruled(spec, [], info, applied).map(({ setting }) => setting)).toEqual(settings);
 });
 
 describe('what can lose messages of a queue', () => {
