@@ -36,6 +36,8 @@ export const OUTLET_LIMITS: OutletLimits = {
 
 /** Bytes on their way at once, whatever the window says. */
 const WINDOW_MAX_BYTES = 32 * 2 ** 20;
+/** The wait before it is asked again whether an exchange is there. */
+const ASK_AGAIN_MS = 100;
 /** Exchanges that are remembered to be there. */
 const KNOWN_EXCHANGES_MAX = 1_000;
 
@@ -257,7 +259,12 @@ export class Outlet {
     this.#isOpening = true;
     const answer = await isThere(this.#link.current, exchange);
     this.#isOpening = false;
-    if (this.#channel === channel && answer !== undefined) {
+    if (answer === undefined) {
+      // n.b. Not at once: a connection that is closing could never say that it is closed.
+      this.#clock.after(ASK_AGAIN_MS, () => this.#pump());
+      return;
+    }
+    if (this.#channel === channel) {
       if (this.#known.size > KNOWN_EXCHANGES_MAX) this.#known.clear();
       if (answer) this.#known.add('').add(exchange);
       else {

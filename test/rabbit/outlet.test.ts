@@ -69,6 +69,17 @@ withService('rabbitmq', (url) => {
     expect(outlet.load).toEqual({ inFlight: 0, waiting: 0, waitingBytes: 0 });
   });
 
+  // Regression: it asked again at once for ever, and nothing else ran in the process.
+  test('a message to another exchange does not hold up a connection that is closing', async () => {
+    const { send, connection, outlet } = await setup();
+    await send();
+    const closed = connection.close();
+    const code = codeOf(send('k', 'amq.topic'));
+    await closed;
+    await outlet.close({ waits: false });
+    expect(await code).toBe('engine.stopping');
+  });
+
   test('a thousand and one in flight keep their order and their window', async () => {
     const { outlet, hands, queue } = await setup({ windowMax: 7 });
     const seen: number[] = [];
