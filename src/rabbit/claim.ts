@@ -55,6 +55,11 @@ export class RabbitClaim implements Claim {
     this.content = parts.content;
   }
 
+  /** The body, to be given away: what somebody writes into it must not go into a retry. */
+  copy(): Buffer {
+    return Buffer.from(this.content);
+  }
+
   get message(): AmqpMessage {
     return this.envelope.message;
   }

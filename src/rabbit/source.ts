@@ -184,12 +184,11 @@ export class RabbitSource implements Source {
   }
 
   async *body(claim: Claim): AsyncIterable<Uint8Array> {
-    const { content } = claim as RabbitClaim;
-    if (content.length > 0) yield content;
+    if ((claim as RabbitClaim).content.length > 0) yield this.bytes(claim);
   }
 
   bytes(claim: Claim): Uint8Array {
-    return (claim as RabbitClaim).content;
+    return (claim as RabbitClaim).copy();
   }
 
   settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'> {
@@ -208,6 +207,7 @@ export class RabbitSource implements Source {
 
   /** Back to the queue. One that was lost often must not be parked for our own stops. */
   async #giveBack(claim: RabbitClaim): Promise<'done'> {
+    this.#trial.settle(claim);
     const { message, intake, id } = claim;
     const { plan, outlet, maxLost } = this.#parts;
     const isRenewed = isSuspect(claim, maxLost) && outlet().isReady;

@@ -149,6 +149,21 @@ withService('rabbitmq', () => {
       });
     });
 
+    // Regression: the handler's own changes went to the wait queue and came back.
+    test('that a handler writes into is retried as it was', async () => {
+      const seen = new Tray<string>();
+      const { queue, hands, dead } = await setup(async (delivery) => {
+        const body = await delivery.body();
+        seen.add(Buffer.from(body).toString());
+        body.fill(0);
+        for await (const part of delivery.stream()) part.fill(0);
+        throw new Error('no');
+      });
+      await hands.publish('', queue, { a: 1 });
+      expect((await hands.take(dead)).content.toString()).toBe('{"a":1}');
+      expect(seen.items).toEqual(['{"a":1}', '{"a":1}', '{"a":1}']);
+    });
+
     test('is decoded by its content type, with decoders of the user', async () => {
       const seen = new Tray<unknown>();
       const csv = {

@@ -41,6 +41,30 @@ withService('rabbitmq', (url) => {
     expect(seen.items).toEqual(['first', 'second']);
   });
 
+  // Regression: the consumer believed for ever that it had such a message in its hands.
+  test('a message that was lost often is handled after pauses while it waits for a slot', async () => {
+    const queue = ownName();
+    const hands = await Hands.open();
+    const seen = new Tray<string>();
+    const gate = new Gate();
+    const options = { topology: shared({ prefix: queue }), policy: fixed('50ms'), concurrency: 1 };
+    const consumer = await consume({ queue, ...options }, async ({ id }) => {
+      seen.add(id);
+      if (id === 'first') await gate.opened;
+    });
+    await hands.publish('', queue, 1, { messageId: 'first' });
+    await seen.until(1);
+    const headers = { 'respool-lost': 9 };
+    await hands.publish('', queue, 2, { messageId: 'second', headers });
+    for (let pauses = 0; pauses < 3; pauses += 1) {
+      await until(() => consumer.load.buffered === 1);
+      await consumer.pause();
+      await consumer.resume();
+    }
+    gate.open();
+    expect(await seen.until(2)).toEqual(['first', 'second']);
+  });
+
   test('a queue that was deleted is declared again and consumed', async () => {
     const queue = ownName();
     const hands = await Hands.open();
