@@ -6,12 +6,18 @@
  */
 
 import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
-import { RespoolError, show } from '../core/errors.ts';
+import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import type { AmqpConnection } from './amqp.ts';
-import { CONNECT_TIMEOUT_MS, connectAmqp, HEARTBEAT_MS, type TlsOptions } from './client.ts';
+import {
+  CONNECT_TIMEOUT_MS,
+  connectAmqp,
+  type ConnectOptions,
+  HEARTBEAT_MS,
+  type TlsOptions,
+} from './client.ts';
 import { Link } from './link.ts';
 
 /** Where the broker is. */
@@ -65,23 +71,24 @@ export function createConnection(options: ConnectionOptions): RabbitConnection {
     minMs: 1_000,
     maxMs: SPAN.maxMs,
   });
+  // The next connection begins with the one that answered last.
   let at = 0;
-  const linkOf = (duty: string): Link =>
-    new Link({
-      clock,
-      dice,
-      isOwned: true,
-      open: async () => {
-        const url = String(urls[at % urls.length]);
-        try {
-          return await connectAmqp(url, { tls, timeoutMs, heartbeatMs, name: `${name} ${duty}` });
-        } catch (error) {
-          // The next try goes to the next one.
-          at += 1;
-          throw error;
-        }
-      },
-    });
+  const openAny = async (settings: ConnectOptions): Promise<AmqpConnection> => {
+    const failures: unknown[] = [];
+    while (failures.length < urls.length) {
+      try {
+        return await connectAmqp(String(urls[at % urls.length]), settings);
+      } catch (error) {
+        failures.push(error);
+        at += 1;
+      }
+    }
+    throw failures.length === 1 ? failures[0] : noneAnswers(failures);
+  };
+  const linkOf = (duty: string): Link => {
+    const settings = { tls, timeoutMs, heartbeatMs, name: `${name} ${duty}` };
+    return new Link({ clock, dice, isOwned: true, open: () => openAny(settings) });
+  };
   return pairOf(linkOf('consuming'), linkOf('publishing'));
 }
 
@@ -134,6 +141,14 @@ function pairOf(consuming: Link, publishing: Link): RabbitConnection {
     close,
     [Symbol.asyncDispose]: close,
   };
+}
+
+/** What each of several brokers said; what no waiting mends comes first. */
+function noneAnswers(failures: readonly unknown[]): unknown {
+  const lasting = failures.find((error) => !isRespoolError(error, 'broker.unavailable'));
+  if (lasting !== undefined) return lasting;
+  const text = failures.map(textOf).join('; ');
+  return new RespoolError('broker.unavailable', text, { cause: failures.at(-1) });
 }
 
 function noUrl(url: unknown): RespoolError {

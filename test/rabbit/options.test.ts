@@ -276,15 +276,17 @@ withService('rabbitmq', (url) => {
 
   test('of several URLs it takes one that answers', async () => {
     const seen = new Tray<string>();
-    const { hands, queue, consumer } = await setup(
-      { url: ['amqp://127.0.0.1:1', url()] },
-      ({ id }) => seen.add(id),
-      { isStarted: false },
+    const { hands, queue } = await setup({ url: ['amqp://127.0.0.1:1', url()] }, ({ id }) =>
+      seen.add(id),
     );
-    await expect(consumer.start()).rejects.toThrow('amqp://127.0.0.1:1');
-    await consumer.start();
     await hands.publish('', queue, {}, { messageId: 'm' });
     expect(await seen.until(1)).toEqual(['m']);
+  });
+
+  test('when none of several URLs answers, all are named', async () => {
+    const urls = ['amqp://127.0.0.1:1', 'amqp://127.0.0.1:2'];
+    const { consumer } = await setup({ url: urls }, () => undefined, { isStarted: false });
+    await expect(consumer.start()).rejects.toThrow(/127.0.0.1:1.*127.0.0.1:2/);
   });
 
   test.each(['quorum', 'classic'] as const)(
