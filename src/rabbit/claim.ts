@@ -1,7 +1,7 @@
 /** claim — a delivery of the broker as an engine sees it: its envelope, its past, its intake. */
 
 import { createHash } from 'node:crypto';
-import type { Millis } from '../core/duration.ts';
+import { type Millis, SECOND_MS } from '../core/duration.ts';
 import type { BodyInfo, Envelope, Headers } from '../core/entry.ts';
 import type { Failure } from '../core/failure.ts';
 import { asError } from '../core/errors.ts';
@@ -99,7 +99,7 @@ export class RabbitEnvelope implements Envelope {
     this.past = past;
     this.queue = queue;
     this.topic = past.routingKey === '' ? queue : past.routingKey;
-    this.enqueuedAt = past.firstAt > 0 ? past.firstAt : now;
+    this.enqueuedAt = bornAt(past, message, now);
     if (past.expiresAfterMs !== undefined) this.expiresAt = this.enqueuedAt + past.expiresAfterMs;
     this.#content = content;
   }
@@ -119,6 +119,18 @@ export class RabbitEnvelope implements Envelope {
     this.#body ??= new RabbitBody(this.#content);
     return this.#body;
   }
+}
+
+/**
+ * Since when its time runs. n.b. AMQP tells whole seconds, by the publisher's clock; and the broker
+ * gives out nothing whose time is over: where it seems so, the clocks differ.
+ */
+function bornAt({ firstAt, expiresAfterMs = 0 }: Past, message: AmqpMessage, now: Millis): Millis {
+  if (firstAt <= 0) return now;
+  // Copies of ours have no expiration that a broker would act upon.
+  if (message.properties.expiration === undefined) return firstAt;
+  const latestAt = Math.min(now, firstAt + SECOND_MS - 1);
+  return latestAt + expiresAfterMs > now ? latestAt : now;
 }
 
 class RabbitBody implements BodyInfo {

@@ -273,6 +273,27 @@ withService('rabbitmq', () => {
       expect((await hands.take(dead)).properties.headers).toMatchObject({ 'respool-attempts': 3 });
     });
 
+    // Regression: whole seconds, or a clock that is behind, let it expire before its first attempt.
+    test.each([
+      ['a moment', '300', 0],
+      ['a publisher whose clock is behind', '1000', 3_600],
+    ])('leaves an attempt to a message that is good for %s', async (_, expiration, behindS) => {
+      const seen = new Tray<number>();
+      const { queue, hands, dead } = await setup(
+        ({ attempt }) => {
+          seen.add(attempt);
+          throw new Error('no');
+        },
+        { policy: fixed(50, { attempts: 100 }) },
+      );
+      const timestamp = Math.floor(Date.now() / 1_000) - behindS;
+      await hands.publish('', queue, {}, { expiration, timestamp });
+      const { headers } = (await hands.take(dead)).properties;
+      expect(headers).toMatchObject({ 'respool-ended-code': 'expired' });
+      expect(seen.items.length).toBeGreaterThan(1);
+      expect(seen.items.length).toBeLessThan(30);
+    });
+
     test('does not outlast the expiry of the message, which is taken off its copies', async () => {
       const { queue, hands, dead } = await setup(
         () => {
