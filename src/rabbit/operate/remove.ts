@@ -13,6 +13,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { QueueState } from '../amqp.ts';
 import type { BindingInfo, QueueInfo } from '../management/forms.ts';
 import type { Management } from '../management/index.ts';
+import { extraQueues } from '../topology/extra.ts';
 import { openChannel, type Passive, passiveQueues, queuesOf, surroundingsOf } from './look.ts';
 import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
 import type { LeavingQueue } from './old.ts';
@@ -86,10 +87,11 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
   management.forget();
   const mains = [...migration.move.mains.keys()];
   const names = [...new Set([...queues.map(({ name }) => name), ...mains])];
-  const [passive, told, { bindings }] = await Promise.all([
+  const [passive, told, { bindings }, strays] = await Promise.all([
     passiveQueues(migration.connection, names),
     queuesOf(management, names),
     surroundingsOf(management),
+    straysOf(at),
   ]);
   const counts = new Map(names.map((name) => [name, countOf(passive.get(name), told.get(name))]));
   const busy = mains.filter((name) => (counts.get(name)?.consumers ?? 0) > 0);
@@ -98,6 +100,7 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
     migration,
     counts,
     bindings,
+    strays,
     busyOld: busy.find((name) => !stays(name)),
     busyMain: busy.find(stays),
     fullWait: queues.find(
@@ -115,6 +118,20 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
   });
 }
 
+type Stray = Pick<QueueInfo, 'name' | 'messages'>;
+
+/** Wait queues of old main queues, by their names, that nobody told us of, with messages. */
+async function straysOf({ migration, management }: At): Promise<readonly Stray[]> {
+  const { leaving, topology } = migration.move;
+  const mains = leaving.filter(({ role }) => role === 'main');
+  if (mains.length === 0) return [];
+  const known = new Set([...leaving, ...topology.queues].map(({ name }) => name));
+  const there = await management.queues({ columns: ['name', 'messages'], detail: 'totals' });
+  return extraQueues({ queues: mains }, there).filter(
+    ({ name, messages }) => !known.has(name) && messages !== 0,
+  );
+}
+
 interface Count {
   /** All that it holds, also in hand and on the way out; undefined: not told. */
   readonly messages: number | undefined;
@@ -127,6 +144,7 @@ interface Facts {
   readonly migration: Migration;
   readonly counts: ReadonlyMap<string, Count>;
   readonly bindings: readonly BindingInfo[];
+  readonly strays: readonly Stray[];
   /** A main queue that is to go and has consumers: they use everything that belongs to it. */
   readonly busyOld: string | undefined;
   /** A main queue that keeps its name and has consumers. */
@@ -146,14 +164,23 @@ function countOf(passive: Passive<QueueState> | undefined, told: QueueInfo | und
 }
 
 /** It has messages, or may get some. */
-function whyHeld(queue: LeavingQueue, { migration, counts, fullWait }: Facts): string | undefined {
+function whyHeld(queue: LeavingQueue, facts: Facts): string | undefined {
+  const { migration, counts, fullWait, strays } = facts;
   const { name, role } = queue;
   const { messages } = counts.get(name) ?? {};
   if (messages === undefined) return 'the broker has not counted it yet; run again in 10s';
   if (messages > 0 && role === 'wait' && migration.options.waits === 'leave') return runOut(queue);
   if (messages > 0) return `it holds ${messages} messages; run again`;
-  if (role === 'wait' || fullWait === undefined) return undefined;
-  return `messages wait in ${show(fullWait.name)} and may come to it; run again`;
+  if (role === 'wait') return undefined;
+  if (fullWait !== undefined) {
+    return `messages wait in ${show(fullWait.name)} and may come to it; run again`;
+  }
+  const stray = role === 'main' ? strays.find((one) => one.name.startsWith(name)) : undefined;
+  if (stray === undefined) return undefined;
+  return (
+    `messages wait in ${show(stray.name)}, which is not in the old topology, and come to it; name ` +
+    'its delay there (--from-delays), and run again'
+  );
 }
 
 /** Somebody needs it. */

@@ -8,13 +8,18 @@
 
 import type { BindingInfo, QueueInfo } from '../management/forms.ts';
 import { isSameBinding } from './compare.ts';
-import type { Topology } from './model.ts';
+import type { QueueSpec, Topology } from './model.ts';
 
 /** The end of a wait queue's name: a delay, or the number of an attempt. */
 const NUMBERED = /^(.*?)(\d+)(ms|s)?$/s;
 
+/** The queues of a topology, by name and role. */
+interface Named {
+  readonly queues: readonly Pick<QueueSpec, 'name' | 'role'>[];
+}
+
 export function extraQueues<T extends Pick<QueueInfo, 'name'>>(
-  topology: Topology,
+  topology: Named,
   there: readonly T[],
 ): readonly T[] {
   const wanted = new Set(topology.queues.map(({ name }) => name));
@@ -38,7 +43,7 @@ export function extraBindings(
 }
 
 /** What comes before the number in the names of our wait queues, whichever style made them. */
-function familiesOf({ queues }: Topology): ReadonlySet<string> {
+function familiesOf({ queues }: Named): ReadonlySet<string> {
   const families = new Set<string>();
   for (const { name, role } of queues) {
     const family = role === 'wait' ? familyOf(name) : undefined;

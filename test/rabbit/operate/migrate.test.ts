@@ -96,6 +96,28 @@ withService('rabbitmq', () => {
     expect(await bodies(bench, waitName(next, 900_000))).toEqual(['late']);
   }, 40_000);
 
+  test.concurrent('a main queue stays while messages wait in a queue of its that nobody named', async () => {
+    await using bench = await openBench();
+    const { old, next } = oldAndNew(freshName('stray'));
+    await bench.declare(old);
+    bench.alsoRemove(next.topology);
+    const stray = waitName(old, 600_000);
+    await bench.publish(stray, ['waits']);
+    const queues = old.topology.queues.filter(({ name }) => name !== stray);
+    const { connection, management } = bench;
+    const from = { ...old.topology, queues };
+    const report = await migrateTopology({ connection, management, from, to: next });
+    expect(report.isDone).toBe(false);
+    expect(report.todo).toContain(
+      `"${old.queue}": messages wait in "${stray}", which is not in the old topology, and come to ` +
+        'it; name its delay there (--from-delays), and run again',
+    );
+    expect(await bench.depth(old.queue)).toBe(0);
+    const last = await migrateTopology({ connection, management, from: old.topology, to: next });
+    expect(last).toMatchObject({ isDone: true, todo: [] });
+    expect(await bodies(bench, waitName(next, 900_000))).toEqual(['waits']);
+  }, 40_000);
+
   test.concurrent('wait queues that other queues share are kept, and their messages left alone', async () => {
     await using bench = await openBench();
     const style = shared({ prefix: freshName('pre') });
