@@ -57,7 +57,7 @@ withService('rabbitmq', (url) => {
   test('a long wait holds back no shorter one in a queue shared with goqueue', async () => {
     const { fake, plan, rules, theirs, ours } = await setup('goqueue', 'ours');
     for (const [id, delayMs] of [
-      ['long', 120],
+      ['long', 400],
       ['short', 50],
     ] as const) {
       fake.publish(theirs, id);

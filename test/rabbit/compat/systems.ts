@@ -13,7 +13,7 @@ import { fakeOutbox } from './fakes/outbox.ts';
 import { fakeSpring } from './fakes/spring.ts';
 import { freshPrefix, type System } from './messages.ts';
 
-export const DELAYS_MS: readonly number[] = [50, 120, 80];
+export const DELAYS_MS: readonly number[] = [50, 400, 80];
 export const ATTEMPTS: number = DELAYS_MS.length + 1;
 export const KEY = 'order.created';
 
