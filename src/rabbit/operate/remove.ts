@@ -178,8 +178,8 @@ function whyHeld(queue: LeavingQueue, facts: Facts): string | undefined {
   const stray = role === 'main' ? strays.find((one) => one.name.startsWith(name)) : undefined;
   if (stray === undefined) return undefined;
   return (
-    `messages wait in ${show(stray.name)}, which is not in the old topology, and come to it; name ` +
-    'its delay there (--from-delays), and run again'
+    `messages wait in ${show(stray.name)}, which is not in the old topology, and come to it; ` +
+    'name its delay there (--from-delays), and run again'
   );
 }
 
