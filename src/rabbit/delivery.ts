@@ -119,7 +119,10 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
     this.#value = { value };
   }
 
-  /** It is done, whatever the handler does afterwards. */
+  /**
+   * It is done, whatever the handler throws or returns afterwards. It counts when the handler ends:
+   * one that takes longer than its time limit has failed all the same.
+   */
   ack(): Outcome {
     return this.#decide(delivered());
   }

@@ -1,9 +1,14 @@
 /** consumer — the verdicts of an engine, carried out at a real broker. */
 
-import { describe, expect, test } from 'vitest';
+import { createSpool, type Handler } from 'respool';
+import { memory, memoryBodies } from 'respool/stores/memory';
+import { describe, expect, expectTypeOf, test } from 'vitest';
+import { z } from 'zod';
 import { ladder } from '../../src/core/policy.ts';
 import { PermanentError, RetryableError } from '../../src/core/failure.ts';
 import { held } from '../../src/core/outcome.ts';
+import { createConsumer } from '../../src/rabbit/consumer.ts';
+import type { RabbitDelivery } from '../../src/rabbit/delivery.ts';
 import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';
 import { perDelay } from '../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../src/rabbit/topology/shared.ts';
@@ -27,7 +32,7 @@ const STYLES: readonly (readonly [string, (name: string) => TopologyStyle])[] = 
 ];
 const TYPES: readonly QueueType[] = ['quorum', 'classic'];
 
-withService('rabbitmq', () => {
+withService('rabbitmq', (url) => {
   const cases = STYLES.flatMap(([name, make]) => TYPES.map((type) => [name, type, make] as const));
 
   test.each(cases)(
@@ -82,6 +87,92 @@ withService('rabbitmq', () => {
       expect(await hands.depth(queue)).toBe(0);
     },
   );
+
+  test.each(cases)(
+    'with %s and %s queues a long wait holds back no shorter one, and none is early',
+    async (_, type, make) => {
+      const queue = ownName();
+      const hands = await Hands.open();
+      const failedAt = new Map<string, number>();
+      const waited = new Tray<readonly [string, number]>();
+      const options = { queue, type, topology: make(queue), policy: ladder([100, 800]) };
+      await consume({ ...options, waits: [] }, (delivery) => {
+        const { id, attempt } = delivery;
+        const now = performance.now();
+        if (attempt > 1) return waited.add([id, now - (failedAt.get(id) ?? 0)]);
+        failedAt.set(id, now);
+        return delivery.retry(id === 'short' ? 100 : 800);
+      });
+      for (const messageId of ['long', 'short']) await hands.publish('', queue, 1, { messageId });
+      const [first, second] = await waited.until(2);
+      expect([first?.[0], second?.[0]]).toEqual(['short', 'long']);
+      expect(first?.[1]).toBeGreaterThanOrEqual(100);
+      expect(second?.[1]).toBeGreaterThanOrEqual(800);
+    },
+  );
+
+  test.each(cases)(
+    'with %s and %s queues messages that failed one after the other come back so',
+    async (_, type, make) => {
+      const queue = ownName();
+      const hands = await Hands.open();
+      const retried = new Tray<string>();
+      const options = { queue, type, topology: make(queue), policy: ladder([100]), waits: [] };
+      await consume({ ...options, concurrency: 1 }, ({ id, attempt }) => {
+        if (attempt === 1) throw new RetryableError('shop.closed', 'closed');
+        retried.add(id);
+      });
+      const ids = Array.from({ length: 20 }, (__, at) => `m${at}`);
+      await Promise.all(ids.map((messageId) => hands.publish('', queue, 1, { messageId })));
+      expect(await retried.until(ids.length)).toEqual(ids);
+    },
+  );
+
+  test('a handler of a spool runs unchanged on a queue', async () => {
+    const seen = new Tray<string>();
+    const handler: Handler<{ readonly orderId: number }> = async (delivery) => {
+      const { orderId } = await delivery.json();
+      seen.add(`${delivery.topic} ${orderId} ${delivery.attempt}`);
+      if (delivery.attempt === 1) throw new RetryableError('shop.closed', 'closed');
+    };
+    const policy = ladder([50]);
+    await using spool = createSpool({ entries: memory(), bodies: memoryBodies() });
+    spool.handle('order.created', handler, { policy });
+    await spool.start();
+    await spool.enqueue({ topic: 'order.created', body: { orderId: 1 } });
+    await seen.until(2);
+    const queue = ownName();
+    const exchange = `${queue}-shop`;
+    const consumer = createConsumer(
+      {
+        url: url(),
+        queue,
+        topology: shared({ prefix: queue }),
+        bindings: [{ exchange, key: 'order.*' }],
+        policy,
+      },
+      handler,
+    );
+    const hands = await Hands.open();
+    await consumer.start();
+    await hands.publish(exchange, 'order.created', { orderId: 1 });
+    const [one, two, ...atTheQueue] = await seen.until(4);
+    await consumer.stop();
+    await hands.remove(consumer.plan);
+    expect(atTheQueue).toEqual([one, two]);
+  });
+
+  test('what a handler gets is typed, by the schema if there is one', async () => {
+    const options = { url: url(), queue: ownName() };
+    await using plain = createConsumer(options, (delivery) => {
+      expectTypeOf(delivery).toEqualTypeOf<RabbitDelivery>();
+    });
+    const schema = z.object({ orderId: z.number() });
+    await using fitted = createConsumer({ ...options, schema }, async (delivery) => {
+      expectTypeOf(await delivery.json()).toEqualTypeOf<{ orderId: number }>();
+    });
+    expect(plain.queue).toBe(fitted.queue);
+  });
 
   describe('a verdict', () => {
     async function setup(handler: Parameters<typeof consume>[1]) {
