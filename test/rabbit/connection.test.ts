@@ -8,6 +8,7 @@ import { isRespoolError } from '../../src/core/errors.ts';
 import { createConnection, type RabbitConnection } from '../../src/rabbit/connection.ts';
 import type { Clock } from '../../src/ports/clock.ts';
 import { createPublisher } from '../../src/rabbit/publisher.ts';
+import { rabbitSink } from '../../src/rabbit/sink.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { createIdMaker } from '../../src/system/ids.ts';
 import { CERTIFICATE, KEY } from '../deliver/certificate.ts';
@@ -110,7 +111,11 @@ withService('rabbitmq', (url) => {
     const publisher = createPublisher({ url: door, tls, exchange: '' });
     onTestFinished(() => publisher.close());
     await publisher.publish({ key: queue, body: {}, id: 'm' });
-    expect(await seen.until(1)).toEqual(['m']);
+    const sink = rabbitSink({ url: door, tls, exchange: '', key: queue });
+    onTestFinished(() => sink.close());
+    const parcel = { id: 'p', topic: 't', headers: {}, body: Buffer.from('{}'), enqueuedAt: 1 };
+    expect(await sink.send([parcel])).toEqual(['confirmed']);
+    expect(await seen.until(2)).toEqual(['m', 'p']);
   });
 
   test('a certificate that nobody vouches for is refused, unless one asks for it', async () => {
