@@ -4,12 +4,10 @@
  *   idle ─start()─▶ running ─stop()─▶ idle      (and again, unless the connection was its own)
  */
 
-import { type Duration, durationMs } from '../core/duration.ts';
+import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
 import { type EventKind, type EventOf, LISTENED } from '../core/event.ts';
-import { RespoolError, textOf } from '../core/errors.ts';
-import { PermanentError } from '../core/failure.ts';
+import { RespoolError } from '../core/errors.ts';
 import { checkOneOf } from '../core/limits.ts';
-import type { Outcome } from '../core/outcome.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
 import { Events } from '../engine/events.ts';
@@ -17,32 +15,24 @@ import type { EngineLoad } from '../engine/load.ts';
 import { NOTHING_PAUSED } from '../engine/parts.ts';
 import { type Route, Routes } from '../engine/routes.ts';
 import type { Clock } from '../ports/clock.ts';
-import type { Delivery, Handler } from '../ports/handler.ts';
-import type { StandardSchema } from '../ports/schema.ts';
 import type { Claim } from '../ports/source.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker, randomName } from '../system/ids.ts';
 import type { AmqpConnection } from './amqp.ts';
-import type { RabbitEnvelope } from './claim.ts';
-import type { Decode } from './codecs.ts';
 import { connectionOf, type RabbitConnection } from './connection.ts';
 import {
   type ConsumerOptions,
   type ConsumerSettings,
   consumerSettings,
 } from './consumer-options.ts';
-import { RabbitDelivery } from './delivery.ts';
+import { handlerOf, type RabbitHandler } from './handler.ts';
 import type { LinkEvent } from './link.ts';
 import { Outlet } from './outlet.ts';
+import { atMost, GOODBYE_MS } from './patience.ts';
 import { RabbitSource } from './source.ts';
 import { applyTopology } from './topology/declare.ts';
 import type { QueuePlan } from './topology/model.ts';
 import { verifyTopology } from './topology/verify.ts';
-
-/** A handler of messages of a queue. */
-export type RabbitHandler<Body = unknown> = (
-  delivery: RabbitDelivery<Body>,
-) => Outcome | void | Promise<Outcome | void>;
 
 /** What a consumer is doing. */
 export interface ConsumerLoad extends EngineLoad {
@@ -56,6 +46,12 @@ export interface ConsumerLoad extends EngineLoad {
 }
 
 const STOP_WITHIN: Duration = '10s';
+
+/**
+ * A queue may be slow to confirm. Published again, the message would be there twice; a connection
+ * that is gone tells by itself.
+ */
+const OUTLET = { confirmTimeoutMs: 10 * MINUTE_MS };
 
 /** Waits in queues are fixed: chance has no part in them. */
 const NO_CHANCE = { random: () => 0 };
@@ -86,6 +82,8 @@ export class Consumer implements AsyncDisposable {
   #outlet: Outlet | undefined;
   #phase: 'idle' | 'starting' | 'running' | 'stopping' | 'ended' = 'idle';
   #isPaused = false;
+  #starting: Promise<void> | undefined;
+  #isStopWanted = false;
   #stopping: Promise<void> | undefined;
   #unlisten: (() => void) | undefined;
   /** Changes of pause and alarm, one after the other. */
@@ -163,20 +161,32 @@ export class Consumer implements AsyncDisposable {
       throw new RespoolError('config.invalid', `cannot start the consumer: it is ${this.#phase}`);
     }
     this.#phase = 'starting';
-    try {
-      await this.#connection.publishing.tryConnect();
-      this.#unlisten = this.#connection.publishing.on((event) => this.#onPublishing(event));
-      await this.#source.open();
-    } catch (error) {
-      this.#phase = 'idle';
-      this.#unlisten?.();
-      await this.#source.close();
-      throw error;
+    const starting = this.#open();
+    this.#starting = starting.catch(() => undefined);
+    await starting;
+    if (this.#isStopWanted) {
+      throw new RespoolError('engine.stopping', 'the consumer was stopped while it started');
     }
     this.#phase = 'running';
     this.#events.emit({ at: this.#clock.now(), kind: 'engine-started' });
     this.#engine.start();
     if (this.#isStill) this.#change();
+  }
+
+  /** Connects and subscribes; what fails leaves nothing open. */
+  async #open(): Promise<void> {
+    const { publishing, consuming } = this.#connection;
+    try {
+      await publishing.tryConnect();
+      this.#unlisten = publishing.on((event) => this.#onPublishing(event));
+      await this.#source.open();
+    } catch (error) {
+      this.#phase = 'idle';
+      this.#unlisten?.();
+      await this.#source.close();
+      if (this.#isOwned) await Promise.all([publishing.hangUp(), consuming.hangUp()]);
+      throw error;
+    }
   }
 
   /**
@@ -185,6 +195,11 @@ export class Consumer implements AsyncDisposable {
    */
   async stop({ within = STOP_WITHIN }: { readonly within?: Duration } = {}): Promise<void> {
     const withinMs = durationMs(within, 'within');
+    this.#isStopWanted = true;
+    // A start that hangs in its own connection ends with it.
+    if (this.#phase === 'starting' && this.#isOwned) await this.#connection.close();
+    await this.#starting;
+    this.#isStopWanted = false;
     if (this.#phase === 'idle' || this.#phase === 'ended') {
       if (this.#phase === 'idle' && this.#isOwned) await this.#connection.close();
       if (this.#isOwned) this.#phase = 'ended';
@@ -222,7 +237,7 @@ export class Consumer implements AsyncDisposable {
   #change(): void {
     this.#changing = this.#changing.then(async () => {
       if (this.#phase !== 'running') return;
-      if (this.#isStill) await this.#source.cease();
+      if (this.#isStill) await this.#source.pause();
       else this.#source.resume();
       this.#engine.poke();
     });
@@ -239,8 +254,8 @@ export class Consumer implements AsyncDisposable {
 
   async #stop(withinMs: number): Promise<void> {
     this.#phase = 'stopping';
-    await this.#changing;
-    await this.#source.cease();
+    const ceased = this.#changing.then(() => this.#source.cease());
+    await atMost(this.#clock, withinMs + GOODBYE_MS, ceased);
     await this.#engine.stop(withinMs);
     await this.#source.close();
     this.#unlisten?.();
@@ -253,7 +268,7 @@ export class Consumer implements AsyncDisposable {
   }
 
   #openOutlet(): Outlet {
-    this.#outlet ??= new Outlet(this.#connection.publishing, this.#clock);
+    this.#outlet ??= new Outlet(this.#connection.publishing, this.#clock, OUTLET);
     return this.#outlet;
   }
 
@@ -296,44 +311,4 @@ function routeOf(handler: RabbitHandler, settings: ConsumerSettings): Route {
     picks: undefined,
     running: 0,
   };
-}
-
-/** The handler as the engine calls it: a delivery with more to it, and its own word counts. */
-function handlerOf(
-  handler: RabbitHandler,
-  schema: StandardSchema | undefined,
-  decode: Decode,
-): Handler {
-  return async (delivery: Delivery) => {
-    const rabbit = new RabbitDelivery(delivery, decode);
-    const { misfit } = delivery.envelope as RabbitEnvelope;
-    if (misfit !== undefined) throw new PermanentError('body.invalid', textOf(misfit));
-    try {
-      if (schema !== undefined) await fit(rabbit, schema);
-      const outcome = await handler(rabbit);
-      return rabbit.decision ?? outcome;
-    } catch (error) {
-      if (rabbit.decision !== undefined) return rabbit.decision;
-      throw isBodyInvalid(error) ? new PermanentError('body.invalid', textOf(error)) : error;
-    }
-  };
-}
-
-async function fit(delivery: RabbitDelivery, schema: StandardSchema): Promise<void> {
-  const result = await schema['~standard'].validate(await delivery.value());
-  if (result.issues !== undefined) {
-    const said = result.issues.slice(0, 5).map((issue) => issue.message);
-    const text = `the body of message "${delivery.id}" does not fit its schema: ${said.join('; ')}`;
-    throw new PermanentError('body.invalid', text);
-  }
-  delivery.fitted = result.value;
-}
-
-/** A body that is not what the handler needs will not be so next time either. */
-function isBodyInvalid(error: unknown): boolean {
-  try {
-    return (error as { code?: unknown } | null)?.code === 'body.invalid';
-  } catch {
-    return false;
-  }
 }

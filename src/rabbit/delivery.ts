@@ -24,6 +24,7 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
   readonly #decode: Decode;
   #value: { readonly value: unknown } | undefined;
   #decision: Outcome | undefined;
+  #onDecision: ((outcome: Outcome) => void) | undefined;
 
   constructor(delivery: Delivery<Body>, decode: Decode) {
     this.#delivery = delivery;
@@ -156,8 +157,17 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
     return this.#decision;
   }
 
+  /** Resolves with the first decision. */
+  decided(): Promise<Outcome> {
+    return new Promise((resolve) => {
+      if (this.#decision === undefined) this.#onDecision = resolve;
+      else resolve(this.#decision);
+    });
+  }
+
   #decide(outcome: Outcome): Outcome {
     this.#decision ??= outcome;
+    this.#onDecision?.(this.#decision);
     return this.#decision;
   }
 }

@@ -3,6 +3,7 @@
  * the broker, which overwrites, ignores or judges by them, differently in every version.
  */
 
+import { DURATION_MAX_MS } from '../core/duration.ts';
 import type { Headers } from '../core/entry.ts';
 import { CODE_MAX_CHARS, type Failure, failure } from '../core/failure.ts';
 import type { AmqpMessage, Properties, Table } from './amqp.ts';
@@ -35,10 +36,13 @@ export const H = {
   endedBy: 'respool-ended-by',
 } as const;
 
+/** Tells messages on their way apart that look alike; of no meaning afterwards. */
+export const TOKEN_HEADER = 'respool-send';
+
 /** The policy that a message asks for, as the spool reads it too. */
 const POLICY_HEADER = 'x-retry-policy';
 /** Where the `shared` style routes by. */
-const ROUTING = new Set(['wait-for', 'return-to']);
+const ROUTING = new Set(['wait-for', 'return-to', TOKEN_HEADER]);
 const ENDING = new Set<string>([H.ended, H.endedCode, H.endedReason, H.endedAt, H.endedBy]);
 
 /** What the broker wrote, or would act upon once more. */
@@ -48,6 +52,8 @@ const BROKERS =
 /** How much of the stripped `x-death` is kept, in characters. */
 const DEATHS_MAX_CHARS = 4_096;
 const NOTES_MAX_CHARS = 16_384;
+/** What AMQP allows for the name of an exchange, and for a routing key. */
+const NAME_MAX_BYTES = 255;
 const NO_HEADERS: Headers = Object.freeze({});
 
 /**
@@ -106,10 +112,10 @@ export function readPast(message: AmqpMessage): Past {
     attempts: countOf(said[H.attempts]),
     lost: countOf(said[H.lost]),
     postponed: countOf(said[H.postponed]),
-    exchange: textOr(said[H.exchange], exchange),
-    routingKey: textOr(said[H.routingKey], routingKey),
+    exchange: nameOr(said[H.exchange], exchange),
+    routingKey: nameOr(said[H.routingKey], routingKey),
     firstAt: countOf(said[H.firstAt]) || fromSeconds(timestamp),
-    restMs: countOf(said[H.restMs]),
+    restMs: Math.min(DURATION_MAX_MS, countOf(said[H.restMs])),
     firstFailedAt: countOf(said[H.firstFailedAt]) || undefined,
     lastFailure: failureOf(said),
     lastFailedAt: countOf(said[H.lastFailedAt]) || undefined,
@@ -208,6 +214,12 @@ function spanOf(value: unknown): number | undefined {
 
 function textOr<T>(value: unknown, otherwise: T): string | T {
   return typeof value === 'string' ? value : otherwise;
+}
+
+/** n.b. Longer ones cannot be written again: whoever wrote them, it was not us. */
+function nameOr(value: unknown, otherwise: string): string {
+  const name = textOr(value, otherwise);
+  return Buffer.byteLength(name) <= NAME_MAX_BYTES ? name : otherwise;
 }
 
 /** AMQP counts in seconds; who writes milliseconds all the same is understood. */

@@ -12,12 +12,8 @@ export {
   createConnection,
   type RabbitConnection,
 } from './connection.ts';
-export {
-  Consumer,
-  type ConsumerLoad,
-  createConsumer,
-  type RabbitHandler,
-} from './consumer.ts';
+export { Consumer, type ConsumerLoad, createConsumer } from './consumer.ts';
+export type { RabbitHandler } from './handler.ts';
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consumer-options.ts';
 export { type DelayFunction, RabbitDelivery } from './delivery.ts';
 export type { FallbackSpool } from './fallback.ts';

@@ -82,6 +82,13 @@ export class Intake {
     if (this.#toAck.length === 0) this.#advance();
   }
 
+  /** Leaves it to the queue's own roads for what is rejected. */
+  reject(message: AmqpMessage): void {
+    if (!this.#isOpen) return;
+    this.#states[message.fields.deliveryTag - this.#firstTag] = ANSWERED;
+    this.#try(() => this.#channel.nack(message, false, false));
+  }
+
   /** Sends the acks that were collected. */
   flush(): void {
     this.#isFlushing = false;

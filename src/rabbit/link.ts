@@ -111,9 +111,22 @@ export class Link {
     if (!this.#parts.isOwned) this.#unlisten();
     if (!this.#parts.isOwned || connection === undefined) return;
     // n.b. Already closed by the other side: there is nothing left to end.
+    await this.#end(connection);
+  }
+
+  async #end(connection: AmqpConnection): Promise<void> {
     const isClosed = await atMost(this.#parts.clock, GOODBYE_MS, goodbye(connection));
     // A broker that stands still answers nothing; its socket would keep the process alive.
     if (!isClosed) connection.connection?.stream?.destroy();
+  }
+
+  /** Ends the connection if it is ours, without an end of the link: it can be opened again. */
+  async hangUp(): Promise<void> {
+    const connection = this.#connection;
+    if (!this.#parts.isOwned || connection === undefined) return;
+    this.#connection = undefined;
+    this.#isBlocked = false;
+    await this.#end(connection);
   }
 
   async #open(): Promise<AmqpConnection> {

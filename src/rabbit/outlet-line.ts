@@ -10,7 +10,8 @@ import type { Outgoing } from './amqp.ts';
 
 /** A message that was handed over. */
 export interface Sending {
-  readonly outgoing: Outgoing;
+  /** Taken off once it is settled: whoever still holds the rest shall not hold the body. */
+  outgoing: Outgoing;
   readonly resolve: () => void;
   readonly reject: (error: unknown) => void;
   readonly deadlineMs: number;
@@ -19,6 +20,8 @@ export interface Sending {
   endsAt: number;
   /** What the broker said when it gave it back. */
   returned: string | undefined;
+  /** Tells it from others on their way that look alike; they may take different roads by headers. */
+  token: number | undefined;
 }
 
 /** Which message came back. */
@@ -26,7 +29,10 @@ export interface ReturnedRoad {
   readonly exchange: string;
   readonly key: string;
   readonly messageId: string | undefined;
+  readonly token: unknown;
 }
+
+const NOTHING: Outgoing = { exchange: '', key: '', content: Buffer.alloc(0), properties: {} };
 
 /** Past so many settled ones at its head a list is cut. */
 const CUT_AT = 1_024;
@@ -42,6 +48,11 @@ export class OutletLine {
   #waiting: Sending[] = [];
   #waitingHead = 0;
   readonly #inFlight = new Set<Sending>();
+  /** The first of those on their way that look alike, by road and id. */
+  readonly #firsts = new Map<string, Sending>();
+  #tokens = 0;
+  /** Settled ones that are still in the list of all. */
+  #settled = 0;
   inFlightBytes = 0;
   waiting = 0;
   waitingBytes = 0;
@@ -60,7 +71,13 @@ export class OutletLine {
 
   add(parts: Pick<Sending, 'outgoing' | 'resolve' | 'reject' | 'deadlineMs'>): void {
     const endsAt = this.#clock.monotonic() + parts.deadlineMs;
-    const sending: Sending = { ...parts, place: 'waiting', endsAt, returned: undefined };
+    const sending: Sending = {
+      ...parts,
+      place: 'waiting',
+      endsAt,
+      returned: undefined,
+      token: undefined,
+    };
     this.#all.push(sending);
     this.#waiting.push(sending);
     this.waiting += 1;
@@ -89,6 +106,9 @@ export class OutletLine {
     this.#leave(sending);
     sending.place = 'in-flight';
     this.#inFlight.add(sending);
+    const look = lookOf(sending.outgoing);
+    if (this.#firsts.has(look)) sending.token = this.#tokens += 1;
+    else this.#firsts.set(look, sending);
     this.inFlightBytes += sending.outgoing.content.length;
   }
 
@@ -106,28 +126,25 @@ export class OutletLine {
   done(sending: Sending): void {
     if (sending.place === 'settled') return;
     this.#settle(sending);
+    sending.outgoing = NOTHING;
     sending.resolve();
   }
 
   fail(sending: Sending, error: RespoolError): void {
     if (sending.place === 'settled') return;
     this.#settle(sending);
+    sending.outgoing = NOTHING;
     sending.reject(error);
   }
 
-  /** The oldest on this road that was not given back yet: a channel keeps its order. */
-  markReturned({ exchange, key, messageId }: ReturnedRoad, text: string): void {
-    for (const sending of this.#inFlight) {
-      const { outgoing } = sending;
-      const isIt =
-        sending.returned === undefined &&
-        outgoing.exchange === exchange &&
-        outgoing.key === key &&
-        outgoing.properties.messageId === messageId;
-      if (!isIt) continue;
-      sending.returned = text;
-      return;
+  /** The broker gave one back: by its token, or the first that looks like it. */
+  markReturned({ exchange, key, messageId, token }: ReturnedRoad, text: string): void {
+    const look = lookOf({ exchange, key, properties: { messageId } });
+    let found = this.#firsts.get(look);
+    if (token !== undefined) {
+      for (const one of this.#inFlight) if (one.token === token) found = one;
     }
+    if (found !== undefined) found.returned = text;
   }
 
   failInFlight(fail: (sending: Sending) => void): void {
@@ -155,10 +172,14 @@ export class OutletLine {
   #settle(sending: Sending): void {
     this.#leave(sending);
     sending.place = 'settled';
+    this.#settled += 1;
     while (this.#all[this.#allHead]?.place === 'settled') this.#allHead += 1;
-    if (this.#allHead >= CUT_AT || this.#allHead === this.#all.length) {
-      this.#all = this.#all.slice(this.#allHead);
+    // One that takes long must not keep all that came after it.
+    const isMostlySettled = this.#settled >= CUT_AT && 2 * this.#settled > this.#all.length;
+    if (isMostlySettled || this.#allHead === this.#all.length) {
+      this.#all = this.#all.filter(({ place }) => place !== 'settled');
       this.#allHead = 0;
+      this.#settled = 0;
       // A timer that nobody needs would keep the process alive.
       if (this.#all.length === 0) this.end();
     }
@@ -169,7 +190,11 @@ export class OutletLine {
     if (sending.place === 'waiting') {
       this.waiting -= 1;
       this.waitingBytes -= bytes;
-    } else if (this.#inFlight.delete(sending)) this.inFlightBytes -= bytes;
+    } else if (this.#inFlight.delete(sending)) {
+      this.inFlightBytes -= bytes;
+      const look = lookOf(sending.outgoing);
+      if (this.#firsts.get(look) === sending) this.#firsts.delete(look);
+    }
   }
 
   #setTimer(ms: number): void {
@@ -196,4 +221,9 @@ export class OutletLine {
       'publish it again with the same id';
     return new RespoolError('broker.unconfirmed', text);
   }
+}
+
+/** What a returned message is known by, unless it has a token. */
+function lookOf({ exchange, key, properties }: Omit<Outgoing, 'content'>): string {
+  return `${exchange}\n${key}\n${properties.messageId ?? ''}`;
 }

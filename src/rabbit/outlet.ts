@@ -14,6 +14,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { AmqpConfirmChannel, AmqpConnection, Outgoing, Properties } from './amqp.ts';
 import type { Link } from './link.ts';
 import { atMost, closeChannel, GOODBYE_MS } from './patience.ts';
+import { TOKEN_HEADER } from './headers.ts';
 import { OutletLine, type Sending } from './outlet-line.ts';
 
 /** Bounds of an outlet. */
@@ -38,6 +39,10 @@ export const OUTLET_LIMITS: OutletLimits = {
 const WINDOW_MAX_BYTES = 32 * 2 ** 20;
 /** The wait before it is asked again whether an exchange is there. */
 const ASK_AGAIN_MS = 100;
+/** How long an exchange that we may not write to is left alone. */
+const FORBIDDEN_MS = 5_000;
+const FORBIDDEN_TEXT = 'the user may not write there; give it the permission';
+
 /** Exchanges that are remembered to be there. */
 const KNOWN_EXCHANGES_MAX = 1_000;
 
@@ -58,6 +63,8 @@ export class Outlet {
   #isOpening = false;
   /** Exchanges that were seen on the present channel: a missing one would end it for everybody. */
   readonly #known = new Set<string>(['']);
+  /** Exchanges that we may not write to, as the broker said a moment ago; until when (monotonic). */
+  readonly #forbidden = new Map<string, number>();
   readonly #unlisten: () => void;
   #isClosing = false;
   #closeReason: Error | undefined;
@@ -92,6 +99,10 @@ export class Outlet {
     if (this.#isClosing) {
       const text = `cannot publish to ${roadOf(outgoing)}: the publisher is closed`;
       return Promise.reject(new RespoolError('engine.stopping', text));
+    }
+    if (this.#forbidden.size > 0 && this.#isForbidden(outgoing.exchange)) {
+      const text = `cannot publish to ${roadOf(outgoing)}: ${FORBIDDEN_TEXT}`;
+      return Promise.reject(new RespoolError('broker.unroutable', text));
     }
     const line = this.#line;
     const isFull =
@@ -156,7 +167,7 @@ export class Outlet {
   }
 
   #publish(channel: AmqpConfirmChannel, sending: Sending): void {
-    const { exchange, key, content, properties } = sending.outgoing;
+    const { exchange, key, content } = sending.outgoing;
     const onConfirm = (error: unknown): void => {
       if (error === null || error === undefined) this.#confirmed(sending);
       else {
@@ -168,7 +179,7 @@ export class Outlet {
       this.#tellIdle();
     };
     try {
-      channel.publish(exchange, key, content, { ...properties, mandatory: true }, onConfirm);
+      channel.publish(exchange, key, content, optionsOf(sending), onConfirm);
     } catch (error) {
       if (isClosedError(error)) {
         // Not sent: it waits for the next channel.
@@ -195,10 +206,10 @@ export class Outlet {
 
   #unconfirmed(sending: Sending, error: unknown): void {
     const isRefused = isNack(error);
-    const missing = isMissing(this.#closeReason, sending.outgoing.exchange);
     const road = roadOf(sending.outgoing);
-    if (missing) {
-      const text = `cannot publish to ${road}: there is no such exchange; declare it`;
+    const why = noRoad(this.#closeReason, sending.outgoing.exchange);
+    if (why !== undefined) {
+      const text = `cannot publish to ${road}: ${why}`;
       this.#line.fail(sending, new RespoolError('broker.unroutable', text, { cause: error }));
       return;
     }
@@ -235,8 +246,9 @@ export class Outlet {
     channel.on('close', () => this.#lose(channel, this.#closeReason));
     channel.on('return', (message: ReturnedMessage) => {
       const { exchange, routingKey, replyText } = message.fields;
-      const { messageId } = message.properties;
-      this.#line.markReturned({ exchange, key: routingKey, messageId }, replyText ?? 'NO_ROUTE');
+      const { messageId, headers } = message.properties;
+      const road = { exchange, key: routingKey, messageId, token: headers?.[TOKEN_HEADER] };
+      this.#line.markReturned(road, replyText ?? 'NO_ROUTE');
     });
   }
 
@@ -246,10 +258,27 @@ export class Outlet {
     this.#known.clear();
     this.#known.add('');
     this.#closeReason = why ?? this.#closeReason;
+    this.#noteForbidden();
     // n.b. With a socket that was cut on this side no callback ever comes: told here, later.
     this.#line.failInFlight((sending) => this.#unconfirmed(sending, new Error('channel closed')));
     if (this.#link.isUp) this.#pump();
     this.#tellIdle();
+  }
+
+  /** Who may not write to an exchange loses the channel by it, and everybody else's with it. */
+  #noteForbidden(): void {
+    const exchange = forbiddenIn(this.#closeReason);
+    if (exchange === undefined) return;
+    this.#forbidden.set(exchange, this.#clock.monotonic() + FORBIDDEN_MS);
+    if (this.#forbidden.size > KNOWN_EXCHANGES_MAX) this.#forbidden.clear();
+  }
+
+  #isForbidden(exchange: string): boolean {
+    const until = this.#forbidden.get(exchange);
+    if (until === undefined) return false;
+    if (this.#clock.monotonic() < until) return true;
+    this.#forbidden.delete(exchange);
+    return false;
   }
 
   /** Asks on a channel of its own whether an exchange is there, before the first message to it. */
@@ -321,9 +350,28 @@ function isClosedError(error: unknown): boolean {
   return error instanceof Error && error.name === 'IllegalOperationError';
 }
 
-function isMissing(reason: Error | undefined, exchange: string): boolean {
-  if (reason === undefined || Reflect.get(reason, 'code') !== 404) return false;
-  return reason.message.includes(`no exchange '${exchange}'`);
+/** Why no message can go to an exchange, if that is what closed the channel. */
+function noRoad(reason: Error | undefined, exchange: string): string | undefined {
+  if (reason === undefined) return undefined;
+  if (forbiddenIn(reason) === exchange) return FORBIDDEN_TEXT;
+  const isMissing =
+    Reflect.get(reason, 'code') === 404 && reason.message.includes(`no exchange '${exchange}'`);
+  return isMissing ? 'there is no such exchange; declare it' : undefined;
+}
+
+/** The exchange that a refusal names. */
+function forbiddenIn(reason: Error | undefined): string | undefined {
+  if (reason === undefined || Reflect.get(reason, 'code') !== 403) return undefined;
+  const name = /access to exchange '(.*?)' in/s.exec(reason.message)?.[1];
+  return name === 'amq.default' ? '' : name;
+}
+
+/** Everything has to find a queue; those that look alike have a token. */
+function optionsOf({ outgoing, token }: Sending): object {
+  const { properties } = outgoing;
+  if (token === undefined) return { ...properties, mandatory: true };
+  const headers = { ...properties.headers, [TOKEN_HEADER]: token };
+  return { ...properties, headers, mandatory: true };
 }
 
 /** Whether an exchange is there; undefined when it cannot be told now. */

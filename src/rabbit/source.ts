@@ -10,16 +10,17 @@
  */
 
 import type { Millis } from '../core/duration.ts';
-import { asError, isRespoolError, RespoolError } from '../core/errors.ts';
+import { asError, RespoolError } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Claim, Demand, Settlement, Source } from '../ports/source.ts';
 import type { AmqpConnection, AmqpMessage, Table } from './amqp.ts';
-import { brokerCount, payloadOf, RabbitClaim } from './claim.ts';
+import { brokerCount, type ClaimParts, payloadOf, RabbitClaim } from './claim.ts';
 import { Intake } from './intake.ts';
 import type { Link } from './link.ts';
 import type { Outlet } from './outlet.ts';
 import { Waits } from './patience.ts';
-import { restOf, type Step, stepsOf, successorOf } from './steps.ts';
+import { Passing } from './passing.ts';
+import { restOf, stepsOf } from './steps.ts';
 import { explainRefusal } from './topology/explain.ts';
 import type { QueuePlan } from './topology/model.ts';
 import { isSuspect, laterOf, renewedOf, Trial } from './trial.ts';
@@ -57,6 +58,8 @@ const LEASE_MS = 60 * 60_000;
 /** The wait before the next try to subscribe, and before a message is passed on again. */
 const RETRY_MIN_MS = 100;
 const RETRY_MAX_MS = 5_000;
+/** So often everything is looked at that messages come back by. */
+const LOOK_EVERY_MS = 60_000;
 /** Tries to subscribe at first, where the connection was lost meanwhile. */
 const OPEN_TRIES = 5;
 
@@ -74,20 +77,22 @@ export class RabbitSource implements Source {
   #subscribing: Promise<void> | undefined;
   #isHealing = false;
   readonly #waits: Waits;
-  /** Messages that are passed on without a handler. */
-  #passing = 0;
-  #passed = 0;
-  /** Those of them that are passed on to raise their count. */
-  #counting = 0;
-  #onQuiet: (() => void)[] = [];
+  readonly #passing: Passing;
+  #cancelLook: (() => void) | undefined;
 
   constructor(parts: RabbitSourceParts) {
     this.#parts = parts;
     this.#waits = new Waits(parts.clock);
+    this.#passing = new Passing({
+      ...parts,
+      waits: this.#waits,
+      isWanted: () => this.#isWanted,
+      heal: () => this.#heal(),
+    });
     this.#trial = new Trial({
       clock: parts.clock,
-      quiet: () => this.#quiet(),
-      passed: () => this.#passed,
+      quiet: () => this.#passing.quiet(),
+      passed: () => this.#passing.passed,
       begin: (claim) => this.#begin(claim),
       giveBack: (claim) => this.#giveBack(claim),
       isWanted: () => this.#isWanted,
@@ -110,8 +115,19 @@ export class RabbitSource implements Source {
 
   /** Subscribes for the first time: what is wrong is thrown. Later it comes back by itself. */
   async open(): Promise<void> {
-    const { link } = this.#parts;
     this.#isWanted = true;
+    const opening = this.#open();
+    // A stop that comes meanwhile waits for it.
+    this.#subscribing = opening
+      .catch(() => undefined)
+      .finally(() => {
+        this.#subscribing = undefined;
+      });
+    await opening;
+  }
+
+  async #open(): Promise<void> {
+    const { link } = this.#parts;
     for (let tries = 1; ; tries += 1) {
       let connection: AmqpConnection | undefined;
       try {
@@ -120,8 +136,10 @@ export class RabbitSource implements Source {
       } catch (error) {
         // n.b. A broker may end the connection while others declare the same quorum queue.
         const isLost = connection !== undefined && connection !== link.current;
-        this.#isWanted = isLost && tries < OPEN_TRIES;
-        if (!this.#isWanted) throw error;
+        if (!isLost || tries >= OPEN_TRIES || !this.#isWanted) {
+          this.#isWanted = false;
+          throw error;
+        }
         await this.#waits.pause(RETRY_MIN_MS);
       }
     }
@@ -133,21 +151,27 @@ export class RabbitSource implements Source {
     this.#comeBack();
   }
 
-  /** Takes nothing new and gives back what has not begun; what runs can still be settled. */
+  /**
+   * Takes nothing new and gives back what has not begun; what runs can still be settled. n.b. Not
+   * of a queue that would be deleted with its last consumer: there, what came is kept here.
+   */
+  async pause(): Promise<void> {
+    const { plan } = this.#parts;
+    const main = plan.topology.queues.find(({ name }) => name === plan.queue);
+    if (main?.autoDelete !== true) await this.cease();
+  }
+
+  /** The same, for good. */
   async cease(): Promise<void> {
     this.#isWanted = false;
+    this.#cancelLook?.();
     this.#waits.end();
     this.#trial.end();
     await this.#subscribing;
     const intake = this.#intake;
     await intake?.cancel();
     for (const claim of this.#buffer.splice(0)) void this.#giveBack(claim);
-    await this.#quiet();
-  }
-
-  /** Nothing is passed on any more. */
-  async #quiet(): Promise<void> {
-    if (this.#passing > 0) await new Promise<void>((resolve) => this.#onQuiet.push(resolve));
+    await this.#passing.quiet();
   }
 
   /** Ends the channel. What was not settled goes back to the queue. */
@@ -158,19 +182,16 @@ export class RabbitSource implements Source {
   }
 
   next(demand: Demand): Promise<readonly Claim[]> {
-    if (demand.wants.length === 0 || this.#counting > 0) return Promise.resolve([]);
+    if (demand.wants.length === 0 || this.#passing.isCounting) return Promise.resolve([]);
     const isAll = this.#buffer.length <= demand.max;
     const taken = isAll ? this.#buffer : this.#buffer.splice(0, demand.max);
     if (isAll) this.#buffer = [];
     // What a lost channel delivered is delivered again, to somebody.
-    const open = taken.every((claim) => claim.intake.isOpen)
-      ? taken
-      : taken.filter((claim) => claim.intake.isOpen);
-    return Promise.resolve(open);
+    return Promise.resolve(taken.filter((claim) => claim.intake.isOpen));
   }
 
   wait(_demand: Demand, signal: AbortSignal): Promise<void> {
-    const hasSome = this.#buffer.length > 0 && this.#counting === 0;
+    const hasSome = this.#buffer.length > 0 && !this.#passing.isCounting;
     if (hasSome || signal.aborted) return Promise.resolve();
     return new Promise((resolve) => {
       const done = (): void => {
@@ -202,7 +223,9 @@ export class RabbitSource implements Source {
     }
     if (verdict.kind === 'release') return this.#giveBack(ours);
     const { plan } = this.#parts;
-    return this.#handOn(ours, stepsOf(ours, { ...settlement, verdict }, plan, this.now()));
+    const { message, intake, id } = ours;
+    const step = stepsOf(ours, { ...settlement, verdict }, plan, this.now());
+    return this.#passing.forward({ message, intake, id, step });
   }
 
   /** Back to the queue. One that was lost often must not be parked for our own stops. */
@@ -211,29 +234,10 @@ export class RabbitSource implements Source {
     const { message, intake, id } = claim;
     const { plan, outlet, maxLost } = this.#parts;
     const isRenewed = isSuspect(claim, maxLost) && outlet().isReady;
-    if (isRenewed) await this.#pass(message, intake, id, renewedOf(claim, plan, maxLost));
+    const step = renewedOf(claim, plan, maxLost);
+    if (isRenewed) await this.#passing.pass({ message, intake, id, step });
     else intake.giveBack(message);
     return 'done';
-  }
-
-  async #handOn(claim: RabbitClaim, step: Step): Promise<'done' | 'stale'> {
-    await this.#publish(claim.message, claim.id, step);
-    // Lost meanwhile: the message is delivered once more, and its successor is there, too.
-    if (!claim.intake.isOpen) return 'stale';
-    claim.intake.ack(claim.message);
-    return 'done';
-  }
-
-  async #publish(message: AmqpMessage, id: string, step: Step): Promise<void> {
-    const { outlet, wire, plan } = this.#parts;
-    const { exchange, key } = step.route;
-    const properties = wire.write(message, successorOf(step, plan.queue, id));
-    try {
-      await outlet().send({ exchange, key, content: message.content, properties });
-    } catch (error) {
-      if (isRespoolError(error, 'broker.unroutable')) this.#heal();
-      throw error;
-    }
   }
 
   /** A road is missing: somebody took it away. Laid anew, beside everything else. */
@@ -262,11 +266,22 @@ export class RabbitSource implements Source {
     this.#intake = intake;
     try {
       await intake.consume(plan.queue, onMessage, options);
+      this.#lookLater();
     } catch (error) {
       this.#intake = undefined;
       await intake.close();
       throw explainRefusal(error, { act: 'consume', what: 'queue', name: plan.queue });
     }
+  }
+
+  /** The way back from a wait queue is not used by us: nobody else would tell that it is gone. */
+  #lookLater(): void {
+    this.#cancelLook?.();
+    this.#cancelLook = this.#parts.clock.after(LOOK_EVERY_MS, () => {
+      if (!this.isSubscribed) return;
+      this.#heal();
+      this.#lookLater();
+    });
   }
 
   async #openIntake(connection: AmqpConnection): Promise<Intake> {
@@ -299,6 +314,9 @@ export class RabbitSource implements Source {
     if (this.#intake !== intake) return;
     this.#intake = undefined;
     this.#buffer = this.#buffer.filter((claim) => claim.intake !== intake);
+    this.#cancelLook?.();
+    // What was not sent yet is delivered again: its successor must not come on top.
+    this.#parts.outlet().dismissWaiting();
     if (reason !== undefined) this.#parts.onTrouble('consuming', reason);
     this.#comeBack();
   }
@@ -338,61 +356,42 @@ export class RabbitSource implements Source {
     }
     const id = wire.id?.(message) ?? message.properties.messageId ?? this.#parts.makeId();
     const { redelivered } = message.fields;
-    // A classic queue does not count: it is counted here, before anybody handles it.
-    if (redelivered && plan.type === 'classic') {
-      const lost = past.lost + 1;
-      void this.#count(message, intake, id, { route: plan.again, past: { ...past, lost } });
-      return;
-    }
-    if (past.restMs > 0) {
-      void this.#pass(message, intake, id, restOf(past, plan));
-      return;
-    }
-    const lost = past.lost + (redelivered ? brokerCount(message.properties.headers) : 0);
+    const isCounted = redelivered && plan.type !== 'classic';
+    const lost = past.lost + (isCounted ? brokerCount(message.properties.headers) : 0);
     const now = this.now();
     const { queue } = plan;
     const body = payloadOf(message, wire);
     const parts = { message, intake, past, queue, id, lost, maxLost, now, ...body };
-    const claim = new RabbitClaim(parts);
-    if (!isSuspect(claim, maxLost)) this.#begin(claim);
-    else if (!this.#trial.take(claim)) void this.#pass(message, intake, id, laterOf(claim, plan));
+    // A classic queue does not count: it is counted here, before anybody handles it.
+    if (redelivered && plan.type === 'classic') void this.#count(parts);
+    else this.#take(new RabbitClaim(parts));
+  }
+
+  async #count(parts: ClaimParts): Promise<void> {
+    const { message, intake, id } = parts;
+    const lost = parts.lost + 1;
+    const step = { route: this.#parts.plan.again, past: { ...parts.past, lost } };
+    const isCounted = await this.#passing.count({ message, intake, id, step });
+    if (!this.#passing.isCounting) this.#wakeUp?.();
+    // Its queue takes nothing at present: better counted here than not handled at all.
+    if (!isCounted && intake.isOpen) this.#take(new RabbitClaim({ ...parts, lost }));
+  }
+
+  #take(claim: RabbitClaim): void {
+    const { plan, maxLost } = this.#parts;
+    const { message, intake, id, past, envelope } = claim;
+    const isExpired = envelope.expiresAt !== undefined && this.now() >= envelope.expiresAt;
+    if (past.restMs > 0 && !isExpired) {
+      void this.#passing.pass({ message, intake, id, step: restOf(past, plan) });
+    } else if (!isSuspect(claim, maxLost)) this.#begin(claim);
+    else if (!this.#trial.take(claim)) {
+      void this.#passing.pass({ message, intake, id, step: laterOf(claim, plan) });
+    }
   }
 
   #begin(claim: RabbitClaim): void {
     this.#buffer.push(claim);
-    if (this.#counting === 0) this.#wakeUp?.();
-  }
-
-  /** Nothing begins meanwhile: a crash now would leave a message twice, the guilty one too. */
-  async #count(message: AmqpMessage, intake: Intake, id: string, step: Step): Promise<void> {
-    this.#counting += 1;
-    await this.#pass(message, intake, id, step);
-    this.#counting -= 1;
-    if (this.#counting === 0) this.#wakeUp?.();
-  }
-
-  /** Passes a message on without a handler, until it works or its channel is gone. */
-  async #pass(message: AmqpMessage, intake: Intake, id: string, step: Step): Promise<void> {
-    this.#passing += 1;
-    this.#passed += 1;
-    let waitMs = RETRY_MIN_MS;
-    while (intake.isOpen) {
-      try {
-        await this.#publish(message, id, step);
-        intake.ack(message);
-        break;
-      } catch (error) {
-        this.#parts.onTrouble(`passing on message "${id}"`, asError(error));
-        if (!this.#isWanted) {
-          intake.giveBack(message);
-          break;
-        }
-        await this.#waits.pause(waitMs);
-        waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
-      }
-    }
-    this.#passing -= 1;
-    if (this.#passing === 0) for (const tell of this.#onQuiet.splice(0)) tell();
+    if (!this.#passing.isCounting) this.#wakeUp?.();
   }
 }
 
