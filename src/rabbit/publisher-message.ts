@@ -7,6 +7,7 @@ import { type Duration, durationMs, type Millis } from '../core/duration.ts';
 import { type ErrorCode, RespoolError, show } from '../core/errors.ts';
 import { checkFields } from '../core/limits.ts';
 import type { Outgoing, Properties, Table } from './amqp.ts';
+import { checkHeaders } from './publisher-headers.ts';
 
 /** A message to publish. */
 export interface PublishMessage {
@@ -121,25 +122,33 @@ export function publicationOf(
   };
 }
 
+/** n.b. The broker ends a channel that says this without consuming there. */
+const DIRECT_REPLY = 'amq.rabbitmq.reply-to';
+
 /** The message for the broker. */
 export function outgoingOf(
   publication: Publication,
   content: Buffer,
   common: { readonly deliveryMode: number; readonly appId: string | undefined },
 ): Outgoing {
-  const { exchange, key, expirationMs } = publication;
+  const { exchange, key, expirationMs, headers, replyTo } = publication;
+  // Here, and not with the rest: middleware may have changed them.
+  checkHeaders(headers);
+  if (replyTo === DIRECT_REPLY) {
+    throw invalid('replyTo', replyTo, 'a queue; only the channel that consumes there may say this');
+  }
   const properties: Properties = {
     messageId: publication.id,
     // n.b. AMQP counts seconds.
     timestamp: Math.floor(publication.timestamp / 1_000),
-    headers: publication.headers,
+    headers,
     contentType: publication.contentType,
     contentEncoding: publication.contentEncoding,
     deliveryMode: common.deliveryMode,
     appId: common.appId,
     type: publication.type,
     correlationId: publication.correlationId,
-    replyTo: publication.replyTo,
+    replyTo,
     priority: publication.priority,
     expiration: expirationMs === undefined ? undefined : String(expirationMs),
   };

@@ -18,6 +18,7 @@ import { CONTENT_TYPE_BYTES } from './codecs.ts';
 import { connectionOf, type RabbitConnection } from './connection.ts';
 import { OUTLET_LIMITS, Outlet } from './outlet.ts';
 import { Gate } from './publisher-gate.ts';
+import { badKeyList } from './publisher-headers.ts';
 import { checkShort } from './publisher-message.ts';
 
 /** Where parcels go. */
@@ -74,6 +75,9 @@ export function rabbitSink(options: RabbitSinkOptions): Sink {
   const sendOne = async (parcel: Parcel): Promise<'confirmed' | Failure> => {
     const { length } = parcel.body;
     if (length > maxBytes) return tooLarge(length, maxBytes);
+    // The broker would end the channel, and with it everything that is on its way.
+    const bad = badKeyList(parcel.headers);
+    if (bad !== undefined) return failure('permanent', 'message.invalid', bad);
     try {
       await gate.send(outgoingOf(parcel, exchange, checkShort('key', keyOf(parcel))));
       return 'confirmed';

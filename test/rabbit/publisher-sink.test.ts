@@ -45,6 +45,26 @@ withService('rabbitmq', (url) => {
   );
 
   describe('rabbitSink', () => {
+    // Regression: the broker ended the channel, and with it everything that was on its way.
+    test('gives up a parcel with a CC that is no list, and sends the others', async () => {
+      const { exchange, arrived, dispose } = await brokerWorld(url());
+      onTestFinished(dispose);
+      const sink = rabbitSink({ url: url(), exchange, key: 'q.a' });
+      onTestFinished(() => sink.close());
+      const parcel = { id: 'a1', topic: 'mail', body: Buffer.from('{}'), enqueuedAt: 5_000 };
+      const answers = await sink.send([
+        { ...parcel, headers: {} },
+        { ...parcel, headers: { CC: 'text' } },
+        { ...parcel, headers: {} },
+      ]);
+      expect(answers).toEqual([
+        'confirmed',
+        expect.objectContaining({ permanence: 'permanent', code: 'message.invalid' }),
+        'confirmed',
+      ]);
+      expect(await arrived(2)).toHaveLength(2);
+    });
+
     test('writes what a parcel says, and a content type that its headers name', async () => {
       const { exchange, arrived, dispose } = await brokerWorld(url());
       onTestFinished(dispose);
