@@ -58,9 +58,9 @@ export class Gate {
 
   /** Resolves when the message is confirmed and was not returned. */
   send(outgoing: Outgoing): Promise<void> {
-    const { stuckAfterMs, outlet } = this.#parts;
+    const { stuckAfterMs, declare } = this.#parts;
     if (this.#isStuck) return Promise.reject(this.#stuck(false));
-    const sent = this.#isOpen ? outlet.send(outgoing) : this.#sendLater(outgoing);
+    const sent = declare === undefined ? this.#pass(outgoing) : this.#passTwice(outgoing);
     if (stuckAfterMs === undefined) return sent;
     if (this.isAway) this.#startTimer(stuckAfterMs);
     return this.#unlessStuck(sent);
@@ -70,6 +70,22 @@ export class Gate {
     this.#unlisten();
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
+  }
+
+  #pass(outgoing: Outgoing): Promise<void> {
+    return this.#isOpen ? this.#parts.outlet.send(outgoing) : this.#sendLater(outgoing);
+  }
+
+  /** Somebody may have deleted the exchange: it is declared once more before that is an error. */
+  async #passTwice(outgoing: Outgoing): Promise<void> {
+    try {
+      await this.#pass(outgoing);
+    } catch (error) {
+      const isOurs = outgoing.exchange === this.#parts.declare?.exchange;
+      if (!isOurs || !saysMissing(error)) throw error;
+      this.#isOpen = false;
+      await this.#pass(outgoing);
+    }
   }
 
   async #sendLater(outgoing: Outgoing): Promise<void> {
@@ -111,7 +127,11 @@ export class Gate {
       return await link.tryConnect();
     } catch (error) {
       if (!isRespoolError(error, 'broker.unavailable')) throw error;
-      if (!isNeeded) return undefined;
+      if (!isNeeded) {
+        // Nobody else may ask for it: what comes in the meantime goes to the fallback.
+        link.connected().catch(() => undefined);
+        return undefined;
+      }
     }
     const patience = new AbortController();
     const calm = clock.after(limits.confirmTimeoutMs, () => patience.abort());
@@ -184,6 +204,13 @@ export class Gate {
         'broker already; try again later, or give a fallback',
     );
   }
+}
+
+/** n.b. An outlet tells a missing exchange from a missing queue by its text only. */
+function saysMissing(error: unknown): boolean {
+  return (
+    isRespoolError(error, 'broker.unroutable') && /there is no (such )?exchange/.test(error.message)
+  );
 }
 
 /** Declares a durable exchange, on a channel of its own: a refusal closes the channel. */

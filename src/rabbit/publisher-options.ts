@@ -31,7 +31,7 @@ export interface PublisherOptions {
   readonly exchange?: string;
   /** Of what type the exchange is declared; default `topic`. */
   readonly exchangeType?: ExchangeType;
-  /** Whether the exchange is declared (durable) on every connect; default false. */
+  /** Whether it is declared (durable) on every connect and when it is missing; default false. */
   readonly declare?: boolean;
   /** Who publishes: header `publisher-id`, and the name of the connection. */
   readonly id?: string;
@@ -67,7 +67,7 @@ export interface PublisherOptions {
   readonly fallbackAfter?: Duration;
   /** The first word of the topics that the fallback uses; default `rabbit`. */
   readonly fallbackTopic?: string;
-  /** How often the fallback tries what no queue takes; default: the spool's own policy. */
+  /** For what no queue takes, or what ends its channel; default: the spool's own policy. */
   readonly fallbackPolicy?: RetryPolicy | string;
   readonly clock?: Clock;
   readonly dice?: Dice;
