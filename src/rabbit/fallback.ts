@@ -3,19 +3,18 @@
  *
  *   publish ─broker away, blocked or unknown─▶ spool ─handler, when the broker is back─▶ outlet
  *
- * The message id stays the same: what got through after all is recognised as a duplicate. The room
- * knows a spool by its shape only.
+ * The message id stays the same, whatever id the spool gives: what got through after all is
+ * recognised as a duplicate. The room knows a spool by its shape only.
  */
 
-import { createHash } from 'node:crypto';
 import type { Headers } from '../core/entry.ts';
 import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import { RetryableError } from '../core/failure.ts';
-import { ID_PATTERN } from '../core/limits.ts';
 import { type Outcome, postponed } from '../core/outcome.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { Delivery } from '../ports/handler.ts';
-import type { Outgoing, Properties } from './amqp.ts';
+import type { Outgoing } from './amqp.ts';
+import { readProperties, writtenProperties } from './fallback-properties.ts';
 
 /** What a fallback needs of a spool; createSpool makes one. */
 export interface FallbackSpool {
@@ -23,10 +22,8 @@ export interface FallbackSpool {
     readonly topic: string;
     readonly headers: Headers;
     readonly body: Uint8Array;
-    readonly id?: string;
-    readonly dedupeKey?: string;
     readonly expires?: number;
-  }): Promise<{ readonly id: string; readonly duplicate?: boolean }>;
+  }): Promise<{ readonly id: string }>;
   handle(
     pattern: string,
     handler: (delivery: Delivery) => Promise<Outcome | void>,
@@ -44,6 +41,8 @@ export interface FallbackParts {
   readonly topic: string;
   readonly policy: RetryPolicy | string | undefined;
   readonly send: Send;
+  /** The same over a channel that nothing else uses. */
+  readonly sendAlone: Send;
   /** The same for publishers of the same broker: its address, or the connection itself. */
   readonly broker: unknown;
   readonly now: () => number;
@@ -51,8 +50,8 @@ export interface FallbackParts {
 
 /** A way into a spool, and back out of it. */
 export interface Fallback {
-  /** Resolves when the spool has it. */
-  keep(outgoing: Outgoing): Promise<void>;
+  /** Resolves when the spool has it; `why` is what the broker or the gate said. */
+  keep(outgoing: Outgoing, why: RespoolError): Promise<void>;
   /** Forwards no more; what the spool has waits for the next publisher. */
   close(): void;
 }
@@ -70,12 +69,8 @@ export function fallsBack(error: unknown): error is RespoolError {
 export function openFallback(parts: FallbackParts): Fallback {
   const leave = join(parts);
   return {
-    async keep(outgoing) {
-      const { id, ...nameless } = messageOf(outgoing, parts.topic);
-      const message = id === undefined ? nameless : { ...nameless, id };
-      const { duplicate = false } = await parts.spool.enqueue(message);
-      // The id is taken. By the same message, as its key tells, or by one on another road.
-      if (duplicate && id !== undefined) await parts.spool.enqueue(nameless);
+    async keep(outgoing, why) {
+      await parts.spool.enqueue(messageOf(outgoing, parts.topic, endedChannel(why)));
     },
     close: leave,
   };
@@ -84,29 +79,45 @@ export function openFallback(parts: FallbackParts): Fallback {
 const EXCHANGE = 'rabbit-exchange';
 const KEY = 'rabbit-key';
 const PROPERTIES = 'rabbit-properties';
-/** How bytes in a table of headers are written down. */
-const BYTES = 'respool-bytes';
+/** A header, or a note: the channel ended while this was on its way. */
+const SUSPECT = 'rabbit-suspect';
+const SUSPECT_TEXT = 'the channel ended while it was on its way';
 
 /** Leaves room for the prefix within the limit of a topic. */
 const TOPIC_PART_MAX_CHARS = 200;
 
+/**
+ * n.b. The spool makes the id, and there is no key to dedupe by. A spool remembers both long after
+ * a message was forwarded, and nobody can tell a second try from a second message: rather one too
+ * many, which consumers know by its message id, than one too few.
+ */
 function messageOf(
   { exchange, key, content, properties }: Outgoing,
   topic: string,
+  isSuspect: boolean,
 ): Parameters<FallbackSpool['enqueue']>[0] {
-  const { messageId = '', expiration } = properties;
+  const { expiration } = properties;
   const part = exchange.replaceAll(/[^A-Za-z0-9_-]+/g, '-').slice(0, TOPIC_PART_MAX_CHARS);
   return {
     topic: `${topic}.${part === '' ? 'default' : part}`,
-    headers: { [EXCHANGE]: exchange, [KEY]: key, [PROPERTIES]: written(properties) },
+    headers: {
+      [EXCHANGE]: exchange,
+      [KEY]: key,
+      [PROPERTIES]: writtenProperties(properties),
+      ...(isSuspect ? { [SUSPECT]: SUSPECT_TEXT } : {}),
+    },
     body: content,
-    // n.b. Not the id alone: the same id may go to several exchanges or under several keys.
-    dedupeKey: createHash('sha256')
-      .update(JSON.stringify([exchange, key, messageId]))
-      .digest('hex'),
-    ...(ID_PATTERN.test(messageId) ? { id: messageId } : {}),
     ...(expiration === undefined ? {} : { expires: Number(expiration) }),
   };
+}
+
+/**
+ * Whether a channel ended with the message on it: perhaps because of it. A refusal by a queue that
+ * is full has a cause too; a confirm that is late, or an alarm, has none.
+ */
+function endedChannel(error: unknown): boolean {
+  if (!isRespoolError(error, 'broker.unconfirmed') || error.cause === undefined) return false;
+  return textOf(error.cause) !== 'message nacked';
 }
 
 async function outgoingOf(delivery: Delivery, now: number): Promise<Outgoing> {
@@ -118,7 +129,7 @@ async function outgoingOf(delivery: Delivery, now: number): Promise<Outgoing> {
         `${PROPERTIES} are needed; use another topic, or another "fallbackTopic"`,
     );
   }
-  const properties = read(text);
+  const properties = readProperties(text);
   const { expiration } = properties;
   const body = await delivery.body();
   return {
@@ -137,38 +148,19 @@ function restOf(expirationMs: number, { envelope }: Delivery, now: number): stri
   return String(Math.max(0, expirationMs - Math.max(0, now - envelope.enqueuedAt)));
 }
 
-function written(properties: Properties): string {
-  const json = JSON.stringify(properties, function tag(this: unknown, name, value: unknown) {
-    // n.b. A Buffer has a toJSON of its own, which has run already: look at the original.
-    const original = (this as Record<string, unknown>)[name];
-    if (!(original instanceof Uint8Array)) return value;
-    return { [BYTES]: Buffer.from(original).toString('base64') };
-  });
-  // Headers of a spool hold no control characters; JSON escapes only some of them.
-  return json.replaceAll(
-    /[\u007f-\u009f]/g,
-    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
-}
-
-function read(text: string): Properties {
-  return JSON.parse(text, (_, value: unknown) => {
-    const tagged = (value as Record<string, unknown> | null)?.[BYTES];
-    return typeof tagged === 'string' ? Buffer.from(tagged, 'base64') : value;
-  }) as Properties;
-}
-
 /** While the broker is away, messages wait as long as it has been away, between these. */
 const WAIT_MIN_MS = 500;
 const WAIT_MAX_MS = 30_000;
 
 /** The publishers that share the topics of one spool; one handler serves them all. */
 class Forwarding {
-  readonly broker: unknown;
+  broker: unknown;
   readonly publishers: FallbackParts[] = [];
   readonly #now: () => number;
   /** Since when nothing went through; undefined: all is well. */
   #awaySince: number | undefined;
+  /** Ends when the last suspect so far has its answer. */
+  #lane: Promise<void> = Promise.resolve();
 
   constructor({ broker, now }: FallbackParts) {
     this.broker = broker;
@@ -176,19 +168,44 @@ class Forwarding {
   }
 
   readonly handler = async (delivery: Delivery): Promise<Outcome | void> => {
+    const isSuspect =
+      delivery.attempt > 1 ||
+      delivery.headers[SUSPECT] !== undefined ||
+      delivery.notes[SUSPECT] !== undefined;
+    return isSuspect ? this.#inTurn(() => this.#forward(delivery, true)) : this.#forward(delivery);
+  };
+
+  /**
+   * One that ends its channel, as the broker does with what it cannot accept, would take along all
+   * others there, again and again. So whatever was on a channel that ended goes alone, over a
+   * channel of its own; if that ends too it was an attempt, and its policy knows when to give up.
+   */
+  async #forward(delivery: Delivery, isAlone = false): Promise<Outcome | void> {
+    delivery.signal.throwIfAborted();
     const publisher = this.publishers.at(-1);
     if (publisher === undefined) return this.#later('no publisher is open');
     const outgoing = await outgoingOf(delivery, this.#now());
     try {
-      await publisher.send(outgoing);
+      await (isAlone ? publisher.sendAlone(outgoing) : publisher.send(outgoing));
       this.#awaySince = undefined;
     } catch (error) {
+      if (endedChannel(error)) {
+        if (isAlone) throw error;
+        delivery.note(SUSPECT, SUSPECT_TEXT);
+        return postponed(WAIT_MIN_MS, textOf(error));
+      }
       const isAway = fallsBack(error) || isRespoolError(error, 'engine.stopping');
       if (isAway) return this.#later(textOf(error));
       // Nobody takes it: that is the message's own trouble, and goes by its policy.
       throw error;
     }
-  };
+  }
+
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#lane.then(work);
+    this.#lane = done.then(noop, noop);
+    return done;
+  }
 
   /** Costs no attempt: an outage, however long, is no reason to give a message up. */
   #later(reason: string): Outcome {
@@ -197,6 +214,10 @@ class Forwarding {
     const waitMs = Math.max(WAIT_MIN_MS, Math.min(WAIT_MAX_MS, now - this.#awaySince));
     return postponed(waitMs, reason);
   }
+}
+
+function noop(): void {
+  // Whoever waits for a turn does not care how the one before ended.
 }
 
 const FORWARDINGS = new WeakMap<FallbackSpool, Map<string, Forwarding>>();
@@ -215,14 +236,17 @@ function join(parts: FallbackParts): () => void {
     spool.handle(`${topic}.#`, forwarding.handler, policy === undefined ? {} : { policy });
     ofSpool.set(topic, forwarding);
   }
+  const { publishers } = forwarding;
+  // Nobody is left of the old one: this may be the same broker over a new connection.
+  if (publishers.length === 0) forwarding.broker = broker;
   if (forwarding.broker !== broker) {
     throw new RespoolError(
       'config.invalid',
       `cannot use this spool as the fallback of a second broker under the topic "${topic}": ` +
-        'messages would go to the wrong one; give each its own "fallbackTopic"',
+        'messages would go to the wrong one; give each its own "fallbackTopic", or close the ' +
+        'publishers of the first',
     );
   }
-  const { publishers } = forwarding;
   publishers.push(parts);
   return () => {
     const at = publishers.indexOf(parts);

@@ -12,6 +12,7 @@ import { shownUrl } from './client.ts';
 import { goqueueEnvelope } from './compat/goqueue-envelope.ts';
 import { connectionOf, type RabbitConnection } from './connection.ts';
 import { type Fallback, fallsBack, openFallback } from './fallback.ts';
+import type { Link } from './link.ts';
 import { Outlet } from './outlet.ts';
 import { Gate } from './publisher-gate.ts';
 import {
@@ -58,8 +59,9 @@ export class Publisher {
   readonly #settings: PublisherSettings;
   readonly #connection: RabbitConnection;
   readonly #isOwned: boolean;
-  readonly #outlet: Outlet;
-  readonly #gate: Gate;
+  readonly #door: Door;
+  /** For what may end its channel; opened when it is first needed. */
+  #sideDoor: Door | undefined;
   readonly #fallback: Fallback | undefined;
   readonly #defaults: Defaults;
   #fellBack = 0;
@@ -72,21 +74,12 @@ export class Publisher {
     const settings = settingsOf(options);
     this.#settings = settings;
     const { url, connection, tls } = options;
-    const { clock, dice, id, limits, exchange, declareAs, fallback } = settings;
+    const { clock, dice, id, exchange, fallback } = settings;
     const name = id === undefined ? 'respool publisher' : `respool publisher ${id}`;
     const chosen = connectionOf({ url, connection, tls, name, clock, dice }, 'a publisher');
     this.#connection = chosen.connection;
     this.#isOwned = chosen.isOwned;
-    const link = chosen.connection.publishing;
-    this.#outlet = new Outlet(link, clock, limits);
-    this.#gate = new Gate({
-      link,
-      outlet: this.#outlet,
-      clock,
-      limits,
-      declare: declareAs === undefined ? undefined : { exchange, type: declareAs },
-      stuckAfterMs: fallback === undefined ? undefined : settings.fallbackAfterMs,
-    });
+    this.#door = openDoor(chosen.connection.publishing, settings);
     this.#defaults = {
       exchange,
       headers: id === undefined ? settings.headers : { 'publisher-id': id, ...settings.headers },
@@ -99,7 +92,8 @@ export class Publisher {
       spool: fallback,
       topic: settings.fallbackTopic,
       policy: settings.fallbackPolicy,
-      send: (outgoing) => this.#send(outgoing),
+      send: (outgoing) => this.#during(() => this.#door.gate.send(outgoing)),
+      sendAlone: (outgoing) => this.#during(() => this.#aside().gate.send(outgoing)),
       broker: url === undefined ? connection : [url].flat().map(shownUrl).sort().join(' '),
       now: () => clock.now(),
     });
@@ -137,15 +131,13 @@ export class Publisher {
   /** What it is doing now, in numbers. */
   get load(): PublisherLoad {
     const { isUp, isBlocked } = this.#connection.publishing;
-    const { inFlight, waiting, waitingBytes } = this.#outlet.load;
-    return {
-      isConnected: isUp,
-      isBlocked,
-      inFlight,
-      waiting: waiting + this.#gate.waiting,
-      waitingBytes,
-      fellBack: this.#fellBack,
-    };
+    const load = { isConnected: isUp, isBlocked, inFlight: 0, waiting: 0, waitingBytes: 0 };
+    for (const { outlet, gate } of this.#doors()) {
+      load.inFlight += outlet.load.inFlight;
+      load.waiting += outlet.load.waiting + gate.waiting;
+      load.waitingBytes += outlet.load.waitingBytes;
+    }
+    return { ...load, fellBack: this.#fellBack };
   }
 
   /** Takes nothing new, waits for what is on its way, and ends the connection if it is its own. */
@@ -161,11 +153,7 @@ export class Publisher {
   async #close(): Promise<void> {
     this.#fallback?.close();
     if (this.#pending > 0) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
-    this.#gate.close();
-    const { inFlight, waiting } = this.#outlet.load;
-    const closed = this.#outlet.close();
-    // What is left there is in the fallback already: nobody waits for it.
-    if (inFlight + waiting === 0) await closed;
+    await Promise.all(this.#doors().map(closeDoor));
     if (this.#isOwned) await this.#connection.close();
   }
 
@@ -234,7 +222,7 @@ export class Publisher {
           '("maxBytes"); keep large bodies elsewhere and publish where they are',
       );
     }
-    const sent = this.#gate.send(outgoing).then(() => ({ id, via: 'broker' as const }));
+    const sent = this.#door.gate.send(outgoing).then(() => ({ id, via: 'broker' as const }));
     const fallback = this.#fallback;
     if (fallback === undefined) return sent;
     return sent.catch(async (error: unknown) => {
@@ -244,13 +232,18 @@ export class Publisher {
     });
   }
 
-  #send(outgoing: Outgoing): Promise<void> {
-    return this.#during(() => this.#gate.send(outgoing));
+  #aside(): Door {
+    this.#sideDoor ??= openDoor(this.#connection.publishing, this.#settings);
+    return this.#sideDoor;
+  }
+
+  #doors(): readonly Door[] {
+    return this.#sideDoor === undefined ? [this.#door] : [this.#door, this.#sideDoor];
   }
 
   async #keep(fallback: Fallback, outgoing: Outgoing, why: RespoolError): Promise<void> {
     try {
-      await fallback.keep(outgoing);
+      await fallback.keep(outgoing, why);
       this.#fellBack += 1;
     } catch (error) {
       throw new RespoolError(
@@ -287,4 +280,32 @@ export class Publisher {
     const headers = { ...properties.headers, ...publication.headers };
     return { ...plain, properties: { ...plain.properties, ...properties, headers } };
   }
+}
+
+/** A channel of the broker, and what a message passes before it. */
+interface Door {
+  readonly outlet: Outlet;
+  readonly gate: Gate;
+}
+
+function openDoor(link: Link, settings: PublisherSettings): Door {
+  const { clock, limits, exchange, declareAs, fallback, fallbackAfterMs } = settings;
+  const outlet = new Outlet(link, clock, limits);
+  const gate = new Gate({
+    link,
+    outlet,
+    clock,
+    limits,
+    declare: declareAs === undefined ? undefined : { exchange, type: declareAs },
+    stuckAfterMs: fallback === undefined ? undefined : fallbackAfterMs,
+  });
+  return { outlet, gate };
+}
+
+async function closeDoor({ outlet, gate }: Door): Promise<void> {
+  gate.close();
+  const { inFlight, waiting } = outlet.load;
+  const closed = outlet.close();
+  // What is left there is in the fallback already: nobody waits for it.
+  if (inFlight + waiting === 0) await closed;
 }

@@ -4,6 +4,7 @@ import { connect } from 'amqplib';
 import { createSpool, fixed, type Message, type Spool, type SpoolOptions } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { createConnection } from '../../src/rabbit/connection.ts';
 import type { FallbackSpool } from '../../src/rabbit/fallback.ts';
 import { createPublisher, type Publisher } from '../../src/rabbit/publisher.ts';
 import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
@@ -19,6 +20,15 @@ function makeSpool(options: SpoolOptions = {}): Spool {
   return spool;
 }
 
+/** The message id that was kept, whatever id the spool gave. */
+function messageIdOf({
+  headers,
+}: {
+  readonly headers?: Readonly<Record<string, string>>;
+}): unknown {
+  return (JSON.parse(headers?.['rabbit-properties'] ?? '{}') as { messageId?: unknown }).messageId;
+}
+
 function makePublisher(options: PublisherOptions): Publisher {
   const publisher = createPublisher(options);
   onTestFinished(() => publisher.close());
@@ -30,13 +40,13 @@ function shelf(): { readonly spool: FallbackSpool; readonly kept: Message[] } {
   const kept: Message[] = [];
   const enqueue: FallbackSpool['enqueue'] = async (message) => {
     kept.push(message);
-    return { id: message.id ?? '' };
+    return { id: `kept-${kept.length}` };
   };
   return { kept, spool: { enqueue, handle: () => () => undefined } };
 }
 
 describe('without a broker', () => {
-  test('a message is kept under its own id, with everything that publishing needs', async () => {
+  test('a message is kept with everything that publishing needs, under an id of the spool', async () => {
     const { spool, kept } = shelf();
     const publisher = makePublisher({ url: NOWHERE, fallback: spool, fallbackAfter: 0 });
     const published = await publisher.publish({
@@ -49,8 +59,6 @@ describe('without a broker', () => {
     expect(kept).toEqual([
       {
         topic: 'rabbit.shop-orders',
-        id: published.id,
-        dedupeKey: expect.any(String),
         body: Buffer.from('{"n":1}'),
         headers: {
           'rabbit-exchange': 'shop.orders',
@@ -87,13 +95,13 @@ describe('without a broker', () => {
       publisher.publish({ key: 'a', id: `m-${at}` }),
     );
     await Promise.all(publishing.slice(3));
-    expect(kept.map(({ id }) => id)).toEqual(['m-3', 'm-4']);
+    expect(kept.map(messageIdOf)).toEqual(['m-3', 'm-4']);
     expect(new Set((await Promise.all(publishing)).map(({ via }) => via))).toEqual(
       new Set(['spool']),
     );
   });
 
-  test('an id that no spool can use still tells duplicates, and a time limit goes along', async () => {
+  test('an id that no spool could use is no trouble, and a time limit goes along', async () => {
     const { spool, kept } = shelf();
     const publisher = makePublisher({
       url: NOWHERE,
@@ -102,23 +110,21 @@ describe('without a broker', () => {
       fallbackTopic: 'later',
     });
     await publisher.publish({ key: 'a', id: 'Order 7', expiration: '1m' });
-    await publisher.publish({ key: 'a', id: 'Order 7' });
-    expect(kept).toMatchObject([{ topic: 'later.default', expires: 60_000 }, {}]);
-    expect(kept[0]).not.toHaveProperty('id');
-    expect(kept[1]?.dedupeKey).toBe(kept[0]?.dedupeKey);
+    expect(kept).toMatchObject([{ topic: 'later.default', expires: 60_000 }]);
+    expect(kept.map(messageIdOf)).toEqual(['Order 7']);
   });
 
-  // Regression: the second message was taken for a duplicate of the first, and was lost.
-  test('one id under two keys is two messages, and twice under one key is one', async () => {
+  // Regression: a later message was taken for a duplicate of an earlier one, and was lost.
+  test('one id is as many messages as are published with it', async () => {
     const spool = makeSpool();
     const publisher = makePublisher({ url: NOWHERE, fallback: spool, fallbackAfter: 0 });
     for (const key of ['a', 'b', 'a', 'b']) await publisher.publish({ id: 'order-7', key });
     const keys: string[] = [];
     for await (const { envelope } of spool.list()) {
+      expect(messageIdOf(envelope)).toBe('order-7');
       keys.push(envelope.headers['rabbit-key'] ?? '');
     }
-    expect(keys.toSorted()).toEqual(['a', 'b']);
-    expect((await spool.get('order-7'))?.envelope.headers['rabbit-key']).toBe('a');
+    expect(keys.toSorted()).toEqual(['a', 'a', 'b', 'b']);
   });
 
   test('when the spool fails too, the error says both', async () => {
@@ -132,6 +138,52 @@ describe('without a broker', () => {
         /no connection to the broker.*fallback could not keep.*disk is full/,
       ),
     });
+  });
+
+  test('when the spool is stopping, the error says both', async () => {
+    const spool = makeSpool();
+    const publisher = makePublisher({ url: NOWHERE, fallback: spool, fallbackAfter: 0 });
+    const busy = Promise.withResolvers<void>();
+    const rest = Promise.withResolvers<void>();
+    spool.handle('slow', () => {
+      busy.resolve();
+      return rest.promise;
+    });
+    await spool.start();
+    await spool.enqueue({ topic: 'slow', body: '' });
+    await busy.promise;
+    const stopped = spool.stop();
+    await expect(publisher.publish({ key: 'a' })).rejects.toMatchObject({
+      code: expect.stringMatching(/^broker\./),
+      message: expect.stringMatching(
+        /no connection to the broker.*fallback could not keep.*the spool is stopping/,
+      ),
+    });
+    expect(publisher.load.fellBack).toBe(0);
+    rest.resolve();
+    await stopped;
+  });
+
+  test('when the spool takes no such size, the error says both', async () => {
+    const spool = makeSpool({ limits: { bodyBytes: 10 } });
+    const publisher = makePublisher({ url: NOWHERE, fallback: spool, fallbackAfter: 0 });
+    await expect(publisher.publish({ key: 'a', body: 'x'.repeat(100) })).rejects.toMatchObject({
+      code: expect.stringMatching(/^broker\./),
+      message: expect.stringMatching(/no connection to the broker.*fallback could not keep.*10/),
+      cause: { errors: [{ code: expect.any(String) }, { code: 'limit.exceeded' }] },
+    });
+  });
+
+  // Regression: a second connection object to the same broker was refused for ever.
+  test('a spool goes over to another broker when no publisher of the first is left', async () => {
+    const { spool } = shelf();
+    const first = createConnection({ url: NOWHERE });
+    await createPublisher({ connection: first, fallback: spool }).close();
+    await first.close();
+    const second = createConnection({ url: NOWHERE });
+    onTestFinished(() => second.close());
+    const publisher = makePublisher({ connection: second, fallback: spool, fallbackAfter: 0 });
+    await expect(publisher.publish({ key: 'a' })).resolves.toMatchObject({ via: 'spool' });
   });
 
   test('two brokers may not share the topics of one spool, publishers of one may', () => {
@@ -248,8 +300,9 @@ withService('rabbitmq', (url) => {
       });
       await publisher.publish({ key: 'nobody', id: 'stray' });
       await road.mend();
-      expect(await bounced).toBe('stray');
-      expect((await spool.get('stray'))?.status).toMatchObject({
+      const entry = await spool.get(await bounced);
+      expect(messageIdOf(entry?.envelope ?? {})).toBe('stray');
+      expect(entry?.status).toMatchObject({
         attempts: 2,
         lastFailure: { code: 'broker.unroutable' },
       });
@@ -294,7 +347,7 @@ withService('rabbitmq', (url) => {
     ]);
     expect(results.map(({ via }) => via)).toEqual(['spool', 'spool']);
     await publisher.publish({ key: 'q.a', id: 'during-3' });
-    expect(kept.map(({ id }) => id)).toEqual(['during-1', 'during-2', 'during-3']);
+    expect(kept.map(messageIdOf)).toEqual(['during-1', 'during-2', 'during-3']);
     connection.emit('unblocked');
     await expect(publisher.publish({ key: 'q.a', id: 'after' })).resolves.toMatchObject({
       via: 'broker',
