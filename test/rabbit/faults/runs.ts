@@ -23,6 +23,11 @@ const SILENCE_MAX_MS = 3_000;
 const END_MAX_MS = 30_000;
 /** Up to RabbitMQ 4.0 a restart can keep what waits for its timer of three minutes. */
 const LATE_MAX_MS = 240_000;
+/**
+ * RabbitMQ 3.10.8 forgets a quorum queue that was declared right before it is killed, confirmed
+ * messages included: tried with 0 s (gone) and 2, 6 and 12 s (there). That is no fault of ours.
+ */
+export const YOUNG_MS = 4_000;
 /** Ends of connections that both sides notice soon. */
 export const CUTS: readonly Spoil[] = ['reset', 'cut-up', 'end', 'cut-down', 'half'];
 /** Those, and silence, which only a heartbeat notices. */
@@ -51,6 +56,7 @@ export function restarts(
   options: RunOptions & { readonly restarts: number; readonly waitsForLate: boolean },
 ): Promise<FlowResult> {
   return withFlow(flowOn(server, server.url, options), async (flow) => {
+    await sleep(YOUNG_MS);
     for (let count = 0; count < options.restarts; count += 1) {
       await load(flow);
       await server.kill();

@@ -1,0 +1,115 @@
+/** Every style of topology, on both types of queue, with a crash of the broker while messages wait. */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { RetryableError } from '../../../src/core/failure.ts';
+import { ladder } from '../../../src/core/policy.ts';
+import type { Consumer } from '../../../src/rabbit/consumer.ts';
+import { createManagement } from '../../../src/rabbit/management/index.ts';
+import type { QueueType, TopologyStyle } from '../../../src/rabbit/topology/model.ts';
+import { perAttempt } from '../../../src/rabbit/topology/per-attempt.ts';
+import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
+import { shared } from '../../../src/rabbit/topology/shared.ts';
+import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
+import { consume, Hands, ownName, Tray } from '../ground.ts';
+import { YOUNG_MS } from './runs.ts';
+
+const TIMEOUT_MS = 120_000;
+const MESSAGES = 10;
+/** Longer than the broker takes to be killed. */
+const WAIT_MS = 3_000;
+const reason = skipReason('rabbitmq');
+
+const STYLES: readonly ((name: string) => TopologyStyle)[] = [
+  (name) => shared({ prefix: name }),
+  () => perDelay(),
+  (name) => perDelay({ by: 'exchange', exchange: `${name}-ex` }),
+  () => perAttempt(),
+];
+const TYPES: readonly QueueType[] = ['quorum', 'classic'];
+
+interface Line {
+  readonly type: QueueType;
+  readonly consumer: Consumer;
+  readonly failed: Tray<string>;
+  readonly done: Tray<string>;
+}
+
+describe.skipIf(reason !== undefined)('with a rabbitmq of its own', () => {
+  let server: PrivateServer;
+  beforeAll(async () => {
+    server = await privateServer('rabbitmq');
+  }, TIMEOUT_MS);
+  afterAll(() => server.stop());
+
+  test(
+    'what waits in any style and type of queue is there after a crash of the broker',
+    async () => {
+      const lines: Line[] = [];
+      for (const type of TYPES) {
+        for (const style of STYLES) lines.push(await lineOf(server, type, style));
+      }
+      await sleep(YOUNG_MS);
+      const hands = await Hands.open(server.url);
+      for (const { consumer } of lines) {
+        for (let at = 0; at < MESSAGES; at += 1) {
+          await hands.publish('', consumer.queue, {}, { messageId: `m${at}` });
+        }
+      }
+      for (const { failed, consumer } of lines) {
+        await failed.until(MESSAGES);
+        // Their retries are confirmed, not only decided.
+        while (consumer.load.publishing > 0) await sleep(10);
+      }
+      await server.kill();
+      await server.restart();
+      for (const line of lines) {
+        const { done } = line;
+        while (new Set(done.items).size + (await lying(server, line)) < MESSAGES) await sleep(250);
+        // n.b. Retries of quorum queues can be three minutes late; those of classic ones are not.
+        if (line.type === 'classic') await done.until(MESSAGES);
+      }
+      for (const { consumer } of lines) expect(consumer.isConnected).toBe(true);
+    },
+    TIMEOUT_MS,
+  );
+});
+
+async function lineOf(
+  server: PrivateServer,
+  type: QueueType,
+  style: (name: string) => TopologyStyle,
+): Promise<Line> {
+  const queue = ownName();
+  const failed = new Tray<string>();
+  const done = new Tray<string>();
+  const consumer = await consume(
+    {
+      url: server.url,
+      queue,
+      type,
+      topology: style(queue),
+      policy: ladder([WAIT_MS, WAIT_MS, WAIT_MS]),
+      waits: [],
+    },
+    ({ id, attempt }) => {
+      if (attempt > 1) {
+        done.add(id);
+        return;
+      }
+      failed.add(id);
+      throw new RetryableError('test.busy', 'again');
+    },
+  );
+  return { type, consumer, failed, done };
+}
+
+/** What lies in the queues of a line, as the broker tells. */
+async function lying({ managementUrl = '' }: PrivateServer, { consumer }: Line): Promise<number> {
+  await using management = createManagement({ url: managementUrl });
+  const names = new Set(consumer.plan.topology.queues.map(({ name }) => name));
+  const all = await management.queues();
+  return all
+    .filter(({ name }) => names.has(name))
+    .reduce((sum, { raw }) => sum + Number(raw['messages'] ?? 0), 0);
+}
