@@ -152,6 +152,9 @@ function restOf(expirationMs: number, { envelope }: Delivery, now: number): stri
 const WAIT_MIN_MS = 500;
 const WAIT_MAX_MS = 30_000;
 
+/** Suspects that wait for their turn: each keeps a slot of the spool from other messages. */
+const LANE_MAX = 4;
+
 /** The publishers that share the topics of one spool; one handler serves them all. */
 class Forwarding {
   broker: unknown;
@@ -161,6 +164,7 @@ class Forwarding {
   #awaySince: number | undefined;
   /** Ends when the last suspect so far has its answer. */
   #lane: Promise<void> = Promise.resolve();
+  #inLane = 0;
 
   constructor({ broker, now }: FallbackParts) {
     this.broker = broker;
@@ -172,7 +176,9 @@ class Forwarding {
       delivery.attempt > 1 ||
       delivery.headers[SUSPECT] !== undefined ||
       delivery.notes[SUSPECT] !== undefined;
-    return isSuspect ? this.#inTurn(() => this.#forward(delivery, true)) : this.#forward(delivery);
+    if (!isSuspect) return this.#forward(delivery);
+    if (this.#inLane >= LANE_MAX) return postponed(WAIT_MIN_MS, 'others go before it, one by one');
+    return this.#inTurn(() => this.#forward(delivery, true));
   };
 
   /**
@@ -203,7 +209,11 @@ class Forwarding {
 
   #inTurn<T>(work: () => Promise<T>): Promise<T> {
     const done = this.#lane.then(work);
-    this.#lane = done.then(noop, noop);
+    const leave = (): void => {
+      this.#inLane -= 1;
+    };
+    this.#inLane += 1;
+    this.#lane = done.then(leave, leave);
     return done;
   }
 
@@ -214,10 +224,6 @@ class Forwarding {
     const waitMs = Math.max(WAIT_MIN_MS, Math.min(WAIT_MAX_MS, now - this.#awaySince));
     return postponed(waitMs, reason);
   }
-}
-
-function noop(): void {
-  // Whoever waits for a turn does not care how the one before ended.
 }
 
 const FORWARDINGS = new WeakMap<FallbackSpool, Map<string, Forwarding>>();

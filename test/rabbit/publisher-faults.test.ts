@@ -1,8 +1,9 @@
 /** What once went wrong with publishers and their fallback, at a real broker. */
 import { createServer, connect as dial, type Socket } from 'node:net';
-import { createSpool, fixed, type Spool } from 'respool';
+import { createSpool, type Delivery, fixed, type Handler, type Spool } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { type FallbackSpool, openFallback } from '../../src/rabbit/fallback.ts';
 import { createPublisher, type Publisher } from '../../src/rabbit/publisher.ts';
 import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
 import { withService } from '../services/index.ts';
@@ -52,6 +53,44 @@ async function silentRoad(url: string): Promise<{ url: string; answer: () => voi
   };
   return { url: road.href, answer };
 }
+
+test('of what goes alone only a few wait for their turn, the rest is postponed at no cost', async () => {
+  let handler: Handler = () => undefined;
+  const handle: FallbackSpool['handle'] = (_, given) => {
+    handler = given;
+    return () => undefined;
+  };
+  const sending: (() => void)[] = [];
+  const fallback = openFallback({
+    spool: { enqueue: async () => ({ id: 'a' }), handle },
+    topic: 'rabbit',
+    policy: undefined,
+    send: () => Promise.reject(new Error('not alone')),
+    sendAlone: () => new Promise((resolve) => sending.push(resolve)),
+    broker: 'one',
+    now: () => 0,
+  });
+  const delivery = {
+    attempt: 2,
+    headers: { 'rabbit-exchange': '', 'rabbit-key': 'a', 'rabbit-properties': '{}' },
+    signal: new AbortController().signal,
+    body: async () => new Uint8Array(),
+  } as unknown as Delivery;
+  const outcomes = Array.from({ length: 6 }, async () => handler(delivery));
+  const late = { kind: 'postponed', delayMs: 500, reason: expect.stringContaining('one by one') };
+  expect(await Promise.all(outcomes.slice(4))).toEqual([late, late]);
+  for (let sent = 1; sent <= 4; sent += 1) {
+    await expect.poll(() => sending.length).toBe(sent);
+    sending.at(-1)?.();
+    await outcomes[sent - 1];
+  }
+  expect(await Promise.all(outcomes.slice(0, 4))).toEqual(Array(4).fill(undefined));
+  const next = handler(delivery);
+  await expect.poll(() => sending.length).toBe(5);
+  sending.at(-1)?.();
+  expect(await next).toBeUndefined();
+  fallback.close();
+});
 
 withService('rabbitmq', (url) => {
   describe('a fallback', () => {
