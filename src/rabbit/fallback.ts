@@ -152,8 +152,11 @@ function restOf(expirationMs: number, { envelope }: Delivery, now: number): stri
 const WAIT_MIN_MS = 500;
 const WAIT_MAX_MS = 30_000;
 
-/** Suspects that wait for their turn: each keeps a slot of the spool from other messages. */
-const LANE_MAX = 4;
+/**
+ * How long a suspect may wait for its turn. One whose confirm is late must not use up the time of
+ * all those behind it: they come again, at no cost.
+ */
+const TURN_WAIT_MAX_MS = 5_000;
 
 /** The publishers that share the topics of one spool; one handler serves them all. */
 class Forwarding {
@@ -164,7 +167,6 @@ class Forwarding {
   #awaySince: number | undefined;
   /** Ends when the last suspect so far has its answer. */
   #lane: Promise<void> = Promise.resolve();
-  #inLane = 0;
 
   constructor({ broker, now }: FallbackParts) {
     this.broker = broker;
@@ -176,9 +178,7 @@ class Forwarding {
       delivery.attempt > 1 ||
       delivery.headers[SUSPECT] !== undefined ||
       delivery.notes[SUSPECT] !== undefined;
-    if (!isSuspect) return this.#forward(delivery);
-    if (this.#inLane >= LANE_MAX) return postponed(WAIT_MIN_MS, 'others go before it, one by one');
-    return this.#inTurn(() => this.#forward(delivery, true));
+    return isSuspect ? this.#inTurn(() => this.#forward(delivery, true)) : this.#forward(delivery);
   };
 
   /**
@@ -207,13 +207,13 @@ class Forwarding {
     }
   }
 
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const done = this.#lane.then(work);
-    const leave = (): void => {
-      this.#inLane -= 1;
-    };
-    this.#inLane += 1;
-    this.#lane = done.then(leave, leave);
+  #inTurn(work: () => Promise<Outcome | void>): Promise<Outcome | void> {
+    const since = this.#now();
+    const done = this.#lane.then(() => {
+      const isLate = this.#now() - since > TURN_WAIT_MAX_MS;
+      return isLate ? postponed(WAIT_MIN_MS, 'others go before it, one by one') : work();
+    });
+    this.#lane = done.then(noop, noop);
     return done;
   }
 
@@ -224,6 +224,10 @@ class Forwarding {
     const waitMs = Math.max(WAIT_MIN_MS, Math.min(WAIT_MAX_MS, now - this.#awaySince));
     return postponed(waitMs, reason);
   }
+}
+
+function noop(): void {
+  // Whoever waits for a turn does not care how the one before ended.
 }
 
 const FORWARDINGS = new WeakMap<FallbackSpool, Map<string, Forwarding>>();
