@@ -27,6 +27,8 @@ export interface ClaimParts {
   /** Why the body cannot be what its wire says. */
   readonly misfit?: Error;
   readonly now: Millis;
+  /** When it came (monotonic). */
+  readonly arrivedAt: number;
 }
 
 /** A delivery that is ours until its channel ends. */
@@ -40,8 +42,10 @@ export class RabbitClaim implements Claim {
   readonly policy: string | null;
   readonly intake: Intake;
   readonly content: Buffer;
+  readonly arrivedAt: number;
 
   constructor(parts: ClaimParts) {
+    this.arrivedAt = parts.arrivedAt;
     const { past, id, lost, maxLost } = parts;
     this.id = id;
     this.envelope = new RabbitEnvelope(parts);

@@ -18,7 +18,7 @@ import type { Compat } from './compat/compat.ts';
 import { compatOf } from './compat/index.ts';
 import type { ConnectionChoice } from './connection.ts';
 import { respoolWire } from './headers.ts';
-import type { Subscription } from './source.ts';
+import type { Subscription } from './intake.ts';
 import type {
   QueueOrder,
   QueuePlan,

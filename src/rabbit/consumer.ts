@@ -47,6 +47,9 @@ export interface ConsumerLoad extends EngineLoad {
 
 const STOP_WITHIN: Duration = '10s';
 
+/** Brokers end a delivery, and its channel, after thirty minutes. */
+const DELIVERY_MAX_MS: number = 28 * MINUTE_MS;
+
 /**
  * A queue may be slow to confirm. Published again, the message would be there twice; a connection
  * that is gone tells by itself.
@@ -107,6 +110,7 @@ export class Consumer implements AsyncDisposable {
       clock: this.#clock,
       subscription: settings.subscription,
       maxLost: settings.maxLost,
+      bufferedMaxMs: DELIVERY_MAX_MS - settings.timeoutMs,
       makeId: () => makeId(this.#clock.now()),
       prepare: (amqp) => this.#prepare(amqp),
       onTrouble: (doing, error) => this.#engine.trouble(doing, error),

@@ -7,7 +7,7 @@
  */
 
 import type { Clock } from '../ports/clock.ts';
-import type { AmqpChannel, AmqpMessage } from './amqp.ts';
+import type { AmqpChannel, AmqpMessage, Table } from './amqp.ts';
 import { atMost, GOODBYE_MS } from './patience.ts';
 
 /** What became of a delivery tag. */
@@ -17,6 +17,15 @@ const ANSWERED = 2;
 
 /** Past so many answered tags at its head the list is cut. */
 const CUT_AT = 1_024;
+
+/** How a consumer subscribes. */
+export interface Subscription {
+  readonly prefetch: number;
+  readonly consumerTag?: string;
+  readonly exclusive?: boolean;
+  readonly priority?: number;
+  readonly arguments?: Table;
+}
 
 /** A subscription that may end at any time. */
 export class Intake {

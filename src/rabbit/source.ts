@@ -13,9 +13,9 @@ import type { Millis } from '../core/duration.ts';
 import { asError, RespoolError } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Claim, Demand, Settlement, Source } from '../ports/source.ts';
-import type { AmqpConnection, AmqpMessage, Table } from './amqp.ts';
+import type { AmqpConnection, AmqpMessage } from './amqp.ts';
 import { brokerCount, type ClaimParts, payloadOf, RabbitClaim } from './claim.ts';
-import { Intake } from './intake.ts';
+import { Intake, type Subscription } from './intake.ts';
 import type { Link } from './link.ts';
 import type { Outlet } from './outlet.ts';
 import { Waits } from './patience.ts';
@@ -25,15 +25,6 @@ import { explainRefusal } from './topology/explain.ts';
 import type { QueuePlan } from './topology/model.ts';
 import { isSuspect, laterOf, renewedOf, Trial } from './trial.ts';
 import type { Wire } from './wire.ts';
-
-/** How a consumer subscribes. */
-export interface Subscription {
-  readonly prefetch: number;
-  readonly consumerTag?: string;
-  readonly exclusive?: boolean;
-  readonly priority?: number;
-  readonly arguments?: Table;
-}
 
 /** What a source is made of. */
 export interface RabbitSourceParts {
@@ -45,6 +36,8 @@ export interface RabbitSourceParts {
   readonly clock: Clock;
   readonly subscription: Subscription;
   readonly maxLost: number;
+  /** How long a delivery may wait here before it begins. */
+  readonly bufferedMaxMs: number;
   /** A name for a message that has none. */
   readonly makeId: () => string;
   /** Makes the topology what it should be, over this connection. */
@@ -104,7 +97,7 @@ export class RabbitSource implements Source {
     return this.#intake?.isConsuming === true;
   }
 
-  /** Deliveries that wait here for a slot. */
+  /** Deliveries that wait for a slot. */
   get waiting(): number {
     return this.#buffer.length;
   }
@@ -153,7 +146,7 @@ export class RabbitSource implements Source {
 
   /**
    * Takes nothing new and gives back what has not begun; what runs can still be settled. n.b. Not
-   * of a queue that would be deleted with its last consumer: there, what came is kept here.
+   * of a queue that is deleted with its last consumer: there, what came is kept here.
    */
   async pause(): Promise<void> {
     const { plan } = this.#parts;
@@ -161,7 +154,6 @@ export class RabbitSource implements Source {
     if (main?.autoDelete !== true) await this.cease();
   }
 
-  /** The same, for good. */
   async cease(): Promise<void> {
     this.#isWanted = false;
     this.#cancelLook?.();
@@ -222,9 +214,8 @@ export class RabbitSource implements Source {
       return DONE;
     }
     if (verdict.kind === 'release') return this.#giveBack(ours);
-    const { plan } = this.#parts;
     const { message, intake, id } = ours;
-    const step = stepsOf(ours, { ...settlement, verdict }, plan, this.now());
+    const step = stepsOf(ours, { ...settlement, verdict }, this.#parts.plan, this.now());
     return this.#passing.forward({ message, intake, id, step });
   }
 
@@ -280,8 +271,17 @@ export class RabbitSource implements Source {
     this.#cancelLook = this.#parts.clock.after(LOOK_EVERY_MS, () => {
       if (!this.isSubscribed) return;
       this.#heal();
+      this.#giveBackOld();
       this.#lookLater();
     });
+  }
+
+  /** What waits here for too long is given back before the broker takes the whole channel away. */
+  #giveBackOld(): void {
+    const oldest = this.#parts.clock.monotonic() - this.#parts.bufferedMaxMs;
+    const count = this.#buffer.findIndex(({ arrivedAt }) => arrivedAt >= oldest);
+    const old = this.#buffer.splice(0, count < 0 ? this.#buffer.length : count);
+    for (const claim of old) void this.#giveBack(claim);
   }
 
   async #openIntake(connection: AmqpConnection): Promise<Intake> {
@@ -361,7 +361,8 @@ export class RabbitSource implements Source {
     const now = this.now();
     const { queue } = plan;
     const body = payloadOf(message, wire);
-    const parts = { message, intake, past, queue, id, lost, maxLost, now, ...body };
+    const arrivedAt = this.#parts.clock.monotonic();
+    const parts = { message, intake, past, queue, id, lost, maxLost, now, arrivedAt, ...body };
     // A classic queue does not count: it is counted here, before anybody handles it.
     if (redelivered && plan.type === 'classic') void this.#count(parts);
     else this.#take(new RabbitClaim(parts));

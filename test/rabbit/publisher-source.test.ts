@@ -45,6 +45,7 @@ withService('rabbitmq', (url) => {
       clock: systemClock,
       subscription,
       maxLost,
+      bufferedMaxMs: 60_000,
       makeId: () => name,
       prepare: async (amqp) => void (await applyTopology(amqp, plan.topology)),
       onTrouble: () => undefined,

@@ -11,6 +11,7 @@ import type { RabbitHandler } from '../../src/rabbit/handler.ts';
 import { Outlet } from '../../src/rabbit/outlet.ts';
 import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';
 import { shared } from '../../src/rabbit/topology/shared.ts';
+import type { Clock } from '../../src/ports/clock.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from './ground.ts';
@@ -183,6 +184,45 @@ withService('rabbitmq', (url) => {
     await expect(consumer.start()).rejects.toThrow(/cannot declare the queue/);
     expect(consumer.isConnected).toBe(false);
     await consumer.stop();
+  });
+
+  /** A minute goes by in a moment, and everything is looked at. */
+  function hasty(): { clock: Clock; looks: Tray<number> } {
+    const looks = new Tray<number>();
+    const after: Clock['after'] = (ms, call) => {
+      if (ms !== 60_000) return systemClock.after(ms, call);
+      return systemClock.after(50, () => {
+        call();
+        looks.add(1);
+      });
+    };
+    const monotonic = (): number => systemClock.monotonic() * 10_000;
+    return { clock: { ...systemClock, after, monotonic }, looks };
+  }
+
+  test('a way back that was taken away is laid anew before anybody misses it', async () => {
+    const { clock, looks } = hasty();
+    const { consumer, hands } = await setup(later, { clock });
+    const back = `${consumer.queue}.return`;
+    await hands.channel.deleteExchange(back);
+    await looks.until(looks.items.length + 4);
+    const looker = await Hands.open();
+    await looker.channel.checkExchange(back);
+  });
+
+  test('a delivery that waits for a slot until the broker would end it is given back', async () => {
+    const { clock, looks } = hasty();
+    const seen = new Tray<boolean>();
+    const { queue, hands } = await setup(
+      async ({ redelivered }) => {
+        seen.add(redelivered);
+        if (seen.items.length === 1) await looks.until(looks.items.length + 4);
+      },
+      { clock, concurrency: 1, prefetch: 2, timeout: '25m' },
+    );
+    await hands.publish('', queue, {});
+    await hands.publish('', queue, {});
+    expect(await seen.until(2)).toEqual([false, true]);
   });
 
   test('an exchange that may not be written to holds up no other road', async () => {
