@@ -120,10 +120,7 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
     this.#value = { value };
   }
 
-  /**
-   * It is done, whatever the handler throws or returns afterwards. It counts when the handler ends:
-   * one that takes longer than its time limit has failed all the same.
-   */
+  /** It is done, whatever the handler does afterwards. */
   ack(): Outcome {
     return this.#decide(delivered());
   }

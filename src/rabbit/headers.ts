@@ -24,6 +24,8 @@ export const H = {
   notes: 'respool-notes',
   deaths: 'respool-deaths',
   userId: 'respool-user-id',
+  /** Tells messages on their way apart that look alike; of no meaning afterwards. */
+  send: 'respool-send',
   code: 'respool-code',
   reason: 'respool-reason',
   permanence: 'respool-permanence',
@@ -36,13 +38,10 @@ export const H = {
   endedBy: 'respool-ended-by',
 } as const;
 
-/** Tells messages on their way apart that look alike; of no meaning afterwards. */
-export const TOKEN_HEADER = 'respool-send';
-
 /** The policy that a message asks for, as the spool reads it too. */
 const POLICY_HEADER = 'x-retry-policy';
 /** Where the `shared` style routes by. */
-const ROUTING = new Set(['wait-for', 'return-to', TOKEN_HEADER]);
+const ROUTING = new Set<string>(['wait-for', 'return-to', H.send]);
 const ENDING = new Set<string>([H.ended, H.endedCode, H.endedReason, H.endedAt, H.endedBy]);
 
 /** What the broker wrote, or would act upon once more. */

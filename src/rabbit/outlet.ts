@@ -14,7 +14,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { AmqpConfirmChannel, AmqpConnection, Outgoing, Properties } from './amqp.ts';
 import type { Link } from './link.ts';
 import { atMost, closeChannel, GOODBYE_MS } from './patience.ts';
-import { TOKEN_HEADER } from './headers.ts';
+import { H } from './headers.ts';
 import { OutletLine, type Sending } from './outlet-line.ts';
 
 /** Bounds of an outlet. */
@@ -247,7 +247,7 @@ export class Outlet {
     channel.on('return', (message: ReturnedMessage) => {
       const { exchange, routingKey, replyText } = message.fields;
       const { messageId, headers } = message.properties;
-      const road = { exchange, key: routingKey, messageId, token: headers?.[TOKEN_HEADER] };
+      const road = { exchange, key: routingKey, messageId, token: headers?.[H.send] };
       this.#line.markReturned(road, replyText ?? 'NO_ROUTE');
     });
   }
@@ -370,7 +370,7 @@ function forbiddenIn(reason: Error | undefined): string | undefined {
 function optionsOf({ outgoing, token }: Sending): object {
   const { properties } = outgoing;
   if (token === undefined) return { ...properties, mandatory: true };
-  const headers = { ...properties.headers, [TOKEN_HEADER]: token };
+  const headers = { ...properties.headers, [H.send]: token };
   return { ...properties, headers, mandatory: true };
 }
 
