@@ -69,7 +69,7 @@ test('a wait for the connection ends with its signal, however long a try takes',
 });
 
 test('a close ends every wait, and what opens afterwards is closed again', async () => {
-  let open = (_: FakeConnection): void => undefined;
+  let open: (connection: FakeConnection) => void = () => undefined;
   const { link } = setup([
     () =>
       new Promise((resolve) => {

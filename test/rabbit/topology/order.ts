@@ -13,7 +13,7 @@ import { perAttempt } from '../../../src/rabbit/topology/per-attempt.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 
-export const TYPES: readonly QueueType[] = ['quorum', 'classic'];
+const TYPES: readonly QueueType[] = ['quorum', 'classic'];
 
 /** Every style, with names that begin with a prefix where they are not those of the queue. */
 export const STYLES: Readonly<Record<string, (prefix: string) => TopologyStyle>> = {
