@@ -7,6 +7,7 @@ import { RespoolError, textOf } from '../../core/errors.ts';
 import type { AmqpChannel, AmqpConnection, QueueState } from '../amqp.ts';
 import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from '../management/forms.ts';
 import type { Management } from '../management/index.ts';
+import { closeChannel } from '../patience.ts';
 import type { QueuePlan, QueueRole, QueueSpec } from '../topology/model.ts';
 import { refusalCode } from '../topology/explain.ts';
 import type { AnyConnection, LookOptions } from './reports.ts';
@@ -114,7 +115,7 @@ async function passively<T>(
       answers.set(name, isMissing ? { found: undefined } : { problem: textOf(error) });
     }
   }
-  await channel?.close().catch(() => undefined);
+  if (channel !== undefined) await closeChannel(channel);
   return answers;
 }
 

@@ -15,6 +15,7 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
 import { connectionOf } from '../connection.ts';
 import { Outlet } from '../outlet.ts';
+import { closeChannel } from '../patience.ts';
 import { isSameBinding } from '../topology/compare.ts';
 import { applyTopology } from '../topology/declare.ts';
 import { explainRefusal } from '../topology/explain.ts';
@@ -102,7 +103,7 @@ async function unbindMains(migration: Migration): Promise<void> {
     const channel = await openChannel(connection);
     try {
       await channel.unbindQueue(queue, exchange, key, { ...args });
-      await channel.close();
+      await closeChannel(channel);
     } catch (error) {
       throw explainRefusal(error, { act: 'unbind', what: 'queue', name: queue, exchange });
     }

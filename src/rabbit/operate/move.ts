@@ -13,6 +13,7 @@ import { asError, RespoolError, show } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpChannel, AmqpConnection, AmqpMessage, Outgoing } from '../amqp.ts';
 import type { Outlet } from '../outlet.ts';
+import { closeChannel } from '../patience.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import { openChannel } from './look.ts';
 import type { DrainEnd, DrainReport, MoveProgress } from './reports.ts';
@@ -58,7 +59,7 @@ export async function moveMessages(order: MoveOrder, tools: MoveTools): Promise<
   try {
     return await mover.run();
   } finally {
-    await channel.close().catch(() => undefined);
+    await closeChannel(channel);
   }
 }
 

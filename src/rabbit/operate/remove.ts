@@ -13,6 +13,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { QueueState } from '../amqp.ts';
 import type { BindingInfo, QueueInfo } from '../management/forms.ts';
 import type { Management } from '../management/index.ts';
+import { closeChannel } from '../patience.ts';
 import { extraQueues } from '../topology/extra.ts';
 import { openChannel, type Passive, passiveQueues, queuesOf, surroundingsOf } from './look.ts';
 import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
@@ -237,7 +238,7 @@ async function unbind({ migration, management }: At, { name }: LeavingQueue): Pr
   for (const { exchange, key, arguments: args } of bound) {
     const channel = await openChannel(migration.connection);
     await channel.unbindQueue(name, exchange, key, { ...args });
-    await channel.close();
+    await closeChannel(channel);
     const text = `from exchange ${show(exchange)} with key ${show(key)}`;
     migration.steps.push(step('unbind', name, 0, text));
   }
@@ -252,12 +253,12 @@ async function remove(
   try {
     const { messageCount, consumerCount } = await channel.checkQueue(name);
     if (messageCount > 0 || consumerCount > 0) {
-      await channel.close();
+      await closeChannel(channel);
       keep(migration, name, messageCount, 'something came at the last moment; run again');
       return false;
     }
     await channel.deleteQueue(name, type === 'classic' ? { ifEmpty: true, ifUnused: true } : {});
-    await channel.close();
+    await closeChannel(channel);
   } catch (error) {
     keep(migration, name, 0, `the broker refused: ${textOf(error)}`);
     return false;
@@ -288,7 +289,7 @@ async function removeExchanges({ migration, management }: At): Promise<boolean> 
     }
     const channel = await openChannel(migration.connection);
     await channel.deleteExchange(name, { ifUnused: true });
-    await channel.close();
+    await closeChannel(channel);
     migration.steps.push(step('remove', name, 0, 'the exchange was not used any more'));
   }
   return isDone;
