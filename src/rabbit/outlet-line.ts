@@ -20,7 +20,7 @@ export interface Sending {
   endsAt: number;
   /** What the broker said when it gave it back. */
   returned: string | undefined;
-  /** Tells it from others on their way that look alike; they may take different roads by headers. */
+  /** Tells it from others on their way that look alike; headers may lead them elsewhere. */
   token: number | undefined;
 }
 

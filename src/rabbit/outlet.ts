@@ -63,7 +63,7 @@ export class Outlet {
   #isOpening = false;
   /** Exchanges that were seen on the present channel: a missing one would end it for everybody. */
   readonly #known = new Set<string>(['']);
-  /** Exchanges that we may not write to, as the broker said a moment ago; until when (monotonic). */
+  /** Exchanges that we may not write to, as the broker said; until when (monotonic). */
   readonly #forbidden = new Map<string, number>();
   readonly #unlisten: () => void;
   #isClosing = false;
