@@ -32,7 +32,7 @@ export const rabbitmq: Recipe = {
     env: { RABBITMQ_DEFAULT_USER: USER, RABBITMQ_DEFAULT_PASS: DOCKER_PASSWORD },
     ports: [AMQP_PORT, MANAGEMENT_PORT],
     urls: ([amqp = 0, management = 0]) => urlsOf(amqp, management, DOCKER_PASSWORD),
-    isReady: ([, management = 0]) => isHealthy(management, DOCKER_PASSWORD),
+    isReady: ([amqp = 0, management = 0]) => isReady(amqp, management, DOCKER_PASSWORD),
   },
 };
 
@@ -76,7 +76,7 @@ async function startRabbit(programs: Programs, site: Site, machine: Machine): Pr
     command: programs['server'] ?? '',
     args: [],
     env,
-    isReady: () => isHealthy(ports.management, password),
+    isReady: () => isReady(ports.amqp, ports.management, password),
     // Its data are thrown away; a goodbye takes seconds.
     stopSignal: 'SIGKILL',
   });
@@ -99,7 +99,16 @@ function urlsOf(amqp: number, management: number, password: string): Server['url
   };
 }
 
-/** The door of management opens last; then the node itself says whether an alarm is raised. */
+/** What a client of AMQP 0-9-1 says first; a node that is up answers with a frame of a method. */
+const AMQP_HELLO: Uint8Array = Uint8Array.from([...Buffer.from('AMQP'), 0, 0, 9, 1]);
+
+/** n.b. Either door may open first: both have to answer. */
+async function isReady(amqp: number, management: number, password: string): Promise<boolean> {
+  if (!(await isHealthy(management, password))) return false;
+  return answersTcp(amqp, { send: AMQP_HELLO, expect: /^\u0001/ });
+}
+
+/** The node itself says whether an alarm is raised. */
 function isHealthy(management: number, password: string): Promise<boolean> {
   const authorization = `Basic ${Buffer.from(`${USER}:${password}`).toString('base64')}`;
   const url = `http://127.0.0.1:${management}/api/health/checks/alarms`;
