@@ -99,13 +99,13 @@ function urlsOf(amqp: number, management: number, password: string): Server['url
   };
 }
 
-/** What a client of AMQP 0-9-1 says first; a node that is up answers with a frame of a method. */
+/** What a client of AMQP 0-9-1 says first; a node that is up answers with ways to log in. */
 const AMQP_HELLO: Uint8Array = Uint8Array.from([...Buffer.from('AMQP'), 0, 0, 9, 1]);
 
 /** n.b. Either door may open first: both have to answer. */
 async function isReady(amqp: number, management: number, password: string): Promise<boolean> {
   if (!(await isHealthy(management, password))) return false;
-  return answersTcp(amqp, { send: AMQP_HELLO, expect: /^\u0001/ });
+  return answersTcp(amqp, { send: AMQP_HELLO, expect: /PLAIN/ });
 }
 
 /** The node itself says whether an alarm is raised. */
