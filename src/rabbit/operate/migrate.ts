@@ -26,6 +26,7 @@ import { moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from './move.ts';
 import { type LeavingQueue, moveOf, newPlaceOf } from './old.ts';
 import { removeOld } from './remove.ts';
 import type { MigrateOptions, MigrateReport } from './reports.ts';
+import { isReturn } from './returns.ts';
 
 /** What comes back while a queue is emptied is taken in a further pass. */
 const PASSES_MAX = 3;
@@ -134,7 +135,10 @@ async function bindingsToEnd({ move, options }: Migration): Promise<Ends> {
   const { management } = options;
   const known = management === undefined ? move.bindings : await boundNow(management, leavingMains);
   const users = known.filter(
-    ({ queue, exchange }) => leavingMains.has(queue) && !isInner(exchange, move),
+    (one) =>
+      leavingMains.has(one.queue) &&
+      !isInner(one.exchange, move) &&
+      !isReturn({ ...one, destination: one.queue, to: 'queue' }, move),
   );
   const isTakenOver = (binding: BindingSpec): boolean => {
     const successor = { ...binding, queue: move.mains.get(binding.queue) ?? '' };

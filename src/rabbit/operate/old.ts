@@ -23,6 +23,8 @@ export interface Move {
   readonly bindings: readonly BindingSpec[];
   /** Exchanges of the old topology that only its own queues need, and the new one does not. */
   readonly exchanges: readonly string[];
+  /** Exchanges that the old wait queues lead back through, whether they go or stay. */
+  readonly backs: readonly string[];
 }
 
 export interface LeavingQueue {
@@ -62,6 +64,7 @@ export function moveOf({ from, to, renamed = {} }: MigrateOptions): Move {
     topology,
     bindings: given.bindings,
     exchanges: ownExchanges(given, topology),
+    backs: backsOf(given),
   };
 }
 
@@ -151,6 +154,12 @@ function nameOwner(name: string, role: QueueRole, oldMains: readonly string[]): 
   const [only, ...more] = oldMains;
   const isEnd = role === 'dead' || role === 'parked';
   return longest ?? (isEnd && more.length === 0 ? only : undefined);
+}
+
+function backsOf({ queues }: Topology): string[] {
+  const waits = queues.filter(({ role }) => role === 'wait');
+  const named = waits.map((queue) => queue.arguments['x-dead-letter-exchange']);
+  return [...new Set(named.filter((name) => typeof name === 'string'))];
 }
 
 /** Exchanges between the queues of the old topology; those of users are not ours to remove. */

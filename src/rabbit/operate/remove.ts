@@ -10,14 +10,15 @@
 import { SECOND_MS } from '../../core/duration.ts';
 import { show, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { QueueState } from '../amqp.ts';
 import type { BindingInfo, QueueInfo } from '../management/forms.ts';
 import type { Management } from '../management/index.ts';
 import { closeChannel } from '../patience.ts';
 import { extraQueues } from '../topology/extra.ts';
-import { openChannel, type Passive, passiveQueues, queuesOf, surroundingsOf } from './look.ts';
+import { type Count, countOf } from './counts.ts';
+import { openChannel, passiveQueues, queuesOf, surroundingsOf } from './look.ts';
 import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
 import type { LeavingQueue } from './old.ts';
+import { isLastingReturn, isReturn, type SharedWait, sharedWaitOf, whyShared } from './returns.ts';
 
 /** The broker counts every 5 s: the second count must not be the first once more. */
 const COUNT_AGAIN_MS = 6 * SECOND_MS;
@@ -94,6 +95,7 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
     surroundingsOf(management),
     straysOf(at),
   ]);
+  const sharedWait = await sharedWaitOf(migration, management, bindings);
   const counts = new Map(names.map((name) => [name, countOf(passive.get(name), told.get(name))]));
   const busy = mains.filter((name) => (counts.get(name)?.consumers ?? 0) > 0);
   const stays = (name: string): boolean => migration.move.mains.get(name) === name;
@@ -102,6 +104,7 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
     counts,
     bindings,
     strays,
+    sharedWait,
     busyOld: busy.find((name) => !stays(name)),
     busyMain: busy.find(stays),
     fullWait: queues.find(
@@ -114,7 +117,9 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
     const held = whyHeld(queue, facts);
     const why = whyUsed(queue, facts) ?? held ?? whyNeeded(facts);
     const isOld = count?.ready === 0 && count.messages !== 0;
-    const isUnsettled = held !== undefined && why === held && isOld;
+    const isShared = sharedWait !== undefined && held === whyShared(sharedWait);
+    const mayPass = isOld || (isShared && sharedWait.isUnsettled);
+    const isUnsettled = held !== undefined && why === held && mayPass;
     return { queue, messages: count?.messages ?? 0, type, why, isUnsettled };
   });
 }
@@ -133,19 +138,13 @@ async function straysOf({ migration, management }: At): Promise<readonly Stray[]
   );
 }
 
-interface Count {
-  /** All that it holds, also in hand and on the way out; undefined: not told. */
-  readonly messages: number | undefined;
-  /** Of those, what a passive declare shows: right now. */
-  readonly ready: number;
-  readonly consumers: number;
-}
-
 interface Facts {
   readonly migration: Migration;
   readonly counts: ReadonlyMap<string, Count>;
   readonly bindings: readonly BindingInfo[];
   readonly strays: readonly Stray[];
+  /** Messages in wait queues that stay: they may come to a main queue that is to go. */
+  readonly sharedWait: SharedWait | undefined;
   /** A main queue that is to go and has consumers: they use everything that belongs to it. */
   readonly busyOld: string | undefined;
   /** A main queue that keeps its name and has consumers. */
@@ -153,20 +152,9 @@ interface Facts {
   readonly fullWait: LeavingQueue | undefined;
 }
 
-function countOf(passive: Passive<QueueState> | undefined, told: QueueInfo | undefined): Count {
-  const state = passive !== undefined && 'found' in passive ? passive.found : undefined;
-  const ready = state?.messageCount ?? 0;
-  const consumers = Math.max(state?.consumerCount ?? 0, told?.consumers ?? 0);
-  const isTold = state !== undefined && told?.messages !== undefined;
-  if (!isTold) return { messages: ready === 0 ? undefined : ready, ready, consumers };
-  const inAll = (told.ready ?? 0) + (told.unacked ?? 0) + (told.deadLettering ?? 0);
-  const held = inAll + (told.delayed ?? 0);
-  return { messages: Math.max(ready, told.messages ?? 0, held), ready, consumers };
-}
-
 /** It has messages, or may get some. */
 function whyHeld(queue: LeavingQueue, facts: Facts): string | undefined {
-  const { migration, counts, fullWait, strays } = facts;
+  const { migration, counts, fullWait, strays, sharedWait } = facts;
   const { name, role } = queue;
   const { messages } = counts.get(name) ?? {};
   if (messages === undefined) return 'the broker has not counted it yet; run again in 10s';
@@ -177,7 +165,7 @@ function whyHeld(queue: LeavingQueue, facts: Facts): string | undefined {
     return `messages wait in ${show(fullWait.name)} and may come to it; run again`;
   }
   const stray = role === 'main' ? strays.find((one) => one.name.startsWith(name)) : undefined;
-  if (stray === undefined) return undefined;
+  if (stray === undefined) return sharedWait && whyShared(sharedWait);
   return (
     `messages wait in ${show(stray.name)}, which is not in the old topology, and come to it; ` +
     'name its delay there (--from-delays), and run again'
@@ -225,16 +213,20 @@ function whyBound(
 }
 
 /** A binding that came with the old topology. */
-function isOurs({ exchange, destination, key }: BindingInfo, { move }: Migration): boolean {
+function isOurs(binding: BindingInfo, { move }: Migration): boolean {
+  const { exchange, destination, key } = binding;
   const isPlanned = move.bindings.some(
     (one) => one.queue === destination && one.exchange === exchange && one.key === key,
   );
   const isMain = move.mains.has(destination);
-  return isInner(exchange, move) || (isPlanned && !isMain);
+  return isInner(exchange, move) || isReturn(binding, move) || (isPlanned && !isMain);
 }
 
 async function unbind({ migration, management }: At, { name }: LeavingQueue): Promise<void> {
-  const bound = (await management.bindings(name)).filter(({ exchange }) => exchange !== '');
+  const { move } = migration;
+  const bound = (await management.bindings(name)).filter(
+    (one) => one.exchange !== '' && !isLastingReturn(one, move),
+  );
   for (const { exchange, key, arguments: args } of bound) {
     const channel = await openChannel(migration.connection);
     await channel.unbindQueue(name, exchange, key, { ...args });

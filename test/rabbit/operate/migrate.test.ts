@@ -5,6 +5,7 @@ import { migrateTopology } from '../../../src/rabbit/operate/migrate.ts';
 import type { MigrateReport } from '../../../src/rabbit/operate/reports.ts';
 import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
 import { respoolWire } from '../../../src/rabbit/headers.ts';
+import type { QueuePlan } from '../../../src/rabbit/topology/model.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import type { Wire } from '../../../src/rabbit/wire.ts';
@@ -14,6 +15,9 @@ import { bodies, freshName, openBench, orderOf, until } from './setup.ts';
 
 const kinds = (report: MigrateReport, kind: string): string[] =>
   report.steps.filter((step) => step.kind === kind).map(({ name }) => name);
+
+const backOf = ({ topology }: QueuePlan, wait: string): unknown =>
+  topology.queues.find(({ name }) => name === wait)?.arguments['x-dead-letter-exchange'];
 
 withService('rabbitmq', () => {
   test.concurrent('other delays of the same style move what waits; a queue of the same name stays', async () => {
@@ -139,6 +143,38 @@ withService('rabbitmq', () => {
       /1 messages in .* belong to queues that are not migrated/,
     );
   }, 30_000);
+
+  test.concurrent('with wait queues that stay, the old queue goes when nothing waits there', async () => {
+    await using bench = await openBench();
+    const style = shared({ prefix: freshName('pre') });
+    const bindings = [{ exchange: freshName('shop'), key: 'order.*' }];
+    const extraWaitsMs = [600_000];
+    const old = style.plan(orderOf(freshName('orders'), { bindings, extraWaitsMs }));
+    const next = style.plan(orderOf(`${old.queue}-2`, { bindings, extraWaitsMs }));
+    await bench.declare(old);
+    bench.alsoRemove(next.topology);
+    const wait = waitName(old, 600_000);
+    await bench.publish(wait, ['waits'], { headers: { 'return-to': old.queue } });
+    const { connection, management } = bench;
+    const options = { connection, management, from: old.topology, to: next };
+    const first = await migrateTopology(options);
+    expect(first.isDone).toBe(false);
+    expect(kinds(first, 'remove')).toEqual([]);
+    const said = `"${old.queue}": messages may still wait for it, up to 10m: "${wait}" holds 1,`;
+    expect(first.todo).toContainEqual(expect.stringContaining(said));
+    expect(first.todo.join()).not.toContain('its successor is not');
+    // The way back is still there: what comes back finds its queue.
+    const bound = await management.bindings(old.queue);
+    expect(bound.map(({ exchange }) => exchange)).toContain(backOf(old, wait));
+    expect(await bodies(bench, wait, 1)).toEqual(['waits']);
+    const last = await migrateTopology(options);
+    expect(last).toMatchObject({ isDone: true, todo: [] });
+    expect(kinds(last, 'remove').toSorted()).toEqual(
+      [old.queue, old.dead.key, old.parked.key].toSorted(),
+    );
+    expect(await bench.depth(old.queue)).toBeUndefined();
+    expect(await bench.depth(wait)).toBe(0);
+  }, 60_000);
 
   test('a dry run tells what would be done, and does nothing', async () => {
     await using bench = await openBench();
