@@ -27,7 +27,9 @@ export async function verify(context: CommandContext): Promise<ExitCode> {
     if (out.json) {
       // Without the management API only what exists was seen.
       const source = management === undefined ? 'passive' : 'management';
-      await out.object({ broker: broker.address, ok: problems.length === 0, source, problems });
+      const notLookedAt = management === undefined ? UNSEEN : [];
+      const ok = problems.length === 0;
+      await out.object({ broker: broker.address, ok, source, notLookedAt, problems });
       continue;
     }
     for (const { text, todo } of problems) {
@@ -35,13 +37,27 @@ export async function verify(context: CommandContext): Promise<ExitCode> {
       await out.line(`     → ${safe(todo)}`);
     }
     if (problems.length === 0) {
-      const how = management === undefined ? 'there' : 'there, as it should be';
-      await out.line(
-        `${out.style('green', 'ok')}   ${countsOf(broker)} at ${broker.address}: ${how}`,
-      );
+      const said = management === undefined ? seenOf(broker) : wellOf(broker);
+      await out.line(`${out.style('green', 'ok')}   ${said}`);
     }
   }
   return count > 0 ? EXIT.refused : EXIT.done;
+}
+
+/** What a passive declare does not show. */
+const UNSEEN = ['bindings', 'policies', 'arguments'];
+
+function wellOf(broker: Broker): string {
+  return `${countsOf(broker)} at ${broker.address}: there, as it should be`;
+}
+
+/** Without the management API. */
+function seenOf(broker: Broker): string {
+  const [exchanges, queues, ...unseen] = partsOf(broker);
+  return (
+    `${exchanges}, ${queues} at ${broker.address}: there; ${unseen.join(', ')} and all ` +
+    'arguments not looked at (needs the management API: --management-url)'
+  );
 }
 
 /** Says what applying would do; 1 when it would stop at something. */
@@ -180,14 +196,17 @@ function sizeOf({ topology }: Broker): Size {
 }
 
 function countsOf(broker: Broker): string {
+  return partsOf(broker).join(', ');
+}
+
+function partsOf(broker: Broker): string[] {
   const { exchanges, queues, bindings, policies } = sizeOf(broker);
-  const parts = [
+  return [
     counted(exchanges, 'exchange', 'exchanges'),
     counted(queues, 'queue', 'queues'),
     counted(bindings, 'binding', 'bindings'),
     ...(policies === 0 ? [] : [counted(policies, 'policy', 'policies')]),
   ];
-  return parts.join(', ');
 }
 
 function counted(count: number, one: string, many: string): string {
