@@ -27,6 +27,10 @@ withService('rabbitmq', () => {
     expect(planned.code, planned.stderr).toBe(0);
     expect(planned.stdout).toContain(`+ create queue "${prefix}.orders"`);
     expect(planned.stdout).toContain(`+ create queue "${prefix}.wait.2s"`);
+    expect(planned.stdout).toContain(
+      `+ create binding "${prefix}.return" → "${prefix}.orders" ` +
+        `(x-match "all", return-to "${prefix}.orders")`,
+    );
     const missing = await cli(['rabbit', 'topology', 'verify', '--json']);
     expect(missing.code).toBe(1);
     expect(missing.objects()).toMatchObject([{ ok: false }]);
@@ -41,6 +45,8 @@ withService('rabbitmq', () => {
     const verified = await cli(['rabbit', 'topology', 'verify']);
     expect(verified).toMatchObject({ code: 0 });
     expect(verified.stdout).toMatch(/^ok .* as it should be/);
+    const seen = (await cli(['rabbit', 'topology', 'verify', '--json'])).objects();
+    expect(seen).toMatchObject([{ ok: true, source: 'management', notLookedAt: [] }]);
   });
 
   test('dump prints everything as the broker has it', async () => {
@@ -116,7 +122,12 @@ withService('rabbitmq', () => {
     expect(applied.code).toBe(1);
     expect(applied.stderr).toContain(`were not set: respool.${prefix}.orders`);
     const verified = await cli(['rabbit', 'topology', 'verify', '--json']);
-    expect(verified.objects()).toMatchObject([{ ok: true, source: 'passive' }]);
+    const notLookedAt = ['bindings', 'policies', 'arguments'];
+    expect(verified.objects()).toMatchObject([{ ok: true, source: 'passive', notLookedAt }]);
+    const said = await cli(['rabbit', 'topology', 'verify']);
+    expect(said.stdout).toMatch(
+      /^ok .* queues at amqp.*: there; \d+ bindings?, 1 policy and all arguments not looked at/,
+    );
   });
 
   test('a queue can be described by options, without any configuration', async () => {

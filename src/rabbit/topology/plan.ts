@@ -32,7 +32,7 @@ export type PlanState = 'create' | 'same' | 'different' | 'extra' | 'unknown';
 
 export interface PlanItem {
   readonly what: 'exchange' | 'policy' | 'queue' | 'binding';
-  /** Of a binding: `exchange → queue (key)`. */
+  /** Of a binding: `exchange → queue (key, arguments)`. */
   readonly name: string;
   readonly state: PlanState;
   /** What differs; without the management API the first only. */
@@ -107,8 +107,8 @@ async function planByManagement(management: Management, topology: Topology): Pro
       state: 'extra' as const,
       note: `a wait queue that this topology does not use, with ${messages ?? 'unknown'} messages`,
     })),
-    ...extraBindings(topology, snapshot.bindings).map(({ destination, exchange, key }) => ({
-      ...item('binding', bindingName({ queue: destination, exchange, key }), []),
+    ...extraBindings(topology, snapshot.bindings).map(({ destination, ...binding }) => ({
+      ...item('binding', bindingName({ ...binding, queue: destination }), []),
       state: 'extra' as const,
       note: 'it is not in this topology',
     })),
@@ -230,8 +230,11 @@ function noExchange(exchange: string): string {
   return `there is no exchange ${inFull(exchange)}, and this topology does not declare it`;
 }
 
-function bindingName({ queue, exchange, key }: Omit<BindingSpec, 'arguments'>): string {
-  return `${inFull(exchange)} → ${inFull(queue)} (key ${inFull(key)})`;
+/** A headers exchange routes by the arguments, and mostly without a key. */
+function bindingName({ queue, exchange, key, arguments: args }: BindingSpec): string {
+  const given = Object.entries(args).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
+  const by = key === '' && given.length > 0 ? given : [`key ${inFull(key)}`, ...given];
+  return `${inFull(exchange)} → ${inFull(queue)} (${by.join(', ')})`;
 }
 
 /** The default exchange is always there, as are the bindings to it. */
