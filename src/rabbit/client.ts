@@ -1,6 +1,7 @@
 /** client — amqplib, loaded when a connection is opened; and a connection made with it. */
 
-import { RespoolError, textOf } from '../core/errors.ts';
+import { unescape } from 'node:querystring';
+import { RespoolError, show, textOf } from '../core/errors.ts';
 import { importPeer } from '../system/peer.ts';
 import type { AmqpConnection } from './amqp.ts';
 
@@ -54,7 +55,7 @@ export async function connectAmqp(
   } catch (error) {
     throw new RespoolError(
       'broker.unavailable',
-      `cannot connect to RabbitMQ at "${shownUrl(url)}": ${reasonOf(error)}`,
+      `cannot connect to RabbitMQ at "${shownUrl(url)}": ${reasonOf(error, address)}`,
       { cause: error },
     );
   }
@@ -103,11 +104,19 @@ function parsed(url: string): URL {
 }
 
 /** An attempt at several addresses fails with an error that has its reasons inside. */
-function reasonOf(error: unknown): string {
+function reasonOf(error: unknown, { pathname }: URL): string {
   if (error instanceof AggregateError && error.message === '') {
     return error.errors.map(textOf).join('; ');
   }
   const text = textOf(error);
+  // n.b. amqplib drops the reason where the broker closes instead of opening the vhost.
+  if (/Expected ConnectionOpenOk; got <ConnectionClose\b/.test(text)) {
+    const vhost = unescape(pathname.slice(1)) || '/';
+    return (
+      `the broker refuses the vhost ${show(vhost)}: it is not there, the user may not use it, or ` +
+      `it has as many connections as it may; to make it: rabbitmqctl add_vhost ${vhost}`
+    );
+  }
   if (/ACCESS.REFUSED/i.test(text)) return `${text}; check user, password and vhost`;
   return text;
 }

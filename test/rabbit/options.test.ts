@@ -359,6 +359,16 @@ withService('rabbitmq', (url) => {
     expect(seen.items).toEqual([1, 1, 1]);
   });
 
+  test('a vhost that is not there is named, with how to make it', async () => {
+    const none = Object.assign(new URL(url()), { pathname: '/no%20such' }).href;
+    const consumer = createConsumer({ url: none, queue: 'q' }, () => undefined);
+    const error = await consumer.start().catch((thrown: Error) => thrown);
+    expect(String(error)).toContain('the broker refuses the vhost "no such": it is not there');
+    expect(String(error)).toContain('rabbitmqctl add_vhost no such');
+    expect(String(error)).not.toContain('ConnectionOpenOk');
+    await consumer.stop();
+  });
+
   test('a wrong password is told without it', async () => {
     const bad = url().replace(/:[^:@/]+@/, ':wörng@');
     const consumer = createConsumer({ url: bad, queue: 'q' }, () => undefined);
