@@ -56,7 +56,7 @@ const WITHOUT_MANAGEMENT = warn(
   'management',
   'without the management API only the existence of queues and exchanges can be seen: not their ' +
     'arguments, bindings, policies, permissions, alarms and what is being dead-lettered',
-  'give its url',
+  'name it: --management-url http://…:15672, or rabbit.managementUrl',
 );
 
 /** Nothing can be done about it afterwards, so it is said before. */
@@ -103,8 +103,13 @@ async function queuesFindings({ options, topology }: At): Promise<Finding[]> {
   const { management, plans } = options;
   if (management === undefined) return [];
   const snapshot = await takeSnapshot(management, topology);
-  const found = queueFindings(plannedQueues(plans), snapshot);
-  return found.length > 0 ? found : [ok('queues', 'no queue can lose what it was given')];
+  const planned = plannedQueues(plans);
+  const found = queueFindings(planned, snapshot);
+  const there = planned.filter(({ spec }) => snapshot.queues.has(spec.name));
+  // Where none is there, nothing was looked at: that they are missing is said elsewhere.
+  if (found.length > 0 || there.length === 0) return found;
+  const which = there.length === planned.length ? 'no queue' : 'no queue that is there';
+  return [ok('queues', `${which} can lose what it was given`)];
 }
 
 async function statsFindings({ options }: At): Promise<Finding[]> {

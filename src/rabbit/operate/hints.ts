@@ -122,7 +122,9 @@ function deadGrowing(queue: QueueStats, before: QueueStats | undefined): StatsHi
       level: 'warn',
       queue: name,
       text: `the dead queue ${show(name)} grows: it has ${ready} messages and ${how}`,
-      todo: `read their header respool-reason, mend the cause, then: respool rabbit drain ${name}`,
+      todo:
+        'read their header respool-ended-reason, mend the cause, then: ' +
+        `respool rabbit drain ${name}`,
     },
   ];
 }

@@ -169,7 +169,7 @@ function returnFinding({ spec, of }: Judged, snapshot: Snapshot): Finding[] {
     return [bad('queue.return', `${what} leads nowhere: its messages are dropped`, apply)];
   }
   if (name === '') {
-    const todo = 'use a topology of our own, or watch "dead-lettering" in respool rabbit stats';
+    const todo = 'use a topology of our own, or watch "leaving" in respool rabbit stats';
     const text =
       `${what} leads back through the default exchange, which cannot have an alternate: 32 ` +
       'messages whose queue is gone stop all behind them';

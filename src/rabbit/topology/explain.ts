@@ -78,7 +78,7 @@ function account(error: unknown, tried: Tried): Account {
           'use another name',
       };
     case 406:
-      return different(error);
+      return different(error, tried);
     case 530:
     case 540:
       return {
@@ -90,7 +90,7 @@ function account(error: unknown, tried: Tried): Account {
   }
 }
 
-function different(error: unknown): Account {
+function different(error: unknown, { what }: Tried): Account {
   const difference = differenceOf(error);
   if (difference === undefined) {
     const invalid = INVALID.exec(textOf(error))?.[1];
@@ -103,7 +103,7 @@ function different(error: unknown): Account {
     code: 'topology.mismatch',
     why:
       `it is there with other arguments: ${describeDifference(difference)}. Arguments cannot be ` +
-      'changed later, so they belong to a name: nothing was changed or deleted. Set it as it ' +
+      `changed later, so they belong to a name: the ${what} was not touched. Set it as it ` +
       'is there, use another name or style, or move to new queues: ' +
       'respool rabbit topology migrate',
   };

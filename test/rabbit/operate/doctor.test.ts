@@ -67,6 +67,20 @@ withService('rabbitmq', () => {
     }
   });
 
+  test('queues are said to be safe only as far as they are there', async () => {
+    await using bench = await openBench();
+    const plan = perDelay().plan(orderOf(freshName('none')));
+    expect(namesOf(await examine(bench, plan), 'ok')).not.toContain('queues');
+    await bench.declare(plan);
+    expect(textOf(await examine(bench, plan), 'queues')).toBe(
+      'no queue can lose what it was given',
+    );
+    const channel = await bench.connection.createChannel();
+    await channel.deleteQueue(plan.dead.key);
+    bench.management.forget();
+    expect(textOf(await examine(bench, plan), 'queues')).toMatch(/^no queue that is there can/);
+  });
+
   test('what is missing is named: a queue, a binding, an exchange', async () => {
     await using bench = await openBench();
     const plan = perDelay().plan(

@@ -235,7 +235,8 @@ describe('hints', () => {
     const dead = queue({ role: 'dead', waitMs: undefined, ...now });
     const hints = hintsOf([dead], { at: 10, previous });
     expect(hints.map(({ kind }) => kind)).toEqual(expected);
-    for (const { todo } of hints) expect(todo).toMatch(/then: respool rabbit drain q$/);
+    for (const { todo } of hints)
+      expect(todo).toMatch(/header respool-ended-reason, .* then: respool rabbit drain q$/);
   });
 
   test.each([
