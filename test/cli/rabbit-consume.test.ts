@@ -106,6 +106,8 @@ withService('rabbitmq', () => {
       const wrong = await shell.cli(['rabbit', 'consume', '--queue', 'other']);
       expect(wrong).toMatchObject({ code: 2 });
       expect(wrong.stderr).toContain(`known are ${prefix}.good, ${prefix}.bad`);
+      expect(wrong.stderr).toContain('write it into `consumers` of the configuration');
+      expect(wrong.stderr).not.toContain('--topology');
     });
 
     test('ready-made handlers run a command with the message', async () => {

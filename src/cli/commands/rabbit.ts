@@ -135,7 +135,9 @@ const migrate: CommandSpec = {
   ],
   examples: [
     {
-      line: 'respool rabbit topology migrate --queue orders --from-topology perAttempt --dry-run',
+      line:
+        'respool rabbit topology migrate --queue orders-2 --from-queue orders ' +
+        '--from-topology perAttempt --dry-run',
       does: 'what moving a queue away from perAttempt means',
     },
     {

@@ -9,7 +9,7 @@ import { levelOf, listenForTheEnd } from '../serve-life.ts';
 import { createServeLog } from '../serve-log.ts';
 import type { CommandContext } from '../spec.ts';
 import { startConsumers } from './consumers-life.ts';
-import { chooseConsumers, readRabbitConfig } from './queues.ts';
+import { chooseConsumers, readRabbitConfig, WRITE_DOWN } from './queues.ts';
 
 /** Consumes until SIGTERM or SIGINT, or until something that no waiting mends. */
 export async function consumeUntilSignal(context: CommandContext): Promise<ExitCode> {
@@ -22,7 +22,7 @@ export async function consumeUntilSignal(context: CommandContext): Promise<ExitC
     level: levelOf(context, config.log.level),
     hide,
   });
-  const chosen = chooseConsumers(context, loaded);
+  const chosen = chooseConsumers(context, loaded, WRITE_DOWN);
   atEnd(() => closeHandlers(config.consumers));
   const { clock } = io;
   const made = await createConfiguredConsumers(loaded, { consumers: chosen, clock });

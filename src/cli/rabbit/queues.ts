@@ -97,27 +97,44 @@ export async function chooseQueues(context: CommandContext): Promise<Chosen> {
   return { loaded, brokers: brokersOf(consumers, rabbit) };
 }
 
+/** What to do where a queue is not in the configuration. */
+interface Advice {
+  readonly none: string;
+  readonly strange: string;
+}
+
+const DESCRIBE: Advice = {
+  none:
+    'write consumers into the configuration, or give --queue with --url, --delays and ' +
+    '--topology',
+  strange: 'to describe another one add --topology',
+};
+
+/** A queue that only options describe has no handler. */
+export const WRITE_DOWN: Advice = {
+  none: 'write it into `consumers` of the configuration',
+  strange: 'write it into `consumers` of the configuration',
+};
+
 /** The consumers of the configuration, or those of them that --queue names. */
 export function chooseConsumers(
   { options, globals }: CommandContext,
   { config }: LoadedConfig,
+  advice: Advice = DESCRIBE,
 ): readonly EffectiveConsumer[] {
   const names = options.texts('queue');
   const { url } = globals;
   // Who names a broker means what is there.
   const there = config.consumers.filter((one) => url === undefined || one.url === url);
   if (there.length === 0) {
-    throw usage(
-      'there is no queue to work on: write consumers into the configuration, or give --queue ' +
-        'with --url, --delays and --topology',
-    );
+    throw usage(`there is no queue to work on: ${advice.none}`);
   }
   const known = there.map(({ queue }) => queue);
   const strange = names.find((name) => !known.includes(name));
   if (strange !== undefined) {
     throw usage(
       `no consumer of the configuration has the queue "${strange}": known are ` +
-        `${known.join(', ')}; to describe another one add --topology`,
+        `${known.join(', ')}; ${advice.strange}`,
     );
   }
   return names.length === 0 ? there : there.filter(({ queue }) => names.includes(queue));
