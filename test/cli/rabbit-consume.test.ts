@@ -261,7 +261,7 @@ test('without consumers there is nothing to consume, and health says nothing of 
   const shell = await setup();
   const ran = await shell.cli(['rabbit', 'consume']);
   expect(ran.code).toBe(2);
-  expect(ran.stderr).toContain('write consumers into the configuration');
+  expect(ran.stderr).toContain('write it into `consumers` of the configuration');
   const running = shell.start(['serve', '--port', '0', '--store', 'memory:'], TTY);
   onTestFinished(() => stopped(running));
   const [, url = ''] = await running.printed(/listening on (http:\S+),/);
