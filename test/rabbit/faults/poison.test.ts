@@ -20,6 +20,7 @@ withService('rabbitmq', (url) => {
         seed,
         type,
         maxLost: MAX_LOST,
+        mayCrash: true,
       });
       onTestFinished(() => flow.close());
       await flow.start();
