@@ -15,6 +15,7 @@ import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import { textArray, Values } from './arrays.ts';
 import { Floors } from './floors.ts';
 import type { Names } from './names.ts';
+import { Plans } from './plans.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
 import { Sight } from './sight.ts';
@@ -51,6 +52,7 @@ export class Claims {
   readonly #names: Names;
   readonly #clock: Clock;
   readonly #sight = new Sight();
+  readonly #plans: Plans;
   readonly #floors: Floors;
   /** How many more look far: others take the same rows, or a filter leaves many out. */
   #wideLeft = 0;
@@ -59,6 +61,7 @@ export class Claims {
     this.#names = names;
     this.#clock = clock;
     this.#floors = new Floors(names, clock);
+    this.#plans = new Plans(clock);
   }
 
   /** `isUnknown`: a try with the same holder was not answered, and may have taken something. */
@@ -110,13 +113,13 @@ export class Claims {
 )`;
     const taken = this.#takenSql(request, values);
     if (parts.glance === undefined) {
-      const rows = (await ask(`${found} ${taken}`, values.list)) as unknown as EntryRow[];
-      return { rows: rows.sort(byOrder), isWhole: true, leftOut: 0 };
+      const rows = await this.#plans.look(ask, max, `${found} ${taken}`, values.list);
+      return { rows: (rows as unknown as EntryRow[]).sort(byOrder), isWhole: true, leftOut: 0 };
     }
     // One row comes in any case: it says how far the glance went.
     const text = `${found}, taken AS (${taken})
 SELECT t.*, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
-    const rows = await ask(text, values.list);
+    const rows = await this.#plans.look(ask, max, text, values.list);
     const isWhole = Number(rows[0]?.at(-1)) < parts.glance;
     const leftOut = Number(rows[0]?.at(-2));
     const held = (rows as unknown as EntryRow[]).filter((row) => row[0] !== null);
@@ -158,7 +161,7 @@ SELECT t.*, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`
     const parts = this.#partsOf(search, filter, way);
     const text = `WITH RECURSIVE ${parts.sql}
 SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen FROM (${parts.seen}) s`;
-    const [[dueAt, seen] = []] = await ask(text, values.list);
+    const [[dueAt, seen] = []] = await this.#plans.look(ask, 1, text, values.list);
     const isWhole = parts.glance === undefined || Number(seen) < parts.glance;
     return { dueAt: (dueAt ?? null) as number | null, isWhole };
   }

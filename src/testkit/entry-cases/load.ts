@@ -18,6 +18,8 @@ import {
 
 const BATCH = 2_000;
 const ROUNDS = 25;
+/** A claim that is slow in itself is slow each time; one on a busy machine is quick at some time. */
+const LOOKS_MAX = 4;
 /** Below this a claim is fast, whatever it was before. */
 const FAST_MS = 0.5;
 const RATIO_MAX = 5;
@@ -53,9 +55,13 @@ async function assertNotSlowed(
   for (let at = 0; at < crowd; at += BATCH) {
     await put(store, ...sampleEntries(Math.min(BATCH, crowd - at), `crowd${at}`, parts));
   }
-  const crowdedMs = await bestClaimMs(store, 'crowded', filter);
+  const allowedMs = Math.max(FAST_MS, RATIO_MAX * aloneMs);
+  let crowdedMs = Number.POSITIVE_INFINITY;
+  for (let look = 0; look < LOOKS_MAX && crowdedMs > allowedMs; look += 1) {
+    crowdedMs = await bestClaimMs(store, `crowded${look}`, filter);
+  }
   const times = `${aloneMs.toFixed(3)} ms alone, ${crowdedMs.toFixed(3)} ms in a crowd of ${crowd}`;
-  assert.ok(crowdedMs <= Math.max(FAST_MS, RATIO_MAX * aloneMs), times);
+  assert.ok(crowdedMs <= allowedMs, times);
 }
 
 const ALL_BUT_CROWD: readonly TopicRule[] = [

@@ -1,0 +1,78 @@
+/** plans — a server that misjudges its tables does not make looks for work slow. */
+
+import assert from 'node:assert/strict';
+import { expect, test } from 'vitest';
+import { Plans } from '../../../src/stores/postgres/plans.ts';
+import { systemClock } from '../../../src/system/clock.ts';
+import { changeOf, claimRequest, later } from '../../../src/testkit/entry-cases/shared.ts';
+import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
+import { withService } from '../../services/index.ts';
+import { openClient, openStore, ownSchema } from './setup.ts';
+
+/** Looks at a server that takes so long, and which of them were guarded. */
+async function looksThatTake(spans: readonly number[], max: number): Promise<boolean[]> {
+  let now = 0;
+  const plans = new Plans({ ...systemClock, monotonic: () => now });
+  const guarded: boolean[] = [];
+  for (const span of spans) {
+    const asked: string[] = [];
+    const ask = (text: string): Promise<unknown[][]> => {
+      asked.push(text);
+      if (text === 'look') now += span;
+      return Promise.resolve([[text]]);
+    };
+    expect(await plans.look(ask, max, 'look', [])).toEqual([['look']]);
+    guarded.push(asked.length === 3 && /seqscan = off/.test(asked[0] ?? ''));
+  }
+  return guarded;
+}
+
+test('after a look that took long, 64 are guarded, and then the server is trusted again', async () => {
+  const guarded = await looksThatTake([1, 5, ...Array.from({ length: 66 }, () => 1)], 1);
+  expect(guarded.flatMap((isGuarded, at) => (isGuarded ? [at] : []))).toEqual(
+    Array.from({ length: 64 }, (_, at) => at + 2),
+  );
+});
+
+test('a look for many may take longer', async () => {
+  expect(await looksThatTake([30, 1, 40, 1], 500)).toEqual([false, false, false, true]);
+});
+
+withService('postgres', () => {
+  test('a crowd that came after a backlog was drained and cleaned up does not slow claims', async () => {
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    const client = await openClient();
+    const tables = `'"${schema}".entries'::regclass`;
+    // The last time that the server looked, nothing was due.
+    const waiting = { topic: 'wanted', state: 'deferred' as const, dueAt: later(1e9) };
+    await store.insert(sampleEntries(3_000, 'waiting', waiting));
+    await client.query(`ANALYZE "${schema}".entries`);
+    await client.query(`TRUNCATE "${schema}".entries, "${schema}".contents`);
+    const crowd = { topic: 'crowd', priority: 0, dueAt: later(-1_000) };
+    for (let part = 0; part < 10; part += 1) {
+      await store.insert(sampleEntries(2_000, `crowd${part}`, crowd));
+    }
+    // What is left of the numbers of a table that was large, and empty when it was cleaned up.
+    await client.query(
+      `UPDATE pg_class SET relpages = 1000, reltuples = 10 WHERE oid = ${tables}
+         OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = ${tables})`,
+    );
+    const topics = [
+      { pattern: 'crowd', take: false },
+      { pattern: '#', take: true },
+    ];
+    const spans: number[] = [];
+    for (let round = 0; round < 20; round += 1) {
+      await store.insert([sampleEntry(`one-${round}`, { topic: 'wanted' })]);
+      const startedAt = systemClock.monotonic();
+      const [taken] = await store.claim(claimRequest(store, { topics, max: 1 }));
+      spans.push(systemClock.monotonic() - startedAt);
+      expect(taken?.envelope.id).toBe(`one-${round}`);
+      assert.ok(taken !== undefined);
+      await store.commit([changeOf(taken, 'remove')]);
+    }
+    const [first = 0, ...rest] = spans;
+    expect(Math.min(...rest)).toBeLessThan(first / 2);
+  });
+});
