@@ -14,6 +14,8 @@ export default defineConfig({
     maxWorkers: 2,
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    // A second, the default, is too short for a connection that comes back on a busy machine.
+    expect: { poll: { timeout: 20_000, interval: 20 } },
     // Real servers are started when the first test asks for one.
     globalSetup: ['./test/services/global-setup.ts'],
     reporters: ['default', './scripts/closing-line-reporter.ts'],

@@ -2,7 +2,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { connect, createServer, type Server } from 'node:net';
 import path from 'node:path';
-import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';
@@ -165,7 +165,9 @@ withService('rabbitmq', () => {
       const running = started(shell, ['rabbit', 'consume', '--verbose']);
       await running.printed(new RegExp(`consumes ${prefix}\\.good`));
       await put(`${prefix}.good`, ['hello'], { messageId: 'm-5' });
-      const release = await vi.waitUntil(() => Reflect.get(globalThis, prefix) as () => void);
+      const handed = (): unknown => Reflect.get(globalThis, prefix);
+      await expect.poll(handed).toBeTypeOf('function');
+      const release = handed() as () => void;
       running.signal('SIGTERM');
       await running.printed(/stopping after SIGTERM/);
       release();

@@ -79,7 +79,7 @@ describe('without a broker', () => {
     await Promise.all(Array.from({ length: 100 }, () => publisher.publish({ key: 'a' })));
     const restMs = performance.now() - startedAt - firstMs;
     expect(firstMs).toBeGreaterThanOrEqual(299);
-    expect(restMs).toBeLessThan(200);
+    expect(restMs).toBeLessThan(300);
   });
 
   test('what is above the bounds of memory goes to the spool at once', async () => {

@@ -15,6 +15,12 @@ function makeSpool(): Spool {
   return spool;
 }
 
+/** How many messages are still to be sent. */
+async function waiting(spool: Spool): Promise<number> {
+  const { incoming, active, deferred } = await spool.count();
+  return incoming + active + deferred;
+}
+
 function makePublisher(options: PublisherOptions): Publisher {
   const publisher = createPublisher(options);
   onTestFinished(() => publisher.close());
@@ -117,6 +123,8 @@ withService('rabbitmq', (url) => {
         expect(published).toEqual({ id: 'price-4711', via: 'spool' });
         await road.mend();
         await arrived(at + 1);
+        // The broker's word has come back, too: without it the message would be sent again.
+        await expect.poll(() => waiting(spool)).toBe(0);
         await expect.poll(() => publisher.load.isConnected).toBe(true);
       }
       const messages = await arrived(3);

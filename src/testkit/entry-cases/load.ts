@@ -18,7 +18,7 @@ import {
 
 const BATCH = 2_000;
 const ROUNDS = 25;
-/** A claim that is slow in itself is slow each time; one on a busy machine is quick at some time. */
+/** What is slow in itself is slow each time; what a busy machine slows is quick at some time. */
 const LOOKS_MAX = 4;
 /** Below this a claim is fast, whatever it was before. */
 const FAST_MS = 0.5;

@@ -1,5 +1,5 @@
 /** A disk that fails: what was asked is undone, what was promised is kept, the rest goes on. */
-import { describe, expect, test, vi } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
 import type { Change } from '../../../src/ports/entry-store.ts';
 import { Catalog } from '../../../src/stores/filesystem/catalog.ts';
@@ -224,6 +224,6 @@ describe('syncs', () => {
     const syncs = count(disk, 'fsync');
     await commit({ id: 'a', revision: 1, to: 'remove' }, false);
     await clock.advance(250);
-    await vi.waitFor(() => expect(syncs()).toBeGreaterThan(0));
+    await expect.poll(syncs).toBeGreaterThan(0);
   });
 });

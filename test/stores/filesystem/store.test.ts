@@ -1,7 +1,7 @@
 /** The files a person finds, what a crash leaves behind, and the options. */
 import { cp, readdir, readFile, rename, stat, truncate, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { describe, expect, test, vi } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { type FilesystemOptions, filesystem } from '../../../src/stores/filesystem/index.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimAll, entryFiles, fileOf, listed, setup } from './setup.ts';
@@ -93,7 +93,7 @@ describe('after a crash', () => {
     const again = await reopen(() => writeFile(join(path, 'spare', '77'), '{"respool":1,"env'));
     expect(await listed(again)).toEqual({ ids: ['m-00000', 'm-00001', 'm-00002'], corrupt: [] });
     // They go when the store has nothing better to do.
-    await vi.waitFor(async () => expect(await readdir(join(path, 'spare'))).not.toContain('77'));
+    await expect.poll(() => readdir(join(path, 'spare'))).not.toContain('77');
   });
 
   test('of two revisions of a message the higher one counts, the other goes', async () => {
