@@ -54,8 +54,10 @@ test('headers and topics of any text', async () => {
 
 test('ids of any text', async () => {
   const { ask, store } = await setup({ isListening: false });
+  // Every client takes "." and ".." out of a path by itself, and asks for another address.
+  const sendable = anyText.filter((id) => id !== '.' && id !== '..');
   await fc.assert(
-    fc.asyncProperty(anyText, async (id) => {
+    fc.asyncProperty(sendable, async (id) => {
       const before = store.faults.count();
       const { status } = await ask(`/v1/messages/${encodeURIComponent(id.toWellFormed())}/body`);
       const isId = /^[0-9a-z][0-9a-z_-]{0,63}$/.test(id);

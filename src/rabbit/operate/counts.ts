@@ -13,6 +13,8 @@ export interface Count {
   /** Of those, what a passive declare shows: right now. */
   readonly ready: number;
   readonly consumers: number;
+  /** Consumers only by numbers that may be old: they may have gone. */
+  readonly isConsumersOld: boolean;
 }
 
 export function countOf(
@@ -22,9 +24,12 @@ export function countOf(
   const state = passive !== undefined && 'found' in passive ? passive.found : undefined;
   const ready = state?.messageCount ?? 0;
   const consumers = Math.max(state?.consumerCount ?? 0, told?.consumers ?? 0);
+  const isConsumersOld = state?.consumerCount === 0 && consumers > 0;
   const isTold = state !== undefined && told?.messages !== undefined;
-  if (!isTold) return { messages: ready === 0 ? undefined : ready, ready, consumers };
+  if (!isTold) {
+    return { messages: ready === 0 ? undefined : ready, ready, consumers, isConsumersOld };
+  }
   const inAll = (told.ready ?? 0) + (told.unacked ?? 0) + (told.deadLettering ?? 0);
   const held = inAll + (told.delayed ?? 0);
-  return { messages: Math.max(ready, told.messages ?? 0, held), ready, consumers };
+  return { messages: Math.max(ready, told.messages ?? 0, held), ready, consumers, isConsumersOld };
 }

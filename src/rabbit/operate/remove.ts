@@ -111,6 +111,7 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
       ({ name, role }) => role === 'wait' && (counts.get(name)?.messages ?? 1) > 0,
     ),
   };
+  const isCrowdOld = [...counts.values()].some((count) => count.isConsumersOld);
   return queues.map((queue) => {
     const count = counts.get(queue.name);
     const { type } = told.get(queue.name) ?? {};
@@ -119,7 +120,9 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
     const isOld = count?.ready === 0 && count.messages !== 0;
     const isShared = sharedWait !== undefined && held === whyShared(sharedWait);
     const mayPass = isOld || (isShared && sharedWait.isUnsettled);
-    const isUnsettled = held !== undefined && why === held && mayPass;
+    // A consumer that is gone, such as the one that moved the messages, is told of for a while.
+    const isUnsettled =
+      (held !== undefined && why === held && mayPass) || (isCrowdOld && why !== undefined);
     return { queue, messages: count?.messages ?? 0, type, why, isUnsettled };
   });
 }

@@ -45,6 +45,25 @@ withService('rabbitmq', () => {
     expect(await bodies(bench, name, 1)).toEqual(['stays']);
   }, 30_000);
 
+  // Regression: the consumer that had moved the dead messages was taken for somebody's.
+  test.concurrent('a consumer that is gone keeps no queue, though the broker still tells of it', async () => {
+    await using bench = await openBench();
+    const { old, next } = oldAndNew(freshName('gone'));
+    await bench.declare(old);
+    bench.alsoRemove(next.topology);
+    const { connection, management } = bench;
+    const channel = await connection.createChannel();
+    await channel.consume(old.dead.key, () => undefined);
+    await until(async () => {
+      management.forget();
+      const found = (await management.queues()).find(({ name }) => name === old.dead.key);
+      return found?.consumers === 1 ? true : undefined;
+    });
+    await channel.close();
+    const report = await migrateTopology({ connection, management, from: old.topology, to: next });
+    expect(report).toMatchObject({ isDone: true, todo: [] });
+  }, 60_000);
+
   test.concurrent('a queue that holds messages, has consumers or is bound elsewhere is kept', async () => {
     await using bench = await openBench();
     const name = freshName('keep');
