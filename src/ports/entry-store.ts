@@ -22,7 +22,14 @@ export interface EntryStoreTraits {
   readonly processes: 'one' | 'many';
   /** Whether `watch` tells of other processes' writes. */
   readonly wakes: boolean;
-  /** Whether it can keep messages of one order key in order. */
+  /**
+   * Whether it keeps messages of one order key in order. In lane delivery an entry is then not
+   * claimed while one of its key that was inserted before it is incoming, active, deferred or held;
+   * bounced and archived ones block nobody. `nextDueAt` does not tell of an entry that is blocked
+   * as due. Whatever ends a blocking — a commit that removes, bounces or archives the head — lets
+   * the next one go in the same commit, and `watch` of other processes tells of it. What waits
+   * behind a head costs the claims of others nothing.
+   */
   readonly ordered: boolean;
   /** The largest body that may ride with its entry. */
   readonly inlineMaxBytes: number;
@@ -154,6 +161,16 @@ export interface Duplicate {
   readonly duplicateOf: string;
 }
 
+/** The first entry of an order key, and how many wait behind it. */
+export interface KeyHead {
+  readonly orderKey: string;
+  readonly id: string;
+  readonly state: State;
+  readonly dueAt: Millis | null;
+  /** How many wait behind it; where there are more than 1,000, 1,000. */
+  readonly behind: number;
+}
+
 /** Where entries are kept. */
 export interface EntryStore {
   readonly name: string;
@@ -192,6 +209,11 @@ export interface EntryStore {
   expireLost?(now: Millis): Promise<number>;
   /** Calls back when another process may have made something due; returns the way to stop. */
   watch?(onDue: () => void): () => void;
+  /**
+   * Heads of order keys with others behind them, those of longest standing first; at most `max`, 1
+   * to 500. Only where `traits.ordered`.
+   */
+  keyHeads?(max: number): Promise<readonly KeyHead[]>;
   /** Leaves the address of a service for other processes, for as long as this one has it open. */
   announce?(address: string): Promise<void>;
   readonly records: RecordStore;

@@ -1,0 +1,13 @@
+/**
+ * sql — a transaction of the caller's, as far as we need it: one method, so that every library that
+ * speaks to PostgreSQL fits in a few lines.
+ */
+
+/** Runs statements in a transaction that somebody else begins and ends. */
+export interface SqlTx {
+  /** One statement with `$1`, `$2` … and their values; rows come as objects by column. */
+  query(
+    text: string,
+    values: unknown[],
+  ): Promise<{ readonly rows: readonly Readonly<Record<string, unknown>>[] }>;
+}
