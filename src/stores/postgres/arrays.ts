@@ -13,10 +13,19 @@ export type Bind = (value: unknown, type: string) => string;
 /** Collects the values of a statement. */
 export class Values {
   readonly list: unknown[] = [];
-  readonly bind: Bind = (value, type) => {
-    this.list.push(value);
-    return `$${this.list.length}::${type}`;
-  };
+  readonly bind: Bind;
+
+  /**
+   * `isForeign`: it goes through a library of the user's. Some send what they take for an array in
+   * a form of their own; a text they leave alone, so it is the server that reads it as one.
+   */
+  constructor({ isForeign = false }: { readonly isForeign?: boolean } = {}) {
+    this.bind = (value, type) => {
+      this.list.push(value);
+      const cast = isForeign && type.endsWith('[]') ? `text::${type}` : type;
+      return `$${this.list.length}::${cast}`;
+    };
+  }
 }
 
 /** What stands in one column of one row. */
@@ -42,8 +51,10 @@ export class Rows {
   add(name: string, type: CellType, cells: readonly Cell[]): this {
     const [first] = cells;
     const isSame = this.#names.length > 0 && cells.every((cell) => cell === first);
-    if (isSame) this.#constants.push(`, ${this.#values.bind(first, type)} AS ${name}`);
-    else {
+    if (isSame) {
+      const value = first === null ? `NULL::${type}` : this.#values.bind(first, type);
+      this.#constants.push(`, ${value} AS ${name}`);
+    } else {
       const array =
         type === 'text'
           ? textArray(cells as readonly (string | null)[])

@@ -20,14 +20,14 @@ import type {
   EntryStore,
   EntryStoreTraits,
 } from '../../ports/entry-store.ts';
+import type { SqlTx } from '../../ports/sql.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { type Changed, type ChangeRow, Changes, changeRow, refusal } from './changes.ts';
 import { Claims } from './claims.ts';
-import { type PgQueryable, TYPES } from './client.ts';
 import { LazyWrites, readPromise, tellPromise } from './durability.ts';
-import { type Inserted, Inserts, type NewRow, newRow } from './inserts.ts';
+import { askWithin, type Inserted, Inserts, type NewRow, newRow } from './inserts.ts';
 import { corrupted, entryOf, Lists } from './lists.ts';
 import { migrate } from './migrate.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
@@ -43,10 +43,11 @@ import { Wakes } from './wakes.ts';
 export interface PostgresStore extends EntryStore {
   /**
    * Inserts in a transaction of yours, on its client: the messages are there if you commit, and
-   * were never there if you do not. A duplicate is told and fails nothing.
+   * were never there if you do not. A duplicate is told and fails nothing. Works without `open()`
+   * where the tables are there; an error of the server comes as it is.
    */
   insertWithin(
-    transaction: PgQueryable,
+    transaction: SqlTx,
     entries: readonly Entry[],
   ): Promise<readonly ('stored' | Duplicate)[]>;
 }
@@ -96,6 +97,8 @@ export function postgres(
   const all: PostgresParts = { clock: systemClock, dice: systemDice, ...parts };
   const checked = checkOptions('the PostgreSQL store', options);
   const instance = randomName(all.dice);
+  // Without receipts, and the transaction decides how it commits: nothing to ask the server for.
+  const within = new Inserts(checked.names, instance, false);
   let opened: Opened | undefined;
   let closing: Promise<void> = Promise.resolve();
   let durability: Durability = 'power-loss';
@@ -127,7 +130,7 @@ export function postgres(
     now: () => busy(use, ({ server }) => askTime(server)),
     ...createWrites(use),
     ...createReads(use),
-    insertWithin: (transaction, entries) => insertWithin(use(), transaction, entries),
+    insertWithin: (transaction, entries) => insertWithin(within, transaction, entries),
     watch: (onDue) => use().wakes.watch(onDue),
     records: createRecordStore({
       use: () => use().server,
@@ -374,16 +377,11 @@ async function askTime(server: Server): Promise<number> {
 }
 
 async function insertWithin(
-  { inserts }: Opened,
-  transaction: PgQueryable,
+  inserts: Inserts,
+  transaction: SqlTx,
   entries: readonly Entry[],
 ): Promise<readonly ('stored' | Duplicate)[]> {
   // Everything that could be wrong with them is found here, before the transaction is touched.
   const rows = entries.map(newRow);
-  if (rows.length === 0) return [];
-  const ask = async (text: string, values: readonly unknown[] = []) => {
-    const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
-    return (await transaction.query(query)).rows;
-  };
-  return inserts.insert(ask, rows);
+  return rows.length === 0 ? [] : inserts.insert(askWithin(transaction), rows);
 }

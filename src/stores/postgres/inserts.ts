@@ -9,6 +9,7 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
+import type { SqlTx } from '../../ports/sql.ts';
 import { Blob, type Cell, type CellType, Rows, textArray, Values } from './arrays.ts';
 import type { Names } from './names.ts';
 import { keepResults, receiptSql, takeReceipt } from './receipts.ts';
@@ -49,6 +50,17 @@ interface InsertOptions {
   readonly receipt?: number;
   /** It may be there already, by a try that was not answered. */
   readonly isUnknown?: boolean;
+}
+
+/**
+ * Statements of an insert on a transaction of the caller's: their answers have an id, or an id and
+ * a key. n.b. Names of one word: libraries that write names in another way leave those alone.
+ */
+export function askWithin(transaction: SqlTx): Ask {
+  return async (text, values = []) => {
+    const { rows } = await transaction.query(text, [...values]);
+    return rows.map(({ id, key }) => [id, key]);
+  };
 }
 
 /** How often an insert is tried against entries that come and go at the same time. */
@@ -143,7 +155,7 @@ export class Inserts {
     rows: readonly NewRow[],
     receipt: number | undefined,
   ): Promise<Set<string>> {
-    const values = new Values();
+    const values = new Values({ isForeign: receipt === undefined });
     const given = rowsOf(rows, values);
     const isForced = this.#isForced && receipt !== undefined;
     const noted = receipt === undefined ? undefined : this.#noted(values, receipt);
@@ -156,14 +168,13 @@ export class Inserts {
   }
 
   async #owners(ask: Ask, items: readonly Item[]) {
-    const found = await ask(ownersSql(this.#names), [
-      textArray(items.map(({ row }) => row.id)),
-      textArray(items.flatMap(({ row }) => row.envelope.dedupeKey ?? [])),
-    ]);
-    const ids = new Set(found.map(([id]) => id));
+    const ids = textArray(items.map(({ row }) => row.id));
+    const keys = textArray(items.flatMap(({ row }) => row.envelope.dedupeKey ?? []));
+    const found = await ask(ownersSql(this.#names), [ids, keys]);
+    const present = new Set(found.map(([id]) => id));
     const byKey = new Map(found.map(([id, key]) => [key, id as string]));
     return ({ id, envelope: { dedupeKey } }: NewRow): Inserted | undefined => {
-      if (ids.has(id)) return { duplicateOf: id };
+      if (present.has(id)) return { duplicateOf: id };
       const owner = dedupeKey === null ? undefined : byKey.get(dedupeKey);
       return owner === undefined ? undefined : { duplicateOf: owner };
     };
@@ -278,6 +289,6 @@ SELECT id FROM refused`;
 }
 
 function ownersSql({ table }: Names): string {
-  return `SELECT e.id, e.dedupe_key FROM ${table.entries} e
-  WHERE e.id = ANY($1::text[]) OR e.dedupe_key = ANY($2::text[])`;
+  return `SELECT e.id, e.dedupe_key AS key FROM ${table.entries} e
+  WHERE e.id = ANY($1::text::text[]) OR e.dedupe_key = ANY($2::text::text[])`;
 }

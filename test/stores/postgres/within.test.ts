@@ -1,10 +1,12 @@
 /** within — messages that are inserted in a transaction of the user's, for an outbox. */
 
 import { expect, test } from 'vitest';
-import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
+import type { SqlTx } from '../../../src/ports/sql.ts';
+import { postgres } from '../../../src/stores/postgres/index.ts';
+import { claimRequest, later } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
-import { openClient, openStore, ownSchema } from './setup.ts';
+import { openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 
 withService('postgres', () => {
   test('a message is there when the transaction commits, and nowhere before', async () => {
@@ -64,6 +66,56 @@ withService('postgres', () => {
     expect(await store.insertWithin(client, [])).toEqual([]);
     expect(await store.insertWithin(client, [sampleEntry('b')])).toEqual(['stored']);
     await client.query('COMMIT');
+  });
+
+  test('a store that was never opened emits into tables that another one has made', async () => {
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    const emitting = postgres({ url: 'postgres://nobody@127.0.0.1:1/nowhere', schema });
+    const client = await openClient();
+    await client.query('BEGIN');
+    const entries = [sampleEntry('a', { bytes: Uint8Array.of(1) }), sampleEntry('b')];
+    expect(await emitting.insertWithin(client, entries)).toEqual(['stored', 'stored']);
+    await client.query('COMMIT');
+    expect((await store.get('a'))?.inlineBody).toEqual(Uint8Array.of(1));
+  });
+
+  test('without tables the error of the server comes as it is', async () => {
+    const emitting = postgres({ url: await serverUrl(), schema: ownSchema() });
+    const client = await openClient();
+    await expect(emitting.insertWithin(client, [sampleEntry('a')])).rejects.toMatchObject({
+      code: '42P01',
+    });
+  });
+
+  test('what runs the statements has to know of texts, numbers and bytes alone', async () => {
+    const store = await openStore();
+    const client = await openClient();
+    const kinds = new Set<string>();
+    const tx: SqlTx = {
+      async query(text, values) {
+        for (const value of values) kinds.add(Buffer.isBuffer(value) ? 'bytes' : typeof value);
+        // An array goes as a text that the server reads.
+        expect(text).not.toMatch(/\$\d+::\w+\[\]/);
+        const { rows } = await client.query(text, values);
+        return { rows: rows.map((row: object) => ({ ...row })) };
+      },
+    };
+    const entries = [
+      sampleEntry('a', { dedupeKey: 'k', destination: 'there', bytes: Uint8Array.of(0, 255) }),
+      sampleEntry('b', { priority: 1, dueAt: later(5), topic: 'other "topic", {quoted}' }),
+      sampleEntry('c', { dedupeKey: 'k' }),
+      sampleEntry('a'),
+    ];
+    expect(await store.insertWithin(tx, entries)).toEqual([
+      'stored',
+      'stored',
+      { duplicateOf: 'a' },
+      { duplicateOf: 'a' },
+    ]);
+    expect([...kinds].sort()).toEqual(['bytes', 'number', 'string']);
+    expect(await store.get('a')).toEqual(entries[0]);
+    expect(await store.get('b')).toEqual(entries[1]);
   });
 
   test('the transaction keeps its own setting of synchronous_commit', async () => {
