@@ -14,6 +14,8 @@ import { insertCases } from './entry-cases/insert.ts';
 import { lifeCases } from './entry-cases/life.ts';
 import { listCases } from './entry-cases/list.ts';
 import { loadCases } from './entry-cases/load.ts';
+import { orderCases } from './entry-cases/order.ts';
+import { orderCrowdCases } from './entry-cases/order-crowd.ts';
 import { pageCases } from './entry-cases/pages.ts';
 import { raceCases } from './entry-cases/races.ts';
 import { recordCases } from './entry-cases/records.ts';
@@ -34,6 +36,8 @@ const CASES: readonly EntryCase[] = [
   ...lifeCases,
   ...historyCases,
   ...loadCases,
+  ...orderCases,
+  ...orderCrowdCases,
 ];
 
 const CROWD_DEFAULT = 20_000;
@@ -50,6 +54,8 @@ export function entryStoreSuite(
     expireLost: can.canExpireLost === true,
     search: can.refusesSearch !== true,
     noSearch: can.refusesSearch === true,
+    order: can.canOrder === true,
+    noOrder: can.canOrder !== true,
   };
   return CASES.filter(({ needs = [] }) => needs.every((need) => has[need])).map((entryCase) => ({
     name: entryCase.name,

@@ -44,6 +44,8 @@ export interface EntryStoreAbilities {
   readonly canExpireLost?: boolean;
   /** Lists and counts by header or text are refused, as by a store that is sealed. */
   readonly refusesSearch?: boolean;
+  /** The store keeps messages of one order key in order: `traits.ordered`. */
+  readonly canOrder?: boolean;
   /** How many entries stand in the way in the load cases; default 20,000. */
   readonly crowd?: number;
 }

@@ -45,7 +45,7 @@ async function bestClaimMs(
 }
 
 /** Measures the claim of one entry before and after a crowd that it may not take has come. */
-async function assertNotSlowed(
+export async function assertNotSlowed(
   { store, crowd }: EntryWorld,
   parts: SampleParts,
   filter: Partial<ClaimRequest>,

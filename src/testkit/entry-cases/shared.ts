@@ -28,7 +28,15 @@ export interface EntryWorld {
 }
 
 /** What a case needs beyond a store. */
-export type Need = 'reopen' | 'share' | 'damage' | 'expireLost' | 'search' | 'noSearch';
+export type Need =
+  | 'reopen'
+  | 'share'
+  | 'damage'
+  | 'expireLost'
+  | 'search'
+  | 'noSearch'
+  | 'order'
+  | 'noOrder';
 
 /** A case before its store is made. */
 export interface EntryCase {
