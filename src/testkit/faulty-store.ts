@@ -27,6 +27,7 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
   const now = store.now?.bind(store);
   const expireLost = store.expireLost?.bind(store);
   const watch = store.watch?.bind(store);
+  const keyHeads = store.keyHeads?.bind(store);
   const announce = store.announce?.bind(store);
   return {
     name: store.name,
@@ -54,6 +55,9 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
           expireLost: (at: number) => faults.run('expireLost', () => expireLost(at)),
         }),
     ...(watch === undefined ? {} : { watch }),
+    ...(keyHeads === undefined
+      ? {}
+      : { keyHeads: (max: number) => faults.run('keyHeads', () => keyHeads(max)) }),
     ...(announce === undefined
       ? {}
       : {

@@ -238,7 +238,7 @@ runSuite(
       await store.open();
       return { store, dispose: () => store.close() };
     },
-    { canReopen: false, canShare: false, canDamage: false },
+    { canReopen: false, canShare: false, canDamage: false, canOrder: true },
   ),
 );
 

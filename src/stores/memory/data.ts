@@ -9,6 +9,7 @@ import type { Millis } from '../../core/duration.ts';
 import type { Entry, Status } from '../../core/entry.ts';
 import type { Change } from '../../ports/entry-store.ts';
 import { DueFlows, type Row } from './due-flows.ts';
+import { KeyLines } from './key-lines.ts';
 
 /** What memory stores share: pass it to several to have them see the same entries and bodies. */
 export interface MemoryData {
@@ -32,13 +33,16 @@ export interface HeldBody {
 /** The inside of MemoryData. */
 export class Data implements MemoryData {
   readonly rows: Map<string, Row> = new Map();
+  /** What may be claimed; of each order key only the first. */
   readonly due: DueFlows = new DueFlows();
+  readonly lines: KeyLines = new KeyLines();
   readonly logs: Map<string, Log> = new Map();
   readonly maps: Map<string, Map<string, { readonly value: string; readonly revision: number }>> =
     new Map();
   readonly bodies: Map<string, HeldBody> = new Map();
   readonly #idByDedupeKey = new Map<string, string>();
   #opened = 0;
+  #lastSeq = 0;
 
   /** A name for a store that opens, the same in every run of the same program. */
   nextInstance(): string {
@@ -46,16 +50,28 @@ export class Data implements MemoryData {
     return `memory-${this.#opened}`;
   }
 
-  /** Puts an entry in, or tells which entry has its id or its dedupe key. */
-  insert(entry: Entry): string | undefined {
+  /**
+   * Puts an entry in, or tells which entry has its id or its dedupe key. With the `seq` it had
+   * before, it comes back to its place in the line of its order key.
+   */
+  insert(entry: Entry, seq?: number): string | undefined {
     const { id, dedupeKey } = entry.envelope;
     if (this.rows.has(id)) return id;
     const holder = dedupeKey === undefined ? undefined : this.#idByDedupeKey.get(dedupeKey);
     if (holder !== undefined) return holder;
-    const row: Row = { id, entry: copied(entry), dueAt: 0, flow: undefined, place: -1 };
+    if (seq === undefined) this.#lastSeq += 1;
+    const row: Row = {
+      id,
+      entry: copied(entry),
+      dueAt: 0,
+      flow: undefined,
+      place: -1,
+      seq: seq ?? this.#lastSeq,
+      line: undefined,
+    };
     this.rows.set(id, row);
     if (dedupeKey !== undefined) this.#idByDedupeKey.set(dedupeKey, id);
-    this.due.add(row);
+    this.#file(row);
     return undefined;
   }
 
@@ -63,7 +79,7 @@ export class Data implements MemoryData {
   setStatus(row: Row, status: Status): void {
     this.due.remove(row);
     row.entry = { ...row.entry, status };
-    this.due.add(row);
+    this.#file(row);
   }
 
   /** Carries out a change whose guard was checked. */
@@ -72,6 +88,7 @@ export class Data implements MemoryData {
     if (to === 'remove') {
       this.rows.delete(row.id);
       this.#letGoOfKey(row);
+      this.#refile(this.lines.update(row, true));
       return;
     }
     if (envelope !== undefined && envelope.dedupeKey !== row.entry.envelope.dedupeKey) {
@@ -79,7 +96,7 @@ export class Data implements MemoryData {
       if (envelope.dedupeKey !== undefined) this.#idByDedupeKey.set(envelope.dedupeKey, row.id);
     }
     row.entry = changed(row.entry, to, envelope, inlineBody);
-    this.due.add(row);
+    this.#file(row);
   }
 
   damage(id: string): void {
@@ -87,6 +104,21 @@ export class Data implements MemoryData {
     if (row === undefined) return;
     row.damage = 'it was damaged on purpose';
     this.due.remove(row);
+  }
+
+  /** Files a row whose entry is new, and those of its order key whose turn came or went by it. */
+  #file(row: Row): void {
+    const others = this.lines.update(row);
+    if (this.lines.isFirst(row)) this.due.add(row);
+    this.#refile(others);
+  }
+
+  #refile(rows: readonly Row[]): void {
+    for (const row of rows) {
+      this.due.remove(row);
+      // One that cannot be read keeps its place in the line, and is not claimed.
+      if (row.damage === undefined && this.lines.isFirst(row)) this.due.add(row);
+    }
   }
 
   #letGoOfKey({ id, entry }: Row): void {

@@ -22,7 +22,13 @@ import type {
   TallyBy,
   TallyRow,
 } from '../../ports/entry-store.ts';
-import { type PageRequest, type Place, readPage, writePlace } from '../shared/page.ts';
+import {
+  type PageRequest,
+  type Place,
+  readHeadsMax,
+  readPage,
+  writePlace,
+} from '../shared/page.ts';
 import { matchesQuery, orderValue } from '../shared/query.ts';
 import { copied, Data, type MemoryData } from './data.ts';
 import type { Row } from './due-flows.ts';
@@ -31,7 +37,7 @@ import { createMemoryRecords } from './record-store.ts';
 const TRAITS: EntryStoreTraits = {
   processes: 'one',
   wakes: false,
-  ordered: false,
+  ordered: true,
   inlineMaxBytes: 64 * 1024,
   durability: 'none',
 };
@@ -105,6 +111,10 @@ export function memory(options: MemoryOptions = {}): EntryStore {
     async tally(by, query) {
       checkOpen();
       return tallyRows(data, by, query);
+    },
+    async keyHeads(max) {
+      checkOpen();
+      return data.lines.heads(readHeadsMax(max));
     },
     records: createMemoryRecords(data, checkOpen),
   };

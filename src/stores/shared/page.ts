@@ -40,6 +40,15 @@ export function readPage(query: ListQuery): PageRequest {
   return { ...request, after: readPlace(query.after, request) };
 }
 
+/** How many heads of order keys are asked for; anything but 1 to 500 is refused. */
+export function readHeadsMax(max: number): number {
+  if (Number.isInteger(max) && max >= 1 && max <= PAGE_MAX) return max;
+  throw new RespoolError(
+    'limit.exceeded',
+    `cannot tell the heads of ${max} order keys: allowed is 1 to ${PAGE_MAX} at once`,
+  );
+}
+
 /** Writes down a place for `next`. */
 export function writePlace(
   { order, descending }: Pick<PageRequest, 'order' | 'descending'>,

@@ -27,7 +27,7 @@ async function make(): Promise<StoreUnderTest> {
 
 runSuite(
   'the memory store keeps the promises of an entry store:',
-  entryStoreSuite(make, { canReopen: true, canShare: true, canDamage: true }),
+  entryStoreSuite(make, { canReopen: true, canShare: true, canDamage: true, canOrder: true }),
 );
 
 test('the defaults of a memory store are as documented', () => {
@@ -36,7 +36,7 @@ test('the defaults of a memory store are as documented', () => {
   expect(traits).toEqual({
     processes: 'one',
     wakes: false,
-    ordered: false,
+    ordered: true,
     inlineMaxBytes: 65_536,
     durability: 'none',
   });
