@@ -16,7 +16,7 @@
 
 import { existsSync } from 'node:fs';
 import type { Control } from '../control/control.ts';
-import { isTokenHash } from '../connect/keys.ts';
+import { isTokenHash } from '../connect/key.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import type { StorePlace } from '../connect/stores.ts';
 import { SECOND_MS } from '../core/duration.ts';

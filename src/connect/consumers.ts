@@ -20,7 +20,7 @@ import type { QueuePlan, QueueType, TopologyStyle, UserBinding } from '../rabbit
 import { checkName, isBrokersOwn } from '../rabbit/topology/names.ts';
 import { compatOf } from './compat.ts';
 import type { Config } from './define-config.ts';
-import { checkBrokerUrl } from './keys.ts';
+import { checkBrokerUrl } from './key.ts';
 import { checkKeys, refused, within } from './problems.ts';
 import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
 import { isPlain } from './secrets.ts';

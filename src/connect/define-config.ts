@@ -7,9 +7,11 @@
 import type { Duration } from '../core/duration.ts';
 import type { exponential, linear, PolicyOptions, RetryPolicy } from '../core/policy.ts';
 import type { ExecOptions, HttpOptions, ReadyHandler } from '../deliver/index.ts';
+import type { RelayOptions } from '../outbox/types.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Handler } from '../ports/handler.ts';
+import type { Sink } from '../ports/sink.ts';
 import type { Transform } from '../ports/transform.ts';
 import type { SpoolOptions } from '../spool/options.ts';
 import type { QueueType, UserBinding } from '../rabbit/topology/model.ts';
@@ -76,6 +78,8 @@ export interface Config extends SpoolConfig {
   readonly rabbit?: RabbitConfig;
   /** Which queues of RabbitMQ are consumed, and by whom. */
   readonly consumers?: readonly ConsumerConfig[];
+  /** The outbox in the database of an application, and who sends on what is in it. */
+  readonly outbox?: OutboxConfig;
   readonly serve?: ServeConfig;
   readonly log?: LogConfig;
 }
@@ -128,6 +132,34 @@ export interface ConsumerConfig {
   readonly maxLost?: number;
   /** As for routes. */
   readonly deliver: RouteConfig['deliver'];
+}
+
+/** An outbox, for `respool outbox` and for the relay of `respool serve`. */
+export interface OutboxConfig {
+  /** The database of the application: `postgres://…` or `sqlite:FILE`. */
+  readonly store: string;
+  /** PostgreSQL only; default `outbox`. */
+  readonly schema?: string;
+  /** What the names of tables begin with; default nothing, in SQLite `outbox_`. */
+  readonly tables?: string;
+  /** A URL that leads straight to the server, where `store` leads to a pooler; PostgreSQL only. */
+  readonly listenUrl?: string;
+  /** For messages that do not say when they expire; default: they never do. */
+  readonly expires?: Duration;
+  /** Policies, or names of policies, by the names that messages have; over those of `policies`. */
+  readonly policies?: Readonly<Record<string, PolicyConfig>>;
+  /** Sends on what is committed; default: nobody here does. */
+  readonly relay?: RelayConfig;
+}
+
+/** Where a relay sends to, and how. */
+export interface RelayConfig extends Omit<RelayOptions, 'to' | 'middleware'> {
+  /** An exchange, at `rabbit.url` by default; the spool of this configuration; or as for routes. */
+  readonly to:
+    | { readonly amqp?: string; readonly exchange: string }
+    | { readonly spool: true }
+    | RouteConfig['deliver']
+    | Sink;
 }
 
 /** A store on a server, with its options. */

@@ -6,6 +6,7 @@ import { bindingText, brokerOf } from './consumer-view.ts';
 import type { EffectiveConsumer } from './consumers.ts';
 import { KEYS } from './keys.ts';
 import type { LoadedConfig } from './load-config.ts';
+import { describeTarget } from './outbox-view.ts';
 import { nearestOrigin } from './problems.ts';
 import { describeHandler, type EffectiveRoute } from './routes.ts';
 import { HIDDEN, isPlain } from './secrets.ts';
@@ -24,6 +25,7 @@ export interface ConfigLine {
 /** Every value that holds, defaults included, in the order of docs/reference/config.md. */
 export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
   return KEYS.flatMap((key) => {
+    if (key.key.startsWith('outbox.')) return outboxLines(loaded, key.key);
     const value = valueAt(loaded.config, key.key);
     if (value === undefined) return [];
     if (key.isSecret === true) return [lineOf(loaded, key.key, HIDDEN)];
@@ -99,6 +101,30 @@ function consumerLines(
     const isList = name === 'bindings' || name === 'waits';
     return isList ? flatLines(loaded, whole, value) : [lineOf(loaded, whole, value)];
   });
+}
+
+/** One key of the outbox, or of its relay. */
+function outboxLines(loaded: LoadedConfig, key: string): ConfigLine[] {
+  const { outbox } = loaded.config;
+  const value = outbox === undefined ? undefined : valueAt({ outbox }, key);
+  if (outbox === undefined || value === undefined) return [];
+  if (key === 'outbox.store') {
+    return [lineOf(loaded, key, loaded.hide(outbox.store))];
+  }
+  if (key === 'outbox.policies') {
+    // Those of the configuration stand above.
+    if (!loaded.origins.has(key)) return [];
+    return Object.entries(outbox.policies).map(([name, policy]) =>
+      lineOf(loaded, `${key}.${name}`, describePolicy(policy)),
+    );
+  }
+  if (key === 'outbox.relay.to') {
+    const { target } = outbox.relay ?? {};
+    const shown = target === undefined ? undefined : describeTarget(target);
+    return [lineOf(loaded, key, loaded.redact(shown))];
+  }
+  if (Array.isArray(value)) return flatLines(loaded, key, value);
+  return [lineOf(loaded, key, loaded.redact(value))];
 }
 
 /** A store that was given is an object with a name; everything else is data. */

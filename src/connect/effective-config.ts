@@ -12,7 +12,9 @@ import { CONSUMER_DEFAULTS } from './consumer-view.ts';
 import type { consumersOf, EffectiveConsumer } from './consumers.ts';
 import type { Config, LogConfig, RabbitConfig, ServeConfig } from './define-config.ts';
 import type { Named } from './environment.ts';
-import { isScalar, isTokenHash, KEYS, keyOf, valueOfText } from './keys.ts';
+import { isTokenHash } from './key.ts';
+import { isScalar, KEYS, keyOf, valueOfText } from './keys.ts';
+import type { EffectiveOutbox, outboxOf } from './outbox.ts';
 import { fromHere } from './places.ts';
 import { policiesOf } from './policies.ts';
 import { checkKeys, type Origin, refused, withOrigin } from './problems.ts';
@@ -25,7 +27,15 @@ import { STORE_DEFAULTS } from './stores.ts';
 export interface EffectiveConfig
   extends Omit<
     Config,
-    'concurrency' | 'policies' | 'routes' | 'bounces' | 'rabbit' | 'consumers' | 'serve' | 'log'
+    | 'concurrency'
+    | 'policies'
+    | 'routes'
+    | 'bounces'
+    | 'rabbit'
+    | 'consumers'
+    | 'outbox'
+    | 'serve'
+    | 'log'
   > {
   readonly concurrency: number;
   readonly policies: Readonly<Record<string, RetryPolicy>>;
@@ -33,6 +43,7 @@ export interface EffectiveConfig
   readonly bounces: readonly EffectiveRoute[];
   readonly rabbit: RabbitConfig;
   readonly consumers: readonly EffectiveConsumer[];
+  readonly outbox?: EffectiveOutbox;
   readonly serve: EffectiveServe;
   readonly log: Required<LogConfig>;
 }
@@ -60,6 +71,10 @@ export interface Said {
   readonly hasHandlers: boolean;
   /** Loaded for a configuration that has some. */
   readonly consumersOf?: typeof consumersOf;
+  /** Loaded where something is said of an outbox, and for those who want to know. */
+  readonly outboxOf?: typeof outboxOf;
+  /** False: for a tool that does not send. */
+  readonly hasRelay: boolean;
 }
 
 /** The outcome: what holds, who said it, and what is strange about it. */
@@ -223,6 +238,8 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
   const backoffs = tree['backoffs'] as Config['backoffs'];
   const ofConsumers = { ...parts, url, hasHandlers, backoffs };
   const consumers = said.consumersOf?.(tree['consumers'], ofConsumers) ?? [];
+  const { hasRelay } = said;
+  const outbox = said.outboxOf?.(tree['outbox'], { folder, policies, url, hasRelay });
   const wanted = [...routes, ...bounces].reduce((sum, { concurrency }) => sum + concurrency, 0);
   const byDefault: Origin = { from: 'default', name: '' };
   for (const key of ['routes', 'bounces']) {
@@ -251,6 +268,7 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
     bounces,
     rabbit,
     consumers,
+    outbox,
     serve: { ...serve, tokens: tokensOf(serve['tokens']), hosts: hostsOf(serve['hosts']), ...tls },
   } as unknown as EffectiveConfig;
   warnings.push(...strange(config, wanted));

@@ -36,9 +36,10 @@ export interface LoadOptions {
   /**
    * False: for a tool that does not deliver. Routes are left out, and with them the secrets that
    * only the service's environment has. `consumers`: as false, but consumers stay; `queues`:
-   * they stay without their handlers.
+   * they stay without their handlers. `outbox`: as false, but the outbox stays; `relay`: with its
+   * relay.
    */
-  readonly routes?: boolean | 'consumers' | 'queues' | undefined;
+  readonly routes?: boolean | 'consumers' | 'queues' | 'outbox' | 'relay' | undefined;
 }
 
 /** A configuration, and where it came from. */
@@ -62,17 +63,32 @@ export interface LoadedConfig {
 }
 
 /** Keys of addresses, which may hold a password. */
-const ADDRESSES = ['store', 'entries', 'bodies', 'rabbit.url', 'rabbit.managementUrl'];
+const ADDRESSES = [
+  'store',
+  'entries',
+  'bodies',
+  'rabbit.url',
+  'rabbit.managementUrl',
+  'outbox.store',
+  'outbox.listenUrl',
+  'outbox.relay.to',
+];
 
 /** Shorter ones are words like `bearer` more often than secrets. */
 const ENV_SECRET_MIN_CHARS = 8;
 
 /** What is not read, by what is asked for. */
 const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
-  false: ['routes', 'bounces', 'consumers'],
-  consumers: ['routes', 'bounces'],
-  queues: ['routes', 'bounces', 'consumers[].deliver'],
+  false: ['routes', 'bounces', 'consumers', 'outbox'],
+  consumers: ['routes', 'bounces', 'outbox'],
+  queues: ['routes', 'bounces', 'consumers[].deliver', 'outbox'],
+  outbox: ['routes', 'bounces', 'consumers', 'outbox.relay'],
+  relay: ['routes', 'bounces', 'consumers'],
 };
+
+/** Who wants to know of an outbox, and of its relay. */
+const OF_OUTBOX: readonly LoadOptions['routes'][] = [true, 'outbox', 'relay'];
+const OF_RELAY: readonly LoadOptions['routes'][] = [true, 'relay'];
 
 const NOTHING: RawConfig = { value: {}, filled: new Set(), lent: new Set() };
 
@@ -152,6 +168,7 @@ export async function completeConfig({
       folder,
       cwd,
       ...(await consumersRoom(raw)),
+      ...(await outboxRoom(raw, environment, flags, routes)),
       hasHandlers: routes === true || routes === 'consumers',
     });
     await checkStores(config, origins, { file, folder });
@@ -179,6 +196,22 @@ async function consumersRoom({ value }: RawConfig): Promise<Pick<Said, 'consumer
   if (value['consumers'] === undefined || value['consumers'] === null) return {};
   const { consumersOf } = await import('./consumers.ts');
   return { consumersOf };
+}
+
+/** What checks an outbox, loaded where somebody says something of one. */
+async function outboxRoom(
+  { value }: RawConfig,
+  environment: ReadonlyMap<string, unknown>,
+  flags: Flags,
+  routes: LoadOptions['routes'],
+): Promise<Pick<Said, 'outboxOf' | 'hasRelay'>> {
+  const hasRelay = OF_RELAY.includes(routes);
+  if (!OF_OUTBOX.includes(routes)) return { hasRelay };
+  const inFlags = Object.keys(flags).filter((key) => flags[key] !== undefined);
+  const isSaid = [...environment.keys(), ...inFlags].some((key) => key.startsWith('outbox.'));
+  if (!isSaid && (value['outbox'] === undefined || value['outbox'] === null)) return { hasRelay };
+  const { outboxOf } = await import('./outbox.ts');
+  return { outboxOf, hasRelay };
 }
 
 /** A sentence for each file of TLS that could not be used. */

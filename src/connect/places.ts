@@ -5,7 +5,7 @@
 
 import path from 'node:path';
 import { KEY_HOLDERS, withKeyFiles } from './key-data.ts';
-import type { Key } from './keys.ts';
+import type { Key } from './key.ts';
 import { refused } from './problems.ts';
 
 /** Where paths start from. */
@@ -16,7 +16,7 @@ export interface Bases {
   readonly folder: string;
 }
 
-const STORES: readonly string[] = ['store', 'entries', 'bodies'];
+const STORES: readonly string[] = ['store', 'entries', 'bodies', 'outbox.store'];
 
 /** A value that was said in the working directory, so that it means the same in the folder. */
 export function fromHere({ key, kind }: Key, value: unknown, { cwd, folder }: Bases): unknown {

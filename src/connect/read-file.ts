@@ -31,7 +31,10 @@ export interface RawConfig {
 
 /** What of a file is read, and how. */
 export interface ReadOptions {
-  /** Keys at the top that are left out; `list[].name` is that name in each item of a list. */
+  /**
+   * Keys at the top that are left out; `list[].name` is that name in each item of a list,
+   * `group.name` that name in an object.
+   */
   readonly without?: readonly string[];
   /** Variables that came from a file `.env`. */
   readonly added?: ReadonlySet<string>;
@@ -61,10 +64,11 @@ function leave(
   const kept = Object.entries(data).filter(([key]) => !without.includes(key));
   return Object.fromEntries(
     kept.map(([key, value]) => {
-      const inside = `${key}[].`;
-      const names = without
-        .filter((name) => name.startsWith(inside))
-        .map((name) => name.slice(inside.length));
+      const below = (inside: string): string[] =>
+        without.filter((name) => name.startsWith(inside)).map((name) => name.slice(inside.length));
+      const inGroup = below(`${key}.`);
+      if (inGroup.length > 0 && isPlain(value)) return [key, leave(value, inGroup)];
+      const names = below(`${key}[].`);
       if (names.length === 0 || !Array.isArray(value)) return [key, value];
       const items: readonly unknown[] = value;
       return [key, items.map((item) => (isPlain(item) ? leave(item, names) : item))];

@@ -4,7 +4,7 @@ import { hash } from 'node:crypto';
 import { checkKey, checkOneOf } from '../core/limits.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { ServeConfig, TokenConfig } from './define-config.ts';
-import { hostName, isTokenHash } from './keys.ts';
+import { hostName, isTokenHash } from './key.ts';
 import { checkKeys, refused, within } from './problems.ts';
 import { isPlain } from './secrets.ts';
 

@@ -40,7 +40,7 @@ const POSTGRES_OPTIONS = [
   'retryFor',
 ] as const satisfies readonly (keyof PostgresOptions)[];
 /** What the package `pg` understands in an address. */
-const PG_OPTIONS = [
+export const PG_OPTIONS: readonly string[] = [
   'host',
   'ssl',
   'sslmode',
@@ -49,7 +49,7 @@ const PG_OPTIONS = [
   'sslrootcert',
   'uselibpqcompat',
   'options',
-] as const;
+];
 const NATS_OPTIONS = [
   'bucket',
   'replicas',

@@ -72,7 +72,7 @@ describe.each(['docs/reference/config.md', 'docs/how-to/configure.md'])('%s', (f
 });
 
 test('every policy that can be written as data has an example', async () => {
-  const [, , , policies] = page.blocks.filter(({ marks }) => marks.includes('load'));
+  const [, , , , policies] = page.blocks.filter(({ marks }) => marks.includes('load'));
   const text = await refusal({ config: { policies: { p: { unknown: 1 } } } });
   const known = (/known are ([\w, ]+)/.exec(text)?.[1] ?? '').split(', ');
   const makers = known.filter((name) => !['attempts', 'maxAge', 'jitter'].includes(name));

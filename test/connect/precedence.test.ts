@@ -37,6 +37,28 @@ const VALUES: Readonly<Record<string, readonly [flag: unknown, file: unknown, en
   'rabbit.tls.passphrase': [undefined, 'word of the file', 'word of the environment'],
   'rabbit.tls.servername': ['flag.example', 'file.example', 'env.example'],
   'rabbit.tls.rejectUnauthorized': [false, true, false],
+  'outbox.store': ['postgres://flag.example/a', 'postgres://file.example/a', 'sqlite:./app.db'],
+  'outbox.schema': ['flagged', 'filed', 'environed'],
+  'outbox.tables': ['flag_', 'file_', 'env_'],
+  'outbox.listenUrl': [
+    'postgres://a.example/x',
+    'postgres://b.example/x',
+    'postgres://c.example/x',
+  ],
+  'outbox.expires': ['1h', '2h', 10_800_000],
+  'outbox.relay.to': [
+    { amqp: 'amqp://a.example', exchange: 'a' },
+    { spool: true },
+    { http: { url: 'https://example.com/' } },
+  ],
+  'outbox.relay.batch': [1, 2, 3],
+  'outbox.relay.concurrency': [1, 2, 3],
+  'outbox.relay.cleanUp': ['never', '7d', { partition: '1d', keep: '30d' }],
+  'outbox.relay.topics': [['a.*'], ['b', 'c.#'], ['d']],
+  'outbox.relay.expires': ['1h', '2h', 10_800_000],
+  'outbox.relay.lease': ['1m', 62_000, '63s'],
+  'outbox.relay.poll': ['1s', '2s', '3s'],
+  'outbox.relay.pauseAfter': ['1s', '2s', '3s'],
   'serve.host': ['::1', 'localhost', '0.0.0.0'],
   'serve.port': [0, 8080, 65_535],
   'serve.tls.key': ['/flag.pem', '/file.pem', '/env.pem'],
@@ -58,9 +80,14 @@ const asText = (value: unknown): string => {
   return 'archive' in value ? `archive:${String(value.archive)}` : JSON.stringify(value);
 };
 
-/** TLS wants both of its files. */
-const beside = (key: string): object =>
-  key.startsWith('serve.tls.') ? { serve: { tls: { key: '/k', cert: '/c' } } } : {};
+const OUTBOX = { store: 'postgres://other.example/x', relay: { to: { spool: true } } };
+
+/** TLS wants both of its files, an outbox its store, a relay its target. */
+const beside = (key: string): object => {
+  if (key === 'outbox.store') return {};
+  if (key.startsWith('outbox.')) return { outbox: OUTBOX };
+  return key.startsWith('serve.tls.') ? { serve: { tls: { key: '/k', cert: '/c' } } } : {};
+};
 
 const nested = (key: string, value: unknown, into: object): object => {
   const copy = structuredClone(into) as Record<string, unknown>;
@@ -82,6 +109,7 @@ describe.each(Object.entries(VALUES))('%s', (key, [flag, file, variable]) => {
   const env = { [name]: asText(variable) };
   const config = nested(key, file, beside(key));
   const both = key.startsWith('serve.tls.') ? nested('serve.tls', {}, {}) : {};
+  const outbox = key.startsWith('outbox.') ? beside(key) : {};
   const otherTls =
     key === 'serve.tls.key'
       ? { RESPOOL_SERVE_TLS_CERT: '/c' }
@@ -110,7 +138,9 @@ describe.each(Object.entries(VALUES))('%s', (key, [flag, file, variable]) => {
   });
 
   test('is taken from the environment before the default', async () => {
-    const loaded = await load({ config: both, env: { ...env, ...otherTls } });
+    const others =
+      key === 'outbox.relay.to' ? { outbox: { store: OUTBOX.store } } : { ...both, ...outbox };
+    const loaded = await load({ config: others, env: { ...env, ...otherTls } });
     expect(at(loaded, key)).toEqual(variable);
     expect(loaded.origins.get(key)).toEqual({ from: 'environment', name });
   });

@@ -3,7 +3,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
-import { isTokenHash } from '../../connect/keys.ts';
+import { isTokenHash } from '../../connect/key.ts';
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import { describeHandler, type EffectiveRoute } from '../../connect/routes.ts';
 import { durationMs, formatDuration, SECOND_MS } from '../../core/duration.ts';
