@@ -2,7 +2,7 @@
  * accept — from a checked message to a durable entry: body first, entry second (invariant 4).
  *
  * When this process's engine has a free slot and nothing older is due, the entry goes in already
- * claimed (hand-off): one write less.
+ * claimed (hand-off): one write less. Never with an order key: whose turn it is the store knows.
  */
 
 import type { Millis } from '../core/duration.ts';
@@ -124,7 +124,10 @@ function prepare(parts: AcceptParts, ready: ReadyMessage, now: number): Prepared
   const status = initialStatus({ now, dueAt: message.dueAt, policy: message.policy });
   const inline = body.inline === undefined ? undefined : { inlineBody: body.inline };
   const reservation =
-    isImmediate && status.state === 'incoming' && source.isDry(now)
+    isImmediate &&
+    status.state === 'incoming' &&
+    envelope.orderKey === undefined &&
+    source.isDry(now)
       ? engine.reserve(envelope)
       : undefined;
   const { plain } = body;

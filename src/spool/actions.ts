@@ -26,7 +26,7 @@ export interface ActionResult {
 /** What the actions need. */
 export interface ActionParts {
   readonly entries: EntryStore;
-  readonly source: Pick<SpoolSource, 'now' | 'noteDue'>;
+  readonly source: Pick<SpoolSource, 'now' | 'noteDue' | 'alarm'>;
   readonly reaper: Reaper;
   readonly events: Events;
   readonly retention: Retention;
@@ -229,6 +229,8 @@ function afterwards({ reaper, source }: ActionParts, entry: Entry, { to }: Chang
   const { body } = entry.envelope;
   if (to === 'remove' && body.place === 'store') reaper.add(body.ref);
   if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') source.noteDue(to.dueAt);
+  // It may be the turn of another now; which one, only the store knows.
+  if (entry.envelope.orderKey !== undefined) source.alarm();
 }
 
 function changeTo(

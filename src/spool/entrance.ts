@@ -17,6 +17,7 @@ import {
   type MessageOptions,
   ownMessage,
 } from './message.ts';
+import { checkOrder } from './order.ts';
 import type { Runtime } from './runtime.ts';
 
 /** Where messages come in. */
@@ -100,9 +101,10 @@ export class Entrance {
   }
 
   #check(message: MessageOptions): CheckedMessage {
-    const { settings, source, makeId } = this.#runtime;
+    const { settings, source, makeId, entries } = this.#runtime;
     const { headerMaxBytes, policies } = settings;
     const checked = checkMessage(message, { now: source.now(), headerMaxBytes, makeId });
+    checkOrder(entries, checked.envelope);
     const { policy } = checked;
     // Kept all the same: the name may be known to the process that delivers, or after the next
     // start.

@@ -36,6 +36,11 @@ export interface MessageOptions {
   readonly id?: string;
   /** The same key again is a duplicate, also for a while after the delivery. */
   readonly dedupeKey?: string;
+  /**
+   * Messages of one key are delivered one at a time, in the order they were enqueued; up to 255
+   * characters. Refused where the store keeps no order.
+   */
+  readonly orderKey?: string;
 }
 
 /** A message to enqueue. */
@@ -62,6 +67,7 @@ const NAMES = [
   'destination',
   'id',
   'dedupeKey',
+  'orderKey',
   'body',
 ];
 
@@ -102,20 +108,22 @@ export function checkMessage(
 
 /** What most messages do not have. */
 function rareParts(
-  { id, expires, dedupeKey, destination }: MessageOptions,
+  { id, expires, dedupeKey, destination, orderKey }: MessageOptions,
   now: Millis,
 ): Partial<Envelope> | undefined {
   const hasNone =
     id === undefined &&
     expires === undefined &&
     dedupeKey === undefined &&
-    destination === undefined;
+    destination === undefined &&
+    orderKey === undefined;
   if (hasNone) return undefined;
   return {
     ...(id === undefined ? {} : { ownId: true as const }),
     ...(expires === undefined ? {} : { expiresAt: now + durationMs(expires, 'expires') }),
     ...(dedupeKey === undefined ? {} : { dedupeKey: checkKey('dedupeKey', dedupeKey) }),
     ...(destination === undefined ? {} : { destination: checkKey('destination', destination) }),
+    ...(orderKey === undefined ? {} : { orderKey: checkKey('orderKey', orderKey) }),
   };
 }
 

@@ -7,6 +7,7 @@ import type { Handler } from '../ports/handler.ts';
 import { act, audit, known, throwUnlessDone } from './actions.ts';
 import { SpoolClaim } from './claim.ts';
 import { routeOf } from './handle.ts';
+import { whyNotGiven } from './order.ts';
 import type { Runtime } from './runtime.ts';
 
 /** Claims the message by its id, runs the handler once and settles the verdict. */
@@ -28,7 +29,11 @@ export async function processOne(
   const isReady = entry.status.state === 'incoming' || (entry.status.state === 'deferred' && isDue);
   if (!isReady) {
     // The engine is not told that it is due: it would be there first.
-    const quiet = { now: () => source.now(), noteDue: () => undefined };
+    const quiet = {
+      now: () => source.now(),
+      noteDue: () => undefined,
+      alarm: () => undefined,
+    };
     const { reaper, events, retention } = runtime;
     const announces = (topic: string): boolean => runtime.announces(topic);
     const parts = { entries, reaper, events, retention, announces, source: quiet };
@@ -48,8 +53,6 @@ export async function processOne(
     return claimed === undefined ? undefined : new SpoolClaim(claimed);
   }, route);
   if (verdict !== undefined) return verdict;
-  throw new RespoolError(
-    'move.refused',
-    `cannot process message "${id}": somebody else has just taken it; look again with get()`,
-  );
+  const why = await whyNotGiven(entries, id);
+  throw new RespoolError('move.refused', `cannot process message "${id}": ${why}`);
 }

@@ -298,6 +298,8 @@ export class SpoolSource implements Source {
     const isGone = to === 'remove' || !keepsBody(to, retention);
     if (envelope.body.place === 'store' && isGone) reaper.add(envelope.body.ref);
     if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') this.noteDue(to.dueAt);
+    // The next of its key is due, and only the store knows which that is.
+    if (envelope.orderKey !== undefined && !isInTheWay(to)) this.alarm();
   }
 
   /**
@@ -375,6 +377,12 @@ export class SpoolSource implements Source {
       signal.addEventListener('abort', done, { once: true });
     });
   }
+}
+
+/** Whether those behind it in its order key wait on. */
+function isInTheWay(status: Status | 'remove'): boolean {
+  if (status === 'remove' || status.lane === 'notice') return false;
+  return status.state !== 'bounce' && status.state !== 'archived';
 }
 
 function topicsOf({ topics }: Want): Want['topics'] {

@@ -15,7 +15,7 @@ import { STATES } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import type { Handler } from '../ports/handler.ts';
-import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
+import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from './accept.ts';
 import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
@@ -34,6 +34,7 @@ import {
 } from './list.ts';
 import type { Message, MessageOptions } from './message.ts';
 import type { SpoolOptions } from './options.ts';
+import { keyHeads } from './order.ts';
 import { EVERYTHING, type Pause } from './pauses.ts';
 import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
@@ -42,6 +43,7 @@ import { Runtime } from './runtime.ts';
 
 /** Who acts when nobody says who. */
 const BY_DEFAULT = 'program';
+const KEY_HEADS_DEFAULT = 100;
 
 /**
  * Makes a spool; without options it keeps SQLite and files in `./respool`. Nothing is opened yet.
@@ -171,6 +173,15 @@ export class Spool {
   async tally(by: TallyBy, filter: ListFilter = {}): Promise<readonly TallyRow[]> {
     await this.#runtime.ready();
     return this.#runtime.entries.tally(by, queryOf(filter, this.#runtime.source.now()));
+  }
+
+  /**
+   * The first ones of order keys behind which others wait, those of longest standing first; at most
+   * `max`, 1 to 500, default 100. Refused where the store keeps no order.
+   */
+  async keyHeads(max = KEY_HEADS_DEFAULT): Promise<readonly KeyHead[]> {
+    await this.#runtime.ready();
+    return keyHeads(this.#runtime.entries, max);
   }
 
   /** Nobody tries these until they are released. */
