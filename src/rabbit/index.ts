@@ -31,7 +31,7 @@ export type {
   PublishMiddleware,
 } from './publisher-message.ts';
 export type { ExchangeType, PublisherOptions } from './publisher-options.ts';
-export { rabbitSink, type RabbitSinkOptions } from './sink.ts';
+export { type RabbitSink, rabbitSink, type RabbitSinkOptions } from './sink.ts';
 export {
   type Applied,
   applyTopology,

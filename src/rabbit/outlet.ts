@@ -342,7 +342,7 @@ function roadOf({ exchange, key }: Outgoing): string {
 }
 
 /** n.b. amqplib tells a nack from a lost channel by its text only. */
-function isNack(error: unknown): boolean {
+export function isNack(error: unknown): boolean {
   return textOf(error) === 'message nacked';
 }
 

@@ -6,7 +6,7 @@
  */
 
 import { DAY_MS, type Duration, durationMs } from '../core/duration.ts';
-import { RespoolError } from '../core/errors.ts';
+import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { classify, type Failure, failure } from '../core/failure.ts';
 import { checkNames, checkNumber } from '../core/limits.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
@@ -16,7 +16,7 @@ import type { AmqpConnection, Outgoing } from './amqp.ts';
 import type { TlsOptions } from './client.ts';
 import { CONTENT_TYPE_BYTES } from './codecs.ts';
 import { connectionOf, type RabbitConnection } from './connection.ts';
-import { OUTLET_LIMITS, Outlet } from './outlet.ts';
+import { isNack, OUTLET_LIMITS, Outlet } from './outlet.ts';
 import { Gate } from './publisher-gate.ts';
 import { badKeyList } from './publisher-headers.ts';
 import { checkShort } from './publisher-message.ts';
@@ -33,10 +33,21 @@ export interface RabbitSinkOptions {
   readonly key?: string | ((parcel: Parcel) => string);
   /** How long a message may take until its confirm; default 30s. */
   readonly confirmTimeout?: Duration;
+  /**
+   * How long the broker may be away before parcels are answered by failures at once; default: they
+   * wait for it, as long as for a confirm.
+   */
+  readonly awayAfter?: Duration;
   /** The largest body; default 16 MiB. A larger one is a permanent failure. */
   readonly maxBytes?: number;
   readonly clock?: Clock;
   readonly dice?: Dice;
+}
+
+/** An exchange as a sink. */
+export interface RabbitSink extends Sink {
+  /** Calls whenever the broker can be reached again; returns the way to stop. */
+  onBack(call: () => void): () => void;
 }
 
 const NAMES = [
@@ -46,6 +57,7 @@ const NAMES = [
   'exchange',
   'key',
   'confirmTimeout',
+  'awayAfter',
   'maxBytes',
   'clock',
   'dice',
@@ -54,21 +66,21 @@ const NAMES = [
 const MAX_BYTES: number = 16 * 2 ** 20;
 const MAX_BYTES_CAP: number = 512 * 2 ** 20;
 
+/** The parcels are in memory already, in the hands of whoever sends: nothing is saved here. */
+const NO_LIMIT = {
+  waitingMax: Number.POSITIVE_INFINITY,
+  waitingMaxBytes: Number.POSITIVE_INFINITY,
+};
+
 /** Makes a sink; it connects with the first parcel. */
-export function rabbitSink(options: RabbitSinkOptions): Sink {
-  checkNames('rabbitSink', options, NAMES);
+export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
+  const { exchange, maxBytes, confirmTimeoutMs, stuckAfterMs } = settingsOf(options);
   const { key, clock = systemClock } = options;
-  const exchange = checkShort('exchange', options.exchange, 'config.invalid');
-  const size = { min: 1, max: MAX_BYTES_CAP };
-  const maxBytes = checkNumber('maxBytes', options.maxBytes ?? MAX_BYTES, size);
-  const timeout = options.confirmTimeout ?? OUTLET_LIMITS.confirmTimeoutMs;
-  const confirmTimeoutMs = durationMs(timeout, 'confirmTimeout', { minMs: 1, maxMs: DAY_MS });
   const { connection, isOwned } = connectionOf({ name: 'respool sink', ...options }, 'a sink');
-  const limits = { ...OUTLET_LIMITS, confirmTimeoutMs };
+  const limits = { ...OUTLET_LIMITS, ...NO_LIMIT, confirmTimeoutMs };
   const link = connection.publishing;
   const outlet = new Outlet(link, clock, limits);
-  const never = { declare: undefined, stuckAfterMs: undefined };
-  const gate = new Gate({ link, outlet, clock, limits, ...never });
+  const gate = new Gate({ link, outlet, clock, limits, declare: undefined, stuckAfterMs });
   const keyOf = typeof key === 'function' ? key : ({ topic }: Parcel) => key ?? topic;
   const onTheirWay = new Set<Promise<unknown>>();
 
@@ -82,7 +94,7 @@ export function rabbitSink(options: RabbitSinkOptions): Sink {
       await gate.send(outgoingOf(parcel, exchange, checkShort('key', keyOf(parcel))));
       return 'confirmed';
     } catch (error) {
-      return classify(error);
+      return failureOf(error, gate.isAway);
     }
   };
   const close = async (): Promise<void> => {
@@ -105,8 +117,43 @@ export function rabbitSink(options: RabbitSinkOptions): Sink {
       onTheirWay.add(sending);
       return sending.finally(() => onTheirWay.delete(sending));
     },
+    onBack: (call) =>
+      link.on(({ kind }) => {
+        if (kind === 'up' || kind === 'unblocked') call();
+      }),
     close: () => (closing ??= close()),
   };
+}
+
+function settingsOf(options: RabbitSinkOptions): {
+  readonly exchange: string;
+  readonly maxBytes: number;
+  readonly confirmTimeoutMs: number;
+  readonly stuckAfterMs: number | undefined;
+} {
+  checkNames('rabbitSink', options, NAMES);
+  const { awayAfter } = options;
+  const size = { min: 1, max: MAX_BYTES_CAP };
+  const span = { minMs: 1, maxMs: DAY_MS };
+  const timeout = options.confirmTimeout ?? OUTLET_LIMITS.confirmTimeoutMs;
+  return {
+    exchange: checkShort('exchange', options.exchange, 'config.invalid'),
+    maxBytes: checkNumber('maxBytes', options.maxBytes ?? MAX_BYTES, size),
+    confirmTimeoutMs: durationMs(timeout, 'confirmTimeout', span),
+    stuckAfterMs: awayAfter === undefined ? undefined : durationMs(awayAfter, 'awayAfter', span),
+  };
+}
+
+/**
+ * Why it was not confirmed. What only the queues of one message do, refuse it or not answer, has
+ * codes of its own: others may go on.
+ */
+function failureOf(error: unknown, isAway: boolean): Failure {
+  const said = classify(error);
+  if (!isRespoolError(error, 'broker.unconfirmed')) return said;
+  if (isNack(error.cause)) return failure('transient', 'broker.refused', said.reason);
+  const isLate = error.cause === undefined && !isAway;
+  return isLate ? failure('transient', 'broker.late', said.reason) : said;
 }
 
 /** The header that becomes a property, as HTTP and mail name it. */

@@ -1,4 +1,5 @@
 /** An exchange of a real broker as a sink, by the suite (R149). */
+import { connect } from 'amqplib';
 import { createConnection } from '../../src/rabbit/connection.ts';
 import { rabbitSink } from '../../src/rabbit/sink.ts';
 import { createSpool, forward } from 'respool';
@@ -106,6 +107,67 @@ withService('rabbitmq', (url) => {
       expect(connection.publishing.isUp).toBe(true);
     });
 
+    test('answers at once while the broker is away for longer than awayAfter, and calls when it is back', async () => {
+      const { exchange, arrived, dispose } = await brokerWorld(url());
+      onTestFinished(dispose);
+      const road = await openRoad(url());
+      const sink = rabbitSink({ url: road.url, exchange, key: 'q.a', awayAfter: 50 });
+      onTestFinished(async () => {
+        await sink.close();
+        await road.cut();
+      });
+      const parcel = { topic: 'mail', headers: {}, body: Buffer.from('{}'), enqueuedAt: 5_000 };
+      await road.cut();
+      // Its confirm may take 30 s: without awayAfter it would wait for so long.
+      const [first] = await sink.send([{ ...parcel, id: 'a1' }]);
+      expect(first).toMatchObject({ permanence: 'transient' });
+      const [second] = await sink.send([{ ...parcel, id: 'a2' }]);
+      expect(second).toMatchObject({ permanence: 'transient', code: 'broker.unavailable' });
+      let undo = (): void => undefined;
+      const back = new Promise<void>((resolve) => {
+        undo = sink.onBack(resolve);
+      });
+      await road.mend();
+      await back;
+      undo();
+      expect(await sink.send([{ ...parcel, id: 'a3' }])).toEqual(['confirmed']);
+      expect(await arrived(1)).toHaveLength(1);
+    });
+
+    test('tells what its queue refuses from a broker that is lost', async () => {
+      const { exchange, dispose } = await brokerWorld(url());
+      onTestFinished(dispose);
+      const connection = await connect(url());
+      const channel = await connection.createChannel();
+      onTestFinished(() => connection.close());
+      const args = { 'x-max-length': 1, 'x-overflow': 'reject-publish' };
+      const { queue } = await channel.assertQueue('', { exclusive: true, arguments: args });
+      await channel.bindQueue(queue, exchange, 'full');
+      const sink = rabbitSink({ url: url(), exchange, key: 'full' });
+      onTestFinished(() => sink.close());
+      const parcel = { topic: 'mail', headers: {}, body: Buffer.from('{}'), enqueuedAt: 5_000 };
+      const ids = ['a1', 'a2', 'a3'];
+      const answers = await sink.send(ids.map((id) => ({ ...parcel, id })));
+      expect(answers).toContainEqual(
+        expect.objectContaining({ permanence: 'transient', code: 'broker.refused' }),
+      );
+    });
+
+    test('takes a send of any size: the parcels are in memory already', async () => {
+      const { exchange, arrived, dispose } = await brokerWorld(url());
+      onTestFinished(dispose);
+      const sink = rabbitSink({ url: url(), exchange, key: 'q.a' });
+      onTestFinished(() => sink.close());
+      const body = Buffer.alloc(2 ** 20);
+      // More than waits for a broker elsewhere.
+      const parcels = Array.from({ length: 110 }, (_, at) => ({
+        ...{ id: `a${at}`, topic: 'mail', headers: {}, body, enqueuedAt: 5_000 },
+      }));
+      const answers = await sink.send(parcels);
+      expect(new Set(answers)).toEqual(new Set(['confirmed']));
+      expect(await arrived(110)).toHaveLength(110);
+    });
+
     test('takes what a spool forwards', async () => {
       const { exchange, arrived, dispose } = await brokerWorld(url());
       onTestFinished(dispose);
@@ -130,6 +192,7 @@ withService('rabbitmq', (url) => {
       [{ url: 'amqp://x' }, /as exchange/],
       [{ url: 'amqp://x', exchange: 'x', maxBytes: 0 }, /"maxBytes"/],
       [{ url: 'amqp://x', exchange: 'x', confirmTimeout: 0 }, /confirmTimeout/],
+      [{ url: 'amqp://x', exchange: 'x', awayAfter: 0 }, /awayAfter/],
       [{ url: 'amqp://x', exchange: 'x', queue: 'x' }, /no option "queue"/],
     ])('refuses %j', (options, text) => {
       expect(() => rabbitSink(options as never)).toThrow(
