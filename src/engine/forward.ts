@@ -7,7 +7,7 @@
  */
 
 import { RespoolError, show } from '../core/errors.ts';
-import { checkedFailure, failure } from '../core/failure.ts';
+import { checkedFailure, classify, failure } from '../core/failure.ts';
 import { checkNames, checkNumber } from '../core/limits.ts';
 import { delivered, failed, type Outcome } from '../core/outcome.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
@@ -48,9 +48,14 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
     max: BODY_CAP_BYTES,
   });
   const line = createBatchLine(
-    async (parcels: readonly Parcel[]) => {
-      const answers = await sink.send(parcels);
-      return parcels.map((parcel, at) => outcomeOf(sink.name, parcel, answers[at]));
+    async (waiting: readonly Waiting[]) => {
+      // Given back while it waited in line: whoever has it next would send it a second time.
+      const parcels = waiting.flatMap(({ parcel, signal }) => (signal.aborted ? [] : [parcel]));
+      const answers = parcels.length === 0 ? [] : await sink.send(parcels);
+      const outcomes = new Map(
+        parcels.map((parcel, at) => [parcel, outcomeOf(sink.name, parcel, answers[at])]),
+      );
+      return waiting.map(({ parcel, signal }) => outcomes.get(parcel) ?? given(signal));
     },
     {
       batchMax: checkNumber('batchMax', options.batchMax ?? 100, { min: 1, max: 10_000 }),
@@ -69,8 +74,19 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
     };
     // Its time is over while the body was read: whoever comes next would send it a second time.
     delivery.signal.throwIfAborted();
-    return line.add([parcel], ([outcome]) => outcome as Outcome);
+    return line.add([{ parcel, signal: delivery.signal }], ([outcome]) => outcome as Outcome);
   };
+}
+
+/** A parcel in line, and whether its delivery still wants it to go. */
+interface Waiting {
+  readonly parcel: Parcel;
+  readonly signal: AbortSignal;
+}
+
+/** The outcome of one that was not sent because its delivery was over. */
+function given({ reason }: AbortSignal): Outcome {
+  return failed(classify(reason));
 }
 
 function topicOf(delivery: Delivery): string {

@@ -133,6 +133,29 @@ describe('forward', () => {
     });
   });
 
+  test('does not send what was given back while it waited in line', async () => {
+    let answer = (): void => undefined;
+    const { sink, sends } = sinkOf(async (parcels) => {
+      await new Promise<void>((resolve) => {
+        answer = resolve;
+      });
+      return confirmed(parcels);
+    });
+    const { spool, clock, status } = await setup({ concurrency: 10 });
+    spool.handle('#', forward(sink));
+    await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    const { id } = await spool.enqueue({ topic: 'b' });
+    await clock.settle();
+    const stopped = spool.stop({ within: '1s' });
+    await clock.advance('20s');
+    await stopped;
+    answer();
+    await clock.settle();
+    expect(sends.map((parcels) => parcels.map(({ topic }) => topic))).toEqual([['a']]);
+    expect(await status(id)).toMatchObject({ state: 'incoming', attempts: 0 });
+  });
+
   test('sends under the topic that the option names', async () => {
     const { sink, sends } = sinkOf(confirmed);
     const { spool, clock } = await setup();
