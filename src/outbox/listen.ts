@@ -1,0 +1,82 @@
+/**
+ * listen — a handler on what an outbox sent: a queue bound to its exchange, tried again after a
+ * list of delays, then put into a dead queue.
+ *
+ *   exchange ─binding key─▶ {queue} ─fails─▶ {queue}.delay_2s ─▶ {queue} … ─▶ {queue}.dlq
+ */
+
+import type { Duration } from '../core/duration.ts';
+import { RespoolError, show } from '../core/errors.ts';
+import { ladder } from '../core/policy.ts';
+import { outbox as outboxCompat } from '../rabbit/compat/outbox.ts';
+import { type Consumer, createConsumer } from '../rabbit/consumer.ts';
+import type { ConsumerOptions } from '../rabbit/consumer-options.ts';
+import type { RabbitHandler } from '../rabbit/handler.ts';
+import type { UserBinding } from '../rabbit/topology/model.ts';
+import { perDelay } from '../rabbit/topology/per-delay.ts';
+import { tracking, trackingOf } from './tracking.ts';
+
+/** Which queue listens where, and how often it is tried. */
+export interface ListenOptions<Body = unknown>
+  extends Omit<
+    ConsumerOptions<Body>,
+    'bindings' | 'topology' | 'policy' | 'policies' | 'backoffs'
+  > {
+  /** Where the relay sends to. */
+  readonly exchange: string;
+  /** Declares the exchange with this type; default `topic`. `false`: it is there already. */
+  readonly exchangeType?: UserBinding['type'];
+  /**
+   * The wait after each failure, so attempts are one more; default `['1s', '10s', '1m', '5m']`.
+   * `'0'` tries again at once; without any, the first failure leads to the dead queue.
+   */
+  readonly retryDelays?: readonly Duration[];
+}
+
+const DELAYS_DEFAULT: readonly Duration[] = ['1s', '10s', '1m', '5m'];
+
+/**
+ * A consumer of the messages whose routing key fits; nothing happens before its `start()`. What the
+ * handler emits carries on the tracking ids of its message.
+ */
+export function listen<Body = unknown>(
+  bindingKey: string | readonly string[],
+  options: ListenOptions<Body>,
+  handler: RabbitHandler<Body>,
+): Consumer {
+  if (typeof handler !== 'function') {
+    throw new RespoolError('config.invalid', 'cannot listen: a handler is a function');
+  }
+  if (typeof options !== 'object' || options === null) {
+    const text = `cannot listen with ${show(options)}: allowed is { url, exchange, queue, … }`;
+    throw new RespoolError('config.invalid', text);
+  }
+  const { exchange, exchangeType, retryDelays = DELAYS_DEFAULT, compat, ...rest } = options;
+  if (typeof exchange !== 'string' || exchange === '') {
+    const text = `cannot listen to ${show(exchange)} as "exchange": allowed is the name of one`;
+    throw new RespoolError('config.invalid', text);
+  }
+  const type = exchangeType === undefined ? {} : { type: exchangeType };
+  const bindings = keysOf(bindingKey).map((key) => ({ exchange, key, ...type }));
+  return createConsumer<Body>(
+    {
+      ...rest,
+      bindings,
+      policy: ladder(retryDelays),
+      ...(compat === undefined
+        ? { topology: perDelay() }
+        : { compat: compat === 'outbox' ? outboxCompat({ exchange }) : compat }),
+    },
+    (delivery) => tracking(trackingOf(delivery.headers), () => handler(delivery)),
+  );
+}
+
+function keysOf(bindingKey: unknown): readonly string[] {
+  const keys: readonly unknown[] = Array.isArray(bindingKey) ? bindingKey : [bindingKey];
+  const areTexts = keys.every((key) => typeof key === 'string' && key !== '');
+  if (keys.length > 0 && areTexts) return keys as readonly string[];
+  throw new RespoolError(
+    'config.invalid',
+    `cannot listen to ${show(bindingKey)}: allowed is a binding key such as 'order.*', or a list`,
+  );
+}

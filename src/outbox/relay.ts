@@ -1,0 +1,190 @@
+/**
+ * relay — sends on what an outbox holds: an engine over its store, whose handler is the target.
+ *
+ *   ready ─start()─▶ running ─stop()─▶ ended
+ *
+ * Claims are short transactions of their own and settled after the confirm: no network call is made
+ * inside one. Many relays may run at once, in any number of processes.
+ */
+
+import { type Duration, MINUTE_MS, SECOND_MS } from '../core/duration.ts';
+import { RespoolError } from '../core/errors.ts';
+import type { EventKind, EventOf } from '../core/event.ts';
+import type { Failure } from '../core/failure.ts';
+import type { EngineLoad } from '../engine/load.ts';
+import type { Handler } from '../ports/handler.ts';
+import { Runtime } from '../spool/runtime.ts';
+import type { SpoolOptions } from '../spool/options.ts';
+import { Spool } from '../spool/spool.ts';
+import type { OutboxParts } from './parts.ts';
+import { relaySettings, type RelaySettings } from './relay-options.ts';
+import { withExpiry } from './relay-store.ts';
+import { Valve, type ValveState } from './relay-valve.ts';
+import { type Target, targetOf } from './targets.ts';
+import type { RelayOptions } from './types.ts';
+
+/** What a relay is doing. */
+export interface RelayLoad extends EngineLoad {
+  /** Whether the target answers: `shut` while it does not, `probing` while one message asks. */
+  readonly target: ValveState;
+}
+
+/** Old keys of the inbox are looked for this often, and so soon again after some were found. */
+const FORGET_EVERY_MS: number = MINUTE_MS;
+const FORGET_AGAIN_MS: number = SECOND_MS;
+
+/** Makes a relay of an outbox; nothing happens before `start()`. */
+export function createRelay(parts: OutboxParts, options: RelayOptions): Relay {
+  return new Relay(parts, options);
+}
+
+/** Sends on what was emitted. */
+export class Relay implements AsyncDisposable {
+  readonly #parts: OutboxParts;
+  readonly #settings: RelaySettings;
+  readonly #target: Target;
+  readonly #handler: Handler;
+  readonly #valve: Valve;
+  readonly #runtime: Runtime;
+  readonly #spool: Spool;
+  #phase: 'ready' | 'running' | 'ended' = 'ready';
+  #stopping: Promise<void> | undefined;
+  /** Takes the handler away again. */
+  #unhandle: () => void = () => undefined;
+  #cancelForget: () => void = () => undefined;
+
+  /** @internal Use relay() of an outbox. */
+  constructor(parts: OutboxParts, options: RelayOptions) {
+    const settings = relaySettings(options);
+    const { clock, dice } = parts;
+    this.#parts = parts;
+    this.#settings = settings;
+    this.#target = targetOf(options.to, { ...settings, clock, dice });
+    this.#runtime = new Runtime(spoolOptions(parts, settings, options));
+    this.#spool = new Spool(this.#runtime);
+    this.#valve = new Valve({
+      clock,
+      ...settings,
+      onChange: (state) => this.#handle(state),
+      onGone: (why) => this.#tellGone(why),
+    });
+    this.#handler = this.#target.handlerWith(this.#valve);
+  }
+
+  /** What it is doing now, in numbers. */
+  get load(): RelayLoad {
+    return { ...this.#spool.load, target: this.#valve.state };
+  }
+
+  /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
+  on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
+    return this.#spool.on(kind, listener);
+  }
+
+  /**
+   * Opens the store and begins. A target that cannot be reached is no error: it is tried again,
+   * and a `trouble` event tells.
+   */
+  async start(): Promise<void> {
+    if (this.#phase !== 'ready') {
+      const how = this.#phase === 'running' ? 'it is started already' : 'it was stopped';
+      throw new RespoolError('config.invalid', `cannot start the relay: ${how}; make another`);
+    }
+    this.#phase = 'running';
+    this.#handle(this.#valve.state);
+    try {
+      await this.#spool.start();
+    } catch (error) {
+      this.#unhandle();
+      this.#phase = 'ready';
+      throw error;
+    }
+    if (this.#isRunning) this.#forgetIn(0);
+  }
+
+  /**
+   * Takes nothing new, and waits until what is on its way is confirmed and settled, at most
+   * `within` (default 10s); what is left then is released. It cannot be started again.
+   */
+  stop({ within = '10s' }: { readonly within?: Duration } = {}): Promise<void> {
+    this.#stopping ??= this.#stop(within);
+    return this.#stopping;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  async #stop(within: Duration): Promise<void> {
+    this.#phase = 'ended';
+    this.#cancelForget();
+    this.#valve.close();
+    try {
+      await this.#spool.stop({ within });
+    } finally {
+      await this.#target.close();
+    }
+  }
+
+  get #isRunning(): boolean {
+    return this.#phase === 'running';
+  }
+
+  /** Has as much claimed as goes through the valve: without a handler, nothing is. */
+  #handle(state: ValveState): void {
+    this.#unhandle();
+    this.#unhandle = () => undefined;
+    if (state === 'shut' || !this.#isRunning) return;
+    const limit = state === 'probing' ? { concurrency: 1 } : {};
+    const undos = this.#settings.topics.map((topic) =>
+      this.#spool.handle(topic, this.#handler, limit),
+    );
+    this.#unhandle = () => {
+      for (const undo of undos) undo();
+    };
+  }
+
+  #tellGone({ reason }: Failure): void {
+    const text = `${reason}; nothing more is claimed until it answers`;
+    const error = new RespoolError('broker.unavailable', text);
+    this.#runtime.engine.trouble(`sending to ${this.#target.name}`, error);
+  }
+
+  #forgetIn(ms: number): void {
+    this.#cancelForget = this.#parts.clock.after(ms, () => void this.#forget());
+  }
+
+  async #forget(): Promise<void> {
+    let forgotten = 0;
+    try {
+      forgotten = await this.#parts.forgetKeys();
+    } catch (error) {
+      this.#runtime.engine.trouble('forgetting old keys of the inbox', error);
+    }
+    if (this.#isRunning) this.#forgetIn(forgotten > 0 ? FORGET_AGAIN_MS : FORGET_EVERY_MS);
+  }
+}
+
+function spoolOptions(
+  parts: OutboxParts,
+  { kept, store, expiresMs, concurrency }: RelaySettings,
+  { lease, poll, middleware }: RelayOptions,
+): SpoolOptions {
+  const { policies, backoffs, clock, dice, logger } = parts;
+  const entries = parts.makeStore(store);
+  return {
+    entries: expiresMs === undefined ? entries : withExpiry(entries, expiresMs),
+    bodies: parts.makeBodies(),
+    policies,
+    backoffs,
+    concurrency,
+    retention: { delivered: kept },
+    unhandled: 'leave',
+    clock,
+    dice,
+    ...(logger === undefined ? {} : { logger }),
+    ...(lease === undefined ? {} : { lease }),
+    ...(poll === undefined ? {} : { poll }),
+    ...(middleware === undefined ? {} : { middleware }),
+  };
+}

@@ -1,0 +1,99 @@
+/**
+ * targets — where a relay sends to, made ready: the handler, and what has to be closed with it.
+ */
+
+import type { Duration } from '../core/duration.ts';
+import { RespoolError, show } from '../core/errors.ts';
+import { checkNames } from '../core/limits.ts';
+import type { Outcome } from '../core/outcome.ts';
+import { forward, type ForwardOptions } from '../engine/forward.ts';
+import type { Clock, Dice } from '../ports/clock.ts';
+import type { Handler } from '../ports/handler.ts';
+import type { Sink } from '../ports/sink.ts';
+import { rabbitSink } from '../rabbit/sink.ts';
+import type { Valve } from './relay-valve.ts';
+import type { RelayTarget } from './types.ts';
+
+/** A target, ready to be sent to. */
+export interface Target {
+  readonly name: string;
+  /** `valve` is asked before each send, and told of its answers. */
+  handlerWith(valve: Valve): Handler;
+  /** Lets go of what was opened here. */
+  close(): Promise<void>;
+}
+
+/** What the sends of a target depend on. */
+export interface TargetSettings {
+  readonly batch: number;
+  readonly concurrency: number;
+  readonly clock: Clock;
+  readonly dice: Dice;
+}
+
+/** A broker that is away for longer is left alone; what waits for it goes back to the table. */
+const AWAY_AFTER: Duration = '1s';
+const SENDS_MAX = 100;
+
+/** Checks a target. Nothing is connected before the first message. */
+export function targetOf(to: RelayTarget, settings: TargetSettings): Target {
+  if (typeof to === 'object' && to !== null) {
+    if ('amqp' in to) return exchangeTarget(to, settings);
+    if ('deliver' in to) return routeTarget(to);
+    if (typeof (to as Partial<Sink>).send === 'function') {
+      return sinkTarget(to, { batchMax: settings.batch });
+    }
+  }
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(to)} as "to" of a relay: allowed is { amqp: 'amqp://…', exchange: '…' }, ` +
+      'a sink, or { deliver: handler }',
+  );
+}
+
+function exchangeTarget(
+  to: Extract<RelayTarget, { readonly amqp: string }>,
+  { clock, dice, batch, concurrency }: TargetSettings,
+): Target {
+  checkNames('to', to, ['amqp', 'exchange']);
+  const { amqp: url, exchange } = to;
+  const sink = rabbitSink({ url, exchange, clock, dice, awayAfter: AWAY_AFTER });
+  // Several sends keep their order: they go over one channel, one after the other.
+  const sendsMax = Math.min(SENDS_MAX, Math.ceil(concurrency / batch));
+  const target = sinkTarget(sink, { batchMax: batch, sendsMax });
+  return { ...target, name: `exchange "${exchange}"`, close: () => sink.close() };
+}
+
+/** A sink that says when it can be reached again. */
+interface CallingSink extends Sink {
+  onBack(call: () => void): () => void;
+}
+
+/** Whoever made the sink closes it. */
+function sinkTarget(sink: Sink, options: ForwardOptions): Target {
+  let unlisten = (): void => undefined;
+  return {
+    name: `sink "${sink.name}"`,
+    handlerWith(valve) {
+      const { onBack } = sink as Partial<CallingSink>;
+      if (onBack !== undefined) unlisten = onBack.call(sink, () => valve.call());
+      const send = forward(valve.before(sink), options);
+      return async (delivery) => valve.judge(delivery.id, (await send(delivery)) as Outcome);
+    },
+    close: () => {
+      unlisten();
+      return Promise.resolve();
+    },
+  };
+}
+
+/** Each message is judged by itself: one route may lead to many places. */
+function routeTarget(to: { readonly deliver: Handler }): Target {
+  checkNames('to', to, ['deliver']);
+  const { deliver } = to;
+  if (typeof deliver !== 'function') {
+    const text = `cannot use ${show(deliver)} as "to.deliver" of a relay: a handler is a function`;
+    throw new RespoolError('config.invalid', text);
+  }
+  return { name: 'a route', handlerWith: () => deliver, close: () => Promise.resolve() };
+}
