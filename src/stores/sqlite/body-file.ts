@@ -104,22 +104,22 @@ class BodyFile implements OpenFile<BodyRequest> {
 function prepare(database: SqliteDatabase) {
   return {
     begin: database.prepare(
-      `INSERT INTO bodies (ref, size, written_at, complete) VALUES (?, 0, ?, 0)
+      `INSERT INTO {bodies} (ref, size, written_at, complete) VALUES (?, 0, ?, 0)
       ON CONFLICT DO NOTHING`,
     ),
     chunk: database.prepare(
-      `INSERT INTO chunks (ref, at, bytes)
-      SELECT ref, ?, ? FROM bodies WHERE ref = ? AND complete = 0`,
+      `INSERT INTO {chunks} (ref, at, bytes)
+      SELECT ref, ?, ? FROM {bodies} WHERE ref = ? AND complete = 0`,
     ),
     finish: database.prepare(
-      'UPDATE bodies SET size = ?, written_at = ?, complete = 1 WHERE ref = ? AND complete = 0',
+      'UPDATE {bodies} SET size = ?, written_at = ?, complete = 1 WHERE ref = ? AND complete = 0',
     ),
-    remove: database.prepare('DELETE FROM bodies WHERE ref = ?'),
-    removeChunks: database.prepare('DELETE FROM chunks WHERE ref = ?'),
-    size: database.prepare('SELECT size FROM bodies WHERE ref = ? AND complete = 1').pluck(),
-    read: database.prepare('SELECT bytes FROM chunks WHERE ref = ? AND at = ?').pluck(),
+    remove: database.prepare('DELETE FROM {bodies} WHERE ref = ?'),
+    removeChunks: database.prepare('DELETE FROM {chunks} WHERE ref = ?'),
+    size: database.prepare('SELECT size FROM {bodies} WHERE ref = ? AND complete = 1').pluck(),
+    read: database.prepare('SELECT bytes FROM {chunks} WHERE ref = ? AND at = ?').pluck(),
     refs: database.prepare(
-      `SELECT ref, written_at AS writtenAt FROM bodies WHERE ref > ? AND written_at < ?
+      `SELECT ref, written_at AS writtenAt FROM {bodies} WHERE ref > ? AND written_at < ?
       ORDER BY ref LIMIT ${BOUND_LIMIT}`,
     ),
   };

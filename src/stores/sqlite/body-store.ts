@@ -40,7 +40,7 @@ export function sqliteBodies(options: SqliteOptions, parts: Partial<LineParts> =
       // Why a close failed was told to its caller; the file was let go of all the same.
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
-      const path = await prepareFile(checked.path, 'bodies.db');
+      const path = await prepareFile(checked, 'bodies.db');
       opened = await openFileLine<BodyTalk>('bodies', path, checked, all);
     },
     close() {

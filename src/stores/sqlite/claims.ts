@@ -13,6 +13,7 @@ import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
 import type { Connection } from './connection.ts';
 import type { Flow, Flows } from './flows.ts';
+import type { Order } from './order.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
 import {
   ARCHIVED_SLOT,
@@ -27,8 +28,19 @@ import {
   WAITING_SQL,
 } from './schema.ts';
 
-/** A due entry, not yet claimed. */
-type Candidate = readonly [seq: number, dueAt: number, id: string, flow: number | null, slot: Slot];
+/** A due entry, not yet claimed; without flow and key where nobody asks for them. */
+type Candidate = readonly [
+  seq: number,
+  dueAt: number,
+  id: string,
+  slot: Slot,
+  flow: number | null,
+  orderKey: string | null,
+  behind: number,
+];
+
+/** The same, as a statement selects it. */
+const CANDIDATE_SQL = 'seq, due_at, id, slot, flow, order_key, behind';
 
 /** Whether a filter lets a flow through. */
 type Permit = (flow: Flow) => boolean;
@@ -40,24 +52,33 @@ interface Probe {
   readonly until: number;
   readonly want: number;
   readonly permit: Permit | undefined;
+  /** Whether order keys are to be looked at. */
+  readonly isOrdered: boolean;
 }
 
 /** A longer scan than this, again and again, is worth an index. */
 const SCAN_MAX = 500;
 
+/** How many more than it takes a claim looks at, where some may wait for their turn. */
+const AHEAD = 64;
+/** How far the next due time is looked for past those that wait for their turn. */
+const LOOK_MAX = 1_000;
+
 /** Claims over one connection. */
 export class Claims {
   readonly #connection: Connection;
   readonly #flows: Flows;
+  readonly #order: Order;
   readonly #sql: ReturnType<typeof prepare>;
   #ofFlow: SqliteStatement | undefined;
   /** Made in the present transaction. */
   #isIndexNew = false;
   #avoidsIndex = false;
 
-  constructor(connection: Connection, flows: Flows) {
+  constructor(connection: Connection, flows: Flows, order: Order) {
     this.#connection = connection;
     this.#flows = flows;
+    this.#order = order;
     this.#sql = prepare(connection.database);
   }
 
@@ -66,7 +87,7 @@ export class Claims {
     this.#isIndexNew = false;
     const picked = this.#pick(request);
     const bySlot = new Map<Slot, number[]>();
-    for (const [seq, , , , slot] of picked) {
+    for (const [seq, , , slot] of picked) {
       const seqs = bySlot.get(slot);
       if (seqs === undefined) bySlot.set(slot, [seq]);
       else seqs.push(seq);
@@ -88,25 +109,82 @@ export class Claims {
 
   /** The earliest due time that a claim would see. */
   nextDueAt(filter: ClaimFilter): number | null {
-    const slots = slotsOf(filter);
+    const isOrdered = this.#isOrdered(filter);
     const permit = permitOf(filter);
+    const slots = slotsOf(filter);
+    const until = Number.MAX_SAFE_INTEGER;
     if (filter.ids !== undefined) {
-      const due = this.#among(filter.ids, slots, permit).map((row) => row[1]);
-      return due.length === 0 ? null : Math.min(...due);
+      const due = this.#among(filter.ids, slots, permit).filter(this.#isToldOf(isOrdered));
+      return due.reduce<number | null>((next, [, dueAt]) => earlier(next, dueAt), null);
     }
     let next: number | null = null;
     for (const priority of this.#flows.priorities()) {
       for (const slot of slots) {
-        const until = Number.MAX_SAFE_INTEGER;
-        const [head] = this.#due({ slot, priority, until, want: 1, permit });
-        if (head !== undefined && (next === null || head[1] < next)) next = head[1];
+        next = earlier(next, this.#firstDueAt({ slot, priority, until, permit, isOrdered }));
       }
     }
     return next;
   }
 
+  #firstDueAt(probe: Omit<Probe, 'want'>): number | null {
+    if (!probe.isOrdered) return this.#due({ ...probe, want: 1 })[0]?.[1] ?? null;
+    for (const want of [1, AHEAD, LOOK_MAX]) {
+      const rows = this.#due({ ...probe, want });
+      const first = rows.find(this.#isToldOf(true));
+      if (first !== undefined) return first[1];
+      if (rows.length < want) return null;
+      // So many at once come only until the next claim, which puts them behind.
+      if (want === LOOK_MAX) return rows.at(-1)?.[1] ?? null;
+    }
+    return null;
+  }
+
+  /** Leaves out what waits for its turn, unless it has a time at which it is looked at again. */
+  #isToldOf(isOrdered: boolean): (row: Candidate) => boolean {
+    if (!isOrdered) return () => true;
+    const isBlocked = this.#order.createLook();
+    return ([seq, , , , , orderKey, behind]) =>
+      orderKey === null || behind === 1 || !isBlocked(orderKey, seq);
+  }
+
+  /** Only deliveries have an order. */
+  #isOrdered({ lane }: ClaimFilter): boolean {
+    return lane === 'delivery' && this.#order.hasKeys();
+  }
+
   #pick(request: ClaimRequest): Candidate[] {
-    const { now: until, max } = request;
+    const { max } = request;
+    if (!this.#isOrdered(request)) return this.#candidates(request, max, false);
+    for (;;) {
+      const rows = this.#candidates(request, max + AHEAD, true);
+      const { free, putBehind } = this.#inTurn(rows, request);
+      // What was put behind is not met again, so this ends.
+      if (free.length === max || rows.length < max + AHEAD || putBehind === 0) return free;
+    }
+  }
+
+  /** Those that may go, at most `max`; what waits for its turn is put behind on the way. */
+  #inTurn(rows: readonly Candidate[], { max, now }: ClaimRequest) {
+    const isBlocked = this.#order.createLook();
+    const free: Candidate[] = [];
+    const moved = new Set<string>();
+    let putBehind = 0;
+    for (const row of rows) {
+      if (free.length === max) break;
+      const [seq, , , , , orderKey] = row;
+      if (orderKey === null || !isBlocked(orderKey, seq)) {
+        free.push(row);
+      } else if (!moved.has(orderKey)) {
+        moved.add(orderKey);
+        putBehind += this.#order.putBehind(orderKey, now);
+      }
+    }
+    return { free, putBehind };
+  }
+
+  /** What is due by priority, due time and id, whether or not it is its turn. */
+  #candidates(request: ClaimRequest, max: number, isOrdered: boolean): Candidate[] {
+    const { now: until } = request;
     const slots = slotsOf(request);
     const permit = permitOf(request);
     if (request.ids !== undefined) {
@@ -117,7 +195,9 @@ export class Claims {
     for (const priority of this.#flows.priorities()) {
       const want = max - picked.length;
       if (want <= 0) break;
-      const rows = slots.flatMap((slot) => this.#due({ slot, priority, until, want, permit }));
+      const rows = slots.flatMap((slot) =>
+        this.#due({ slot, priority, until, want, permit, isOrdered }),
+      );
       if (slots.length > 1) rows.sort(byDueAtAndId);
       picked.push(...rows.slice(0, want));
     }
@@ -126,12 +206,15 @@ export class Claims {
 
   /** Due entries of one slot and priority, in order, at most `want`. */
   #due(probe: Probe): Candidate[] {
-    const { slot, priority, until, want, permit } = probe;
-    if (permit === undefined) return this.#sql.due.all(slot, priority, until, want) as Candidate[];
+    const { slot, priority, until, want, permit, isOrdered } = probe;
+    if (permit === undefined) {
+      const sql = isOrdered ? this.#sql.dueWhole : this.#sql.due;
+      return sql.all(slot, priority, until, want) as Candidate[];
+    }
     // Most of the time what is left out is little, and a glance at the first rows is enough.
     const glance = 4 * want + 16;
-    const seen = this.#sql.dueWithFlow.all(slot, priority, until, glance) as Candidate[];
-    const fit = seen.filter((row) => this.#isAllowed(permit, row[3]));
+    const seen = this.#sql.dueWhole.all(slot, priority, until, glance) as Candidate[];
+    const fit = seen.filter((row) => this.#isAllowed(permit, row[4]));
     if (fit.length >= want || seen.length < glance) return fit.slice(0, want);
     const ofFlow = WAITING_SLOTS.includes(slot) ? this.#flowProbe(slot, priority) : undefined;
     return ofFlow === undefined
@@ -169,8 +252,8 @@ export class Claims {
   // Either there are few, as active entries are: as many as there are leases; or there is no index.
   #dueByScan({ slot, priority, until, want }: Probe, permit: Permit): Candidate[] {
     const found: Candidate[] = [];
-    for (const row of this.#sql.dueWithFlow.iterate(slot, priority, until, -1)) {
-      if (!this.#isAllowed(permit, (row as Candidate)[3])) continue;
+    for (const row of this.#sql.dueWhole.iterate(slot, priority, until, -1)) {
+      if (!this.#isAllowed(permit, (row as Candidate)[4])) continue;
       found.push(row as Candidate);
       if (found.length === want) break;
     }
@@ -179,12 +262,12 @@ export class Claims {
 
   #among(ids: readonly string[], slots: readonly Slot[], permit: Permit | undefined) {
     return [...new Set(ids)]
-      .map((id) => this.#sql.byId.get(id) as [...Candidate, priority: number] | undefined)
+      .map((id) => this.#sql.byId.get(id) as readonly [...Candidate, number] | undefined)
       .filter((row) => row !== undefined)
-      .filter((row) => slots.includes(row[4]) && row[1] !== null)
-      .filter((row) => permit === undefined || this.#isAllowed(permit, row[3]))
-      .sort((a, b) => a[5] - b[5] || byDueAtAndId(a, b))
-      .map(([seq, dueAt, id, flow, slot]): Candidate => [seq, dueAt, id, flow, slot]);
+      .filter((row) => slots.includes(row[3]) && row[1] !== null)
+      .filter((row) => permit === undefined || this.#isAllowed(permit, row[4]))
+      .sort((a, b) => a[7] - b[7] || byDueAtAndId(a, b))
+      .map(([...row]) => row.slice(0, -1) as unknown as Candidate);
   }
 
   #isAllowed(permit: Permit, flow: number | null): boolean {
@@ -223,18 +306,16 @@ function prepare(database: SqliteDatabase) {
   const select = (columns: string) =>
     database
       .prepare(
-        `SELECT ${columns} FROM entries INDEXED BY entries_due
+        `SELECT ${columns} FROM {entries} INDEXED BY {entries_due}
         WHERE slot = ? AND slot < ${ARCHIVED_SLOT} AND priority = ? AND due_at <= ?
         ORDER BY due_at, id LIMIT ${BOUND_LIMIT}`,
       )
       .raw();
   return {
     // All of it is in the index; the row itself is not touched.
-    due: select('seq, due_at, id, NULL, slot'),
-    dueWithFlow: select('seq, due_at, id, flow, slot'),
-    byId: database
-      .prepare('SELECT seq, due_at, id, flow, slot, priority FROM entries WHERE id = ?')
-      .raw(),
+    due: select('seq, due_at, id, slot, NULL, NULL, 0'),
+    dueWhole: select(CANDIDATE_SQL),
+    byId: database.prepare(`SELECT ${CANDIDATE_SQL}, priority FROM {entries} WHERE id = ?`).raw(),
     activate: prepareActivate(database, 'IN (SELECT value FROM json_each(?))'),
     // An idle engine claims one at a time; opening a list of one costs as much as the update.
     activateOne: prepareActivate(database, '= ?'),
@@ -244,13 +325,13 @@ function prepare(database: SqliteDatabase) {
 function prepareActivate(database: SqliteDatabase, which: string): SqliteStatement {
   return database
     .prepare(
-      `UPDATE entries SET slot = ?, revision = revision + 1, attempts = attempts + ?,
+      `UPDATE {entries} SET slot = ?, revision = revision + 1, attempts = attempts + ?,
         notices = notices + ?, lost = lost + ?, due_at = ?, holder = ?, claimed_from = ?,
-        updated_at = ?
+        updated_at = ?, behind = 0
       WHERE seq ${which}
       RETURNING seq, id, ${STATUS_SQL},
-        (SELECT envelope FROM contents WHERE contents.seq = entries.seq),
-        (SELECT body FROM contents WHERE contents.seq = entries.seq), flow`,
+        (SELECT envelope FROM {contents} WHERE {contents}.seq = {entries}.seq),
+        (SELECT body FROM {contents} WHERE {contents}.seq = {entries}.seq), flow`,
     )
     .raw();
 }
@@ -258,7 +339,7 @@ function prepareActivate(database: SqliteDatabase, which: string): SqliteStateme
 function prepareFlowProbe(database: SqliteDatabase): SqliteStatement {
   return database
     .prepare(
-      `SELECT seq, due_at, id, flow, slot FROM entries INDEXED BY entries_by_flow
+      `SELECT ${CANDIDATE_SQL} FROM {entries} INDEXED BY {entries_by_flow}
       WHERE flow = ? AND slot = ? AND ${WAITING_SQL} AND due_at <= ?
       ORDER BY due_at, id LIMIT ${BOUND_LIMIT}`,
     )
@@ -283,6 +364,11 @@ function permitOf({ topics, exceptDestinations }: ClaimFilter): Permit | undefin
     }
     return isTaken;
   };
+}
+
+function earlier(a: number | null, b: number | null): number | null {
+  if (a === null || b === null) return a ?? b;
+  return Math.min(a, b);
 }
 
 function byDueAtAndId(a: Candidate | readonly unknown[], b: Candidate | readonly unknown[]) {

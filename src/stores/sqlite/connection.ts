@@ -13,11 +13,18 @@ import {
   type SqliteStatement,
   sqliteCode,
 } from '../shared/client.ts';
-import { migrate } from './schema.ts';
+import { migrate } from './migrate.ts';
+import { withNames } from './names.ts';
 
 /** How a file is opened; plain data, so that it can go to a thread. */
 export interface FileSettings {
   readonly path: string;
+  /** What the names of our tables begin with, in a file of the user's; default: it is all ours. */
+  readonly tables?: string;
+  /** Whether tables may be made and changed; default true. */
+  readonly migrate?: boolean;
+  /** Whether a file of the user's may be given a write-ahead log; default false. */
+  readonly switchToWal?: boolean;
   readonly cacheBytes: number;
   /** `normal`: no commit waits for the disk. */
   readonly synchronous: 'full' | 'normal';
@@ -58,6 +65,7 @@ const PAGE_BYTES = 8_192;
 const JOURNAL_MAX_BYTES = 64 * 1024 * 1024;
 /** After the disk was full once, the log is moved to the file when it has this many pages. */
 const SHORT_LOG_PAGES = 250;
+const CHECKED_TABLES = ['{entries}', '{contents}', '{flows}', '{maps}', '{bodies}', '{chunks}'];
 const SYNC_LEVELS = { full: 2, normal: 1 } as const;
 
 /** Opens the file, creates or migrates its tables, and checks it when asked to. */
@@ -66,11 +74,13 @@ export function openConnection(
   settings: FileSettings,
   { check }: { readonly check: boolean },
 ): Connection {
-  const database = openDatabase(settings.path, { timeout: settings.standstillMs });
+  const { path, tables = '', standstillMs: timeout } = settings;
+  const bare = openDatabase(path, { timeout, fileMustExist: tables !== '' });
+  const database = withNames(bare, tables);
   try {
     setPragmas(database, settings);
-    if (check) quickCheck(database, settings.path);
-    migrate(database, settings.path);
+    if (check) quickCheck(database, settings);
+    migrate(database, { where: path, tables }, settings.migrate ?? true);
     if (settings.readsOnly !== true) beginLogAnew(database, check);
     if (settings.readsOnly === true) database.pragma('query_only = ON');
     // After a disk error nobody knows what the disk has.
@@ -83,35 +93,56 @@ export function openConnection(
 
 /** The smallest write there is; under a durable commit it takes along what was lazy before it. */
 export function prepareSync({ database }: Connection): SqliteStatement {
-  return database.prepare("UPDATE meta SET value = value + 1 WHERE key = 'syncs'");
+  return database.prepare("UPDATE {meta} SET value = value + 1 WHERE key = 'syncs'");
 }
 
+/** All of them but the mode of the journal hold for this connection alone. */
 function setPragmas(database: SqliteDatabase, settings: FileSettings): void {
-  // Only for a new file. 8 KiB: 10 % less work per insert of 1 KiB than 4 KiB, the same per claim.
-  database.pragma(`page_size = ${PAGE_BYTES}`);
-  const mode = database.pragma('journal_mode = WAL', { simple: true });
-  if (mode !== 'wal') {
-    throw new RespoolError(
-      'config.invalid',
-      `cannot use "${settings.path}": its file system allows no write-ahead log (journal_mode is ` +
-        `${String(mode)}); choose a local disk`,
-    );
+  if ((settings.tables ?? '') === '') {
+    // Only for a new file. 8 KiB: 10 % less work per insert of 1 KiB than 4 KiB, the same per
+    // claim.
+    database.pragma(`page_size = ${PAGE_BYTES}`);
+    database.pragma(`journal_size_limit = ${JOURNAL_MAX_BYTES}`);
   }
+  needWal(database, settings);
   database.pragma(`cache_size = -${Math.ceil(settings.cacheBytes / 1024)}`);
   database.pragma(`wal_autocheckpoint = ${settings.autoCheckpointPages}`);
-  database.pragma(`journal_size_limit = ${JOURNAL_MAX_BYTES}`);
   database.pragma('trusted_schema = OFF');
   if (settings.maxPages !== undefined) database.pragma(`max_page_count = ${settings.maxPages}`);
 }
 
-function quickCheck(database: SqliteDatabase, path: string): void {
-  const found = database.pragma('quick_check(1)', { simple: true });
-  if (found === 'ok') return;
+function needWal(database: SqliteDatabase, settings: FileSettings): void {
+  const { path, tables = '', switchToWal = false } = settings;
+  if (tables !== '' && !switchToWal) {
+    const present = database.pragma('journal_mode', { simple: true });
+    if (present === 'wal') return;
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use "${path}": its journal mode is "${String(present)}", and we need a write-ahead ` +
+        'log; run PRAGMA journal_mode = WAL on it once, or set "switchToWal"',
+    );
+  }
+  const mode = database.pragma('journal_mode = WAL', { simple: true });
+  if (mode === 'wal') return;
   throw new RespoolError(
-    'store.corrupt',
-    `cannot go on with "${path}" after a disk error: the check found "${String(found)}"; ` +
-      'restore the file from a backup',
+    'config.invalid',
+    `cannot use "${path}": its file system allows no write-ahead log (journal_mode is ` +
+      `${String(mode)}); choose a local disk`,
   );
+}
+
+function quickCheck(database: SqliteDatabase, { path, tables = '' }: FileSettings): void {
+  // What else is in a file of the user's may need functions that only the user's program has.
+  const which = tables === '' ? ['1'] : CHECKED_TABLES;
+  for (const one of which) {
+    const found = database.pragma(`quick_check(${one})`, { simple: true });
+    if (found === 'ok') continue;
+    throw new RespoolError(
+      'store.corrupt',
+      `cannot go on with "${path}" after a disk error: the check found "${String(found)}"; ` +
+        'restore the file from a backup',
+    );
+  }
 }
 
 /**

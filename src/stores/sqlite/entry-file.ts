@@ -14,6 +14,7 @@ import { Claims } from './claims.ts';
 import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
 import { Flows, sweepFlows } from './flows.ts';
 import { Lists } from './lists.ts';
+import { Order } from './order.ts';
 import type { EntryOp, EntryReplies, EntryRequest, EntryResult } from './protocol.ts';
 import { createRecords, type Records } from './records.ts';
 import { createTally } from './tallies.ts';
@@ -41,6 +42,7 @@ class EntryFile implements OpenFile<EntryRequest> {
   /** No other connection of this process has it. */
   readonly #name: string;
   readonly #flows: Flows;
+  readonly #order: Order;
   readonly #changes: Changes;
   readonly #claims: Claims;
   readonly #lists: Lists;
@@ -54,8 +56,9 @@ class EntryFile implements OpenFile<EntryRequest> {
     connections += 1;
     this.#name = `${threadId}.${connections}`;
     this.#flows = new Flows(connection);
-    this.#changes = new Changes(connection, this.#flows);
-    this.#claims = new Claims(connection, this.#flows);
+    this.#order = new Order(connection, this.#flows);
+    this.#changes = new Changes(connection, this.#flows, this.#order);
+    this.#claims = new Claims(connection, this.#flows, this.#order);
     this.#lists = new Lists(connection, this.#flows);
     this.#tally = createTally(connection, this.#flows);
     this.#records = createRecords(connection);
@@ -81,6 +84,8 @@ class EntryFile implements OpenFile<EntryRequest> {
         return this.#lists.list(request.query, request.mayBeLong);
       case 'tally':
         return this.#tally(request.by, request.query, request.mayBeLong);
+      case 'keyHeads':
+        return this.#order.heads(request.max);
       case 'dataVersion':
         // Versions of two connections have nothing to do with each other.
         return `${this.#name}:${this.#connection.dataVersion()}`;
@@ -117,6 +122,7 @@ class EntryFile implements OpenFile<EntryRequest> {
     } catch (error) {
       this.#flows.drop();
       this.#claims.drop();
+      this.#order.drop();
       throw error;
     }
   }

@@ -19,6 +19,7 @@ import type {
   EntryQuery,
   EntryStore,
   EntryStoreTraits,
+  KeyHead,
   ListPage,
   ListQuery,
   TallyBy,
@@ -26,15 +27,15 @@ import type {
 } from '../../ports/entry-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import type { FileLine, Item, LineParts } from './file-line.ts';
-import type { Instances } from './instances.ts';
+import type { SqliteDatabase } from '../shared/client.ts';
+import type { FileLine, LineParts } from './file-line.ts';
+import type { InstancePlace, Instances } from './instances.ts';
+import { changeItem, INLINE_MAX_BYTES, insertItem } from './items.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
-import type { BrokenRow, EntryOp, EntryReply, EntryResult, EntryTalk } from './protocol.ts';
+import type { BrokenRow, EntryReply, EntryResult, EntryTalk } from './protocol.ts';
 import { createRecordStore } from './records.ts';
-import { decodeRow, type EntryRow, envelopeColumns, newColumns, statusColumns } from './rows.ts';
-
-/** The largest body that may ride with its entry. */
-const INLINE_MAX_BYTES: number = 1024 * 1024;
+import { decodeRow, type EntryRow } from './rows.ts';
+import { createWithin } from './within.ts';
 
 /** How often another process's writes are looked for while somebody watches. */
 const PROBE_MS = 100;
@@ -47,14 +48,34 @@ interface Opened {
   readonly instances: Instances;
 }
 
+/** The most keys that `keyHeads` tells of. */
+const HEADS_MAX = 500;
+
+/** An entry store in a SQLite file. */
+export interface SqliteStore extends EntryStore {
+  /**
+   * Inserts through a better-sqlite3 database of yours, in its open transaction: the messages are
+   * there if you commit, and were never there if you do not. A duplicate is told and fails nothing.
+   * Works without `open()` where the tables are there; all of them or none on an error.
+   */
+  insertWithin(
+    database: SqliteDatabase,
+    entries: readonly Entry[],
+  ): readonly ('stored' | Duplicate)[];
+  /** Tells those who watch this store that something may be due, as after a commit of yours. */
+  wake(): void;
+  keyHeads(max: number): Promise<readonly KeyHead[]>;
+}
+
 /**
  * An entry store in a SQLite file. Needs the package `better-sqlite3`, which comes with Respool.
  */
-export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): EntryStore {
+export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): SqliteStore {
   const all: LineParts = { clock: systemClock, dice: systemDice, ...parts };
   const checked = checkOptions('the SQLite store', options);
   const instance = randomName(all.dice);
-  const watchers = new Set<() => void>();
+  const { tables, synchronous } = checked.settings;
+  const watchers = new Map<() => void, () => void>();
   let opened: Opened | undefined;
   let closing: Promise<void> = Promise.resolve();
 
@@ -69,21 +90,21 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
   return {
     name: 'sqlite',
     instance,
-    traits: traitsOf(checked.settings.synchronous),
+    traits: traitsOf(synchronous),
     async open() {
       // Why a close failed was told to its caller; the file was let go of all the same.
       await closing.catch(() => undefined);
       if (opened !== undefined) return;
-      const path = await prepareFile(checked.path, 'respool.db');
+      const path = await prepareFile(checked, 'respool.db');
       // Loaded when it is needed: whoever imports Respool may not open a store.
       const { openFileLine } = await import('./file-line.ts');
       const line = await openFileLine<EntryTalk>('entries', path, checked, all);
-      opened = { line, instances: await joinInstances(line, path, instance) };
+      opened = { line, instances: await joinInstances(line, { path, tables, instance }) };
     },
     close() {
       const present = opened;
       opened = undefined;
-      for (const stop of watchers) stop();
+      for (const stop of watchers.keys()) stop();
       if (present !== undefined) closing = closeAll(present, instance);
       return closing;
     },
@@ -100,11 +121,15 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
     watch(onDue) {
       const line = use();
       const stop = watch(all.clock, onDue, () => line.ask({ kind: 'dataVersion' }));
-      watchers.add(stop);
+      watchers.set(stop, onDue);
       return () => {
         watchers.delete(stop);
         stop();
       };
+    },
+    insertWithin: createWithin(tables),
+    wake() {
+      for (const onDue of watchers.values()) onDue();
     },
     records: createRecordStore({
       write: async (op) => (await use().add([{ op }]))[0],
@@ -117,16 +142,16 @@ function traitsOf(synchronous: 'full' | 'normal'): EntryStoreTraits {
   return {
     processes: 'many',
     wakes: true,
-    ordered: false,
+    ordered: true,
     inlineMaxBytes: INLINE_MAX_BYTES,
     durability: synchronous === 'full' ? 'power-loss' : 'process',
   };
 }
 
-async function joinInstances(line: Line, path: string, instance: string): Promise<Instances> {
+async function joinInstances(line: Line, place: InstancePlace): Promise<Instances> {
   try {
     const { openInstances } = await import('./instances.ts');
-    return await openInstances(path, instance);
+    return await openInstances(place);
   } catch (error) {
     await line.close();
     throw error;
@@ -196,7 +221,9 @@ function changeResults(
   });
 }
 
-function createReads(use: () => Line): Pick<EntryStore, 'nextDueAt' | 'get' | 'list' | 'tally'> {
+function createReads(
+  use: () => Line,
+): Pick<SqliteStore, 'nextDueAt' | 'get' | 'list' | 'tally' | 'keyHeads'> {
   return {
     nextDueAt: async (filter) => use().ask({ kind: 'nextDueAt', filter }),
     async get(id) {
@@ -206,42 +233,17 @@ function createReads(use: () => Line): Pick<EntryStore, 'nextDueAt' | 'get' | 'l
     },
     list: async (query) => list(use(), query),
     tally: async (by, query) => tally(use(), by, query),
+    async keyHeads(max) {
+      if (!Number.isInteger(max) || max < 1 || max > HEADS_MAX) {
+        throw new RespoolError(
+          'limit.exceeded',
+          `cannot list heads of order keys: ${max} were asked for, allowed is 1 to ${HEADS_MAX}`,
+        );
+      }
+      // It passes over all that have a key.
+      return use().askAside({ kind: 'keyHeads', max });
+    },
   };
-}
-
-function insertItem({ envelope, status, inlineBody }: Entry): Item<EntryOp> {
-  const { id } = envelope;
-  const op: EntryOp = {
-    kind: 'insert',
-    id,
-    status: newColumns(status, id) ?? statusColumns(status, id),
-    envelope: envelopeColumns(envelope),
-  };
-  return { op, bytes: checkInline(inlineBody, id) };
-}
-
-function changeItem(change: Change, isDurable: boolean): Item<EntryOp> {
-  const { id, revision, holder = null, to, envelope, inlineBody } = change;
-  const op: EntryOp = {
-    kind: 'change',
-    id,
-    revision,
-    holder,
-    isDurable,
-    status: to === 'remove' ? null : statusColumns(to, id),
-    envelope: envelope === undefined ? null : envelopeColumns(envelope),
-  };
-  if (envelope === undefined) return { op };
-  return { op, bytes: envelope.body.place === 'inline' ? checkInline(inlineBody, id) : null };
-}
-
-function checkInline(bytes: Uint8Array | undefined, id: string): Uint8Array | undefined {
-  if (bytes === undefined || bytes.byteLength <= INLINE_MAX_BYTES) return bytes;
-  throw new RespoolError(
-    'limit.exceeded',
-    `cannot store "${id}": its inline body has ${bytes.byteLength} bytes, allowed are ` +
-      `${INLINE_MAX_BYTES}; keep it in a body store`,
-  );
 }
 
 function decodeAll(rows: readonly EntryRow[]): { entries: Entry[]; broken: BrokenRow[] } {

@@ -60,6 +60,11 @@ export class Flows {
     this.#forget();
   }
 
+  /** The version of the data that `begin` saw. */
+  get version(): number {
+    return this.#seenVersion;
+  }
+
   /** The number of a flow, made if needed; only in a transaction. */
   numberOf(topic: string, destination: string, priority: number): number {
     const last = this.#last;
@@ -170,29 +175,29 @@ export class Flows {
 export function sweepFlows(connection: Connection): void {
   const { database } = connection;
   const isEmpty = COUNT_COLUMNS.map((n) => `${n} = 0`).join(' AND ');
-  const { changes } = database.prepare(`DELETE FROM flows WHERE ${isEmpty}`).run();
+  const { changes } = database.prepare(`DELETE FROM {flows} WHERE ${isEmpty}`).run();
   if (changes === 0) return;
   connection.wrote(changes);
-  database.prepare("UPDATE meta SET value = value + 1 WHERE key = 'flow_epoch'").run();
+  database.prepare("UPDATE {meta} SET value = value + 1 WHERE key = 'flow_epoch'").run();
 }
 
 function prepare(database: SqliteDatabase) {
   const adjust = COUNT_COLUMNS.map((n) => `${n} = ${n} + ?`).join(', ');
   return {
     find: database
-      .prepare('SELECT flow FROM flows WHERE topic = ? AND destination = ? AND priority = ?')
+      .prepare('SELECT flow FROM {flows} WHERE topic = ? AND destination = ? AND priority = ?')
       .pluck(),
-    add: database.prepare('INSERT INTO flows (topic, destination, priority) VALUES (?, ?, ?)'),
-    look: database.prepare('SELECT topic, destination, priority FROM flows WHERE flow = ?'),
-    epoch: database.prepare("SELECT value FROM meta WHERE key = 'flow_epoch'").pluck(),
-    priorities: database.prepare('SELECT DISTINCT priority FROM flows ORDER BY priority').pluck(),
-    everything: database.prepare('SELECT * FROM flows').raw(),
-    adjust: database.prepare(`UPDATE flows SET ${adjust} WHERE flow = ?`),
+    add: database.prepare('INSERT INTO {flows} (topic, destination, priority) VALUES (?, ?, ?)'),
+    look: database.prepare('SELECT topic, destination, priority FROM {flows} WHERE flow = ?'),
+    epoch: database.prepare("SELECT value FROM {meta} WHERE key = 'flow_epoch'").pluck(),
+    priorities: database.prepare('SELECT DISTINCT priority FROM {flows} ORDER BY priority').pluck(),
+    everything: database.prepare('SELECT * FROM {flows}').raw(),
+    adjust: database.prepare(`UPDATE {flows} SET ${adjust} WHERE flow = ?`),
     total: COUNT_COLUMNS.map((n) =>
-      database.prepare(`SELECT sum(${n}) FROM flows WHERE priority = ?`).pluck(),
+      database.prepare(`SELECT sum(${n}) FROM {flows} WHERE priority = ?`).pluck(),
     ),
     withSome: COUNT_COLUMNS.map((n) =>
-      database.prepare(`SELECT flow FROM flows WHERE priority = ? AND ${n} > 0`).pluck(),
+      database.prepare(`SELECT flow FROM {flows} WHERE priority = ? AND ${n} > 0`).pluck(),
     ),
   };
 }

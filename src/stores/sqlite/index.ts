@@ -1,9 +1,11 @@
 /**
- * The SQLite store: entries, bodies, and `once` for handlers that write to a database of their own.
+ * The SQLite store: entries, bodies, its tables as SQL, and `once` for handlers that write to a
+ * database of their own.
  */
 
 export { sqliteBodies } from './body-store.ts';
-export { sqlite } from './entry-store.ts';
+export { type SqliteStore, sqlite } from './entry-store.ts';
+export { migrateSqlite, type SqliteSchemaOptions, sqliteSchema } from './migrate.ts';
 export { type OnceOptions, once } from './once.ts';
 export type { SqliteOptions } from './options.ts';
 export { serviceAddress } from './service-address.ts';

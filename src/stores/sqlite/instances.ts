@@ -23,8 +23,17 @@ export interface Instances {
 
 const INSTANCE_PATTERN = /^[0-9a-z]{12}$/;
 
-export async function openInstances(filePath: string, instance: string): Promise<Instances> {
-  const folder = `${filePath}.locks`;
+/** Which tables of which file, and who. */
+export interface InstancePlace {
+  readonly path: string;
+  /** Two stores with tables in one file do not share locks: each ends leases in its own only. */
+  readonly tables: string;
+  readonly instance: string;
+}
+
+export async function openInstances(place: InstancePlace): Promise<Instances> {
+  const { path: filePath, instance } = place;
+  const folder = folderOf(place);
   await inFolder(folder, 'make', () => mkdir(folder, { recursive: true, mode: 0o700 }));
   const own = await takeLifetimeLock(path.join(folder, instance));
   if (own === undefined) {
@@ -58,8 +67,10 @@ export async function openInstances(filePath: string, instance: string): Promise
 }
 
 /** Where a service of a living process on this file answers; undefined when there is none. */
-export async function serviceOfFile(filePath: string): Promise<string | undefined> {
-  const folder = `${filePath}.locks`;
+export async function serviceOfFile(
+  place: Omit<InstancePlace, 'instance'>,
+): Promise<string | undefined> {
+  const folder = folderOf(place);
   for (const name of await readdir(folder).catch(() => [])) {
     if (!INSTANCE_PATTERN.test(name)) continue;
     const address = (await readLockNote(path.join(folder, name)))?.trim();
@@ -70,6 +81,10 @@ export async function serviceOfFile(filePath: string): Promise<string | undefine
     await lock.release({ keepFile: true });
   }
   return undefined;
+}
+
+function folderOf({ path: filePath, tables }: Omit<InstancePlace, 'instance'>): string {
+  return `${filePath}.${tables}locks`;
 }
 
 async function inFolder<T>(folder: string, what: string, work: () => Promise<T>): Promise<T> {

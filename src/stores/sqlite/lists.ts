@@ -121,21 +121,22 @@ function prepare(database: SqliteDatabase) {
   return {
     ofId: database
       .prepare(
-        `SELECT ${row}, c.body FROM entries e LEFT JOIN contents c ON c.seq = e.seq WHERE e.id = ?`,
+        `SELECT ${row}, c.body FROM {entries} e LEFT JOIN {contents} c ON c.seq = e.seq
+        WHERE e.id = ?`,
       )
       .raw(),
     ofSeqs: database
       .prepare(
-        `SELECT ${row}, NULL FROM json_each(?) s JOIN entries e ON e.seq = s.value
-        LEFT JOIN contents c ON c.seq = e.seq`,
+        `SELECT ${row}, NULL FROM json_each(?) s JOIN {entries} e ON e.seq = s.value
+        LEFT JOIN {contents} c ON c.seq = e.seq`,
       )
       .raw(),
     quarantined: database.prepare(
-      'SELECT seq, id, reason FROM quarantine ORDER BY seq DESC LIMIT ?',
+      'SELECT seq, id, reason FROM {quarantine} ORDER BY seq DESC LIMIT ?',
     ),
-    quarantinedId: database.prepare('SELECT seq, id, reason FROM quarantine WHERE id = ?'),
+    quarantinedId: database.prepare('SELECT seq, id, reason FROM {quarantine} WHERE id = ?'),
     held: database.prepare(
-      `SELECT 1 FROM entries INDEXED BY entries_due
+      `SELECT 1 FROM {entries} INDEXED BY {entries_due}
       WHERE ${ACTIVE_SQL} AND substr(holder, 1, ?) = ? LIMIT 1`,
     ),
   };

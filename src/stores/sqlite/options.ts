@@ -12,6 +12,7 @@ import { sqliteCode } from '../shared/client.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import type { FileSettings } from './connection.ts';
 import { storeError } from './failures.ts';
+import { checkTables } from './names.ts';
 
 /** How a SQLite store is made. */
 export interface SqliteOptions {
@@ -21,6 +22,19 @@ export interface SqliteOptions {
    * owner only.
    */
   readonly path: string;
+  /**
+   * What the names of the tables begin with, such as `outbox_`, 1 to 31 of `a-z 0-9 _`: then `path`
+   * is a database file of yours, which has to be there, and nothing else in it is touched. Default
+   * nothing: the file is the store's alone.
+   */
+  readonly tables?: string;
+  /** Whether `open()` may make and change tables; default true. False: it refuses to need it. */
+  readonly migrate?: boolean;
+  /**
+   * With `tables`, whether a file without a write-ahead log may be given one, for good and for all
+   * who use it; default false: such a file is refused.
+   */
+  readonly switchToWal?: boolean;
   /** How long a write waits for other processes before `store.unavailable`; default `'10s'`. */
   readonly busyTimeout?: Duration;
   /** Memory for pages of the file; default 32 MiB. */
@@ -45,11 +59,14 @@ export interface CheckedOptions {
   readonly path: string;
   readonly busyTimeoutMs: number;
   readonly thread: boolean | 'auto';
-  readonly settings: Omit<FileSettings, 'path' | 'standstillMs'>;
+  readonly settings: Omit<FileSettings, 'path' | 'standstillMs'> & { readonly tables: string };
 }
 
 const NAMES = [
   'path',
+  'tables',
+  'migrate',
+  'switchToWal',
   'busyTimeout',
   'cacheBytes',
   'thread',
@@ -67,6 +84,7 @@ const CHECKPOINT_MAX_PAGES = 1_000_000;
 export function checkOptions(what: string, options: SqliteOptions): CheckedOptions {
   checkNames(what, options, NAMES);
   const { thread = 'auto', synchronous = 'full' } = options;
+  const { migrate = true, switchToWal = false } = options;
   if (typeof options.path !== 'string' || options.path === '' || options.path.includes('\0')) {
     throw new RespoolError('config.invalid', `cannot make ${what}: "path" names no folder or file`);
   }
@@ -80,11 +98,21 @@ export function checkOptions(what: string, options: SqliteOptions): CheckedOptio
     const allowed = '"thread" is true, false or "auto"';
     throw new RespoolError('config.invalid', `cannot make ${what}: ${allowed}`);
   }
+  for (const [name, value] of Object.entries({ migrate, switchToWal })) {
+    if (typeof value === 'boolean') continue;
+    throw new RespoolError(
+      'config.invalid',
+      `cannot make ${what}: "${name}" is neither true nor false`,
+    );
+  }
   return {
     path: path.resolve(options.path),
     busyTimeoutMs: durationMs(options.busyTimeout ?? '10s', 'busyTimeout', { maxMs: HOUR_MS }),
     thread,
     settings: {
+      tables: checkTables(options.tables),
+      migrate,
+      switchToWal,
       cacheBytes: checkNumber('cacheBytes', options.cacheBytes ?? CACHE_DEFAULT_BYTES, {
         min: CACHE_MIN_BYTES,
         max: CACHE_MAX_BYTES,
@@ -100,8 +128,12 @@ export function checkOptions(what: string, options: SqliteOptions): CheckedOptio
 }
 
 /** Finds or makes the place of the file; refuses file systems on which SQLite cannot lock. */
-export async function prepareFile(given: string, defaultName: string): Promise<string> {
+export async function prepareFile(
+  { path: given, settings: { tables } }: CheckedOptions,
+  defaultName: string,
+): Promise<string> {
   try {
+    if (tables !== '') return await findFile(given);
     const isFolder = await isFolderPath(given);
     const folder = isFolder ? given : path.dirname(given);
     const made = await mkdir(folder, { recursive: true, mode: 0o700 });
@@ -116,6 +148,24 @@ export async function prepareFile(given: string, defaultName: string): Promise<s
     const doing = `open the store in "${given}"`;
     throw storeError(error, { doing, path: given, whenFree: 'and open it again' });
   }
+}
+
+/** A file of the user's: neither made nor given other rights. */
+async function findFile(given: string): Promise<string> {
+  const found = await stat(given).catch((error: unknown) => {
+    if (sqliteCode(error) === 'ENOENT') return undefined;
+    throw error;
+  });
+  if (found === undefined || found.isDirectory()) {
+    const is = found === undefined ? 'it is not there' : 'it is a folder';
+    throw new RespoolError(
+      'config.invalid',
+      `cannot open the store in "${given}": ${is}; with "tables" the path is a database file of ` +
+        'yours, make it first',
+    );
+  }
+  await checkLocalDisk(path.dirname(given));
+  return given;
 }
 
 /** Where the file of a store is, without making anything. */

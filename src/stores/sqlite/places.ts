@@ -64,7 +64,7 @@ export function findPlaces(
   const conditions = conditionsOf(query, counted);
   if (conditions.slots.length === 0 || conditions.flows?.size === 0) return { places: [] };
   const search: Search = { database, conditions, page, max };
-  if (query.ids !== undefined) return { places: pass(search, 'entries') };
+  if (query.ids !== undefined) return { places: pass(search, '{entries}') };
   const byFlow = conditions.flows !== undefined && hasFlowIndex(database) ? WAITING_SLOTS : [];
   if (costOf(conditions, counted, byFlow) <= SCAN_MAX) {
     return { places: pass(search, `(${shortSources(conditions, byFlow)})`) };
@@ -72,7 +72,7 @@ export function findPlaces(
   if (page.order === 'id') return walkIds(search);
   const isEnded = conditions.slots.every((slot) => slot >= ARCHIVED_SLOT);
   if (isEnded && page.order === 'dueAt') return { places: walkEnded(search) };
-  return mayBeLong ? { places: pass(search, 'entries') } : null;
+  return mayBeLong ? { places: pass(search, '{entries}') } : null;
 }
 
 /** One pass over a source, sorted by SQLite. */
@@ -94,7 +94,7 @@ function walkIds({ database, conditions, page, max }: Search): Places {
   const { after, descending } = page;
   const start = after === undefined ? 'true' : `id ${descending ? '<' : '>'} ?`;
   const from = after === undefined ? [] : [after.id];
-  const window = `FROM entries INDEXED BY entries_id WHERE ${start} ORDER BY id ${wayOf(page)}`;
+  const window = `FROM {entries} INDEXED BY {entries_id} WHERE ${start} ORDER BY id ${wayOf(page)}`;
   const places = database
     .prepare(
       `SELECT seq, 0, id FROM (SELECT * ${window} LIMIT ${SCAN_MAX})
@@ -117,7 +117,7 @@ function walkEnded({ database, conditions, page, max }: Search): Place[] {
   const way = wayOf(page);
   return database
     .prepare(
-      `SELECT seq, due_at, id FROM entries INDEXED BY entries_ended
+      `SELECT seq, due_at, id FROM {entries} INDEXED BY {entries_ended}
       WHERE slot >= ${ARCHIVED_SLOT} AND due_at IS NOT NULL AND ${where}
       ORDER BY due_at ${way}, id ${way} LIMIT ?`,
     )
@@ -149,16 +149,16 @@ function shortSources({ slots, flows }: Conditions, byFlow: readonly Slot[]): st
   const ended = others.filter((slot) => slot >= ARCHIVED_SLOT);
   const ofFlows = `${WAITING_SQL} AND flow IN (${[...(flows ?? [])].join(', ')})`;
   return [
-    ...source('entries_due', open, `slot < ${ARCHIVED_SLOT}`),
-    ...source('entries_ended', ended, `slot >= ${ARCHIVED_SLOT}`),
-    ...source('entries_by_flow', ofFlow, ofFlows),
+    ...source('{entries_due}', open, `slot < ${ARCHIVED_SLOT}`),
+    ...source('{entries_ended}', ended, `slot >= ${ARCHIVED_SLOT}`),
+    ...source('{entries_by_flow}', ofFlow, ofFlows),
   ].join(' UNION ALL ');
 }
 
 function source(index: string, slots: readonly Slot[], where: string): string[] {
   if (slots.length === 0) return [];
   const wanted = `slot IN (${slots.join(', ')})`;
-  return [`SELECT * FROM entries INDEXED BY ${index} WHERE ${wanted} AND ${where}`];
+  return [`SELECT * FROM {entries} INDEXED BY ${index} WHERE ${wanted} AND ${where}`];
 }
 
 function startingAt(

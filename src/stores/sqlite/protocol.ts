@@ -8,6 +8,7 @@ import type {
   ClaimRequest,
   CorruptEntry,
   EntryQuery,
+  KeyHead,
   ListQuery,
   TallyBy,
   TallyRow,
@@ -98,6 +99,7 @@ export type EntryRequest =
       readonly query: EntryQuery;
       readonly mayBeLong: boolean;
     }
+  | { readonly kind: 'keyHeads'; readonly max: number }
   | { readonly kind: 'dataVersion' }
   | { readonly kind: 'holdsAny'; readonly instance: string }
   | { readonly kind: 'readLog'; readonly of: string; readonly after: number; readonly max: number }
@@ -111,6 +113,7 @@ export interface EntryReplies {
   /** Null: it would take long, and was not to. */
   readonly list: ListReply | null;
   readonly tally: readonly TallyRow[] | null;
+  readonly keyHeads: readonly KeyHead[];
   /** Another text whenever another connection has written, or this one is another. */
   readonly dataVersion: string;
   /** Whether an instance still has something active. */

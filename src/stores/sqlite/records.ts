@@ -23,29 +23,29 @@ export function createRecords(connection: Connection): Records {
   const { database } = connection;
   const raise = database
     .prepare(
-      `INSERT INTO log_heads (kind, last) VALUES (?, 1)
+      `INSERT INTO {log_heads} (kind, last) VALUES (?, 1)
       ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last`,
     )
     .pluck();
-  const append = database.prepare('INSERT INTO logs (kind, sequence, record) VALUES (?, ?, ?)');
-  const trim = database.prepare('DELETE FROM logs WHERE kind = ? AND sequence <= ?');
+  const append = database.prepare('INSERT INTO {logs} (kind, sequence, record) VALUES (?, ?, ?)');
+  const trim = database.prepare('DELETE FROM {logs} WHERE kind = ? AND sequence <= ?');
   const revisionOf = database
-    .prepare('SELECT revision FROM maps WHERE kind = ? AND key = ?')
+    .prepare('SELECT revision FROM {maps} WHERE kind = ? AND key = ?')
     .pluck();
   const put = database.prepare(
-    `INSERT INTO maps (kind, key, value, revision) VALUES (?, ?, ?, 1)
+    `INSERT INTO {maps} (kind, key, value, revision) VALUES (?, ?, ?, 1)
     ON CONFLICT DO UPDATE SET value = excluded.value, revision = revision + 1`,
   );
-  const forget = database.prepare('DELETE FROM maps WHERE kind = ? AND key = ?');
+  const forget = database.prepare('DELETE FROM {maps} WHERE kind = ? AND key = ?');
   const readLog = database.prepare(
-    `SELECT sequence, record AS text FROM logs WHERE kind = ? AND sequence > ?
+    `SELECT sequence, record AS text FROM {logs} WHERE kind = ? AND sequence > ?
     ORDER BY sequence LIMIT ${BOUND_LIMIT}`,
   );
   const listMap = database.prepare(
-    'SELECT key, value AS text, revision FROM maps WHERE kind = ? ORDER BY key',
+    'SELECT key, value AS text, revision FROM {maps} WHERE kind = ? ORDER BY key',
   );
   const readKey = database.prepare(
-    'SELECT key, value AS text, revision FROM maps WHERE kind = ? AND key = ?',
+    'SELECT key, value AS text, revision FROM {maps} WHERE kind = ? AND key = ?',
   );
 
   function write(op: RecordOp): number | boolean {

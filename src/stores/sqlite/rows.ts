@@ -48,6 +48,7 @@ export type EnvelopeColumns = readonly [
   enqueuedAt: number,
   dedupeKey: string | null,
   envelope: string,
+  ...orderKey: [] | [string],
 ];
 
 /**
@@ -115,10 +116,11 @@ export function newColumns(status: Status, id: string): NewColumns | undefined {
 }
 
 export function envelopeColumns(envelope: Envelope): EnvelopeColumns {
-  const { topic, destination, priority, enqueuedAt, dedupeKey, id } = envelope;
+  const { topic, destination, priority, enqueuedAt, dedupeKey, orderKey, id } = envelope;
   checkNumbers([priority, enqueuedAt], id);
   const text = plainText(envelope) ?? JSON.stringify(envelope);
-  return [topic, destination ?? '', priority, enqueuedAt, dedupeKey ?? null, text];
+  const key: [] | [string] = orderKey === undefined ? [] : [orderKey];
+  return [topic, destination ?? '', priority, enqueuedAt, dedupeKey ?? null, text, ...key];
 }
 
 const PLAIN_KEYS = 6;

@@ -1,14 +1,14 @@
 /**
- * schema — the tables of a Respool file, and how an older file becomes a new one.
+ * schema — the tables of a Respool file, and the SQL that makes new ones of older ones.
  *
  * Entry store and body store use the same kind of file. The version is a row of `meta`; every
  * change of the tables is one more migration at the end of the list, never an edit of one that was
- * published.
+ * published. Names are written `{entries}`: see names.ts.
  */
 
-import { RespoolError } from '../../core/errors.ts';
 import { type Lane, STATES, type State } from '../../core/state.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
+import { namesIn } from './names.ts';
 
 /**
  * State and lane in one number: twice the state's number, plus one in lane notice. So a claim of
@@ -33,12 +33,12 @@ export const WAITING_SQL: string = `slot IN (${WAITING_SLOTS.join(', ')})`;
  * 10.1 µs)
  */
 export const FLOW_INDEX_SQL: string =
-  'CREATE INDEX IF NOT EXISTS entries_by_flow ON entries (flow, slot, due_at) ' +
+  'CREATE INDEX IF NOT EXISTS {entries_by_flow} ON {entries} (flow, slot, due_at) ' +
   `WHERE ${WAITING_SQL}`;
 
 /** Whether the file has it. */
 export function hasFlowIndex(database: SqliteDatabase): boolean {
-  const sql = "SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'entries_by_flow'";
+  const sql = "SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = '{entries_by_flow}'";
   return database.prepare(sql).get() !== undefined;
 }
 
@@ -47,6 +47,15 @@ export function hasFlowIndex(database: SqliteDatabase): boolean {
  * value: 7.4 µs per probe against 0.7 µs. (SQLite 3.53.4, 2026-11-15)
  */
 export const BOUND_LIMIT = '? + 0';
+
+/**
+ * The slots in which an entry blocks those of its order key behind it: incoming, active, deferred
+ * and held, in lane delivery.
+ */
+export const BLOCKING_SLOTS: readonly Slot[] = [0, 2, 4, 6];
+
+/** The condition of `entries_by_key`, word for word. */
+export const KEYED_SQL: string = `order_key IS NOT NULL AND slot IN (${BLOCKING_SLOTS.join(', ')})`;
 
 /** Active entries of both lanes, through `entries_due`. */
 export const ACTIVE_SQL: string = `slot IN (2, 3) AND slot < ${ARCHIVED_SLOT}`;
@@ -84,7 +93,7 @@ export const COUNT_COLUMNS: readonly string[] = Array.from(
  * n.b. SQLite uses a partial index only if its condition stands in the query word for word.
  */
 const VERSION_1 = `
-CREATE TABLE entries (
+CREATE TABLE {entries} (
   seq INTEGER PRIMARY KEY,
   id TEXT NOT NULL,
   slot INTEGER NOT NULL,
@@ -105,12 +114,12 @@ CREATE TABLE entries (
   fingerprint TEXT,
   memory TEXT
 ) STRICT;
-CREATE UNIQUE INDEX entries_id ON entries (id);
-CREATE UNIQUE INDEX entries_dedupe ON entries (dedupe_key) WHERE dedupe_key IS NOT NULL;
-CREATE INDEX entries_due ON entries (slot, priority, due_at, id) WHERE slot < ${ARCHIVED_SLOT};
-CREATE INDEX entries_ended ON entries (due_at, id) WHERE slot >= ${ARCHIVED_SLOT};
-CREATE TABLE contents (seq INTEGER PRIMARY KEY, envelope TEXT NOT NULL, body BLOB) STRICT;
-CREATE TABLE flows (
+CREATE UNIQUE INDEX {entries_id} ON {entries} (id);
+CREATE UNIQUE INDEX {entries_dedupe} ON {entries} (dedupe_key) WHERE dedupe_key IS NOT NULL;
+CREATE INDEX {entries_due} ON {entries} (slot, priority, due_at, id) WHERE slot < ${ARCHIVED_SLOT};
+CREATE INDEX {entries_ended} ON {entries} (due_at, id) WHERE slot >= ${ARCHIVED_SLOT};
+CREATE TABLE {contents} (seq INTEGER PRIMARY KEY, envelope TEXT NOT NULL, body BLOB) STRICT;
+CREATE TABLE {flows} (
   flow INTEGER PRIMARY KEY,
   topic TEXT NOT NULL,
   destination TEXT NOT NULL,
@@ -118,7 +127,7 @@ CREATE TABLE flows (
   ${COUNT_COLUMNS.map((column) => `${column} INTEGER NOT NULL DEFAULT 0`).join(',\n  ')},
   UNIQUE (topic, destination, priority)
 ) STRICT;
-CREATE TABLE quarantine (
+CREATE TABLE {quarantine} (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT,
   reason TEXT NOT NULL,
@@ -126,73 +135,56 @@ CREATE TABLE quarantine (
   envelope TEXT,
   body BLOB
 ) STRICT;
-CREATE TABLE log_heads (kind TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE logs (
+CREATE TABLE {log_heads} (kind TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE {logs} (
   kind TEXT NOT NULL, sequence INTEGER NOT NULL, record TEXT NOT NULL,
   PRIMARY KEY (kind, sequence)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE maps (
+CREATE TABLE {maps} (
   kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, revision INTEGER NOT NULL,
   PRIMARY KEY (kind, key)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE bodies (
+CREATE TABLE {bodies} (
   ref TEXT PRIMARY KEY,
   size INTEGER NOT NULL,
   written_at INTEGER NOT NULL,
   complete INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE chunks (
+CREATE TABLE {chunks} (
   ref TEXT NOT NULL, at INTEGER NOT NULL, bytes BLOB NOT NULL,
   UNIQUE (ref, at)
 ) STRICT;
-INSERT INTO meta (key, value) VALUES ('syncs', 0), ('flow_epoch', 0);
+INSERT INTO {meta} (key, value) VALUES ('syncs', 0), ('flow_epoch', 0);
 `;
 
-const MIGRATIONS: readonly string[] = [VERSION_1];
+/**
+ * Order keys. `behind` is 1 while an entry waits for its turn: `due_at` then says when it is looked
+ * at again should nobody wake it. Both columns cost an entry without a key two bytes.
+ */
+const VERSION_2 = `
+ALTER TABLE {entries} ADD COLUMN order_key TEXT;
+ALTER TABLE {entries} ADD COLUMN behind INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX {entries_by_key} ON {entries} (order_key) WHERE ${KEYED_SQL};
+`;
+
+const VERSION_0 = `
+CREATE TABLE {meta} (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO {meta} (key, value) VALUES ('version', 0);
+`;
+
+const MIGRATIONS: readonly string[] = [VERSION_1, VERSION_2];
 
 /** The version this program writes. */
 export const SCHEMA_VERSION: number = MIGRATIONS.length;
 
-/** Brings a file up to date, or refuses one that is newer than this program or not ours. */
-export function migrate(database: SqliteDatabase, path: string): void {
-  if (versionOf(database, path) === SCHEMA_VERSION) return;
-  // Immediate, and asked again inside: two processes may open a new file at the same time.
-  database.exec('BEGIN IMMEDIATE');
-  try {
-    const version = versionOf(database, path);
-    if (version === 0) {
-      database.exec(
-        'CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;' +
-          "INSERT INTO meta (key, value) VALUES ('version', 0)",
-      );
-    }
-    for (const sql of MIGRATIONS.slice(version)) database.exec(sql);
-    database.prepare("UPDATE meta SET value = ? WHERE key = 'version'").run(SCHEMA_VERSION);
-    database.exec('COMMIT');
-  } catch (error) {
-    if (database.inTransaction) database.exec('ROLLBACK');
-    throw error;
-  }
-}
+/** Every name we use in a file. */
+export const OUR_NAMES: readonly string[] = namesIn(
+  [VERSION_0, ...MIGRATIONS, FLOW_INDEX_SQL].join('\n'),
+);
 
-function versionOf(database: SqliteDatabase, path: string): number {
-  const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").pluck();
-  const names = tables.all();
-  if (names.length === 0) return 0;
-  const isOurs = names.includes('meta') && names.includes('entries');
-  const version = isOurs
-    ? database.prepare("SELECT value FROM meta WHERE key = 'version'").pluck().get()
-    : undefined;
-  if (typeof version !== 'number') {
-    throw new RespoolError(
-      'config.invalid',
-      `cannot open "${path}": it is a database of something else; choose another path`,
-    );
-  }
-  if (version <= SCHEMA_VERSION) return version;
-  throw new RespoolError(
-    'store.version',
-    `cannot open "${path}": it was written by a newer Respool (format ${version}, this program ` +
-      `knows up to ${SCHEMA_VERSION}); use the newer Respool`,
-  );
+/** What brings the tables from a version to that after the last step; names as `{entries}`. */
+export function migrationSql(from: number): string {
+  const steps = [...(from === 0 ? [VERSION_0] : []), ...MIGRATIONS.slice(from)];
+  const version = `UPDATE {meta} SET value = ${SCHEMA_VERSION} WHERE key = 'version';`;
+  return [...steps.map((step) => step.trim()), version].join('\n');
 }

@@ -3,8 +3,8 @@
 import path from 'node:path';
 import { filePathOf } from './options.ts';
 
-/** The address that a living process left; the store itself is not opened. */
-export async function serviceAddress(given: string): Promise<string | undefined> {
+/** The address that a living process left for these tables; the store itself is not opened. */
+export async function serviceAddress(given: string, tables = ''): Promise<string | undefined> {
   const { serviceOfFile } = await import('./instances.ts');
-  return serviceOfFile(await filePathOf(path.resolve(given), 'respool.db'));
+  return serviceOfFile({ path: await filePathOf(path.resolve(given), 'respool.db'), tables });
 }

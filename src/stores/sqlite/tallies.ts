@@ -38,7 +38,7 @@ export function createTally(
     const where = sql.length === 0 ? 'true' : sql.join(' AND ');
     const group = by === 'fingerprint' ? '0, 0, fingerprint' : 'flow, slot, NULL';
     const statement = database.prepare(
-      `SELECT ${group}, count(*), min(enqueued_at) FROM entries WHERE ${where} GROUP BY 1, 2, 3`,
+      `SELECT ${group}, count(*), min(enqueued_at) FROM {entries} WHERE ${where} GROUP BY 1, 2, 3`,
     );
     const rows = statement.raw().all(...values) as [
       number,
@@ -60,8 +60,8 @@ export function createTally(
     const where = sql.length === 0 ? 'true' : sql.join(' AND ');
     const statement = database.prepare(
       `SELECT e.flow, e.enqueued_at, e.seq, e.id, ${STATUS_SQL}, c.envelope, NULL
-      FROM (SELECT * FROM entries WHERE ${where} LIMIT ${READ_MAX + 1}) e
-      LEFT JOIN contents c ON c.seq = e.seq`,
+      FROM (SELECT * FROM {entries} WHERE ${where} LIMIT ${READ_MAX + 1}) e
+      LEFT JOIN {contents} c ON c.seq = e.seq`,
     );
     const counts: Count[] = [];
     let read = 0;

@@ -96,7 +96,13 @@ function makeBodies(place: Place): () => Promise<BodiesUnderTest> {
   };
 }
 
-const can = { canReopen: true, canShare: true, canDamage: true, canExpireLost: true } as const;
+const can = {
+  canReopen: true,
+  canShare: true,
+  canDamage: true,
+  canExpireLost: true,
+  canOrder: true,
+} as const;
 
 /** Every promise of both doors, with or without a thread. */
 export function runConformance(where: string, place: Place): void {
