@@ -104,6 +104,21 @@ class ForgetsKeys extends SimDisk {
   }
 }
 
+class ForgetsTurns extends SimDisk {
+  override insert(entries: readonly Entry[]): ('stored' | Duplicate)[] {
+    return entries.map((entry) => {
+      const { orderKey: _key, ...envelope } = entry.envelope;
+      const duplicateOf = this.data.insert({ ...entry, envelope });
+      if (duplicateOf !== undefined) return { duplicateOf };
+      // Filed as if it had no key, and then it has one.
+      const row = this.data.rows.get(envelope.id);
+      if (row !== undefined) row.entry = entry;
+      this.wrote(envelope.id, undefined);
+      return 'stored';
+    });
+  }
+}
+
 class RaisesByTwo extends SimDisk {
   override commit(changes: readonly Change[]): ('done' | 'stale')[] {
     return super.commit(
@@ -266,6 +281,11 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'a store that compares ids but not dedupe keys',
     breaks: ['dedupe'],
     mutation: { disk: (timeline) => new ForgetsKeys(timeline) },
+  },
+  {
+    name: 'a store that lets messages go before their turn',
+    breaks: ['order', 'answer'],
+    mutation: { disk: (timeline) => new ForgetsTurns(timeline) },
   },
   {
     name: 'a store that raises the revision by two',

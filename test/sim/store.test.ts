@@ -60,5 +60,6 @@ runSuite(
     canShare: true,
     canDamage: true,
     canExpireLost: true,
+    canOrder: true,
   }),
 );

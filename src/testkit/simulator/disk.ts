@@ -28,6 +28,8 @@ export interface Write {
   readonly id: string;
   readonly before: Entry | undefined;
   readonly after: Entry | undefined;
+  /** Where its insert came among all. */
+  readonly seq: number;
   readonly atMs: number;
 }
 
@@ -56,6 +58,11 @@ export class SimDisk {
   /** The entry as every process sees it now. */
   peek(id: string): Entry | undefined {
     return this.data.rows.get(id)?.entry;
+  }
+
+  /** Where the insert of an entry that is there came among all. */
+  seqOf(id: string): number {
+    return this.data.rows.get(id)?.seq ?? Number.NaN;
   }
 
   /** All entries as every process sees them now. */
@@ -147,7 +154,7 @@ export class SimDisk {
   powerCut(chance: Chance): readonly Write[] {
     const keep = chance.between(0, this.undurable().length);
     const dropped = this.#log.splice(keep).reverse();
-    for (const { id, before } of dropped) this.#restore(id, before);
+    for (const write of dropped) this.#restore(write);
     this.harden(this.position, 'power');
     return dropped;
   }
@@ -168,20 +175,20 @@ export class SimDisk {
   protected change(row: Row, change: Change): void {
     const before = row.entry;
     this.data.change(row, change);
-    this.wrote(row.id, before);
+    this.wrote(row.id, before, row.seq);
   }
 
-  protected wrote(id: string, before: Entry | undefined): void {
-    const write = { id, before, after: this.peek(id), atMs: this.timeline.nowMs };
+  protected wrote(id: string, before: Entry | undefined, seq: number = this.seqOf(id)): void {
+    const write = { id, before, after: this.peek(id), seq, atMs: this.timeline.nowMs };
     this.#log.push(write);
     this.onWrite(write);
   }
 
-  #restore(id: string, before: Entry | undefined): void {
+  #restore({ id, before, seq }: Write): void {
     const row = this.data.rows.get(id);
     if (before === undefined) {
       if (row !== undefined) this.data.change(row, { id, revision: 0, to: 'remove' });
-    } else if (row === undefined) this.data.insert(before);
+    } else if (row === undefined) this.data.insert(before, seq);
     else {
       const { envelope, status, inlineBody } = before;
       const bytes = inlineBody === undefined ? {} : { inlineBody };

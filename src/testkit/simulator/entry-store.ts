@@ -100,6 +100,11 @@ export function simStore(parts: SimStoreParts): EntryStore {
     get: (id) => look(read('get'), () => reader.get(id)),
     list: (query) => look(read('list'), () => reader.list(query)),
     tally: (by, query) => look(read('tally'), () => reader.tally(by, query)),
+    keyHeads: (max) =>
+      look(
+        read('look for the first of each key'),
+        async () => (await reader.keyHeads?.(max)) ?? [],
+      ),
     records: simRecords({ call, look, asker, observer }),
     ...abilities(parts, call, asker),
   };
@@ -172,7 +177,7 @@ function traitsOf({ site, wakes }: Pick<Plan, 'site' | 'wakes'>): EntryStoreTrai
   return {
     processes: site === 'one' ? 'one' : 'many',
     wakes,
-    ordered: false,
+    ordered: true,
     inlineMaxBytes: 64 * 1024,
     durability: site === 'server' ? 'server' : 'power-loss',
   };

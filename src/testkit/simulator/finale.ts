@@ -8,6 +8,7 @@
 import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
 import type { MessageOptions } from '../../spool/message.ts';
+import { turnsOf } from './checks/order.ts';
 import { checkWhole } from './checks/whole.ts';
 import { isServed, ORPHAN_GRACE_MS, type Plan, routeFor, TOPICS } from './plan.ts';
 import { SimProcess } from './process.ts';
@@ -63,7 +64,11 @@ async function rest(world: World, run: (spanMs: number) => Promise<void>): Promi
   const behindMs = world.scene.latestNow() - world.storeNow();
   const untilMs = timeline.nowMs + behindMs + REST_WITHIN_MS;
   for (;;) {
-    const restless = [...disk.entries()].find((entry) => !isAtRest(world, entry));
+    // What waits for its turn rests as long as what it waits for does.
+    const isInTurn = turnsOf(world.scene);
+    const restless = [...disk.entries()].find(
+      (entry) => isInTurn(entry) && !isAtRest(world, entry),
+    );
     if (restless === undefined || findings.first !== undefined) return;
     if (timeline.nowMs >= untilMs) {
       const { envelope, status } = restless;
@@ -139,8 +144,12 @@ async function stopAll(world: World, run: (spanMs: number) => Promise<void>): Pr
   await run(MINUTE_MS);
   if (running > 0) world.findings.add('liveness', `${running} spools did not stop in a minute`);
   for (const { process } of world.seats) process.kill();
-  for (const { envelope, status } of world.disk.entries()) {
+  // One whose holder was lost waits like any other while an earlier one of its key is held.
+  const isInTurn = turnsOf(world.scene);
+  for (const entry of world.disk.entries()) {
+    const { envelope, status } = entry;
     if (status.state !== 'active' || isLeft(world.plan, envelope.topic)) continue;
+    if (!isInTurn(entry)) continue;
     world.findings.add('liveness', `"${envelope.id}" is active and nobody is there`);
   }
 }

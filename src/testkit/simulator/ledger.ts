@@ -65,6 +65,12 @@ export interface Story {
   readonly id: string;
   readonly invocation: Invocation;
   readonly entry: Entry;
+  /** Where its insert came among all. */
+  readonly seq: number;
+  /** A delivery handler of it was started. */
+  hasStarted: boolean;
+  /** An operator changed it, or a power cut brought it back: its place in its key is lost. */
+  isMoved: boolean;
   /** An enqueue was told that it is ours. */
   isAccepted: boolean;
   /** Why there need not be an entry any more. */
@@ -115,13 +121,16 @@ export class Ledger {
   }
 
   /** Opens the book of a message that was stored. */
-  open(entry: Entry, invocation: Invocation): Story {
+  open(entry: Entry, invocation: Invocation, seq: number): Story {
     const { id } = entry.envelope;
     const former = this.stories.get(id);
     const story: Story = {
       id,
       invocation,
       entry,
+      seq,
+      hasStarted: false,
+      isMoved: false,
       isAccepted: false,
       // A late handler of a former message of this id still finds its claim.
       claims: former?.claims ?? new Map(),

@@ -63,6 +63,8 @@ export interface Plan {
   readonly bouncedMs: number | null;
   readonly policies: Readonly<Record<string, RetryPolicy>>;
   readonly routes: readonly PlannedRoute[];
+  /** What some messages are ordered by; none in half of the worlds. */
+  readonly orderKeys: readonly string[];
   readonly trouble: Trouble;
 }
 
@@ -74,8 +76,11 @@ export const TOPICS: readonly string[] = ['mail.send', 'mail.bulk', 'web.hook', 
 /** A topic that nobody handles. */
 export const ODD_TOPIC = 'odd.lost';
 
-/** Draws a world. */
-export function drawPlan(chance: Chance): Plan {
+/**
+ * Draws a world. Order keys are drawn from a chance of their own, so that they change nothing else
+ * about the world of a seed.
+ */
+export function drawPlan(chance: Chance, ofKeys: Chance): Plan {
   const site = chance.weighted<Site>({ one: 2, machine: 4, server: 4 });
   const processes = site === 'one' ? 1 : chance.between(1, 4);
   return {
@@ -95,6 +100,7 @@ export function drawPlan(chance: Chance): Plan {
     bouncedMs: chance.happens(0.5) ? null : 10 * MINUTE_MS,
     policies: drawPolicies(chance),
     routes: drawRoutes(chance, processes),
+    orderKeys: ofKeys.happens(0.5) ? ['one', 'two', 'three'].slice(0, ofKeys.between(1, 3)) : [],
     trouble: drawTrouble(chance),
   };
 }

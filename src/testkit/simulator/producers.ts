@@ -154,7 +154,7 @@ function whole({ message, bytes }: Parcel): Message {
 }
 
 function drawParcel(world: World): Parcel {
-  const { chance, plan } = world;
+  const { chance, chanceOfKeys, plan } = world;
   const topic = chance.happens(0.03) ? ODD_TOPIC : chance.pick(TOPICS);
   const temper = chance.weighted<Temper>(TEMPERS);
   const message: MessageOptions = {
@@ -168,6 +168,9 @@ function drawParcel(world: World): Parcel {
     })),
     ...maybe(chance, 0.12, () => ({ dedupeKey: `key-${chance.between(1, 5)}` })),
     ...maybe(chance, 0.12, () => ({ id: `own-${chance.between(1, 8)}` })),
+    ...(plan.orderKeys.length === 0
+      ? {}
+      : maybe(chanceOfKeys, 0.4, () => ({ orderKey: chanceOfKeys.pick(plan.orderKeys) }))),
   };
   return pack(world, message, temper);
 }

@@ -38,6 +38,8 @@ export type Invariant =
   | 'notice'
   /** A message takes effect once, and once more per loss that explains it. */
   | 'duplicates'
+  /** Messages of one order key go one at a time, in the order they were inserted. */
+  | 'order'
   /** A change by an operator is written down before it is made. */
   | 'audit'
   /** What the store answers is what it did. */

@@ -64,10 +64,14 @@ const START_AT: Millis = Date.UTC(2026, 0, 1);
 const NEWS_MAX_MS = 250;
 /** More calls than this at one moment mean that something spins without ever waiting. */
 const CALLS_AT_ONCE_MAX = 20_000;
+/** Apart from the seeds that people give, and not a multiple of what the dice step by. */
+const KEYS_SALT = 0x2b_c0_ff_ee;
 
 /** One simulated world. */
 export class World {
   readonly chance: Chance;
+  /** For order keys alone. */
+  readonly chanceOfKeys: Chance;
   readonly plan: Plan;
   readonly timeline: Timeline = new Timeline();
   readonly ledger: Ledger = new Ledger();
@@ -90,7 +94,8 @@ export class World {
   constructor(seed: number, mutation: Mutation = {}) {
     this.#mutation = mutation;
     this.chance = new Chance(seededDice(seed));
-    const plan = drawPlan(this.chance);
+    this.chanceOfKeys = new Chance(seededDice(seed + KEYS_SALT));
+    const plan = drawPlan(this.chance, this.chanceOfKeys);
     this.plan = mutation.plan?.(plan) ?? plan;
     this.findings = new Findings(() => ({
       atMs: this.timeline.nowMs,

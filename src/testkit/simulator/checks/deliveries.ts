@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import type { Delivery } from '../../../ports/handler.ts';
 import type { ClaimFact, Story } from '../ledger.ts';
 import type { SimProcess } from '../process.ts';
+import { checkTurn } from './order.ts';
 import { CLOCK_ERROR_MAX_MS, type Scene } from './scene.ts';
 import { policyInForce } from './settle.ts';
 
@@ -41,6 +42,7 @@ export function checkStart(
     findings.add('expiry', `"${id}" expired at ${envelope.expiresAt} and was started at ${now}`);
   }
   checkAttempts(scene, story, claim);
+  checkTurn(scene, story, claim);
   if (!claim.isSingle) checkLimits(scene, process, envelope.destination);
   return claim;
 }

@@ -23,6 +23,7 @@ export function takeAudit(
     const text = `"${story.id}" went from ${state} to ${to}, and no audit record says so`;
     return { invariant: 'audit', text };
   }
+  story.isMoved = true;
   if (after === undefined) return undefined;
   // A smaller policy may find more attempts made than it allows.
   story.grants += audit.action === 'setPolicy' ? before.status.attempts + 1 : 1;

@@ -47,6 +47,7 @@ export function afterPowerCut(scene: Scene, dropped: readonly Write[]): void {
     if (claim !== undefined) claim.isSettled = false;
     story.excuses += 1;
     story.slack += 1;
+    story.isMoved = true;
     if (scene.disk.peek(id) !== undefined) delete story.ended;
   }
   checkWhole(scene);

@@ -12,6 +12,7 @@ import type { Story } from '../ledger.ts';
 import { routeFor } from '../plan.ts';
 import type { SimProcess } from '../process.ts';
 import { takeAudit } from './operator.ts';
+import { turnsOf } from './order.ts';
 import { CLOCK_ERROR_MAX_MS, type Scene } from './scene.ts';
 import { judgeSettled } from './settle.ts';
 
@@ -58,10 +59,11 @@ export function checkInsert(
     if (body.place === 'store' && shelf.get(body.ref) === undefined) {
       findings.add('body', `"${id}" came in before its body`);
     }
-    const story = ledger.open(entry, invocation);
+    const story = ledger.open(entry, invocation, write.seq);
     const { state, revision, holder = '' } = entry.status;
     if (revision !== 1) findings.add('revision', `"${id}" came in with revision ${revision}`);
     if (state !== 'active') continue;
+    if (!turnsOf(scene)(entry)) findings.add('order', `"${id}" came in active before its turn`);
     if (!holder.startsWith(process.instance) || entry.status.attempts !== 1) {
       findings.add('claim', `"${id}" came in active under "${holder}", uncounted or not its own`);
     }
@@ -84,17 +86,24 @@ export function checkClaim(
     findings.add('claim', `a claim gave out ${answer.length} entries and changed ${writes.length}`);
   }
   if (answer.length > request.max) findings.add('limits', `a claim gave more than ${request.max}`);
-  for (const write of writes) checkTaken(scene, asker, request, write);
+  // What was taken is in the way of others as before, so the look afterwards tells whose turn it was.
+  const isInTurn = turnsOf(scene);
+  for (const write of writes) {
+    checkTaken(scene, asker, request, write);
+    if (write.before === undefined || isInTurn(write.before)) continue;
+    findings.add('order', `"${write.id}" was claimed before its turn`);
+  }
   if (answer.length < request.max) checkNothingLeft(scene, request);
 }
 
 /** Checks what a store says of the next due time. */
 export function checkNextDue(scene: Scene, filter: ClaimFilter, answer: Millis | null): void {
+  const isInTurn = turnsOf(scene);
   let earliest: Millis | null = null;
   for (const entry of scene.disk.entries()) {
     const { dueAt } = entry.status;
     if (dueAt === null || (earliest !== null && dueAt >= earliest)) continue;
-    if (fits(entry, filter)) earliest = dueAt;
+    if (fits(entry, filter) && isInTurn(entry)) earliest = dueAt;
   }
   if (earliest === answer) return;
   scene.findings.add('answer', `the next due time is ${earliest}, the store said ${answer}`);
@@ -218,10 +227,11 @@ function checkPaused(
 
 function checkNothingLeft(scene: Scene, request: ClaimRequest): void {
   if (request.ids !== undefined) return;
+  const isInTurn = turnsOf(scene);
   for (const entry of scene.disk.entries()) {
     const { dueAt, holder } = entry.status;
     if (dueAt === null || dueAt > request.now || holder === request.holder) continue;
-    if (!fits(entry, request)) continue;
+    if (!fits(entry, request) || !isInTurn(entry)) continue;
     scene.findings.add('answer', `a claim passed over "${entry.envelope.id}", which is due`);
   }
 }
@@ -278,6 +288,7 @@ function checkContents({ findings }: Scene, change: Change, before: Entry, after
     was.topic === is.topic &&
     was.enqueuedAt === is.enqueuedAt &&
     was.dedupeKey === is.dedupeKey &&
+    was.orderKey === is.orderKey &&
     was.body.digest === is.body.digest &&
     was.body.ref === is.body.ref;
   if (!isSame) findings.add('integrity', `the envelope of "${id}" was changed`);
