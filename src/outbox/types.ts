@@ -1,7 +1,7 @@
 /**
  * types — what an outbox takes and gives: the words that its parts share.
  *
- *   emit ─(your transaction)─▶ entries of a store ─relay: engine + forward(sink)─▶ broker, spool, web
+ *   emit ─(your transaction)─▶ entries of a store ─relay: engine, forward(sink)─▶ broker, spool, web
  *                                                        consumer ─once()─▶ effect, at most once
  */
 
@@ -12,11 +12,12 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
 import type { Sink } from '../ports/sink.ts';
+import type { Codec } from '../rabbit/codecs.ts';
 
 /** What may be said about one message beside its routing key and body. */
 export interface EmitOptions {
   readonly headers?: Headers;
-  /** Not before this time: milliseconds since the epoch, a Date, or so much later. */
+  /** Not before this time: milliseconds since the epoch or a Date; a text such as `'5m'`: later. */
   readonly eta?: Millis | Date | Duration;
   /** Given up when it was not sent this long after the emit; default that of the outbox. */
   readonly expires?: Duration;
@@ -55,21 +56,22 @@ export interface OutboxBase {
   readonly backoffs?: Readonly<Record<string, BackoffFunction>>;
   /** The largest body, in bytes; default 1 MiB. */
   readonly maxBytes?: number;
+  /**
+   * For values under a `content-type` header of their own, as msgpack; JSON needs none, and texts
+   * and bytes go as they are.
+   */
+  readonly encoders?: readonly Codec[];
   readonly logger?: Logger;
   readonly clock?: Clock;
   readonly dice?: Dice;
 }
 
-/** What becomes of a message that was sent. */
-export type CleanUp =
-  /** Removed at once, the default. */
-  | 'at once'
-  /** Kept for good. */
-  | 'never'
-  /** Kept this long. */
-  | Duration
-  /** Moved to a table with one part for each so long, dropped as a whole; PostgreSQL only. */
-  | { readonly partition: Duration; readonly keep: Duration };
+/**
+ * What becomes of a message that was sent: `'at once'` removes it (default), `'never'` keeps it for
+ * good, an age as `'7d'` keeps it for so long. In PostgreSQL also a table with one part for each so
+ * long, dropped as a whole.
+ */
+export type CleanUp = Duration | { readonly partition: Duration; readonly keep: Duration };
 
 /** Where a relay sends to. */
 export type RelayTarget =

@@ -1,0 +1,203 @@
+/**
+ * inbox — the table of keys that were done, in PostgreSQL and in SQLite: its SQL, how it is made,
+ * and how keys that are over are forgotten.
+ */
+
+import { RespoolError, show } from '../core/errors.ts';
+import { checkNames } from '../core/limits.ts';
+import type { SqliteDatabase } from '../stores/shared/client.ts';
+import { namesOf } from '../stores/postgres/names.ts';
+import { isSqlite } from './tx.ts';
+import { type TxClient, type TxPool, transaction } from './transaction.ts';
+
+/** Where the keys are. */
+export interface InboxPlace {
+  /** The schema in PostgreSQL; default `outbox`. */
+  readonly schema?: string;
+  /** Default `inbox`, in SQLite `outbox_inbox`. */
+  readonly table?: string;
+}
+
+/** A table that was checked, ready to stand in SQL. */
+export interface InboxTable {
+  readonly schema: string;
+  readonly table: string;
+  /** Quoted, with its schema. */
+  readonly sql: string;
+}
+
+const NAME = /^[a-z_][a-z0-9_]{0,47}$/;
+/** As long as the store of the outbox waits for a lock. */
+const LOCK_WAIT = '5s';
+
+/** How many keys that are over one call of `once` forgets: more than it adds. */
+const FORGET_EACH = 2;
+/** How many a caretaker forgets at a time. */
+const FORGET_BITE = 1_000;
+/**
+ * So long after its time a key is forgotten by others: they lock the row until their transaction
+ * ends, and nobody should wait for that who comes with the same key just after its time.
+ */
+const FORGET_AFTER = "interval '1 hour'";
+
+/**
+ * Makes the table of `once` where it is not there yet: for consumers whose database has no outbox.
+ * In PostgreSQL under a lock, so that several may try at once.
+ */
+export function migrateInbox(pool: TxPool, place?: InboxPlace): Promise<void>;
+export function migrateInbox(database: SqliteDatabase, place?: InboxPlace): void;
+export function migrateInbox(
+  place: TxPool | SqliteDatabase,
+  options: InboxPlace = {},
+): Promise<void> | void {
+  checkNames('migrateInbox', options, ['schema', 'table']);
+  if (isSqlite(place)) {
+    place.exec(sqliteInboxSql(sqliteTable(options)));
+    return undefined;
+  }
+  const table = postgresTable(options);
+  return transaction(place, (tx) => makeTable(tx as TxClient, table));
+}
+
+export function postgresTable({ schema = 'outbox', table = 'inbox' }: InboxPlace): InboxTable {
+  const { quotedSchema } = namesOf(schema, '');
+  return { schema, table, sql: `${quotedSchema}."${checkTable(table)}"` };
+}
+
+export function sqliteTable({ schema, table = 'outbox_inbox' }: InboxPlace): string {
+  if (schema === undefined) return checkTable(table);
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(schema)} as "schema" of an inbox in SQLite: it has none; give "table" only`,
+  );
+}
+
+function checkTable(table: unknown): string {
+  if (typeof table === 'string' && NAME.test(table)) return table;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(table)} as "table" of an inbox: allowed are 1 to 48 of a-z 0-9 _, not ` +
+      'starting with a digit',
+  );
+}
+
+/** The table as SQL to read, to keep, or to run as a role that may create tables. */
+export function postgresInboxSql(table: InboxTable): string {
+  return [
+    'BEGIN;',
+    `SET LOCAL lock_timeout = '${LOCK_WAIT}';`,
+    `SELECT pg_advisory_xact_lock(hashtextextended('${lockKey(table)}', 0));`,
+    `CREATE SCHEMA IF NOT EXISTS "${table.schema}";`,
+    tableSql(table),
+    'COMMIT;\n',
+  ].join('\n');
+}
+
+/** Not "if not exists" for all: that needs the right to create even where nothing is to be done. */
+async function makeTable(tx: TxClient, table: InboxTable): Promise<void> {
+  await tx.query("SELECT set_config('lock_timeout', $1, true)", [LOCK_WAIT]);
+  await tx.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [lockKey(table)]);
+  const { rows } = await tx.query(
+    `SELECT to_regclass($1) IS NOT NULL AS has_table,
+      EXISTS (SELECT FROM pg_namespace WHERE nspname = $2) AS has_schema`,
+    [table.sql, table.schema],
+  );
+  if (rows[0]?.['has_table'] === true) return;
+  if (rows[0]?.['has_schema'] !== true) await tx.query(`CREATE SCHEMA "${table.schema}"`);
+  await tx.query(tableSql(table));
+}
+
+function lockKey({ schema, table }: InboxTable): string {
+  return `respool:${schema}.${table}`;
+}
+
+function tableSql({ table, sql }: InboxTable): string {
+  return `CREATE TABLE IF NOT EXISTS ${sql} (
+  scope text COLLATE "C" NOT NULL,
+  key text COLLATE "C" NOT NULL,
+  done_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires_at timestamptz NOT NULL,
+  PRIMARY KEY (scope, key)
+);
+CREATE INDEX IF NOT EXISTS "${table}_expires_at" ON ${sql} (expires_at);`;
+}
+
+/** The table of an inbox in SQLite. */
+export function sqliteInboxSql(table: string): string {
+  return `CREATE TABLE IF NOT EXISTS "${table}" (
+  scope TEXT NOT NULL,
+  key TEXT NOT NULL,
+  done_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  PRIMARY KEY (scope, key)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS "${table}_expires_at" ON "${table}" (expires_at);
+`;
+}
+
+/**
+ * Takes a key: one row if it was not done before, or its time is over. Waits for a transaction that
+ * has it and is not through.
+ */
+export function takeSql({ sql }: InboxTable): string {
+  const others = 'AND (scope, key) <> ($1::text, $2::text)';
+  return `WITH forgotten AS (${forgetSql(sql, FORGET_EACH, others)})
+INSERT INTO ${sql} AS kept (scope, key, done_at, expires_at)
+VALUES ($1::text, $2::text, clock_timestamp(),
+  clock_timestamp() + $3::float8 * interval '1 millisecond')
+ON CONFLICT (scope, key) DO UPDATE SET done_at = excluded.done_at, expires_at = excluded.expires_at
+  WHERE kept.expires_at <= clock_timestamp()
+RETURNING 1 AS taken`;
+}
+
+/** n.b. now() and not clock_timestamp(): no index is searched for what may change meanwhile. */
+function forgetSql(sql: string, max: number, and = ''): string {
+  return `DELETE FROM ${sql} WHERE (scope, key) IN (
+  SELECT scope, key FROM ${sql} WHERE expires_at < now() - ${FORGET_AFTER} ${and}
+  ORDER BY expires_at LIMIT ${max} FOR UPDATE SKIP LOCKED)`;
+}
+
+/** Forgets keys that are over, a bite of them; how many. */
+export async function forgetKeys(client: TxClient, table: InboxTable): Promise<number> {
+  const { rowCount } = await client.query(forgetSql(table.sql, FORGET_BITE));
+  return rowCount ?? 0;
+}
+
+/** The same in SQLite, for `once` and for a caretaker. */
+export function forgetSqliteKeys(
+  database: SqliteDatabase,
+  table: string,
+  now: number,
+  max: number = FORGET_BITE,
+): number {
+  const { changes } = database
+    .prepare(
+      `DELETE FROM "${table}" WHERE (scope, key) IN
+        (SELECT scope, key FROM "${table}" WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)`,
+    )
+    .run(now, max);
+  return changes;
+}
+
+/** Takes a key in SQLite; whether it was not done before, or its time is over. */
+export function takeSqliteKey(
+  database: SqliteDatabase,
+  table: string,
+  key: {
+    readonly scope: string;
+    readonly key: string;
+    readonly now: number;
+    readonly ttlMs: number;
+  },
+): boolean {
+  forgetSqliteKeys(database, table, key.now, FORGET_EACH);
+  const { changes } = database
+    .prepare(
+      `INSERT INTO "${table}" (scope, key, done_at, expires_at) VALUES (?, ?, ?, ?)
+      ON CONFLICT (scope, key) DO UPDATE
+        SET done_at = excluded.done_at, expires_at = excluded.expires_at
+        WHERE expires_at <= excluded.done_at`,
+    )
+    .run(key.scope, key.key, key.now, key.now + key.ttlMs);
+  return changes > 0;
+}

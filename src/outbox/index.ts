@@ -1,0 +1,28 @@
+/**
+ * The outbox: emit in a transaction of yours, a relay that sends on what is committed, listeners on
+ * the other side, and effects that happen once.
+ */
+
+export { type InboxPlace, migrateInbox } from './inbox.ts';
+export { fromDrizzle, fromKnex, fromKysely, fromPrisma } from './libraries.ts';
+export { type ListenOptions, listen } from './listen.ts';
+export { type Once, type OnceOptions, once } from './once.ts';
+export type { DatabaseOutboxOptions, PoolOutboxOptions, UrlOutboxOptions } from './options.ts';
+export { createOutbox, type OutboxOptions } from './outbox.ts';
+export type { Outbox } from './postgres-outbox.ts';
+export { Reject } from './reject.ts';
+export type { Relay, RelayLoad } from './relay.ts';
+export { type SinkSpool, spoolSink } from './spool-sink.ts';
+export type { SqliteOutbox } from './sqlite-outbox.ts';
+export { tracking, trackingIds } from './tracking.ts';
+export { type ClientOf, type TxClient, type TxPool, transaction } from './transaction.ts';
+export type { AnyTx } from './tx.ts';
+export type {
+  CleanUp,
+  Emitted,
+  EmitMessage,
+  EmitOptions,
+  OutboxBase,
+  RelayOptions,
+  RelayTarget,
+} from './types.ts';

@@ -1,0 +1,260 @@
+/**
+ * message — from the arguments of an emit to an entry, checked before anything is written.
+ *
+ * Everything the relay needs is in the entry: it may run in another process. Bodies always ride
+ * with their entry, in the same transaction.
+ */
+
+import { DURATION_MAX_MS, durationMs, type Millis } from '../core/duration.ts';
+import type { Entry, Headers } from '../core/entry.ts';
+import { assert, RespoolError, show } from '../core/errors.ts';
+import { checkFields, checkHeaders, checkKey } from '../core/limits.ts';
+import { initialStatus } from '../core/next-status.ts';
+import type { Duplicate } from '../ports/entry-store.ts';
+import { type Codec, encodersOf } from '../rabbit/codecs.ts';
+import { keepBody, ownBody } from '../spool/body.ts';
+import { Chain } from '../spool/chain.ts';
+import { checkMessage, type MessageOptions, withBody } from '../spool/message.ts';
+import { noBodies } from './no-bodies.ts';
+import { TRACKING_HEADER, trackingHeader } from './tracking.ts';
+import type { EmitMessage, EmitOptions, Emitted } from './types.ts';
+
+/** What all messages of one outbox go by. */
+export interface EmitSettings {
+  readonly expiresMs: number | undefined;
+  readonly maxBytes: number;
+  readonly policies: ReadonlySet<string>;
+  readonly encoders: readonly Codec[];
+  readonly makeId: (now: Millis) => string;
+}
+
+/** A message that the caller can no longer change. */
+export interface OwnMessage {
+  readonly message: EmitMessage;
+  readonly bytes: Uint8Array;
+  readonly headers: Headers;
+  readonly tracking: (id: string) => string;
+}
+
+const NAMES = [
+  'routingKey',
+  'body',
+  'headers',
+  'eta',
+  'expires',
+  'key',
+  'policy',
+  'dedupeKey',
+  'id',
+] as const satisfies readonly (keyof EmitMessage)[];
+
+const OPTION_NAMES: readonly string[] = NAMES.filter(
+  (name) => name !== 'routingKey' && name !== 'body',
+);
+
+/** The most entries, and the most bytes of their bodies, in one statement. */
+const BATCH_MAX = 1_000;
+const BATCH_MAX_BYTES: number = 8 * 2 ** 20;
+
+const CONTENT_TYPE = 'content-type';
+/** As a spool takes them. */
+const HEADERS_MAX_BYTES: number = 32 * 2 ** 10;
+/** A number before this is hardly a time, in 1973: it is meant as a span. */
+const ETA_MIN: Millis = 100_000_000_000;
+
+/** Makes entries of messages. */
+export class Messages {
+  readonly #settings: EmitSettings;
+  readonly #encode: ReturnType<typeof encodersOf>;
+  readonly #own: ReadonlySet<string>;
+
+  constructor(settings: EmitSettings) {
+    this.#settings = settings;
+    this.#encode = encodersOf(settings.encoders);
+    this.#own = new Set(settings.encoders.map(({ contentType }) => essence(contentType)));
+  }
+
+  /** Takes over what the caller gave. Called before anything is awaited: buffers are used again. */
+  own(given: EmitMessage): OwnMessage {
+    if (typeof given !== 'object' || given === null) {
+      throw new RespoolError(
+        'message.invalid',
+        `cannot emit ${show(given)}: a message is an object with routingKey and body`,
+      );
+    }
+    checkFields(given, NAMES);
+    const { body, ...message } = given;
+    const headers = lowered(checkHeaders(given.headers, HEADERS_MAX_BYTES));
+    const { bytes, contentType } = this.#bytesOf(body, headers[CONTENT_TYPE]);
+    const { maxBytes, policies } = this.#settings;
+    if (bytes.byteLength > maxBytes) throw tooLarge(given.routingKey, bytes.byteLength, maxBytes);
+    const { policy } = message;
+    if (policy !== undefined && !policies.has(policy)) throw unknownPolicy(policy, policies);
+    const typed = contentType === undefined ? headers : { ...headers, [CONTENT_TYPE]: contentType };
+    // The scope is that of the call: by the time an id is made, we may be in another.
+    const chain = headers[TRACKING_HEADER];
+    const tracking = chain === undefined ? trackingHeader() : () => chain;
+    return { message, bytes, headers: typed, tracking };
+  }
+
+  /** The entry of a message that is emitted now. */
+  entry({ message, bytes, headers, tracking }: OwnMessage, now: Millis): Entry {
+    const { routingKey, eta, key, id: ownId, policy, dedupeKey } = message;
+    const id = ownId ?? this.#settings.makeId(now);
+    const expires = message.expires ?? this.#settings.expiresMs;
+    const options: MessageOptions = {
+      topic: routingKey,
+      headers: { ...headers, [TRACKING_HEADER]: tracking(id) },
+      ...(ownId === undefined ? {} : { id: ownId }),
+      ...(policy === undefined ? {} : { policy }),
+      ...(dedupeKey === undefined ? {} : { dedupeKey }),
+      ...(expires === undefined ? {} : { expires }),
+      ...(eta === undefined ? {} : { dueAt: etaOf(eta, now) }),
+    };
+    const context = { now, headerMaxBytes: HEADERS_MAX_BYTES, makeId: () => id };
+    const checked = checkMessage(options, context);
+    refuseLateEta(checked.envelope.expiresAt, options.dueAt, routingKey);
+    const order = key === undefined ? {} : { orderKey: checkKey('key', key) };
+    const body = keepInline(bytes, id);
+    return {
+      envelope: withBody({ ...checked.envelope, ...order }, body.info),
+      status: initialStatus({ now, dueAt: checked.dueAt, policy: checked.policy }),
+      inlineBody: bytes,
+    };
+  }
+
+  /** Bytes and what they are; a text stays as it is, unless an encoder of the user's takes it. */
+  #bytesOf(
+    body: unknown,
+    contentType: string | undefined,
+  ): { readonly bytes: Uint8Array; readonly contentType: string | undefined } {
+    const isBytes = ArrayBuffer.isView(body) || body instanceof ArrayBuffer;
+    const isRaw = body === undefined || isBytes;
+    const isEncoded =
+      !isRaw &&
+      contentType !== undefined &&
+      (typeof body !== 'string' || this.#own.has(essence(contentType)));
+    // Encoders may give back what they were given; and `ownBody` refuses what says nothing.
+    const own = ownBody(isEncoded ? this.#encode(contentType, body) : body);
+    if ('stream' in own) throw streamed();
+    return { bytes: own.bytes, contentType: contentType ?? typeOf(body, isBytes) };
+  }
+}
+
+/** Refuses what is no option of an emit, such as a routing key that is said twice. */
+export function checkEmitOptions(options: unknown): EmitOptions {
+  const isObject = typeof options === 'object' && options !== null && !Array.isArray(options);
+  if (!isObject) {
+    throw new RespoolError(
+      'message.invalid',
+      `cannot emit with options ${show(options)}: allowed is { ${OPTION_NAMES.join(', ')} }`,
+    );
+  }
+  checkFields(options, OPTION_NAMES);
+  return options;
+}
+
+/** What became of an entry, as the caller is told. */
+export function emittedOf({ envelope }: Entry, result: 'stored' | Duplicate | undefined): Emitted {
+  return typeof result === 'object'
+    ? { id: result.duplicateOf, duplicate: true }
+    : { id: envelope.id, duplicate: false };
+}
+
+/** Entries in their order, in as many statements as they need. */
+export function* batchesOf(entries: readonly Entry[]): Generator<readonly Entry[]> {
+  let batch: Entry[] = [];
+  let bytes = 0;
+  for (const entry of entries) {
+    const { size } = entry.envelope.body;
+    if (batch.length === BATCH_MAX || (batch.length > 0 && bytes + size > BATCH_MAX_BYTES)) {
+      yield batch;
+      batch = [];
+      bytes = 0;
+    }
+    batch.push(entry);
+    bytes += size;
+  }
+  if (batch.length > 0) yield batch;
+}
+
+function typeOf(body: unknown, isBytes: boolean): string | undefined {
+  if (body === undefined) return undefined;
+  if (typeof body === 'string') return 'text/plain';
+  return isBytes ? 'application/octet-stream' : 'application/json';
+}
+
+/** Names of headers have no case elsewhere; this one is looked for by everybody. */
+function lowered(headers: Headers): Headers {
+  const name = Object.keys(headers).find((given) => given.toLowerCase() === CONTENT_TYPE);
+  if (name === undefined || name === CONTENT_TYPE) return headers;
+  const { [name]: contentType = '', ...rest } = headers;
+  return { ...rest, [CONTENT_TYPE]: contentType };
+}
+
+function essence(contentType: string): string {
+  return (contentType.split(';', 1)[0] ?? '').trim().toLowerCase();
+}
+
+const PLAIN = new Chain([]);
+
+function keepInline(bytes: Uint8Array, id: string): Awaited<ReturnType<typeof keepBody>> {
+  const limit = bytes.byteLength;
+  const kept = keepBody({ bytes }, id, {
+    bodies: noBodies(),
+    chain: PLAIN,
+    inlineMaxBytes: limit,
+    encodedInlineMaxBytes: limit,
+    bodyMaxBytes: limit,
+    newRef: () => id,
+  });
+  assert(!(kept instanceof Promise), 'a body without transforms is kept at once');
+  return kept;
+}
+
+function etaOf(eta: NonNullable<EmitMessage['eta']>, now: Millis): Millis {
+  if (typeof eta === 'string') return now + durationMs(eta, 'eta');
+  const at = eta instanceof Date ? eta.getTime() : eta;
+  if (Number.isSafeInteger(at) && at >= ETA_MIN && at <= now + DURATION_MAX_MS) return at;
+  throw new RespoolError(
+    'message.invalid',
+    `cannot use ${show(eta)} as eta: allowed is a Date, milliseconds since 1970 up to 100 years ` +
+      "from now, or a text like '5m' for so much later",
+  );
+}
+
+/** It would be given up before it may be sent. */
+function refuseLateEta(
+  expiresAt: Millis | undefined,
+  dueAt: Millis | Date | undefined,
+  routingKey: string,
+): void {
+  if (expiresAt === undefined || dueAt === undefined || Number(dueAt) < expiresAt) return;
+  throw new RespoolError(
+    'message.invalid',
+    `cannot emit "${routingKey}": it expires before its eta; give a longer "expires"`,
+  );
+}
+
+function tooLarge(routingKey: string, bytes: number, maxBytes: number): RespoolError {
+  return new RespoolError(
+    'limit.exceeded',
+    `cannot emit ${show(routingKey)}: its body has ${bytes} bytes, allowed are ${maxBytes} ` +
+      '("maxBytes" of the outbox); keep large bodies elsewhere and emit where they are',
+  );
+}
+
+function unknownPolicy(policy: unknown, known: ReadonlySet<string>): RespoolError {
+  return new RespoolError(
+    'policy.unknown',
+    `cannot emit with policy ${show(policy)}: known are ${[...known].join(', ')}; ` +
+      'name it in "policies" of the outbox',
+  );
+}
+
+function streamed(): RespoolError {
+  return new RespoolError(
+    'message.invalid',
+    'cannot emit a stream: a transaction does not wait for one; give text, bytes or a JSON value',
+  );
+}

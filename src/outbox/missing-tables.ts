@@ -1,0 +1,61 @@
+/**
+ * missing-tables — tells a database in which nobody made our tables, or which has older ones, from
+ * everything else that can go wrong in a transaction of the caller's.
+ */
+
+import { isRespoolError, RespoolError } from '../core/errors.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
+
+/** No such table, no such schema, no such column: as PostgreSQL says it. */
+const CODES: ReadonlySet<unknown> = new Set(['42P01', '3F000', '42703']);
+/** As SQLite says it. */
+const TEXT = /no such (?:table|column)|has no column named/;
+/** As stores say it of tables that were made by a later version. */
+const NEWER = /newer/;
+/** Libraries put the error of the server into one of their own, and that perhaps into another. */
+const DEPTH_MAX = 5;
+
+/**
+ * The error with what to do, where tables are missing; any other as it is: it is about the caller's
+ * own transaction, and the caller may know its code.
+ */
+export function explain(error: unknown, doing: string, advice: string): unknown {
+  if (!areTablesMissing(error)) return error;
+  return new RespoolError(
+    'store.version',
+    `cannot ${doing}: its tables are not there, or older than this program; ${advice}`,
+    { cause: error },
+  );
+}
+
+/** Whether that is what is wrong. */
+export function areTablesMissing(error: unknown): boolean {
+  return isMissing(error, DEPTH_MAX) || isOutdated(error);
+}
+
+/** The store, which says the same when it is opened without its tables. */
+export function advising(store: EntryStore, name: string, advice: string): EntryStore {
+  return {
+    ...store,
+    async open() {
+      try {
+        await store.open();
+      } catch (error) {
+        throw explain(error, `open ${name}`, advice);
+      }
+    },
+  };
+}
+
+/** What a store says; tables that are newer need a newer program, and no advice of ours. */
+function isOutdated(error: unknown): boolean {
+  return isRespoolError(error, 'store.version') && !NEWER.test(error.message);
+}
+
+function isMissing(error: unknown, depth: number): boolean {
+  if (typeof error !== 'object' || error === null || depth === 0) return false;
+  const { code, message, cause, meta } = error as Readonly<Record<string, unknown>>;
+  if (CODES.has(code)) return true;
+  if (code === 'SQLITE_ERROR' && typeof message === 'string' && TEXT.test(message)) return true;
+  return isMissing(cause, depth - 1) || isMissing(meta, depth - 1);
+}

@@ -1,0 +1,70 @@
+/**
+ * own-pool — the pool of an outbox: the user's, or one of its own that is opened when it is needed.
+ */
+
+import { RespoolError } from '../core/errors.ts';
+import { loadPg, type PgPool } from '../stores/postgres/client.ts';
+import { type TxClient, type TxPool } from './transaction.ts';
+
+const CONNECT_TIMEOUT_MS = 5_000;
+const CONNECTIONS_MAX = 8;
+
+/** Where the connections come from. */
+export type PoolPlace = { readonly pool: PgPool } | { readonly url: string };
+
+/** Connections for transactions, wake-ups and migrations. */
+export class OwnPool {
+  readonly #place: PoolPlace;
+  #opening: Promise<PgPool> | undefined;
+  #isEnded = false;
+
+  constructor(place: PoolPlace) {
+    this.#place = place;
+  }
+
+  async get(): Promise<TxPool> {
+    if (this.#isEnded) {
+      throw new RespoolError('store.unavailable', 'cannot use the outbox: it was closed');
+    }
+    if ('pool' in this.#place) return this.#place.pool as unknown as TxPool;
+    this.#opening ??= openPool(this.#place.url);
+    return (await this.#opening) as unknown as TxPool;
+  }
+
+  /** One or a few statements on a connection, in no transaction. */
+  async using<T>(work: (client: TxClient) => Promise<T>): Promise<T> {
+    const client = await (await this.get()).connect();
+    let lost: Error | undefined;
+    try {
+      return await work(client);
+    } catch (error) {
+      // Whatever was wrong: a new connection costs little, and one that is half dead much.
+      lost = error as Error;
+      throw error;
+    } finally {
+      client.release(lost);
+    }
+  }
+
+  /** Ends a pool of our own; the user's stays. */
+  async end(): Promise<void> {
+    this.#isEnded = true;
+    const opening = this.#opening;
+    this.#opening = undefined;
+    await (await opening)?.end();
+  }
+}
+
+async function openPool(url: string): Promise<PgPool> {
+  const { Pool } = await loadPg();
+  const pool = new Pool({
+    connectionString: url,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    keepAlive: true,
+    application_name: 'respool outbox',
+    max: CONNECTIONS_MAX,
+  });
+  // An idle connection that breaks is replaced; without a listener it would end the process.
+  pool.on('error', () => undefined);
+  return pool;
+}

@@ -1,0 +1,193 @@
+/**
+ * postgres-outbox — an outbox in a PostgreSQL database: emits in transactions of the caller's.
+ *
+ *   emit ─(caller's connection)─▶ entries      transaction ─▶ emits … commit ─▶ wake ─▶ NOTIFY
+ *
+ * An emit opens no connection and notifies nobody: what is rolled back leaves nothing.
+ */
+
+import { show } from '../core/errors.ts';
+import { checkList } from '../core/limits.ts';
+import type { Spool } from '../spool/spool.ts';
+import { type PostgresStore, postgres } from '../stores/postgres/entry-store.ts';
+import { type Names, namesOf } from '../stores/postgres/names.ts';
+import { postgresSchema } from '../stores/postgres/schema.ts';
+import {
+  forgetKeys,
+  type InboxTable,
+  migrateInbox,
+  postgresInboxSql,
+  postgresTable,
+} from './inbox.ts';
+import { batchesOf, checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
+import { advising, areTablesMissing, explain } from './missing-tables.ts';
+import { outboxSettings, type PoolOutboxOptions, type UrlOutboxOptions } from './options.ts';
+import { spoolOf } from './outbox-spool.ts';
+import type { OutboxParts, RelayStoreOptions } from './parts.ts';
+import { OwnPool, type PoolPlace } from './own-pool.ts';
+import { createRelay, type Relay } from './relay.ts';
+import { ServerTime } from './server-time.ts';
+import { type TxClient, transaction } from './transaction.ts';
+import { type AnyTx, sqlTxOf } from './tx.ts';
+import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
+import { Wake } from './wake.ts';
+
+const NAMES = ['pool', 'url', 'schema', 'tables', 'listenUrl'];
+const ADVICE = 'run outbox.migrate() or `respool outbox init`';
+/** Whose NOTIFY it is; stores go by it to leave out their own. */
+const TELLER = 'outbox';
+
+/** An outbox in PostgreSQL. */
+export class Outbox<Tx = TxClient> implements AsyncDisposable {
+  readonly #pool: OwnPool;
+  readonly #names: Names;
+  readonly #inbox: InboxTable;
+  readonly #messages: Messages;
+  readonly #time: ServerTime;
+  readonly #wake: Wake;
+  readonly #parts: OutboxParts;
+  /** Never opened: it only knows how entries are written. */
+  readonly #store: PostgresStore;
+  readonly #makeStore: (options?: RelayStoreOptions & { readonly migrate?: true }) => PostgresStore;
+  #spool: Spool | undefined;
+
+  /** @internal Use createOutbox. */
+  constructor(options: PoolOutboxOptions | UrlOutboxOptions) {
+    const { emit, parts } = outboxSettings(options, NAMES);
+    const { schema = 'outbox', tables = '', listenUrl } = options;
+    const { clock, dice, logger } = parts;
+    const place: PoolPlace =
+      (options as Partial<PoolOutboxOptions>).pool === undefined
+        ? { url: (options as UrlOutboxOptions).url }
+        : { pool: (options as PoolOutboxOptions).pool };
+    this.#names = namesOf(schema, tables);
+    this.#inbox = postgresTable({ schema, table: `${tables}inbox` });
+    this.#makeStore = ({ migrate = false } = {}) => {
+      const listen = listenUrl === undefined || migrate ? {} : { listenUrl };
+      const logs = logger === undefined ? {} : { logger };
+      return postgres({ ...place, schema, tables, migrate, ...listen, ...logs }, { clock, dice });
+    };
+    // Refuses places that cannot be, now and not with the first emit.
+    this.#store = this.#makeStore();
+    this.#pool = new OwnPool(place);
+    this.#messages = new Messages(emit);
+    this.#time = new ServerTime(clock);
+    this.#wake = new Wake({ tell: () => this.#notify(), clock, logger });
+    const name = `the outbox in schema "${schema}"`;
+    this.#parts = {
+      ...parts,
+      name,
+      makeStore: (own) => this.#wake.wired(advising(this.#makeStore(own), name, ADVICE)),
+      forgetKeys: () => this.#forgetKeys(),
+    };
+  }
+
+  /**
+   * Puts a message into the outbox, in your transaction: it is sent if that commits, and was never
+   * there if not. A duplicate is told and fails nothing.
+   */
+  async emit(
+    tx: AnyTx,
+    routingKey: string,
+    body?: unknown,
+    options: EmitOptions = {},
+  ): Promise<Emitted> {
+    const own = this.#messages.own({ ...checkEmitOptions(options), routingKey, body });
+    const [emitted] = await this.#insert(tx, [own], `emit ${show(routingKey)}`);
+    return emitted as Emitted;
+  }
+
+  /** The same for many, in their order; all are checked before any is written. */
+  async emitMany(tx: AnyTx, messages: readonly EmitMessage[]): Promise<readonly Emitted[]> {
+    checkList('messages', messages, 'a list of messages; for one alone use emit()');
+    const own = messages.map((message) => this.#messages.own(message));
+    return this.#insert(tx, own, `emit ${own.length} messages`);
+  }
+
+  /** Runs `fn` in a transaction of the pool, and tells relays once it is committed. */
+  async transaction<T>(fn: (tx: Tx) => Promise<T> | T): Promise<T> {
+    const value = await transaction(await this.#pool.get(), (tx) => fn(tx as Tx));
+    void this.wake();
+    return value;
+  }
+
+  /**
+   * Tells relays that something was committed, after a transaction of your own: those of this
+   * process at once, others by NOTIFY on another connection. Never fails: they look for themselves.
+   */
+  wake(): Promise<void> {
+    return this.#wake.wake();
+  }
+
+  /** Makes the tables, or brings them up to date, under a lock; nothing else ever does. */
+  async migrate(): Promise<void> {
+    const store = this.#makeStore({ migrate: true });
+    await store.open();
+    await store.close();
+    const { schema, table } = this.#inbox;
+    await migrateInbox(await this.#pool.get(), { schema, table });
+  }
+
+  /** What `migrate()` runs on an empty database, as SQL to read or to keep. */
+  sql(): string {
+    const { schema, prefix: tables } = this.#names;
+    return `${postgresSchema({ schema, tables })}\n${postgresInboxSql(this.#inbox)}`;
+  }
+
+  /** Makes a relay, which sends on what is committed; nothing happens before its `start()`. */
+  relay(options: RelayOptions): Relay {
+    return createRelay(this.#parts, options);
+  }
+
+  /** A spool over the same messages: list, hold, retryNow, bounce, remove … */
+  get spool(): Spool {
+    this.#spool ??= spoolOf(this.#parts);
+    return this.#spool;
+  }
+
+  /** Ends what the outbox opened itself; relays are stopped by whoever made them. */
+  async close(): Promise<void> {
+    await this.#wake.idle();
+    try {
+      await this.#spool?.stop();
+    } finally {
+      await this.#pool.end();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #insert(given: AnyTx, own: readonly OwnMessage[], doing: string): Promise<Emitted[]> {
+    const tx = sqlTxOf(given, doing);
+    const emitted: Emitted[] = [];
+    if (own.length === 0) return emitted;
+    const now = await this.#time.now(tx);
+    const entries = own.map((message) => this.#messages.entry(message, now));
+    try {
+      for (const batch of batchesOf(entries)) {
+        const results = await this.#store.insertWithin(tx, batch);
+        emitted.push(...batch.map((entry, at) => emittedOf(entry, results[at])));
+      }
+    } catch (error) {
+      throw explain(error, doing, ADVICE);
+    }
+    return emitted;
+  }
+
+  async #notify(): Promise<void> {
+    const values = [this.#names.channel, TELLER];
+    await this.#pool.using((client) => client.query('SELECT pg_notify($1, $2)', values));
+  }
+
+  async #forgetKeys(): Promise<number> {
+    try {
+      return await this.#pool.using((client) => forgetKeys(client, this.#inbox));
+    } catch (error) {
+      // Where nobody made an inbox there is nothing to forget.
+      if (areTablesMissing(error)) return 0;
+      throw error;
+    }
+  }
+}

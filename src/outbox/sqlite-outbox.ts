@@ -1,0 +1,197 @@
+/**
+ * sqlite-outbox — an outbox in the file of a better-sqlite3 database of the user's.
+ *
+ * Emits are synchronous, on the user's own handle and in its transaction. Relays open the same file
+ * again, here or in another process on this machine.
+ */
+
+import { RespoolError, show } from '../core/errors.ts';
+import { checkList } from '../core/limits.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
+import type { Spool } from '../spool/spool.ts';
+import type { SqliteDatabase } from '../stores/shared/client.ts';
+import { sqlite } from '../stores/sqlite/entry-store.ts';
+import { migrateSqlite, sqliteSchema } from '../stores/sqlite/migrate.ts';
+import { checkTables } from '../stores/sqlite/names.ts';
+import { createWithin, type InsertWithin } from '../stores/sqlite/within.ts';
+import { forgetSqliteKeys, sqliteInboxSql, sqliteTable } from './inbox.ts';
+import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
+import { advising, areTablesMissing, explain } from './missing-tables.ts';
+import { type DatabaseOutboxOptions, outboxSettings } from './options.ts';
+import { spoolOf } from './outbox-spool.ts';
+import type { OutboxParts, RelayStoreOptions } from './parts.ts';
+import { createRelay, type Relay } from './relay.ts';
+import { within } from './sqlite-transaction.ts';
+import { isSqlite } from './tx.ts';
+import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
+import { Wake } from './wake.ts';
+
+const NAMES = ['database', 'tables'];
+const JOURNAL = 'journal_mode = WAL';
+const ADVICE = 'run outbox.migrate() or `respool outbox init`';
+
+/** An outbox in SQLite. */
+export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
+  implements AsyncDisposable
+{
+  readonly #database: Database;
+  readonly #tables: string;
+  readonly #inbox: string;
+  readonly #clock: Clock;
+  readonly #messages: Messages;
+  readonly #insertWithin: InsertWithin;
+  readonly #wake: Wake;
+  readonly #parts: OutboxParts;
+  #spool: Spool | undefined;
+
+  /** @internal Use createOutbox. */
+  constructor(options: DatabaseOutboxOptions<Database>) {
+    const { emit, parts } = outboxSettings(options, NAMES);
+    const { database, tables = 'outbox_' } = options;
+    if (!isSqlite(database)) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot make an outbox over ${show(database)}: "database" is no better-sqlite3 database`,
+      );
+    }
+    const { clock, logger } = parts;
+    this.#database = database;
+    this.#tables = checkTables(tables);
+    this.#inbox = sqliteTable({ table: `${tables}inbox` });
+    this.#clock = clock;
+    this.#messages = new Messages(emit);
+    this.#insertWithin = createWithin(tables);
+    // Other processes look at the file themselves, ten times a second.
+    this.#wake = new Wake({ tell: () => Promise.resolve(), clock, logger });
+    const name = `the outbox "${tables}" in ${show(fileOf(database))}`;
+    this.#parts = {
+      ...parts,
+      name,
+      makeStore: (own) => this.#wake.wired(advising(this.#makeStore(own), name, ADVICE)),
+      forgetKeys: () => Promise.resolve(this.#forgetKeys()),
+    };
+  }
+
+  /**
+   * Puts a message into the outbox, in the open transaction of the database: it is sent if that
+   * commits, and was never there if not. A duplicate is told and fails nothing.
+   */
+  emit(
+    database: SqliteDatabase,
+    routingKey: string,
+    body?: unknown,
+    options: EmitOptions = {},
+  ): Emitted {
+    const own = this.#messages.own({ ...checkEmitOptions(options), routingKey, body });
+    const [emitted] = this.#insert(database, [own], `emit ${show(routingKey)}`);
+    return emitted as Emitted;
+  }
+
+  /** The same for many, in their order; all are checked before any is written. */
+  emitMany(database: SqliteDatabase, messages: readonly EmitMessage[]): readonly Emitted[] {
+    checkList('messages', messages, 'a list of messages; for one alone use emit()');
+    const own = messages.map((message) => this.#messages.own(message));
+    return this.#insert(database, own, `emit ${own.length} messages`);
+  }
+
+  /** Runs `fn` in a transaction, and tells relays of this process once it is committed. */
+  transaction<T>(fn: (database: Database) => T): T {
+    const value = within(this.#database, 'do a transaction', () => fn(this.#database));
+    this.wake();
+    return value;
+  }
+
+  /** Tells relays of this process that something was committed; others look for themselves. */
+  wake(): void {
+    void this.#wake.wake();
+  }
+
+  /**
+   * Makes the tables, or brings them up to date, and gives the file the write-ahead log that relays
+   * need beside your handle, for good; nothing else ever does.
+   */
+  migrate(): void {
+    // n.b. Not possible in a transaction; a relay then says what is missing.
+    if (!this.#database.inTransaction) this.#database.pragma(JOURNAL);
+    within(this.#database, 'make the tables of an outbox', () => {
+      migrateSqlite(this.#database, { tables: this.#tables });
+      this.#database.exec(sqliteInboxSql(this.#inbox));
+    });
+  }
+
+  /** What `migrate()` runs on a database without our tables, as SQL to read or to keep. */
+  sql(): string {
+    const tables = sqliteSchema({ tables: this.#tables });
+    return `PRAGMA ${JOURNAL};\n${tables}\n${sqliteInboxSql(this.#inbox)}`;
+  }
+
+  /** Makes a relay, which sends on what is committed; nothing happens before its `start()`. */
+  relay(options: RelayOptions): Relay {
+    return createRelay(this.#parts, options);
+  }
+
+  /** A spool over the same messages: list, hold, retryNow, bounce, remove … */
+  get spool(): Spool {
+    this.#spool ??= spoolOf(this.#parts);
+    return this.#spool;
+  }
+
+  /** Ends what the outbox opened itself; the database stays open, relays are stopped by you. */
+  async close(): Promise<void> {
+    await this.#wake.idle();
+    await this.#spool?.stop();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #insert(database: SqliteDatabase, own: readonly OwnMessage[], doing: string): Emitted[] {
+    if (!isSqlite(database)) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot ${doing}: the first argument is no better-sqlite3 database; give the one whose ` +
+          'transaction this belongs to',
+      );
+    }
+    const now = this.#clock.now();
+    const entries = own.map((message) => this.#messages.entry(message, now));
+    try {
+      const results = this.#insertWithin(database, entries);
+      return entries.map((entry, at) => emittedOf(entry, results[at]));
+    } catch (error) {
+      throw explain(error, doing, ADVICE);
+    }
+  }
+
+  #makeStore({ partition }: RelayStoreOptions = {}): EntryStore {
+    if (partition !== undefined) {
+      throw new RespoolError(
+        'config.invalid',
+        'cannot keep sent messages in partitions: only PostgreSQL has them; give "cleanUp" an age',
+      );
+    }
+    const path = fileOf(this.#database);
+    const { clock, dice } = this.#parts;
+    return sqlite({ path, tables: this.#tables, migrate: false }, { clock, dice });
+  }
+
+  #forgetKeys(): number {
+    // In a transaction of the user's it would come and go with that.
+    if (!this.#database.open || this.#database.inTransaction) return 0;
+    try {
+      return forgetSqliteKeys(this.#database, this.#inbox, this.#clock.now());
+    } catch (error) {
+      // Where nobody made an inbox there is nothing to forget.
+      if (areTablesMissing(error)) return 0;
+      throw error;
+    }
+  }
+}
+
+/** Where the database lies, as better-sqlite3 says it. */
+function fileOf(database: SqliteDatabase): string {
+  const name: unknown = Reflect.get(database, 'name');
+  return typeof name === 'string' && name !== '' ? name : ':memory:';
+}

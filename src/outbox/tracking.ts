@@ -1,0 +1,86 @@
+/**
+ * tracking — which messages led to a message: a chain of ids that goes with everything emitted in a
+ * scope, on the wire in one header.
+ *
+ *   tracking(…) ─▶ emit: header = ids of the scope + its own id ─▶ listen: scope of its handler
+ */
+
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Headers } from '../core/entry.ts';
+import { RespoolError, show } from '../core/errors.ts';
+import { systemClock, systemDice } from '../system/clock.ts';
+import { createIdMaker } from '../system/ids.ts';
+
+/** Where the chain is on the wire: a JSON list of texts, the oldest first. */
+export const TRACKING_HEADER = 'x-outbox-tracking-ids';
+/** A chain keeps its last ids: what goes round in a circle must not grow for ever. */
+const CHAIN_MAX = 50;
+const TRACKING_ID_MAX_CHARS = 128;
+/** Longer than any chain that we write. */
+const CHAIN_TEXT_MAX_CHARS = 16_384;
+
+const scope = new AsyncLocalStorage<readonly string[]>();
+const newId = createIdMaker(systemDice);
+
+/**
+ * Runs `fn` in a scope: everything emitted in it carries the ids of the scope. Without ids, those
+ * of the scope around it and a new one.
+ */
+export function tracking<T>(fn: () => T): T;
+export function tracking<T>(ids: readonly string[], fn: () => T): T;
+export function tracking<T>(first: readonly string[] | (() => T), fn?: () => T): T {
+  if (typeof first === 'function') {
+    return scope.run(bounded([...trackingIds(), newId(systemClock.now())]), first);
+  }
+  if (typeof fn === 'function') return scope.run(bounded(checkIds(first)), fn);
+  throw unusable(fn, 'a function, or a list of ids and a function');
+}
+
+/** The ids of the scope we are in, the oldest first; none outside of one. */
+export function trackingIds(): readonly string[] {
+  return scope.getStore() ?? [];
+}
+
+/** The header of a message that is emitted in this scope, once its id is known. */
+export function trackingHeader(): (id: string) => string {
+  const ids = trackingIds();
+  return (id) => JSON.stringify(bounded([...ids, id]));
+}
+
+/** The chain in the headers of a message; of one that cannot be read, nothing. */
+export function trackingOf(headers: Headers): readonly string[] {
+  const text = Object.hasOwn(headers, TRACKING_HEADER) ? headers[TRACKING_HEADER] : undefined;
+  if (typeof text !== 'string' || text.length > CHAIN_TEXT_MAX_CHARS) return [];
+  try {
+    const ids: unknown = JSON.parse(text);
+    return Array.isArray(ids) ? bounded(ids.filter(isTrackingId)) : [];
+  } catch {
+    // Whatever another system wrote there: it is no chain, and no reason to refuse the message.
+    return [];
+  }
+}
+
+function bounded(ids: readonly string[]): readonly string[] {
+  return ids.slice(-CHAIN_MAX);
+}
+
+function isTrackingId(id: unknown): id is string {
+  return (
+    typeof id === 'string' && id !== '' && id.length <= TRACKING_ID_MAX_CHARS && id.isWellFormed()
+  );
+}
+
+function checkIds(ids: unknown): readonly string[] {
+  const allowed = `a list of ids with 1 to ${TRACKING_ID_MAX_CHARS} characters each`;
+  if (!Array.isArray(ids)) throw unusable(ids, allowed);
+  const wrong = ids.findIndex((id) => !isTrackingId(id));
+  if (wrong >= 0) throw unusable(ids[wrong], allowed);
+  return ids as readonly string[];
+}
+
+function unusable(value: unknown, allowed: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot begin tracking with ${show(value)}: allowed is ${allowed}`,
+  );
+}

@@ -1,0 +1,238 @@
+/** libraries — emit and once in transactions of Kysely, Drizzle, Knex and Prisma. */
+
+import { sql } from 'drizzle-orm';
+import { drizzle } from 'drizzle-orm/node-postgres';
+import {
+  CamelCasePlugin,
+  Kysely,
+  PostgresDialect,
+  sql as kyselySql,
+  type Transaction as KyselyTransaction,
+} from 'kysely';
+import knex, { type Knex } from 'knex';
+import pg from 'pg';
+import { expect, test } from 'vitest';
+import {
+  type AnyTx,
+  fromDrizzle,
+  fromKnex,
+  fromKysely,
+  fromPrisma,
+  type Outbox,
+  once,
+} from '../../src/outbox/index.ts';
+import { withService } from '../services/index.ts';
+import { atEnd, bodyOf, openOutbox, openPool, ordersIn, serverUrl } from './core-setup.ts';
+
+/** Whole numbers of 8 bytes, as the server names their type. */
+const INT8 = 20;
+
+/** A library in a test: its transactions, and what is no transaction of it. */
+interface Library {
+  readonly transaction: (work: (tx: AnyTx, wrapped: AnyTx) => Promise<void>) => Promise<unknown>;
+  readonly run: (tx: AnyTx, text: string) => Promise<unknown>;
+  readonly root: unknown;
+  readonly refusal: RegExp;
+}
+
+async function useKysely(): Promise<Library> {
+  const db = new Kysely<object>({
+    dialect: new PostgresDialect({ pool: await openPool() }),
+    // It would rename what comes back.
+    plugins: [new CamelCasePlugin()],
+  });
+  return {
+    transaction: (work) => db.transaction().execute((tx) => work(tx, fromKysely(tx))),
+    run: (tx, text) => kyselySql.raw(text).execute(tx as unknown as Kysely<object>),
+    root: db,
+    refusal: /the database of Kysely.*db\.transaction\(\)\.execute/,
+  };
+}
+
+async function useDrizzle(): Promise<Library> {
+  const db = drizzle({ client: await openPool() });
+  return {
+    transaction: (work) => db.transaction((tx) => work(tx, fromDrizzle(tx))),
+    run: (tx, text) => (tx as unknown as typeof db).execute(sql.raw(text)),
+    root: db,
+    refusal: /the database of Drizzle.*db\.transaction/,
+  };
+}
+
+async function useKnex(): Promise<Library> {
+  const db = knex({ client: 'pg', connection: await serverUrl() });
+  atEnd(() => db.destroy());
+  return {
+    transaction: (work) => db.transaction((tx) => work(tx, fromKnex(tx))),
+    run: async (tx, text) => (tx as unknown as Knex.Transaction).raw(text),
+    root: db,
+    refusal: /Knex itself.*knex\.transaction/,
+  };
+}
+
+/**
+ * Prisma by its shape, over a real server: rows alone, whole numbers as bigint, and texts sent in
+ * the form of the type they are cast to, which does not fit arrays.
+ */
+async function usePrisma(): Promise<Library> {
+  const pool = await openPool();
+  const types = {
+    getTypeParser: (oid: number, format?: 'text') =>
+      oid === INT8 ? BigInt : pg.types.getTypeParser(oid as never, format),
+  } as pg.CustomTypesConfig;
+  const shape = (client: pg.PoolClient) => ({
+    async $queryRawUnsafe(text: string, ...values: unknown[]): Promise<unknown[]> {
+      for (const [at, value] of values.entries()) {
+        const casts = text.match(new RegExp(`\\$${at + 1}::\\w+(?:\\[\\])?`, 'g')) ?? [];
+        if (typeof value === 'string') expect(casts).toEqual(casts.map(() => `$${at + 1}::text`));
+      }
+      return (await client.query({ text, values, types })).rows as unknown[];
+    },
+  });
+  return {
+    async transaction(work) {
+      const client = await pool.connect();
+      try {
+        await client.query('BEGIN');
+        const tx = shape(client);
+        await work(tx, fromPrisma(tx));
+        await client.query('COMMIT');
+      } catch (error) {
+        await client.query('ROLLBACK');
+        throw error;
+      } finally {
+        client.release();
+      }
+    },
+    run: (tx, text) => (tx as ReturnType<typeof shape>).$queryRawUnsafe(text),
+    root: { $queryRawUnsafe: () => [], $transaction: () => undefined },
+    refusal: /the client of Prisma.*prisma\.\$transaction/,
+  };
+}
+
+const LIBRARIES = { Kysely: useKysely, Drizzle: useDrizzle, Knex: useKnex, Prisma: usePrisma };
+
+withService('postgres', () => {
+  for (const [name, use] of Object.entries(LIBRARIES)) {
+    test(`a message goes with a transaction of ${name}, as it is and through its function`, async () => {
+      const { pool, schema, outbox, entries } = await openOutbox();
+      const { transaction, run } = await use();
+      await transaction(async (tx, wrapped) => {
+        await run(tx, `INSERT INTO "${schema}".orders VALUES (1)`);
+        await outbox.emit(tx, 'plain', Buffer.from([0, 255, 1]), { dedupeKey: "it's $1 ?" });
+        expect(await outbox.emit(tx, 'again', 1, { dedupeKey: "it's $1 ?" })).toMatchObject({
+          duplicate: true,
+        });
+        await outbox.emitMany(wrapped, [
+          { routingKey: 'wrapped', body: 'ä', headers: { 'x-name': 'Zoë ? :a $2' } },
+          { routingKey: 'later', eta: '1h', key: 'customer' },
+        ]);
+      });
+      const [plain, wrapped, later] = await entries();
+      expect(await bodyOf(outbox, plain?.envelope.id ?? '')).toEqual(Buffer.from([0, 255, 1]));
+      expect(plain?.envelope).toMatchObject({ topic: 'plain', dedupeKey: "it's $1 ?" });
+      expect(wrapped?.envelope.headers['x-name']).toBe('Zoë ? :a $2');
+      expect((await bodyOf(outbox, wrapped?.envelope.id ?? '')).toString()).toBe('ä');
+      expect(later?.status.state).toBe('deferred');
+      expect(later?.envelope.orderKey).toBe('customer');
+      expect(await ordersIn(pool, schema)).toEqual([1]);
+    });
+
+    test(`nothing stays when a transaction of ${name} is rolled back`, async () => {
+      const { pool, schema, outbox, entries } = await openOutbox();
+      const { transaction, run } = await use();
+      const failing = transaction(async (tx, wrapped) => {
+        await run(tx, `INSERT INTO "${schema}".orders VALUES (1)`);
+        await outbox.emit(tx, 'a', 1);
+        await outbox.emit(wrapped, 'a', 1);
+        throw new Error('no stock');
+      });
+      await expect(failing).rejects.toThrow('no stock');
+      expect(await entries()).toEqual([]);
+      expect(await ordersIn(pool, schema)).toEqual([]);
+    });
+
+    test(`once works in a transaction of ${name}`, async () => {
+      const { pool, schema } = await openOutbox();
+      const { transaction, run } = await use();
+      const results: unknown[] = [];
+      for (let n = 0; n < 2; n += 1) {
+        await transaction(async (tx) => {
+          const write = async (own: AnyTx) => {
+            await run(own, `INSERT INTO "${schema}".orders VALUES (1)`);
+            return 'written';
+          };
+          results.push(await once(tx, 'k', write, { schema }));
+        });
+      }
+      expect(results).toEqual([{ done: true, value: 'written' }, { done: false }]);
+      expect(await ordersIn(pool, schema)).toEqual([1]);
+    });
+
+    test(`${name} itself is refused: it is in no transaction`, async () => {
+      const { outbox, entries } = await openOutbox();
+      const { root, refusal } = await use();
+      const emitting = outbox.emit(root as AnyTx, 'a', 1);
+      await expect(emitting).rejects.toMatchObject({ code: 'config.invalid' });
+      await expect(emitting).rejects.toThrow(refusal);
+      await expect(once(root as AnyTx, 'k', () => 1)).rejects.toThrow(refusal);
+      expect(await entries()).toEqual([]);
+    });
+  }
+
+  test('tables that are missing are told through every library', async () => {
+    const { pool, schema, outbox } = await openOutbox();
+    await pool.query(`DROP TABLE "${schema}".entries CASCADE`);
+    for (const use of Object.values(LIBRARIES)) {
+      const { transaction } = await use();
+      const emitting = transaction(async (tx) => void (await outbox.emit(tx, 'a')));
+      await expect(emitting).rejects.toMatchObject({ code: 'store.version' });
+    }
+  });
+
+  test('a client of pg on which a transaction was begun is one, out of a pool or alone', async () => {
+    const { outbox, entries } = await openOutbox();
+    const client = new pg.Client({ connectionString: await serverUrl() });
+    await client.connect();
+    atEnd(() => client.end());
+    await client.query('BEGIN');
+    await outbox.emit(client, 'a');
+    await client.query('COMMIT');
+    expect(await entries()).toHaveLength(1);
+  });
+
+  test('a pool is refused: its query would be outside the transaction', async () => {
+    const { pool, outbox, entries } = await openOutbox();
+    await expect(outbox.emit(pool, 'a')).rejects.toMatchObject({
+      code: 'config.invalid',
+      message: expect.stringMatching(/cannot emit "a": this is a pool.*transaction\(pool/),
+    });
+    await expect(outbox.emitMany(pool, [{ routingKey: 'a' }])).rejects.toThrow('this is a pool');
+    expect(await entries()).toEqual([]);
+  });
+
+  test('what is no transaction at all is refused with what would be one', async () => {
+    const { outbox } = await openOutbox();
+    const others: readonly unknown[] = [undefined, null, 'tx', {}, { query: 1 }];
+    for (const given of others) {
+      await expect(outbox.emit(given as AnyTx, 'a')).rejects.toThrow('this is no transaction');
+    }
+    const database = { prepare() {}, exec() {}, pragma() {} };
+    const emitting = outbox.emit(database as unknown as AnyTx, 'a');
+    await expect(emitting).rejects.toThrow('make the outbox with { database }');
+  });
+});
+
+test('transactions of all libraries fit the type of emit', () => {
+  type Emit = Outbox['emit'];
+  const accepts = (tx: Parameters<Emit>[0] | undefined): boolean => tx !== null;
+  type DrizzleTransaction = Parameters<Parameters<ReturnType<typeof drizzle>['transaction']>[0]>[0];
+  const none = undefined as unknown;
+  expect(accepts(none as pg.PoolClient)).toBe(true);
+  expect(accepts(none as pg.Client)).toBe(true);
+  expect(accepts(none as KyselyTransaction<{ a: { b: string } }>)).toBe(true);
+  expect(accepts(none as Knex.Transaction)).toBe(true);
+  expect(accepts(none as DrizzleTransaction)).toBe(true);
+  // @ts-expect-error -- A number is none.
+  expect(accepts(1)).toBe(true);
+});
