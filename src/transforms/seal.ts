@@ -106,15 +106,17 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
 /** What the store below can do besides, and nothing that it cannot. */
 function optionalParts(
   inner: EntryStore,
-): Pick<EntryStore, 'now' | 'expireLost' | 'watch' | 'announce'> {
+): Pick<EntryStore, 'now' | 'expireLost' | 'watch' | 'keyHeads' | 'announce'> {
   const now = inner.now?.bind(inner);
   const expireLost = inner.expireLost?.bind(inner);
   const watch = inner.watch?.bind(inner);
+  const keyHeads = inner.keyHeads?.bind(inner);
   const announce = inner.announce?.bind(inner);
   return {
     ...(now === undefined ? {} : { now }),
     ...(expireLost === undefined ? {} : { expireLost }),
     ...(watch === undefined ? {} : { watch }),
+    ...(keyHeads === undefined ? {} : { keyHeads }),
     ...(announce === undefined ? {} : { announce }),
   };
 }

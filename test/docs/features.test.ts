@@ -26,6 +26,7 @@ const SUITES: Readonly<Record<string, readonly string[]>> = {
     canShare: true,
     canDamage: true,
     canExpireLost: true,
+    canOrder: true,
   }).map(({ name }) => name),
   bodyStoreSuite: bodyStoreSuite(never, { canReopen: true }).map(({ name }) => name),
 };

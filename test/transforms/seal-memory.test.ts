@@ -16,5 +16,5 @@ sealedConforms(
     open: (folder) => memory({ shared: dataOf(folder) }),
     damage: async (folder, id) => dataOf(folder).damage(id),
   },
-  {},
+  { canOrder: true },
 );

@@ -15,5 +15,5 @@ sealedConforms(
       database.close();
     },
   },
-  { canExpireLost: true },
+  { canExpireLost: true, canOrder: true },
 );
