@@ -19,6 +19,7 @@ import { hold } from './commands/hold.ts';
 import { init } from './commands/init.ts';
 import { keys } from './commands/keys.ts';
 import { list } from './commands/list.ts';
+import { outbox } from './commands/outbox.ts';
 import { pause } from './commands/pause.ts';
 import { policy } from './commands/policy.ts';
 import { rabbit } from './commands/rabbit.ts';
@@ -63,4 +64,5 @@ export const commands: readonly CommandSpec[] = [
   doctor,
   bench,
   rabbit,
+  outbox,
 ];

@@ -135,6 +135,7 @@ function factsOf({ envelope, status }: SeenEntry, now: Millis): [string, string]
     ['policy', status.policy ?? "its handler's, or the default"],
     ['priority', numberText(envelope.priority)],
     ['destination', envelope.destination],
+    ['order key', envelope.orderKey],
     ['dedupe key', envelope.dedupeKey],
     ['body', body.place === 'none' ? 'let go after the delivery' : bytesText(body.size)],
     ['stored', body.place === 'none' ? undefined : storedText(body)],

@@ -267,6 +267,7 @@ async function whySilent({ io }: DeskParts, url: string): Promise<string | undef
   }
 }
 
-function byOf(io: Io): string {
+/** Whose name is written into the audit record. */
+export function byOf(io: Io): string {
   return `${io.user}@cli`;
 }

@@ -18,10 +18,15 @@ import { readVersion } from './version.ts';
 /** The options that every command takes, before or after its name. */
 export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
   { flags: '--config <file>', description: 'the configuration file; default: found upwards' },
-  { flags: '--store <url>', description: 'where messages lie, such as sqlite:./respool' },
+  {
+    flags: '--store <url>',
+    description: 'where messages lie, such as sqlite:./respool; for outbox, its database',
+  },
   {
     flags: '--url <url>',
-    description: 'a running service, its token comes from RESPOOL_TOKEN; for rabbit, a broker',
+    description:
+      'a running service, its token comes from RESPOOL_TOKEN; for rabbit and for outbox relay, ' +
+      'a broker',
   },
   { flags: '--json', description: 'print JSON: lists one object per line' },
   { flags: '--quiet', description: 'print results only' },

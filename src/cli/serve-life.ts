@@ -18,10 +18,12 @@ import { textOf } from '../core/errors.ts';
 import { topicMatches } from '../core/topic.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
+import type { Spool } from '../spool/spool.ts';
 import { createService } from '../web/index.ts';
 import { readConfig } from './config.ts';
 import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
+import type { RelayLife } from './outbox/relay-life.ts';
 import type { ConsumersLife } from './rabbit/consumers-life.ts';
 import { jsonLine, safe } from './safe.ts';
 import { createServeLog, type ServeLog } from './serve-log.ts';
@@ -38,6 +40,8 @@ interface Running {
   readonly loaded: LoadedConfig;
   /** undefined: there are none. */
   readonly consumers: ConsumersLife | undefined;
+  /** undefined: there is none. */
+  readonly relay: RelayLife | undefined;
 }
 
 /** Serves until SIGTERM or SIGINT, or until an error that nobody caught. */
@@ -61,6 +65,7 @@ export async function serveUntilSignal(
   spool.on('*', (event) => log.event(told(event)));
   warnOfStrays(configured, log);
   const startConsumers = await prepareConsumers(context, loaded, log);
+  const startRelay = await prepareRelay(context, { configured, loaded, log });
   // Opens the store; a store that another process owns is refused here.
   await spool.pauses();
   let isReady = false;
@@ -81,8 +86,9 @@ export async function serveUntilSignal(
   await spool.start();
   await spool.announce(url);
   consumers = startConsumers?.();
+  const relay = startRelay?.();
   isReady = true;
-  const running = { configured, service, log, loaded, consumers };
+  const running = { configured, service, log, loaded, consumers, relay };
   welcome(running, url, context.io.cwd);
   const end = await ending;
   isReady = false;
@@ -106,6 +112,25 @@ async function prepareConsumers(
   return () => {
     const life = startConsumers(made, { clock, log });
     // Whatever ends it half-way; after an orderly stop there is nothing left to do.
+    atEnd(() => life.stop(0));
+    return life;
+  };
+}
+
+/** The start of the relay of the configuration, if it has one. */
+async function prepareRelay(
+  { io, atEnd }: CommandContext,
+  { configured, loaded, log }: Pick<Running, 'configured' | 'loaded' | 'log'>,
+): Promise<(() => RelayLife) | undefined> {
+  if (loaded.config.outbox?.relay === undefined) return undefined;
+  const { createConfiguredRelay } = await import('../connect/open-outbox.ts');
+  const { startRelay } = await import('./outbox/relay-life.ts');
+  const { clock } = io;
+  const spool = (): Promise<Spool> => Promise.resolve(configured.spool);
+  const made = await createConfiguredRelay(loaded, { spool });
+  return () => {
+    const life = startRelay(made, { clock, log, isVerbose: true });
+    // As for consumers.
     atEnd(() => life.stop(0));
     return life;
   };
@@ -146,7 +171,7 @@ export function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
 }
 
 async function wind(running: Running, end: End, clock: Clock): Promise<void> {
-  const { configured, service, log, loaded, consumers } = running;
+  const { configured, service, log, loaded, consumers, relay } = running;
   const { stopWithin } = loaded.config.serve;
   if (end.kind === 'error') {
     log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
@@ -163,6 +188,8 @@ async function wind(running: Running, end: End, clock: Clock): Promise<void> {
   // Short posts that have begun are taken before the spool closes; a client that stalls must not
   // use up the time of the deliveries.
   await service.drain(withinMs / 4);
+  // Before the spool: a relay may send into it.
+  await relay?.stop(leftMs() / 2);
   await Promise.all([configured.spool.stop({ within: leftMs() }), consumers?.stop(leftMs())]);
   await service.stop(leftMs());
   log.say('info', 'stopped');
@@ -194,7 +221,8 @@ function welcome({ configured, log, loaded }: Running, url: string, cwd: string)
   const given = place.address ?? place.kind;
   const where = named === undefined ? given : `${place.kind}:${near(named, cwd)}`;
   log.say('info', `listening on ${url}, store ${where}`, { url, store: where });
-  if (routes.length === 0 && loaded.config.consumers.length === 0) {
+  const { consumers, outbox } = loaded.config;
+  if (routes.length === 0 && consumers.length === 0 && outbox?.relay === undefined) {
     log.say('warn', 'nothing is delivered: there are no routes; respool init makes an example');
   }
   for (const route of routes) log.say('info', routeText(route), { route });

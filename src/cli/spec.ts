@@ -38,7 +38,8 @@ export type CommandGroup =
   | 'Steering'
   | 'Looking'
   | 'Looking after'
-  | 'RabbitMQ';
+  | 'RabbitMQ'
+  | 'Outbox';
 
 /** A command. */
 export interface CommandSpec {

@@ -94,7 +94,7 @@ export const OUTBOX_KEYS: readonly Key[] = [
   {
     key: 'outbox.relay.pauseAfter',
     kind: 'duration',
-    type: `${DURATION}, up to 30s`,
+    type: `${DURATION}, 1ms to 1h`,
     defaultText: '1s',
   },
 ];

@@ -79,7 +79,7 @@ export interface OutboxParts {
 
 type Data = Readonly<Record<string, unknown>>;
 
-const TOPICS_MAX = 1_000;
+const TOPICS_MAX = 100;
 const SCHEMA = 'outbox';
 const RELAY = {
   batch: 100,
@@ -89,7 +89,6 @@ const RELAY = {
   pauseAfter: '1s',
 } as const;
 const MANY = { min: 1, max: 10_000 };
-const PAUSE_MAX_MS: number = 30 * SECOND_MS;
 const POLL_MIN_MS = 10;
 const STORE_ALLOWED =
   'postgres://… or sqlite:FILE, the database of your application, such as ' +
@@ -213,7 +212,7 @@ function relayOf(relay: Data, parts: RelayParts): EffectiveRelay {
     ...(expires === undefined ? {} : { expires }),
     lease: span('lease', SECOND_MS, DAY_MS),
     poll: span('poll', POLL_MIN_MS, HOUR_MS),
-    pauseAfter: span('pauseAfter', 1, PAUSE_MAX_MS),
+    pauseAfter: span('pauseAfter', 1, HOUR_MS),
   };
 }
 

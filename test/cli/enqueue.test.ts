@@ -58,7 +58,8 @@ test('every option reaches the message', async () => {
   const { envelope, status } = await sent(
     (
       '--body x --content-type text/x --header a=b=c --header d= --policy default --priority 0 ' +
-      '--delay 1h --expires 2h --destination shop --id my-id --dedupe-key k'
+      '--delay 1h --expires 2h --destination shop --id my-id --dedupe-key k ' +
+      '--order-key ann'
     ).split(' '),
   );
   expect(envelope).toMatchObject({
@@ -68,6 +69,7 @@ test('every option reaches the message', async () => {
     priority: 0,
     destination: 'shop',
     dedupeKey: 'k',
+    orderKey: 'ann',
   });
   const { enqueuedAt = 0, expiresAt = 0 } = envelope ?? {};
   expect(expiresAt - enqueuedAt).toBe(7_200_000);

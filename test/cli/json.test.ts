@@ -1,12 +1,15 @@
 /** --json: every command prints lines of JSON on stdout, and nothing else. */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import Sqlite from 'better-sqlite3';
+import { createOutbox } from 'respool/outbox';
 import { expect, onTestFinished, test } from 'vitest';
 import { commands } from '../../src/cli/commands.ts';
 import type { CommandSpec } from '../../src/cli/spec.ts';
 import { setup, type Shell } from './setup.ts';
 
 const ID = 'one';
+const OUTBOX = ['--store', 'sqlite:./app.db'];
 
 /** What each command is called with; a command without a line here fails the first test. */
 const CALLS: Readonly<Record<string, readonly string[]>> = {
@@ -42,11 +45,20 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
   rekey: ['--yes'],
   'token create': ['--name', 'a', '--role', 'admin'],
   'token hash': [],
+  'outbox init': OUTBOX,
+  'outbox sql': OUTBOX,
+  'outbox list': OUTBOX,
+  'outbox show': [ID, ...OUTBOX],
+  'outbox retry': [ID, ...OUTBOX],
+  'outbox hold': [ID, ...OUTBOX],
+  'outbox remove': ['ALL', '--yes', ...OUTBOX],
+  'outbox stats': OUTBOX,
   'rabbit topology export': ['--url', 'amqp://localhost', '--queue', 'orders'],
 };
 
-/** They need a broker: rabbit*.test.ts calls them with --json. */
+/** They need a broker: rabbit*.test.ts and outbox-relay.test.ts call them with --json. */
 const ELSEWHERE = [
+  'outbox relay',
   'rabbit consume',
   'rabbit topology plan',
   'rabbit topology apply',
@@ -74,6 +86,12 @@ async function filled(): Promise<Shell> {
   await spool.enqueue({ id: ID, topic: 'a', body: 'hello' });
   await spool.setPolicy(ID, 'default');
   await spool.stop();
+  const database = new Sqlite(path.join(shell.folder, 'app.db'));
+  const outbox = createOutbox({ database });
+  outbox.migrate();
+  outbox.transaction((tx) => outbox.emit(tx, 'a', 'hello', { id: ID }));
+  await outbox.close();
+  database.close();
   await writeFile(path.join(shell.folder, 'respool.config.json'), '{"serve":{"port":0}}');
   return shell;
 }

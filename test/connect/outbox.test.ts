@@ -186,7 +186,7 @@ describe('is refused with its key and what is allowed:', () => {
     [{ store, relay: { to, expires: 'x' } }, ['"outbox.relay.expires"']],
     [{ store, relay: { to, lease: '1ms' } }, ['"outbox.relay.lease"', '1s to 1d']],
     [{ store, relay: { to, poll: '1ms' } }, ['"outbox.relay.poll"', '10ms to 1h']],
-    [{ store, relay: { to, pauseAfter: '1h' } }, ['"outbox.relay.pauseAfter"', '30s']],
+    [{ store, relay: { to, pauseAfter: '2h' } }, ['"outbox.relay.pauseAfter"', '1ms to 1h']],
   ];
   test.each(cases)('%j', async (outbox, words) => {
     const said = await refusal({ config: { outbox } });

@@ -38,6 +38,7 @@ export const enqueue: CommandSpec = {
     { flags: '--destination <name>', description: 'where it goes, for limits' },
     { flags: '--id <id>', description: 'an id of yours; the same again is a duplicate' },
     { flags: '--dedupe-key <key>', description: 'the same key again is a duplicate' },
+    { flags: '--order-key <key>', description: 'one at a time, in order, among those of this key' },
   ],
   examples: [
     { line: `respool enqueue webhook.new --json-body '{"hello":1}'`, does: 'prints the id' },
@@ -63,7 +64,7 @@ export const enqueue: CommandSpec = {
 
 function optionsOf({ options }: CommandContext): Partial<Message> {
   const priority = options.number('priority', { min: 0, max: 9 });
-  const names = ['policy', 'destination', 'id', 'dedupeKey'] as const;
+  const names = ['policy', 'destination', 'id', 'dedupeKey', 'orderKey'] as const;
   const spans = ['delay', 'expires'] as const;
   const given = [
     ...names.map((name) => [name, options.text(name)] as const),

@@ -9,23 +9,8 @@
 
 import type { ConfiguredConsumer, ConsumerInfo } from '../../connect/open-consumers.ts';
 import { told } from '../../control/told-events.ts';
-import { SECOND_MS } from '../../core/duration.ts';
-import { isRespoolError, textOf } from '../../core/errors.ts';
-import type { Clock } from '../../ports/clock.ts';
-import type { ServeLog } from '../serve-log.ts';
-import { span } from '../times.ts';
-
-/** The wait before the next start doubles between these. */
-const AGAIN_MIN_MS: number = SECOND_MS;
-const AGAIN_MAX_MS: number = 30 * SECOND_MS;
-
-/** What runs them. */
-export interface LifeParts {
-  readonly clock: Clock;
-  readonly log: ServeLog;
-  /** Hears of what no waiting mends, such as a queue with other arguments; then it ends there. */
-  readonly onRefused?: (error: unknown) => void;
-}
+import { textOf } from '../../core/errors.ts';
+import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts';
 
 /** Consumers that run, or wait for their broker. */
 export interface ConsumersLife {
@@ -43,7 +28,7 @@ export function startConsumers(
   const over = new AbortController();
   const starts = consumers.map(async (one) => {
     one.consumer.on('*', (event) => parts.log.event(told(event)));
-    await startWhenPossible(one, parts, over.signal);
+    await startOne(one, parts, over.signal);
   });
   return {
     health: () => ({
@@ -57,7 +42,7 @@ export function startConsumers(
       await Promise.all(
         consumers.map(async ({ consumer }, at) => {
           // A start that is on its way ends first, unless it takes too long: a broker may hang.
-          const isOver = await endsWithin(starts[at], withinMs, clock);
+          const isOver = await endsWithin(starts[at] ?? Promise.resolve(), withinMs, clock);
           const stopping = consumer.stop({ within: Math.max(0, endsAt - clock.monotonic()) });
           if (isOver) await stopping;
           // It has taken no message yet: nothing has to be waited for.
@@ -68,55 +53,23 @@ export function startConsumers(
   };
 }
 
-async function startWhenPossible(
+async function startOne(
   { consumer, info }: ConfiguredConsumer,
-  { clock, log, onRefused }: LifeParts,
+  parts: LifeParts,
   signal: AbortSignal,
 ): Promise<void> {
   const { queue, broker } = info;
-  for (let waitMs = AGAIN_MIN_MS; !signal.aborted; waitMs = Math.min(2 * waitMs, AGAIN_MAX_MS)) {
-    try {
-      await consumer.start();
-      log.say('info', consumesText(info), { consumer: info });
-      return;
-    } catch (error) {
-      if (signal.aborted) return;
-      const isAway = isRespoolError(error) && error.code === 'broker.unavailable';
-      if (!isAway && onRefused !== undefined) {
-        onRefused(error);
-        return;
-      }
-      const text = `cannot consume ${queue}: ${textOf(error)}; trying again in ${span(waitMs)}`;
-      log.say(isAway ? 'warn' : 'error', text, { queue, broker });
-      await pause(clock, waitMs, signal);
-    }
-  }
-}
-
-/** Whether it ended in time. */
-async function endsWithin(
-  end: Promise<void> | undefined,
-  ms: number,
-  clock: Clock,
-): Promise<boolean> {
-  const { promise: late, resolve } = Promise.withResolvers<boolean>();
-  const callOff = clock.after(ms, () => resolve(false));
-  const isOver = await Promise.race([(end ?? Promise.resolve()).then(() => true), late]);
-  callOff();
-  return isOver;
-}
-
-async function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => {
-    const callOff = clock.after(ms, end);
-    function end(): void {
-      callOff();
-      signal.removeEventListener('abort', end);
-      resolve();
-    }
-    signal.addEventListener('abort', end);
-  });
+  const isStarted = await startWhenPossible(
+    {
+      start: () => consumer.start(),
+      doing: `consume ${queue}`,
+      awayCode: 'broker.unavailable',
+      fields: { queue, broker },
+    },
+    parts,
+    signal,
+  );
+  if (isStarted) parts.log.say('info', consumesText(info), { consumer: info });
 }
 
 function consumesText({ queue, broker, deliver, policy, concurrency }: ConsumerInfo): string {

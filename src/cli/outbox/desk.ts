@@ -1,0 +1,36 @@
+/** desk — the desk of an operator over an outbox: every command of a spool works there. */
+
+import {
+  type ConfiguredOutbox,
+  createConfiguredOutbox,
+  type OpenOutboxOptions,
+} from '../../connect/open-outbox.ts';
+import { createControl } from '../../control/desk.ts';
+import { byOf, type Desk } from '../open-desk.ts';
+import type { CommandContext } from '../spec.ts';
+import { chooseOutbox } from './choose.ts';
+import { placeText } from './relay-life.ts';
+
+/** The same context with its desk over the outbox that options and configuration lead to. */
+export function atOutbox(context: CommandContext): CommandContext {
+  let desk: Promise<Desk> | undefined;
+  return { ...context, desk: () => (desk ??= openOutboxDesk(context)) };
+}
+
+async function openOutboxDesk(context: CommandContext): Promise<Desk> {
+  const { outbox } = await openOutbox(context);
+  const control = createControl(outbox.spool, { by: byOf(context.io) });
+  return { control, url: undefined, isSealed: false };
+}
+
+/** The outbox, closed when the command ends. */
+export async function openOutbox(
+  context: CommandContext,
+  { file }: Pick<OpenOutboxOptions, 'file'> = {},
+): Promise<ConfiguredOutbox> {
+  const { loaded, outbox } = await chooseOutbox(context);
+  const configured = await createConfiguredOutbox(loaded, outbox, { file });
+  context.atEnd(() => configured.close());
+  context.out.detail(`the outbox in ${placeText(configured.info)}`);
+  return configured;
+}

@@ -1,0 +1,121 @@
+/**
+ * relay-life — a relay that starts as soon as its database answers, and is stopped with the rest.
+ *
+ *   waiting ─start()─▶ sending ─stop()─▶ ended
+ *      └─ the database is away: waits longer each time, and tries again
+ *
+ * A target that is away needs no waiting here: the relay itself tries it again.
+ */
+
+import type { ConfiguredRelay, OutboxInfo, RelayInfo } from '../../connect/open-outbox.ts';
+import { told } from '../../control/told-events.ts';
+import { textOf } from '../../core/errors.ts';
+import type { SpoolEvent } from '../../core/event.ts';
+import { levelOf } from '../event-line.ts';
+import { numberText, safe } from '../safe.ts';
+import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts';
+
+/** What runs a relay. */
+export interface RelayLifeParts extends LifeParts {
+  /** Whether each message is told of; default: only what is wrong, and what changes for all. */
+  readonly isVerbose?: boolean;
+}
+
+/** A relay that runs, or waits for its database. */
+export interface RelayLife {
+  /** How many were sent since the start. */
+  readonly sent: () => number;
+  /** Takes nothing new, and waits for what is on its way, so long at the most. */
+  readonly stop: (withinMs: number) => Promise<void>;
+}
+
+/** Starts it. */
+export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): RelayLife {
+  const { relay, info } = configured;
+  const { clock, log } = parts;
+  const over = new AbortController();
+  let sent = 0;
+  relay.on('*', (event) => {
+    if (event.kind === 'delivered') sent += 1;
+    if (parts.isVerbose === true || isOfAll(event)) log.event(told(event));
+  });
+  tellChanges(configured, parts);
+  const starting = startWhenPossible(
+    {
+      start: () => relay.start(),
+      doing: `relay ${placeText(info)}`,
+      awayCode: 'store.unavailable',
+      fields: { relay: info },
+    },
+    parts,
+    over.signal,
+  ).then((isStarted) => {
+    if (isStarted) log.say('info', relaysText(info), { relay: info });
+  });
+  const stop = async (withinMs: number): Promise<void> => {
+    over.abort();
+    const endsAt = clock.monotonic() + withinMs;
+    // A start that is on its way ends first, unless it takes too long: a server may hang.
+    const isOver = await endsWithin(starting, withinMs, clock);
+    const ending = relay
+      .stop({ within: Math.max(0, endsAt - clock.monotonic()) })
+      .then(() => configured.close());
+    if (isOver) await ending;
+    // It has taken no message yet: nothing has to be waited for.
+    else ending.catch((error: unknown) => log.say('warn', textOf(error)));
+  };
+  let stopping: Promise<void> | undefined;
+  return { sent: () => sent, stop: (withinMs) => (stopping ??= stop(withinMs)) };
+}
+
+/** What is not about one message, or is wrong with it. */
+function isOfAll(event: SpoolEvent): boolean {
+  // Said below in more words.
+  if (event.kind === 'engine-started' || event.kind === 'engine-stopped') return false;
+  const level = levelOf(event.kind);
+  return level === 'error' || level === 'warn' || !('id' in event);
+}
+
+/** That a target is gone is an event of the relay; that it answers again shows in what is sent. */
+function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayLifeParts): void {
+  let isGone = false;
+  relay.on('*', (event) => {
+    const { target } = relay.load;
+    if (event.kind === 'trouble' && target !== 'open') isGone = true;
+    if (!isGone || event.kind !== 'delivered') return;
+    isGone = false;
+    log.say('info', `${targetText(info)} answers again`, { to: info.to });
+  });
+}
+
+/** Where the outbox is, in words. */
+export function placeText({ store, schema, tables }: OutboxInfo): string {
+  const parts = [
+    ...(schema === undefined ? [] : [`schema ${schema}`]),
+    ...(tables === undefined ? [] : [`tables ${tables}…`]),
+  ];
+  return safe(`${store}${parts.length === 0 ? '' : ` (${parts.join(', ')})`}`);
+}
+
+function targetText({ to }: RelayInfo): string {
+  const { amqp, exchange, spool, sink, kind = 'handler', url, urls, command, handler } = to;
+  if (amqp !== undefined) return safe(`exchange ${shown(exchange)} at ${shown(amqp)}`);
+  if (spool === true) return 'the spool';
+  if (sink !== undefined) return safe(`sink ${shown(sink)}`);
+  const where = [url ?? urls ?? command ?? handler].flat().map(shown).join(' ');
+  return safe(`${shown(kind)} ${where}`);
+}
+
+function relaysText(info: RelayInfo): string {
+  const { batch, concurrency, cleanUp, topics } = info;
+  const kept = typeof cleanUp === 'object' ? `kept ${shown(cleanUp.keep)} in parts` : cleanUp;
+  const only = topics.length === 1 && topics[0] === '#' ? '' : ` ${topics.join(' ')}`;
+  return (
+    `relays${only} from ${placeText(info)} to ${targetText(info)} (batch ${numberText(batch)}, ` +
+    `${numberText(concurrency)} at once, clean-up ${shown(kept)})`
+  );
+}
+
+function shown(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}

@@ -1,0 +1,164 @@
+/** stats — an outbox in numbers, and the keys whose first message holds up others. */
+
+import type { Control, Stats } from '../../control/control.ts';
+import type { OutboxInfo } from '../../connect/open-outbox.ts';
+import { createControl } from '../../control/desk.ts';
+import type { Millis } from '../../core/duration.ts';
+import { EVERYTHING } from '../../spool/pauses.ts';
+import type { KeyHead } from '../../ports/entry-store.ts';
+import type { Spool } from '../../spool/spool.ts';
+import { lookUp } from '../look-up.ts';
+import { listRow, type SeenEntry } from '../message-view.ts';
+import { byOf } from '../open-desk.ts';
+import type { Out } from '../out.ts';
+import { numberText, safe } from '../safe.ts';
+import type { CommandContext } from '../spec.ts';
+import { type Column, tableOf } from '../table.ts';
+import { relative } from '../times.ts';
+import { openOutbox } from './desk.ts';
+import { placeText } from './relay-life.ts';
+
+/** As many heads of keys are looked at. */
+const HEADS_MAX = 500;
+/** As many stuck keys are shown; with `--json` all that were found. */
+const SHOWN_MAX = 20;
+
+const NUMBER_COLUMNS: readonly Column[] = [
+  { head: 'messages' },
+  { head: 'count', align: 'right' },
+  { head: 'oldest' },
+];
+const STUCK_COLUMNS: readonly Column[] = [
+  { head: 'stuck key', isFlexible: true },
+  { head: 'behind', align: 'right' },
+  { head: 'first' },
+  { head: 'state' },
+  { head: 'tries', align: 'right' },
+  { head: 'next' },
+  { head: 'why', isFlexible: true },
+];
+
+/** A key whose first message does not go. */
+interface StuckKey extends KeyHead {
+  readonly entry: SeenEntry | undefined;
+}
+
+/** What there is to tell. */
+interface Told {
+  readonly info: OutboxInfo;
+  readonly stats: Stats;
+  readonly due: number;
+  readonly stuck: readonly StuckKey[];
+}
+
+/** Prints the numbers. */
+export async function printStats(context: CommandContext): Promise<undefined> {
+  const { io, out } = context;
+  const { outbox, info } = await openOutbox(context);
+  const { spool } = outbox;
+  const control = createControl(spool, { by: byOf(io) });
+  const stats = await control.stats();
+  const due = await dueOf(spool, stats.at);
+  const told = { info, stats, due, stuck: await stuckOf(spool, control, out) };
+  if (out.json) await out.object(objectOf(told));
+  else await out.line(await textOf(out, told));
+  return undefined;
+}
+
+/** What could be sent now; what waits behind another of its key is not among them. */
+async function dueOf(spool: Spool, now: Millis): Promise<number> {
+  const rows = await spool.tally('state', { state: ['incoming', 'deferred'], dueBefore: now });
+  return rows.reduce((sum, { count }) => sum + count, 0);
+}
+
+/** A first message that is incoming or on its way holds nobody up for long. */
+async function stuckOf(spool: Spool, control: Control, out: Out): Promise<readonly StuckKey[]> {
+  const heads = await spool.keyHeads(HEADS_MAX);
+  const stuck = heads.filter(({ state }) => state === 'deferred' || state === 'hold');
+  const found = await lookUp(
+    control,
+    stuck.map(({ id }) => id),
+    out,
+  );
+  return stuck.map((head) => ({ ...head, entry: found.get(head.id) }));
+}
+
+function objectOf({ info, stats, due, stuck }: Told): object {
+  const { at, states, nextDueAt, paused } = stats;
+  const { oldestAt } = pendingOf(stats);
+  return {
+    at,
+    ...info,
+    pending: pendingOf(stats).count,
+    due,
+    oldestAt,
+    oldestAgeMs: oldestAt === null ? null : Math.max(0, at - oldestAt),
+    deferred: states.deferred.count,
+    held: states.hold.count,
+    dead: states.bounce.count,
+    sent: states.archived.count,
+    nextDueAt,
+    paused,
+    stuck: stuck.map(({ entry, ...head }) => ({
+      ...head,
+      attempts: entry?.status.attempts,
+      lastFailure: entry?.status.lastFailure,
+    })),
+  };
+}
+
+function pendingOf({ states }: Stats): { count: number; oldestAt: Millis | null } {
+  const waiting = [states.incoming, states.active, states.deferred];
+  const times = waiting.flatMap(({ oldestAt }) => (oldestAt === null ? [] : [oldestAt]));
+  return {
+    count: waiting.reduce((sum, { count }) => sum + count, 0),
+    oldestAt: times.length === 0 ? null : Math.min(...times),
+  };
+}
+
+async function textOf(out: Out, { info, stats, due, stuck }: Told): Promise<string> {
+  const { at, states, nextDueAt, paused } = stats;
+  const row = (name: string, count: number, oldestAt: Millis | null = null): string[] => [
+    name,
+    numberText(count),
+    oldestAt === null ? '' : relative(oldestAt, at),
+  ];
+  const pending = pendingOf(stats);
+  const rows = [
+    row('pending', pending.count, pending.oldestAt),
+    row('  due', due),
+    row('  deferred', states.deferred.count, states.deferred.oldestAt),
+    row('held', states.hold.count, states.hold.oldestAt),
+    row('dead', states.bounce.count, states.bounce.oldestAt),
+    row('sent and kept', states.archived.count, states.archived.oldestAt),
+  ];
+  const lines = [placeText(info), '', await tableOf(out, NUMBER_COLUMNS, rows), ''];
+  lines.push(`next due  ${nextDueAt === null ? 'nothing waits' : relative(nextDueAt, at)}`);
+  for (const { topic, by, at: since } of paused) {
+    const what = topic === EVERYTHING ? 'everything' : safe(topic);
+    lines.push(
+      `${out.style('yellow', 'paused')}    ${what} by ${safe(by)}, ${relative(since, at)}`,
+    );
+  }
+  if (stuck.length > 0) lines.push('', ...(await stuckLines(out, stuck, at)));
+  return lines.join('\n');
+}
+
+async function stuckLines(out: Out, stuck: readonly StuckKey[], now: Millis): Promise<string[]> {
+  const shown = stuck.slice(0, SHOWN_MAX);
+  const rows = shown.map(({ orderKey, behind, id, state, entry }) => {
+    const [, , , , tries = '', next = '', why = ''] =
+      entry === undefined ? [] : listRow(entry, now);
+    return [safe(orderKey), numberText(behind), safe(id), state, tries, next, why];
+  });
+  const [first] = shown;
+  const id = safe(first?.id ?? '');
+  const more = stuck.length - shown.length;
+  return [
+    await tableOf(out, STUCK_COLUMNS, rows),
+    ...(more > 0 ? [`and ${numberText(more)} more; all with --json`] : []),
+    '',
+    `→ respool outbox retry ${id}    tries it now`,
+    `→ respool outbox remove ${id}   skips it: the next of its key goes on, retry brings it back`,
+  ];
+}
