@@ -126,7 +126,7 @@ function countdown(from: number): { drained: Promise<void>; one: () => void } {
 }
 
 /** Both begin with tables that were cleaned up and measured, and nothing left to write. */
-async function settle(url: string, schema: string): Promise<void> {
+export async function settle(url: string, schema: string): Promise<void> {
   await withClient(url, async (client) => {
     const { rows } = await client.query<{ name: string }>(
       'SELECT tablename AS name FROM pg_tables WHERE schemaname = $1',

@@ -29,6 +29,7 @@ export interface Sample {
   /** In the unit of the case; more is better unless the unit is a time. */
   readonly value: number;
   readonly p50Ms?: number;
+  readonly p95Ms?: number;
   readonly p99Ms?: number;
 }
 
@@ -87,22 +88,32 @@ function report(bench: BenchCase, ours: Sample, theirs: Sample, { isJson }: Benc
         theirs: round(theirs.value),
         ratio: Number(ratio.toFixed(3)),
         ...(bench.wanted === undefined ? {} : { wanted: bench.wanted }),
-        ...(ours.p50Ms === undefined
-          ? {}
-          : { p50Ms: round(ours.p50Ms), p99Ms: round(ours.p99Ms ?? 0) }),
+        ...timesOf(ours),
+        ...(theirs.p95Ms === undefined ? {} : { theirTimes: timesOf(theirs) }),
       }),
     );
     return;
   }
   const latency =
-    ours.p50Ms === undefined
-      ? ''
-      : `  p50 ${ours.p50Ms.toFixed(2)} ms  p99 ${(ours.p99Ms ?? 0).toFixed(2)} ms`;
+    latencyText(ours) +
+    (theirs.p95Ms === undefined ? '' : `  ${bench.against}${latencyText(theirs)}`);
   const wanted = bench.wanted === undefined ? '' : ` (wanted ${bench.wanted.toFixed(2)})`;
   console.log(
     `${bench.name.padEnd(44)} ${format(ours.value).padStart(9)} ${bench.unit}  ` +
       `${bench.against} ${format(theirs.value).padStart(9)}  ratio ${ratio.toFixed(2)}${wanted}${latency}`,
   );
+}
+
+function timesOf({ p50Ms, p95Ms, p99Ms = 0 }: Sample): Readonly<Record<string, number>> {
+  if (p50Ms === undefined) return {};
+  const middle = p95Ms === undefined ? {} : { p95Ms: round(p95Ms) };
+  return { p50Ms: round(p50Ms), ...middle, p99Ms: round(p99Ms) };
+}
+
+function latencyText({ p50Ms, p95Ms, p99Ms = 0 }: Sample): string {
+  if (p50Ms === undefined) return '';
+  const middle = p95Ms === undefined ? '' : `  p95 ${p95Ms.toFixed(2)} ms`;
+  return `  p50 ${p50Ms.toFixed(2)} ms${middle}  p99 ${p99Ms.toFixed(2)} ms`;
 }
 
 function round(value: number): number {

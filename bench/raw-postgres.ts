@@ -11,7 +11,8 @@ import { bytes, type Load, limitsOf } from './ours.ts';
 import { dropSchema, newName } from './places.ts';
 import type { RawBodies, RawEntries } from './raw.ts';
 
-type Row = Record<string, unknown>;
+/** A row as the server gives it. */
+export type Row = Record<string, unknown>;
 
 interface Connections {
   readonly schema: string;
@@ -55,7 +56,8 @@ DELETE FROM "${schema}".contents k USING gone WHERE k.seq = gone.seq`;
   };
 }
 
-function inserter(
+/** Inserts copies of a row, so many in one statement; resolves with their ids. */
+export function inserter(
   client: Client,
   schema: string,
   { seq: _seq, id: _id, due_at: _due, ...entry }: Row,

@@ -1,6 +1,7 @@
 /**
  * run — `npm run bench -- <bench> [--quick] [--json]`; for `stores` also `[--pairs postgres,nats+s3]
- * [--in-flight 1,50] [--sizes "1 KiB,1 MiB"] [--case end-to-end]`, each a list with commas.
+ * [--in-flight 1,50] [--sizes "1 KiB,1 MiB"] [--case end-to-end]`, each a list with commas; the
+ * last three for `outbox`, too.
  *
  * Prints ratios measured in one run: ours ÷ the raw limit of the same storage. Never passes or fails
  * by absolute time. Measure with nothing else running.
@@ -8,6 +9,7 @@
 
 import { parseArgs } from 'node:util';
 import { backlogBench } from './backlog.ts';
+import { outboxBench } from './outbox.ts';
 import { rabbitBench } from './rabbit.ts';
 import { serviceBench } from './service.ts';
 import { spoolBench } from './spool.ts';
@@ -21,6 +23,7 @@ const BENCHES = {
   transforms: transformsBench,
   stores: storesBench,
   rabbit: rabbitBench,
+  outbox: outboxBench,
 };
 
 const { values, positionals } = parseArgs({
