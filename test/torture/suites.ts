@@ -14,6 +14,7 @@ import { cutsForget, powercut } from './powercut.ts';
 import { reopening, type ReopeningResult } from './reopening.ts';
 import { shutdown } from './shutdown.ts';
 import { nodesSuite, serversSuite } from './suites-nodes.ts';
+import { outboxSuite } from './suites-outbox.ts';
 import { rabbitSuite } from './suites-rabbit.ts';
 import { cannotMount, lacking } from './tools.ts';
 import type { Row } from './verdict.ts';
@@ -134,6 +135,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   nodes: nodesSuite,
   servers: serversSuite,
   rabbit: rabbitSuite,
+  outbox: outboxSuite,
 };
 
 /** Points that were never reached have proved nothing; a few are, as threads do not keep step. */

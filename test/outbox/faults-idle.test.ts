@@ -1,0 +1,89 @@
+/**
+ * A relay whose broker is away, or whose rows cannot be sent, neither spins nor stands in the way of
+ * other rows: time and statements of a real process are counted.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { withService } from '../services/index.ts';
+import { type Child } from '../torture/child.ts';
+import { cpuMsOf, queriesOf, Relays } from './faults/relays.ts';
+import { exchangeOn, outboxOn } from './faults/setup.ts';
+
+/** How long a process is watched. */
+const WATCHED_MS = 3_000;
+/** Rows that wait: a relay that spins sends thousands of statements for them in that time. */
+const ROWS = 300;
+/** Nobody listens there. */
+const NOWHERE = 'amqp://127.0.0.1:1';
+
+withService('postgres', (database) => {
+  withService('rabbitmq', (broker) => {
+    test('while the broker is away a relay computes and asks next to nothing', async () => {
+      await using ground = await outboxOn(database());
+      const { outbox, url, schema } = ground;
+      await emit(ground, 'shop.paid', ROWS);
+      const order = { url, schema, amqp: NOWHERE, exchange: 'shop', pauseMs: 1_000 };
+      await using stack = new AsyncDisposableStack();
+      const relays = new Relays(order);
+      stack.defer(() => relays.close());
+      await relays.start(1);
+      const child = relays.children[0] as Child;
+      await child.line('trouble');
+      const { cpuMs, queries } = await watch(child);
+      expect(queries).toBeLessThan(60);
+      expect(cpuMs).toBeLessThan(WATCHED_MS / 4);
+      // Nothing was sent, and the outage cost no attempts.
+      await relays.stop();
+      expect(relays.complaints).toEqual([]);
+      expect(await outbox.spool.count()).toMatchObject({ bounce: 0 });
+      const sql = `SELECT count(*)::int, max(attempts) FROM "${schema}".entries`;
+      expect(await ground.query(sql)).toEqual([[ROWS, 0]]);
+    });
+
+    test('rows that cannot be routed wait for their turn, and others pass them', async () => {
+      await using ground = await outboxOn(database());
+      const { url, schema } = ground;
+      await using exchange = await exchangeOn(broker(), 'good.#');
+      await emit(ground, 'nowhere.at.all', ROWS);
+      const order = { url, schema, amqp: broker(), exchange: exchange.name, pauseMs: 1_000 };
+      await using stack = new AsyncDisposableStack();
+      const relays = new Relays(order);
+      stack.defer(() => relays.close());
+      await relays.start(1);
+      const good = [...(await emit(ground, 'good.one', 50))];
+      await expect.poll(() => exchange.ids.length).toBe(good.length);
+      const child = relays.children[0] as Child;
+      const { cpuMs, queries } = await watch(child);
+      // Each of them is tried about once in that time, many in a batch.
+      expect(queries).toBeLessThan(ROWS);
+      expect(cpuMs).toBeLessThan(WATCHED_MS / 2);
+      good.push(...(await emit(ground, 'good.two', 50)));
+      await expect.poll(() => exchange.ids.length).toBe(good.length);
+      expect(exchange.ids.toSorted()).toEqual(good.toSorted());
+      const sql = `SELECT count(*)::int, min(attempts) > 0 FROM "${schema}".entries`;
+      await expect.poll(() => ground.query(sql)).toEqual([[ROWS, true]]);
+      await relays.stop();
+      expect(relays.complaints).toEqual([]);
+    });
+  });
+});
+
+async function emit(
+  { outbox }: Awaited<ReturnType<typeof outboxOn>>,
+  routingKey: string,
+  count: number,
+): Promise<readonly string[]> {
+  const messages = Array.from({ length: count }, (_, at) => ({ routingKey, body: { at } }));
+  const emitted = await outbox.transaction((tx) => outbox.emitMany(tx, messages));
+  return emitted.map(({ id }) => id);
+}
+
+/** What a process does while nobody disturbs it. */
+async function watch(child: Child): Promise<{ cpuMs: number; queries: number }> {
+  const [cpuMs, queries] = [await cpuMsOf(child), await queriesOf(child)];
+  await sleep(WATCHED_MS);
+  return {
+    cpuMs: (await cpuMsOf(child)) - cpuMs,
+    queries: (await queriesOf(child)) - queries,
+  };
+}
