@@ -50,13 +50,20 @@ export function migrateInbox(
   place: TxPool | SqliteDatabase,
   options: InboxPlace = {},
 ): Promise<void> | void {
-  checkNames('migrateInbox', options, ['schema', 'table']);
-  if (isSqlite(place)) {
-    place.exec(sqliteInboxSql(sqliteTable(options)));
-    return undefined;
-  }
+  if (!isSqlite(place)) return migratePostgres(place, options);
+  checkPlace(options);
+  place.exec(sqliteInboxSql(sqliteTable(options)));
+  return undefined;
+}
+
+async function migratePostgres(pool: TxPool, options: InboxPlace): Promise<void> {
+  checkPlace(options);
   const table = postgresTable(options);
-  return transaction(place, (tx) => makeTable(tx as TxClient, table));
+  await transaction(pool, (tx) => makeTable(tx as TxClient, table));
+}
+
+function checkPlace(options: InboxPlace): void {
+  checkNames('migrateInbox', options, ['schema', 'table']);
 }
 
 export function postgresTable({ schema = 'outbox', table = 'inbox' }: InboxPlace): InboxTable {

@@ -1,7 +1,7 @@
 /**
  * types — what an outbox takes and gives: the words that its parts share.
  *
- *   emit ─(your transaction)─▶ entries of a store ─relay: engine, forward(sink)─▶ broker, spool, web
+ *   emit ─(your transaction)─▶ entries of a store ─relay: forward(sink)─▶ broker, spool, web
  *                                                        consumer ─once()─▶ effect, at most once
  */
 

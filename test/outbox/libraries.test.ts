@@ -24,9 +24,6 @@ import {
 import { withService } from '../services/index.ts';
 import { atEnd, bodyOf, openOutbox, openPool, ordersIn, serverUrl } from './core-setup.ts';
 
-/** Whole numbers of 8 bytes, as the server names their type. */
-const INT8 = 20;
-
 /** A library in a test: its transactions, and what is no transaction of it. */
 interface Library {
   readonly transaction: (work: (tx: AnyTx, wrapped: AnyTx) => Promise<void>) => Promise<unknown>;
@@ -76,10 +73,9 @@ async function useKnex(): Promise<Library> {
  */
 async function usePrisma(): Promise<Library> {
   const pool = await openPool();
-  const types = {
-    getTypeParser: (oid: number, format?: 'text') =>
-      oid === INT8 ? BigInt : pg.types.getTypeParser(oid as never, format),
-  } as pg.CustomTypesConfig;
+  const getTypeParser: pg.CustomTypesConfig['getTypeParser'] = (oid, format) =>
+    oid === pg.types.builtins.INT8 ? BigInt : pg.types.getTypeParser(oid, format);
+  const types = { getTypeParser };
   const shape = (client: pg.PoolClient) => ({
     async $queryRawUnsafe(text: string, ...values: unknown[]): Promise<unknown[]> {
       for (const [at, value] of values.entries()) {
