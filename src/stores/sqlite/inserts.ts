@@ -52,10 +52,21 @@ export function createInserts(database: SqliteDatabase): Inserts {
 
   function run({ id, status, envelope }: InsertOp, flow: number): number {
     const [, , priority, enqueuedAt, dedupeKey, , orderKey] = envelope;
-    const rest = [id, flow, priority, enqueuedAt, dedupeKey];
-    if (orderKey === undefined) return plain(status.length).run(...rest, ...status).changes;
+    const length = status.length;
+    if (orderKey === undefined) {
+      return plain(length).run(id, flow, priority, enqueuedAt, dedupeKey, ...status).changes;
+    }
     const [behind, columns] = inTurn(orderKey, status);
-    return keyed(columns.length).run(orderKey, behind, ...rest, ...columns).changes;
+    return keyed(length).run(
+      orderKey,
+      behind,
+      id,
+      flow,
+      priority,
+      enqueuedAt,
+      dedupeKey,
+      ...columns,
+    ).changes;
   }
 
   return {

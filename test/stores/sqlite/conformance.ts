@@ -1,4 +1,4 @@
-/** conformance — the shared suites over the SQLite stores; two files run them side by side. */
+/** conformance — the shared suites over the SQLite stores; three files run them side by side. */
 
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -14,8 +14,13 @@ import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
 import type { BodiesUnderTest, StoreUnderTest } from '../../../src/testkit/suite.ts';
 import { runSuite } from '../../suite.ts';
 
-/** How the stores are made: in the caller's thread, or moving to one of their own at once. */
-export type Place = 'own' | 'moving';
+/**
+ * How the stores are made: in the caller's thread, in a file with tables of somebody else, or moving
+ * to a thread of their own at once.
+ */
+export type Place = 'own' | 'tables' | 'moving';
+
+const PREFIX = 'outbox_';
 
 /** On this clock everything takes long. */
 function slowClock(): Clock {
@@ -30,7 +35,7 @@ function slowClock(): Clock {
 }
 
 function placeOf(place: Place): [{ thread: false | 'auto' }, { clock: Clock }] {
-  if (place === 'own') return [{ thread: false }, { clock: systemClock }];
+  if (place !== 'moving') return [{ thread: false }, { clock: systemClock }];
   return [{ thread: 'auto' }, { clock: slowClock() }];
 }
 
@@ -38,9 +43,14 @@ function makeEntries(place: Place): () => Promise<StoreUnderTest> {
   return async () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'respool-sqlite-'));
     const stores: EntryStore[] = [];
+    const isShared = place === 'tables';
+    const file = path.join(folder, isShared ? 'app.db' : 'respool.db');
+    const tables = isShared ? PREFIX : '';
+    if (isShared) await makeForeign(file);
     const open = async () => {
       const [options, parts] = placeOf(place);
-      const store = sqlite({ path: folder, ...options }, parts);
+      const where = isShared ? { path: file, tables } : { path: folder };
+      const store = sqlite({ ...where, ...options }, parts);
       stores.push(store);
       await store.open();
       return store;
@@ -53,7 +63,7 @@ function makeEntries(place: Place): () => Promise<StoreUnderTest> {
         return open();
       },
       second: open,
-      damage: (id) => damage(path.join(folder, 'respool.db'), id),
+      damage: (id) => damage(file, tables, id),
       async dispose() {
         for (const opened of stores) await opened.close();
         await rm(folder, { recursive: true, force: true });
@@ -62,10 +72,20 @@ function makeEntries(place: Place): () => Promise<StoreUnderTest> {
   };
 }
 
-async function damage(file: string, id: string): Promise<void> {
+/** A database of somebody else, with tables that have our names, but not our prefix. */
+async function makeForeign(file: string): Promise<void> {
+  const database = (await loadSqlite())(file);
+  database.pragma('journal_mode = WAL');
+  database.exec(
+    'CREATE TABLE entries (a); CREATE TABLE orders (b); CREATE INDEX entries_id ON orders (b)',
+  );
+  database.close();
+}
+
+async function damage(file: string, tables: string, id: string): Promise<void> {
   const database = (await loadSqlite())(file, { timeout: 5_000 });
-  const sql = `UPDATE contents SET envelope = substr(envelope, 1, 20)
-    WHERE seq = (SELECT seq FROM entries WHERE id = ?)`;
+  const sql = `UPDATE ${tables}contents SET envelope = substr(envelope, 1, 20)
+    WHERE seq = (SELECT seq FROM ${tables}entries WHERE id = ?)`;
   database.prepare(sql).run(id);
   database.close();
 }
@@ -106,12 +126,17 @@ const can = {
 
 /** Every promise of both doors, with or without a thread. */
 export function runConformance(where: string, place: Place): void {
-  runSuite(
-    `the SQLite store ${where} keeps the promises of an entry store:`,
-    entryStoreSuite(makeEntries(place), can),
-  );
+  runEntryConformance(where, place);
   runSuite(
     `the SQLite body store ${where} keeps the promises of a body store:`,
     bodyStoreSuite(makeBodies(place), { canReopen: true }),
+  );
+}
+
+/** Those of entries alone. */
+export function runEntryConformance(where: string, place: Place): void {
+  runSuite(
+    `the SQLite store ${where} keeps the promises of an entry store:`,
+    entryStoreSuite(makeEntries(place), can),
   );
 }

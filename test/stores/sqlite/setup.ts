@@ -4,10 +4,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach } from 'vitest';
-import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { loadSqlite, type SqliteDatabase } from '../../../src/stores/shared/client.ts';
 import type { LineParts } from '../../../src/stores/sqlite/file-line.ts';
-import { type SqliteOptions, sqlite } from '../../../src/stores/sqlite/index.ts';
+import { type SqliteOptions, type SqliteStore, sqlite } from '../../../src/stores/sqlite/index.ts';
 
 const endings: (() => Promise<unknown>)[] = [];
 
@@ -30,7 +29,7 @@ export async function makeFolder(): Promise<string> {
 export async function openStore(
   options: SqliteOptions,
   parts: Partial<LineParts> = {},
-): Promise<EntryStore> {
+): Promise<SqliteStore> {
   const store = sqlite({ thread: false, ...options }, parts);
   await store.open();
   atEnd(() => store.close());
@@ -42,4 +41,34 @@ export async function openFile(file: string): Promise<SqliteDatabase> {
   const database = (await loadSqlite())(file, { timeout: 2_000 });
   atEnd(async () => database.close());
   return database;
+}
+
+/** A database of somebody's program: a table with a row, and a write-ahead log unless said. */
+export async function makeApp(journal = 'wal'): Promise<{ file: string; app: SqliteDatabase }> {
+  const file = path.join(await makeFolder(), 'app.db');
+  const app = await openFile(file);
+  app.pragma(`journal_mode = ${journal}`);
+  app.exec('CREATE TABLE orders (id INTEGER PRIMARY KEY, what TEXT)');
+  app.exec("INSERT INTO orders (what) VALUES ('tea')");
+  return { file, app };
+}
+
+/** Everything in a file that is not under a prefix. */
+export function othersIn(database: SqliteDatabase, prefix: string): unknown[] {
+  const sql = `SELECT name, sql FROM sqlite_schema
+    WHERE tbl_name NOT LIKE ? || '%' AND name <> 'sqlite_sequence' ORDER BY name`;
+  return database.prepare(sql).all(prefix);
+}
+
+/** Begins, works, commits; rolls back when `work` throws. */
+export function transact<T>(database: SqliteDatabase, work: () => T): T {
+  database.exec('BEGIN');
+  try {
+    const result = work();
+    database.exec('COMMIT');
+    return result;
+  } catch (error) {
+    database.exec('ROLLBACK');
+    throw error;
+  }
 }
