@@ -11,7 +11,7 @@ import type { EventKind, SpoolEvent } from '../core/event.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import type { EngineLoad } from '../engine/load.ts';
-import type { ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
+import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../spool/actions.ts';
 import type { CheckProgress, CheckReport } from '../spool/check.ts';
@@ -34,6 +34,11 @@ export interface Control {
   page(options?: PageOptions): Promise<ListPage>;
   count(): Promise<Record<State, number>>;
   tally(by: TallyBy, filter?: ListFilter): Promise<readonly TallyRow[]>;
+  /**
+   * The first ones of order keys behind which others wait, those of longest standing first; at most
+   * 500, default 100. `config.invalid` where the store keeps no order.
+   */
+  keyHeads(max?: number): Promise<readonly KeyHead[]>;
   hold(ids: readonly string[], reason?: string): Promise<ActionResult[]>;
   release(ids: readonly string[]): Promise<ActionResult[]>;
   retryNow(ids: readonly string[]): Promise<ActionResult[]>;

@@ -31,6 +31,7 @@ export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk
     page: (options) => spool.page(options),
     count: () => spool.count(),
     tally: (what, filter) => spool.tally(what, filter),
+    keyHeads: (max) => spool.keyHeads(max),
     hold: (ids, reason) => spool.hold(ids, reason, by),
     release: (ids) => spool.release(ids, by),
     retryNow: (ids) => spool.retryNow(ids, by),

@@ -56,7 +56,8 @@ const yes: Form<true> = (value, at) => {
   throw new Misfit(at, value, 'true');
 };
 
-const id: Form<string> = (value, at) => {
+/** The id of a message. */
+export const id: Form<string> = (value, at) => {
   if (typeof value === 'string' && ID_PATTERN.test(value)) return value;
   throw new Misfit(at, value, 'a message id');
 };
@@ -101,7 +102,8 @@ export function optional<T>(form: Form<T>): Form<T | undefined> {
   return (value, at) => (value === undefined ? undefined : form(value, at));
 }
 
-function orNull<T>(form: Form<T>): Form<T | null> {
+/** The same, or null. */
+export function orNull<T>(form: Form<T>): Form<T | null> {
   return (value, at) => (value === null ? null : form(value, at));
 }
 
@@ -123,7 +125,8 @@ function objectOf(value: unknown, at: string): Readonly<Record<string, unknown>>
 /** Written out by those who made it, and only shown by us. */
 const anyObject: Form<Readonly<Record<string, unknown>>> = objectOf;
 
-const state: Form<State> = oneOf(STATES);
+/** One of the states. */
+export const state: Form<State> = oneOf(STATES);
 /** Which handler it is for. */
 export const lane: Form<'delivery' | 'notice'> = oneOf(['delivery', 'notice']);
 

@@ -80,7 +80,8 @@ function jsonOf(message: Message, bytes: Uint8Array): object {
 }
 
 function headersOf(message: Message): Record<string, string> {
-  const { id, policy, priority, delay, dueAt, expires, destination, dedupeKey } = message;
+  const { id, policy, priority, delay, dueAt, expires, destination } = message;
+  const { dedupeKey, orderKey } = message;
   const options = {
     id,
     policy,
@@ -90,6 +91,7 @@ function headersOf(message: Message): Record<string, string> {
     expires,
     destination,
     'dedupe-key': dedupeKey,
+    'order-key': orderKey,
   };
   const headers: Record<string, string> = {};
   for (const [name, value] of Object.entries(options)) {

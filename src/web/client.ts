@@ -14,6 +14,7 @@ import type { ListFilter } from '../spool/list.ts';
 import { eventsOf } from './client-events.ts';
 import { askCheck } from './client-check.ts';
 import * as forms from './client-forms.ts';
+import { askHeads } from './client-heads.ts';
 import { type ClientOptions, ServiceClient } from './client-http.ts';
 import { sendMany, sendMessage } from './client-post.ts';
 import { createRekey } from './client-rekey.ts';
@@ -38,6 +39,7 @@ type Looks = Pick<
   | 'count'
   | 'events'
   | 'get'
+  | 'keyHeads'
   | 'page'
   | 'pauses'
   | 'policies'
@@ -81,6 +83,7 @@ function looks(client: ServiceClient): Looks {
       query.set('by', what);
       return (await client.ask('/v1/tally', forms.tally, { query })).rows;
     },
+    keyHeads: (max) => askHeads(client, max),
     policies: async () => (await client.ask('/v1/policies', forms.policies)).policies,
     pauses: async () => (await client.ask('/v1/pauses', forms.pauses)).pauses,
     audit: async (after = 0, max = 100) => {

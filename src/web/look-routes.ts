@@ -8,7 +8,7 @@ import type { TallyBy } from '../ports/entry-store.ts';
 import type { CheckProgress } from '../spool/check.ts';
 import { addEndpoint, type App } from './endpoint.ts';
 import { filterOf } from './filter-query.ts';
-import { auditQuery, FILTER_LISTS, shapeQuery, tallyQuery } from './schemas.ts';
+import { auditQuery, FILTER_LISTS, headsQuery, shapeQuery, tallyQuery } from './schemas.ts';
 import type { SharedReads } from './shared-reads.ts';
 import { wholeOf } from './texts.ts';
 
@@ -69,6 +69,17 @@ const checkSchema = z.object({
     }),
   ),
 });
+const headsSchema = z.object({
+  heads: z.array(
+    z.object({
+      orderKey: z.string(),
+      id: z.string(),
+      state: z.string(),
+      dueAt: z.number().nullable(),
+      behind: z.number(),
+    }),
+  ),
+});
 const policiesSchema = z.object({
   policies: z.array(z.object({ name: z.string(), policy: z.looseObject({}) })),
 });
@@ -83,6 +94,18 @@ export function addLookRoutes(app: App, shared: SharedReads): void {
     role: 'read',
     answers: { 200: { description: 'By name.', schema: policiesSchema } },
     answer: async ({ control }) => Response.json({ policies: await control.policies() }),
+  });
+  addEndpoint(app, {
+    method: 'get',
+    path: '/v1/order-keys',
+    summary: 'The first message of each order key behind which others wait.',
+    role: 'read',
+    query: headsQuery,
+    answers: { 200: { description: 'Those of longest standing first.', schema: headsSchema } },
+    answer: async ({ query, control }) => {
+      const max = query.max === undefined ? undefined : wholeOf('max', query.max);
+      return Response.json({ heads: await control.keyHeads(max) });
+    },
   });
   addEndpoint(app, {
     method: 'get',

@@ -42,6 +42,7 @@ const newMessage = z.strictObject({
   expires: span.optional(),
   destination: word.optional(),
   dedupeKey: word.optional(),
+  orderKey: word.optional().describe('Messages of one key go one at a time, in order.'),
 });
 type NewMessage = z.infer<typeof newMessage>;
 

@@ -32,6 +32,7 @@ const OPTIONS: Readonly<Record<string, (value: string) => Partial<Message>>> = {
   'respool-expires': (expires) => ({ expires: spanOf(expires) }),
   'respool-destination': (destination) => ({ destination }),
   'respool-dedupe-key': (dedupeKey) => ({ dedupeKey }),
+  'respool-order-key': (orderKey) => ({ orderKey }),
   // Whose name it is, not what the message is.
   'respool-by': () => ({}),
 };

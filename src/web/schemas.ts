@@ -157,6 +157,11 @@ export const auditQuery: z.ZodType<{ after?: string; max?: string }> = z.strictO
   max: whole.optional().describe('1 to 1,000; default 100.'),
 }) as z.ZodType<{ after?: string; max?: string }>;
 
+/** How many heads of order keys, in a query. */
+export const headsQuery: z.ZodType<{ max?: string }> = z.strictObject({
+  max: whole.optional().describe('1 to 500; default 100.'),
+}) as z.ZodType<{ max?: string }>;
+
 const moment = z
   .union([z.number().int().nonnegative(), momentText])
   .transform((given) => momentOf('filter', given))

@@ -45,6 +45,7 @@ const QUESTIONS: Readonly<Record<string, (far: Control) => Promise<unknown>>> = 
   page: (far) => far.page(),
   count: (far) => far.count(),
   tally: (far) => far.tally('topic'),
+  keyHeads: (far) => far.keyHeads(),
   hold: (far) => far.hold(['x']),
   release: (far) => far.release(['x']),
   retryNow: (far) => far.retryNow(['x']),

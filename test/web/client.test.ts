@@ -57,6 +57,7 @@ describe('enqueue', () => {
       expires: '1h',
       destination: 'dä',
       dedupeKey: 'k',
+      orderKey: 'ö',
     };
     await far.enqueue({ ...options, body });
     const { envelope, status } = (await spool.get('mine')) ?? {};
@@ -65,6 +66,7 @@ describe('enqueue', () => {
       priority: 3,
       destination: 'dä',
       dedupeKey: 'k',
+      orderKey: 'ö',
       expiresAt: clock.now() + 3_600_000,
       body: { size: body.length },
     });
@@ -145,6 +147,16 @@ describe('a look', () => {
     const options = { by: 'destination', filter: { topic: 'a.*' } } as const;
     expect(await far.shape(options)).toEqual(await near.shape(options));
     expect(await far.check()).toEqual(await near.check());
+  });
+
+  test('shows the first messages of order keys, the same from far and near', async () => {
+    const { far, near, spool } = await connected();
+    const keys = ['ann', 'ann', 'bob', 'bob', 'alone'];
+    await spool.enqueueMany(keys.map((orderKey) => ({ topic: 'a', orderKey, delay: '1h' })));
+    expect(await far.keyHeads()).toHaveLength(2);
+    expect(await far.keyHeads()).toEqual(await near.keyHeads());
+    expect(await far.keyHeads(1)).toEqual(await near.keyHeads(1));
+    expect(await codeOf(far.keyHeads(501))).toBe('limit.exceeded');
   });
 
   test('hears the events until its signal fires', async () => {

@@ -40,6 +40,7 @@ describe('a message as JSON', () => {
       expires: '1h',
       destination: 'there',
       dedupeKey: 'key',
+      orderKey: 'ann',
     });
     const { envelope, status } = (await spool.get('mine')) ?? {};
     expect(envelope).toMatchObject({
@@ -48,6 +49,7 @@ describe('a message as JSON', () => {
       priority: 0,
       destination: 'there',
       dedupeKey: 'key',
+      orderKey: 'ann',
       expiresAt: (envelope?.enqueuedAt ?? 0) + 3_600_000,
     });
     expect(status).toMatchObject({ policy: 'default', dueAt: at });

@@ -1,6 +1,7 @@
 /** What can be looked at: messages, pages, bodies, numbers. */
 import { createHash } from 'node:crypto';
 import { RespoolError } from 'respool';
+import { memory } from 'respool/stores/memory';
 import { describe, expect, test } from 'vitest';
 import { json, openWire, refusal, setup, type World } from './setup.ts';
 
@@ -126,6 +127,34 @@ describe('a list', () => {
   ])('is refused with %s', async (query) => {
     const { ask } = await setup();
     expect((await ask(`/v1/messages?${query}`)).status).toBe(400);
+  });
+});
+
+describe('order keys', () => {
+  const KEYED = { topic: 'a', orderKey: 'ann', delay: '1h' } as const;
+
+  test('are told by the first message of each, and how many wait behind it', async () => {
+    const { ask, spool } = await setup();
+    for (const id of ['x', 'y', 'z']) await spool.enqueue({ ...KEYED, id });
+    await spool.enqueue({ ...KEYED, orderKey: 'alone' });
+    await spool.hold(['x']);
+    expect(await json(ask('/v1/order-keys'))).toEqual({
+      heads: [{ orderKey: 'ann', id: 'x', state: 'hold', dueAt: null, behind: 2 }],
+    });
+    for (const orderKey of ['bob', 'bob']) await spool.enqueue({ ...KEYED, orderKey });
+    expect(await json(ask('/v1/order-keys?max=1'))).toMatchObject({ heads: [{ id: 'x' }] });
+    expect(await refusal(ask('/v1/order-keys?max=0'))).toEqual([400, 'limit.exceeded']);
+    expect(await refusal(ask('/v1/order-keys?max=501'))).toEqual([400, 'limit.exceeded']);
+  });
+
+  test('are refused where the store keeps no order', async () => {
+    const plain = memory();
+    const entries = { ...plain, traits: { ...plain.traits, ordered: false } };
+    const { keyHeads: _keyHeads, ...unordered } = entries;
+    const { ask, post } = await setup({ spool: { entries: unordered } });
+    expect(await refusal(ask('/v1/order-keys'))).toEqual([400, 'config.invalid']);
+    const posted = post('/v1/messages', { topic: 'a', orderKey: 'ann' });
+    expect(await refusal(posted)).toEqual([400, 'config.invalid']);
   });
 });
 

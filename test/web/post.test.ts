@@ -35,6 +35,7 @@ describe('a raw post', () => {
         'respool-expires': '2h',
         'respool-destination': 'there',
         'respool-dedupe-key': 'key',
+        'respool-order-key': 'ann',
         'respool-by': 'ann',
         'respool-header-X-Name': Buffer.from('Jürgen').toString('latin1'),
       },
@@ -45,6 +46,7 @@ describe('a raw post', () => {
       priority: 2,
       destination: 'there',
       dedupeKey: 'key',
+      orderKey: 'ann',
       headers: { 'content-type': 'text/plain', 'x-name': 'Jürgen' },
     });
     const enqueuedAt = envelope?.enqueuedAt ?? 0;
