@@ -161,7 +161,11 @@ withService('rabbitmq', (url) => {
       const body = Buffer.alloc(2 ** 20);
       // More than waits for a broker elsewhere.
       const parcels = Array.from({ length: 110 }, (_, at) => ({
-        ...{ id: `a${at}`, topic: 'mail', headers: {}, body, enqueuedAt: 5_000 },
+        id: `a${at}`,
+        topic: 'mail',
+        headers: {},
+        body,
+        enqueuedAt: 5_000,
       }));
       const answers = await sink.send(parcels);
       expect(new Set(answers)).toEqual(new Set(['confirmed']));

@@ -1,0 +1,109 @@
+/** A relay whose broker is killed and comes back: nothing is lost, nothing spins, no attempt is spent. */
+import { connect } from 'amqplib';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { type PrivateServer, privateServer, skipReason } from '../services/index.ts';
+import { countQueries, ground, isClaim, quiet, told } from './relay-ground.ts';
+
+const START_TIMEOUT_MS = 15 * 60_000;
+const ROWS = 10_000;
+const CONCURRENCY = 500;
+const QUEUE = 'outbox.safe';
+
+const reason = skipReason('rabbitmq') ?? skipReason('postgres');
+
+describe.skipIf(reason !== undefined)('a broker that is killed', () => {
+  let server: PrivateServer;
+
+  beforeAll(async () => {
+    server = await privateServer('rabbitmq');
+  }, START_TIMEOUT_MS);
+
+  afterAll(() => server.stop());
+
+  test('is left alone until it is back, with 10,000 rows that wait', async () => {
+    const place = await ground({ rabbitUrl: server.url });
+    const { emit, relay, broker, pool, schema } = place;
+    const counted = countQueries(place);
+    const setUp = await connect(server.url);
+    const channel = await setUp.createChannel();
+    const args = { 'x-queue-type': 'quorum' };
+    await channel.assertQueue(QUEUE, { durable: true, arguments: args });
+    await channel.bindQueue(QUEUE, broker.exchange, 'q.#');
+    setUp.on('error', () => undefined);
+    const ids = await emit(ROWS);
+    const one = relay({ concurrency: CONCURRENCY });
+    const gone = told(one, 'trouble');
+    await one.start();
+    await broker.arrived(500);
+    await server.kill('SIGKILL');
+    await gone;
+    await expect.poll(() => one.load).toMatchObject({ running: 0, settling: 0, waiting: 0 });
+    counted.texts.length = 0;
+    const before = process.cpuUsage();
+    await quiet(4_000);
+    const { user, system } = process.cpuUsage(before);
+    // Probes after 1 and 2 more seconds: some claims each, and one write.
+    expect(counted.texts.filter(isClaim).length).toBeLessThanOrEqual(12);
+    expect(counted.texts.length).toBeLessThanOrEqual(60);
+    expect((user + system) / 1_000).toBeLessThan(2_000);
+    const { rows } = await pool.query<{ attempts: number; active: number }>(
+      `SELECT max(attempts)::int AS attempts FROM "${schema}".entries`,
+    );
+    expect(rows[0]?.attempts).toBe(0);
+
+    const drained = told(one, 'delivered');
+    await server.restart();
+    const began = performance.now();
+    await drained;
+    // At once: not after the rest of a pause that has grown.
+    expect(performance.now() - began).toBeLessThan(10_000);
+    const found = await consumeAll(server.url, ids);
+    await one.stop();
+    const missing = ids.filter((id) => !found.has(id));
+    expect(missing).toEqual([]);
+    // What was on its way when it died may be there twice, and nothing else.
+    const twice = [...found.values()].filter((count) => count > 1);
+    expect(twice.length).toBeLessThanOrEqual(CONCURRENCY);
+    expect(Math.max(...found.values())).toBeLessThanOrEqual(2);
+    const { rows: left } = await pool.query(`SELECT id FROM "${schema}".entries`);
+    expect(left).toEqual([]);
+  }, 120_000);
+
+  test('that is not there at all does not keep a relay from starting and stopping', async () => {
+    const { emit, outbox } = await ground({ rabbitUrl: server.url });
+    const to = { amqp: 'amqp://127.0.0.1:1', exchange: 'x' };
+    const one = outbox.relay({ to });
+    onTestFinished(() => one.stop());
+    const [id = ''] = await emit(1);
+    const gone = told(one, 'trouble');
+    await one.start();
+    const [event] = await gone;
+    expect(event).toMatchObject({ doing: 'sending to exchange "x"' });
+    const began = performance.now();
+    await one.stop();
+    expect(performance.now() - began).toBeLessThan(5_000);
+    expect((await outbox.spool.get(id))?.status).toMatchObject({ attempts: 0 });
+  });
+});
+
+/** Consumes until every id was there; how often each was. */
+async function consumeAll(url: string, ids: readonly string[]): Promise<Map<string, number>> {
+  const connection = await connect(url);
+  const channel = await connection.createChannel();
+  const found = new Map<string, number>();
+  await new Promise<void>((resolve) => {
+    void channel.consume(
+      QUEUE,
+      (message) => {
+        const id = String(message?.properties.messageId);
+        found.set(id, (found.get(id) ?? 0) + 1);
+        if (found.size === ids.length) resolve();
+      },
+      { noAck: true },
+    );
+  });
+  // What comes last may come twice.
+  await expect.poll(async () => (await channel.checkQueue(QUEUE)).messageCount).toBe(0);
+  await connection.close();
+  return found;
+}
