@@ -4,7 +4,7 @@ import Sqlite from 'better-sqlite3';
 import { expect, expectTypeOf, test } from 'vitest';
 import { createOutbox, type Emitted } from '../../src/outbox/index.ts';
 import { delivered } from '../../src/core/outcome.ts';
-import { fixed } from '../../src/core/policy.ts';
+import { custom, fixed } from '../../src/core/policy.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { atEnd, bodyOf, openDatabase, openSqliteOutbox } from './core-setup.ts';
 
@@ -172,6 +172,35 @@ test('a relay of this process hears of a commit at once', async () => {
   await relay.start();
   outbox.transaction(() => outbox.emit(database, 'order.process', { orderId: 1 }));
   expect(await promise).toEqual({ orderId: 1 });
+});
+
+test('a delay function of the outbox decides when a relay tries again', async () => {
+  const policies = { default: custom('patient', ['1h', '90m']) };
+  const backoffs = { patient: () => '90m' };
+  const { database, outbox } = await openSqliteOutbox({ policies, backoffs });
+  const relay = outbox.relay({ to: { deliver: () => Promise.reject(new Error('not now')) } });
+  atEnd(() => relay.stop());
+  const deferring = new Promise<void>((resolve) => {
+    relay.on('deferred', () => resolve());
+  });
+  await relay.start();
+  const { id } = outbox.transaction(() => outbox.emit(database, 'a'));
+  await deferring;
+  const { status } = (await outbox.spool.get(id)) ?? {};
+  const [attempt] = status?.history ?? [];
+  expect(status).toMatchObject({ state: 'deferred', attempts: 1 });
+  expect((status?.dueAt ?? 0) - (attempt?.at ?? 0)).toBeGreaterThanOrEqual(90 * 60_000);
+});
+
+test('ids come from the clock and the dice of the outbox', async () => {
+  const clock = { ...systemClock, now: () => 1_800_000_000_000 };
+  const dice = { random: () => 0.5 };
+  const ids = new Set<string>();
+  for (let n = 0; n < 2; n += 1) {
+    const { database, outbox } = await openSqliteOutbox({ clock, dice });
+    ids.add(outbox.transaction(() => outbox.emit(database, 'a')).id);
+  }
+  expect(ids.size).toBe(1);
 });
 
 test('a database in memory takes emits, but has no file for a relay', () => {

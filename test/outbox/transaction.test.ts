@@ -3,7 +3,9 @@
 import pg from 'pg';
 import { expect, expectTypeOf, test } from 'vitest';
 import { createOutbox, transaction, type TxPool } from '../../src/outbox/index.ts';
+import type { Handler } from '../../src/ports/handler.ts';
 import { namesOf } from '../../src/stores/postgres/names.ts';
+import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { atEnd, openOutbox, openPool, ordersIn, serverUrl } from './core-setup.ts';
 
@@ -103,6 +105,23 @@ withService('postgres', () => {
     // What is told last is heard last: nothing came before it.
     await pool.query('SELECT pg_notify($1, $2)', [namesOf(schema, '').channel, 'the end']);
     await expect.poll(() => heard).toEqual(['the end']);
+  });
+
+  test('a relay with listenUrl hears of a commit in another process without looking', async () => {
+    const { pool, schema, outbox: emitter } = await openOutbox();
+    // Without timers nobody looks: only what is told is heard.
+    const clock = { ...systemClock, after: () => () => undefined };
+    const outbox = createOutbox({ pool, schema, clock, listenUrl: await serverUrl() });
+    const { promise, resolve } = Promise.withResolvers<string>();
+    const deliver: Handler = async (delivery) => resolve(await delivery.text());
+    const relay = outbox.relay({ to: { deliver } });
+    atEnd(async () => {
+      await relay.stop();
+      await outbox.close();
+    });
+    await relay.start();
+    await emitter.transaction((tx) => emitter.emit(tx, 'a', 'told'));
+    expect(await promise).toBe('told');
   });
 
   test('wake() tells relays of this outbox and of no other', async () => {
