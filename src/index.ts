@@ -78,6 +78,7 @@ export type {
   EntryQuery,
   EntryStore,
   EntryStoreTraits,
+  KeyHead,
   ListOrder,
   ListPage,
   ListQuery,

@@ -1,6 +1,6 @@
 /** What can be looked at: messages, pages, bodies, numbers. */
 import { createHash } from 'node:crypto';
-import { RespoolError } from 'respool';
+import { type EntryStore, RespoolError } from 'respool';
 import { memory } from 'respool/stores/memory';
 import { describe, expect, test } from 'vitest';
 import { json, openWire, refusal, setup, type World } from './setup.ts';
@@ -149,8 +149,8 @@ describe('order keys', () => {
 
   test('are refused where the store keeps no order', async () => {
     const plain = memory();
-    const entries = { ...plain, traits: { ...plain.traits, ordered: false } };
-    const { keyHeads: _keyHeads, ...unordered } = entries;
+    const traits = { ...plain.traits, ordered: false };
+    const unordered = { ...plain, traits, keyHeads: undefined } as object as EntryStore;
     const { ask, post } = await setup({ spool: { entries: unordered } });
     expect(await refusal(ask('/v1/order-keys'))).toEqual([400, 'config.invalid']);
     const posted = post('/v1/messages', { topic: 'a', orderKey: 'ann' });

@@ -86,7 +86,7 @@ export function checkClaim(
     findings.add('claim', `a claim gave out ${answer.length} entries and changed ${writes.length}`);
   }
   if (answer.length > request.max) findings.add('limits', `a claim gave more than ${request.max}`);
-  // What was taken is in the way of others as before, so the look afterwards tells whose turn it was.
+  // What was taken is in the way as before: a look afterwards tells whose turn it was.
   const isInTurn = turnsOf(scene);
   for (const write of writes) {
     checkTaken(scene, asker, request, write);
