@@ -8,74 +8,33 @@
  */
 
 import { assert, RespoolError, textOf } from '../../core/errors.ts';
-import type { Change } from '../../ports/entry-store.ts';
+import { numberArray, Rows, textArray, Values } from './arrays.ts';
+import { type ChangeRow, isShrinking, type Numbered, type Shrinking } from './change-row.ts';
 import {
-  type Cell,
-  type CellType,
-  checkColumns,
-  numberArray,
-  Rows,
-  textArray,
-  Values,
-} from './arrays.ts';
+  addGuards,
+  addStatuses,
+  answerSql,
+  type Commit,
+  dropBodiesSql,
+  ENVELOPE,
+  fixedSql,
+  type Mode,
+  readAnswer,
+  removeSql,
+  updateSql,
+} from './change-sql.ts';
 import { codeOf } from './failures.ts';
 import type { Names } from './names.ts';
-import {
-  type BrokenRow,
-  checkInline,
-  type EnvelopeColumns,
-  envelopeColumns,
-  type StatusColumns,
-  statusColumns,
-} from './rows.ts';
+import type { BrokenRow } from './rows.ts';
 import type { Ask } from './server.ts';
-
-/** A change, ready to go. */
-export interface ChangeRow {
-  readonly id: string;
-  readonly revision: number;
-  readonly holder: string;
-  readonly isDurable: boolean;
-  /** Null: remove it. */
-  readonly status: StatusColumns | null;
-  readonly envelope: EnvelopeColumns | undefined;
-  /** New bytes; null: let go of them; undefined: as they are. */
-  readonly body: Uint8Array | null | undefined;
-  /** The body that goes with it, if that is in the tables beside ours. */
-  readonly bodyRef: string | null;
-}
+import type { Turns } from './turns.ts';
 
 /** What became of one; a text says why it was refused. */
 export type Changed = 'done' | 'stale' | { readonly refused: string };
 
-export function changeRow(change: Change, isDurable: boolean): ChangeRow {
-  const { id, revision, holder = '', to, envelope, inlineBody, bodyRef = null } = change;
-  if (bodyRef !== null) checkColumns(id, { counts: [], times: [], texts: [bodyRef] });
-  const isInline = envelope?.body.place === 'inline';
-  const body = isInline ? checkInline(inlineBody, id) : null;
-  return {
-    id,
-    revision,
-    holder,
-    isDurable,
-    status: to === 'remove' ? null : statusColumns(to, id),
-    envelope: envelope === undefined ? undefined : envelopeColumns(envelope),
-    body: envelope === undefined ? undefined : body,
-    bodyRef,
-  };
-}
-
-/** `synchronous_commit` of a batch; null: as the server has it. */
-type Commit = 'off' | 'on' | null;
-
-type Numbered = readonly [row: ChangeRow, index: number];
-
-/** One with a new envelope that lets go of inline bytes, if there are any. */
-type Shrinking = readonly [row: ChangeRow & { readonly envelope: EnvelopeColumns }, index: number];
-
-function isShrinking(item: Numbered): item is Shrinking {
-  const [{ envelope, body, status }] = item;
-  return envelope !== undefined && body === null && status !== null;
+/** How the changes of a batch are written, and where the keys of those that end are noted. */
+interface Way extends Mode {
+  readonly ended: Set<string>;
 }
 
 /** Changes over the tables of one store. */
@@ -83,30 +42,37 @@ export class Changes {
   readonly #names: Names;
   readonly #sql: ReturnType<typeof fixedSql>;
   readonly #durable: Commit;
+  readonly #turns: Turns;
 
   /** `isForced`: the server would not wait for the disk at a commit unless a statement says so. */
-  constructor(names: Names, isForced: boolean) {
+  constructor(names: Names, isForced: boolean, turns: Turns) {
     this.#names = names;
     this.#sql = fixedSql(names);
     this.#durable = isForced ? 'on' : null;
+    this.#turns = turns;
   }
 
-  /** `isUnknown`: some may be there already by a try that was not answered. */
-  async change(ask: Ask, rows: readonly ChangeRow[], isUnknown: boolean): Promise<Changed[]> {
+  /**
+   * `isUnknown`: some may be there already by a try that was not answered. The order keys of those
+   * that ended are added to `ended`, for `turns.letGo` afterwards.
+   */
+  async change(
+    ask: Ask,
+    rows: readonly ChangeRow[],
+    isUnknown: boolean,
+    ended: Set<string>,
+  ): Promise<Changed[]> {
     const results: Changed[] = rows.map(() => 'done');
     const commit: Commit = rows.every(({ isDurable }) => !isDurable) ? 'off' : this.#durable;
     for (const wave of wavesOf(rows)) {
-      const plain = wave.filter(([{ envelope }]) => envelope === undefined);
-      const stale = plain.length === 0 ? [] : await this.#changePlain(ask, plain, commit);
-      for (const index of stale) results[index] = 'stale';
-      const shrinking = wave.filter(isShrinking);
-      const shrunk = shrinking.length > 1 && (await this.#shrink(ask, shrinking, commit));
-      for (const item of wave) {
-        const [row, index] = item;
-        if (row.envelope === undefined) continue;
-        if (shrunk === false || !isShrinking(item)) {
-          results[index] = await this.#reshape(ask, row, commit);
-        } else if (shrunk.has(index)) results[index] = 'stale';
+      await this.#changeAll(ask, wave, results, { commit, ended });
+      // Without thought of keys, rows that have one were passed over.
+      if (!this.#turns.isOrdered) {
+        const left = wave.filter(([, index]) => results[index] === 'stale');
+        if (left.length > 0 && (await this.#turns.learn(ask))) {
+          for (const [, index] of left) results[index] = 'done';
+          await this.#changeAll(ask, left, results, { commit, ended });
+        }
       }
       // Before the next wave writes over it.
       if (isUnknown) await this.#lookAgain(ask, wave, results);
@@ -115,35 +81,59 @@ export class Changes {
     return results;
   }
 
+  /** Changes of different entries; notes what was not done. */
+  async #changeAll(
+    ask: Ask,
+    items: readonly Numbered[],
+    results: Changed[],
+    { commit, ended }: { readonly commit: Commit; readonly ended: Set<string> },
+  ): Promise<void> {
+    const { isOrdered, lastNow } = this.#turns;
+    const way: Way = { commit, isOrdered, wakeAt: lastNow, ended };
+    const plain = items.filter(([{ envelope }]) => envelope === undefined);
+    const stale = plain.length === 0 ? [] : await this.#changePlain(ask, plain, way);
+    for (const index of stale) results[index] = 'stale';
+    const shrinking = items.filter(isShrinking);
+    const shrunk = shrinking.length > 1 && (await this.#shrink(ask, shrinking, way));
+    for (const item of items) {
+      const [row, index] = item;
+      if (row.envelope === undefined) continue;
+      if (shrunk === false || !isShrinking(item)) {
+        results[index] = await this.#reshape(ask, row, way);
+      } else if (shrunk.has(index)) results[index] = 'stale';
+    }
+  }
+
   /** The indexes of those that were stale. */
-  async #changePlain(ask: Ask, items: readonly Numbered[], commit: Commit): Promise<number[]> {
+  async #changePlain(ask: Ask, items: readonly Numbered[], way: Way): Promise<number[]> {
     const removals = items.filter(([{ status }]) => status === null);
     const updates = items.filter(([{ status }]) => status !== null);
     const values = new Values();
     const parts: string[] = [];
-    const answers: string[] = [];
     if (updates.length > 0) {
       const rows = addStatuses(addGuards(new Rows(values), updates), updates);
-      parts.push(updateSql(this.#names, rows, commit));
-      answers.push(NOT_CHANGED_SQL);
+      parts.push(updateSql(this.#names, rows, way));
     }
     if (removals.length > 0) {
       const rows = addGuards(new Rows(values), removals);
       const refs = removals.map(([{ bodyRef }]) => bodyRef);
       const hasBodies = refs.some((ref) => ref !== null);
       if (hasBodies) rows.add('ref', 'text', refs);
-      parts.push(removeSql(this.#names, rows, commit, hasBodies));
-      answers.push(NOT_GONE_SQL);
+      parts.push(removeSql(this.#names, rows, way, hasBodies));
     }
-    const text = `WITH ${parts.join(', ')} ${answers.join(' UNION ALL ')}`;
-    return (await ask(text, values.list)).map(([index]) => Number(index));
+    const sources = [
+      ...(updates.length > 0 ? (['changed'] as const) : []),
+      ...(removals.length > 0 ? (['gone'] as const) : []),
+    ];
+    const text = `WITH ${parts.join(', ')}${answerSql(this.#names, sources, way, values)}`;
+    return readAnswer(await ask(text, values.list), way.ended);
   }
 
   /** The indexes of those that were stale; false when they have to go one by one. */
   async #shrink(
     ask: Ask,
     items: readonly Shrinking[],
-    commit: Commit,
+    way: Way,
   ): Promise<ReadonlySet<number> | false> {
     const values = new Values();
     const rows = addStatuses(addGuards(new Rows(values), items), items);
@@ -166,14 +156,13 @@ export class Changes {
     );
     const more = ENVELOPE.map(([name]) => `, ${name} = g.to_${name}`).join('');
     const refs = 'SELECT g.ref FROM changed c JOIN wanted g ON g.n = c.n WHERE g.ref IS NOT NULL';
-    const text = `WITH ${updateSql(this.#names, rows, commit, more)}, rewritten AS (
+    const text = `WITH ${updateSql(this.#names, rows, way, more)}, rewritten AS (
   UPDATE ${this.#names.table.contents} k SET envelope = g.to_text, body = NULL
   FROM changed c JOIN wanted g ON g.n = c.n
   WHERE k.seq = ANY(ARRAY(SELECT seq FROM changed)) AND k.seq = c.seq
-)${letGoSql(this.#names, refs)}
-${NOT_CHANGED_SQL}`;
+)${dropBodiesSql(this.#names, refs)}${answerSql(this.#names, ['changed'], way, values)}`;
     try {
-      return new Set((await ask(text, values.list)).map(([index]) => Number(index)));
+      return new Set(readAnswer(await ask(text, values.list), way.ended));
     } catch (error) {
       if (codeOf(error) !== '23505') throw error;
       return false;
@@ -181,27 +170,27 @@ ${NOT_CHANGED_SQL}`;
   }
 
   /** One entry with a new envelope: the same guard, more columns, and what lies in `contents`. */
-  async #reshape(ask: Ask, row: ChangeRow, commit: Commit): Promise<Changed> {
+  async #reshape(ask: Ask, row: ChangeRow, way: Way): Promise<Changed> {
     const { envelope, body, bodyRef } = row;
     assert(envelope !== undefined, 'a change of an envelope has one');
     const values = new Values();
     const { bind } = values;
     const rows = addStatuses(addGuards(new Rows(values), [[row, 0]]), [[row, 0]]);
-    const more = `, topic = ${bind(envelope.topic, 'text')},
-    destination = ${bind(envelope.destination, 'text')},
-    priority = ${bind(envelope.priority, 'int2')},
-    enqueued_at = ${bind(envelope.enqueuedAt, 'int8')},
-    dedupe_key = ${bind(envelope.dedupeKey, 'text')}`;
+    const more = ENVELOPE.map(
+      ([name, type, read]) => `, ${name} = ${bind(read(envelope), type)}`,
+    ).join('');
     const bytes = body === undefined ? '' : `, body = ${bind(body, 'bytea')}`;
-    const letGo =
-      bodyRef === null ? '' : letGoSql(this.#names, `SELECT ${bind(bodyRef, 'text')} FROM changed`);
-    const text = `WITH ${updateSql(this.#names, rows, commit, more)}, rewritten AS (
+    const dropped =
+      bodyRef === null
+        ? ''
+        : dropBodiesSql(this.#names, `SELECT ${bind(bodyRef, 'text')} FROM changed`);
+    const text = `WITH ${updateSql(this.#names, rows, way, more)}, rewritten AS (
   UPDATE ${this.#names.table.contents} k SET envelope = ${bind(envelope.text, 'text')}${bytes}
   FROM changed WHERE k.seq = changed.seq
-)${letGo}
-${NOT_CHANGED_SQL}`;
+)${dropped}${answerSql(this.#names, ['changed'], way, values)}`;
     try {
-      return (await ask(text, values.list)).length === 0 ? 'done' : 'stale';
+      const stale = readAnswer(await ask(text, values.list), way.ended);
+      return stale.length === 0 ? 'done' : 'stale';
     } catch (error) {
       if (codeOf(error) !== '23505') throw error;
       const found = await ask(this.#sql.keyOwner, [envelope.dedupeKey]);
@@ -223,13 +212,14 @@ ${NOT_CHANGED_SQL}`;
     }
   }
 
-  /** Moves rows out of reach, as they are. */
-  async quarantine(ask: Ask, broken: readonly BrokenRow[]): Promise<void> {
-    await ask(this.#sql.quarantine, [
+  /** Moves rows out of reach, as they are; the order keys they had. */
+  async quarantine(ask: Ask, broken: readonly BrokenRow[]): Promise<string[]> {
+    const keys = await ask(this.#sql.quarantine, [
       textArray(broken.map(({ id }) => id)),
       numberArray(broken.map(({ seq }) => seq)),
       textArray(broken.map(({ reason }) => reason.replaceAll('\0', ''))),
     ]);
+    return keys.map(([key]) => String(key));
   }
 }
 
@@ -278,123 +268,4 @@ function wavesOf(rows: readonly ChangeRow[]): Numbered[][] {
     else wave.push([row, index]);
   }
   return waves;
-}
-
-/** How an entry is found as it should be. */
-const GUARDS: readonly (readonly [string, CellType, (item: Numbered) => Cell])[] = [
-  ['id', 'text', ([{ id }]) => id],
-  ['n', 'int4', ([, index]) => index],
-  ['revision', 'int4', ([{ revision }]) => revision],
-  ['holder', 'text', ([{ holder }]) => holder],
-];
-
-function addGuards(rows: Rows, items: readonly Numbered[]): Rows {
-  for (const [name, type, read] of GUARDS) rows.add(name, type, items.map(read));
-  return rows;
-}
-
-/** The columns that every step writes. */
-const STATUS: readonly (readonly [string, CellType, (status: StatusColumns) => Cell])[] = [
-  ['slot', 'int2', ({ slot }) => slot],
-  ['due_at', 'int8', ({ dueAt }) => dueAt],
-  ['revision', 'int4', ({ revision }) => revision],
-  ['attempts', 'int4', ({ attempts }) => attempts],
-  ['notices', 'int4', ({ notices }) => notices],
-  ['lost', 'int4', ({ lost }) => lost],
-  ['postponed', 'int4', ({ postponed }) => postponed],
-  ['replays', 'int4', ({ replays }) => replays],
-  ['holder', 'text', ({ holder }) => holder],
-  ['claimed_from', 'int2', ({ claimedFrom }) => claimedFrom],
-  ['updated_at', 'int8', ({ updatedAt }) => updatedAt],
-  ['fingerprint', 'text', ({ fingerprint }) => fingerprint],
-  ['memory', 'text', ({ memory }) => memory],
-];
-
-function addStatuses(rows: Rows, items: readonly Numbered[]): Rows {
-  const all = items.flatMap(([{ status }]) => status ?? []);
-  for (const [name, type, read] of STATUS) rows.add(`to_${name}`, type, all.map(read));
-  return rows;
-}
-
-/** The columns that a new envelope writes besides. */
-const ENVELOPE: readonly (readonly [string, CellType, (envelope: EnvelopeColumns) => Cell])[] = [
-  ['topic', 'text', ({ topic }) => topic],
-  ['destination', 'text', ({ destination }) => destination],
-  ['priority', 'int2', ({ priority }) => priority],
-  ['enqueued_at', 'int8', ({ enqueuedAt }) => enqueuedAt],
-  ['dedupe_key', 'text', ({ dedupeKey }) => dedupeKey],
-];
-
-const SET_SQL: string = STATUS.map(([name]) => `${name} = g.to_${name}`).join(', ');
-
-/**
- * n.b. The array that says the same once more is why the server looks each entry up in the index.
- * By its own estimate it reads the whole table for a batch: 40 ms against 2 ms. (40,000 entries, a
- * batch of 333, PostgreSQL 15, 2026-11-15)
- */
-function guardSql(given: string): string {
-  return `e.id = ANY(ARRAY(SELECT id FROM ${given}))
-    AND e.id = g.id AND e.revision = g.revision AND e.holder = g.holder`;
-}
-
-/**
- * Whether the commit waits for the disk is said in the statement: one round trip, and nothing is
- * left behind on a connection that somebody else uses next.
- */
-function commitSql(commit: Commit): string {
-  return commit === null
-    ? ''
-    : ` WHERE (SELECT set_config('synchronous_commit', '${commit}', true)) IS NOT NULL`;
-}
-
-function updateSql({ table }: Names, rows: Rows, commit: Commit, more = ''): string {
-  return `wanted AS MATERIALIZED (${rows.sql}${commitSql(commit)}), changed AS (
-  UPDATE ${table.entries} e SET ${SET_SQL}${more} FROM wanted g WHERE ${guardSql('wanted')}
-  RETURNING g.n, e.seq
-)`;
-}
-
-function removeSql(names: Names, rows: Rows, commit: Commit, hasBodies: boolean): string {
-  const { table } = names;
-  return `unwanted AS MATERIALIZED (${rows.sql}${commitSql(commit)}), gone AS (
-  DELETE FROM ${table.entries} e USING unwanted g
-  WHERE ${guardSql('unwanted')} RETURNING g.n, e.seq${hasBodies ? ', g.ref' : ''}
-), dropped AS (
-  DELETE FROM ${table.contents} WHERE seq = ANY(ARRAY(SELECT seq FROM gone))
-)${hasBodies ? letGoSql(names, 'SELECT ref FROM gone WHERE ref IS NOT NULL') : ''}`;
-}
-
-/**
- * Bodies that go with their entries, in the same commit: neither outlives the other. Where bodies
- * are kept elsewhere, this is one look into an index that finds nothing.
- */
-function letGoSql({ table }: Names, refs: string): string {
-  return `, let_go AS (
-  DELETE FROM ${table.bodies} WHERE ref = ANY(ARRAY(${refs})) RETURNING ref
-), emptied AS (
-  DELETE FROM ${table.chunks} WHERE ref = ANY(ARRAY(SELECT ref FROM let_go))
-)`;
-}
-
-const NOT_CHANGED_SQL = 'SELECT n FROM wanted WHERE n NOT IN (SELECT n FROM changed)';
-const NOT_GONE_SQL = 'SELECT n FROM unwanted WHERE n NOT IN (SELECT n FROM gone)';
-
-function fixedSql({ table }: Names) {
-  return {
-    keyOwner: `SELECT id FROM ${table.entries} WHERE dedupe_key = $1`,
-    look: `SELECT id, revision, slot, updated_at, holder, due_at, memory FROM ${table.entries}
-  WHERE id = ANY($1::text[])`,
-    quarantine: `WITH given AS MATERIALIZED (
-  SELECT * FROM unnest($1::text[], $2::int8[], $3::text[]) AS g(id, seq, reason)
-), gone AS (
-  DELETE FROM ${table.entries} e USING given g WHERE e.id = g.id AND e.seq = g.seq
-  RETURNING e.seq, e.id, g.reason, to_jsonb(e)::text AS entry
-), dropped AS (
-  DELETE FROM ${table.contents} k USING gone WHERE k.seq = gone.seq
-  RETURNING k.seq, k.envelope, k.body
-)
-INSERT INTO ${table.quarantine} (id, reason, entry, envelope, body)
-SELECT g.id, g.reason, g.entry, d.envelope, d.body
-FROM gone g LEFT JOIN dropped d ON d.seq = g.seq`,
-  };
 }

@@ -19,24 +19,30 @@ import type {
   Durability,
   EntryStore,
   EntryStoreTraits,
+  KeyHead,
 } from '../../ports/entry-store.ts';
 import type { SqlTx } from '../../ports/sql.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { type BatchLine, createBatchLine } from '../shared/batching.ts';
-import { type Changed, type ChangeRow, Changes, changeRow, refusal } from './changes.ts';
+import { readHeadsMax } from '../shared/page.ts';
+import { type ChangeRow, changeRow } from './change-row.ts';
+import { type Changed, Changes, refusal } from './changes.ts';
 import { Claims } from './claims.ts';
 import { LazyWrites, readPromise, tellPromise } from './durability.ts';
-import { askWithin, type Inserted, Inserts, type NewRow, newRow } from './inserts.ts';
+import { askWithin, Inserts, newRow } from './inserts.ts';
+import { createLines, type Lines, letNextGo } from './lines.ts';
 import { corrupted, entryOf, Lists } from './lists.ts';
 import { migrate } from './migrate.ts';
+import type { Names } from './names.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
+import { keyHeads } from './order.ts';
 import { createRecordStore } from './records.ts';
 import { Receipts, sweepReceipts } from './receipts.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from './rows.ts';
 import { Server } from './server.ts';
 import { isActiveSlot } from './slots.ts';
 import { Tallies } from './tallies.ts';
+import { Turns } from './turns.ts';
 import { Wakes } from './wakes.ts';
 
 /** An entry store in PostgreSQL. */
@@ -50,6 +56,7 @@ export interface PostgresStore extends EntryStore {
     transaction: SqlTx,
     entries: readonly Entry[],
   ): Promise<readonly ('stored' | Duplicate)[]>;
+  keyHeads(max: number): Promise<readonly KeyHead[]>;
 }
 
 /** What a store stands on; others than the real ones are for tests. */
@@ -60,19 +67,10 @@ export interface PostgresParts {
   readonly countMax?: number;
 }
 
-/** The most rows of different calls in one statement. */
-const BATCH_MAX = 1_000;
-/** Batches on their way at once, each on a connection of its own. */
-const INSERTS_MAX = 2;
-/**
- * One at a time: several compete for the processors with the claims, which all wait for. Beside it
- * goes one of heartbeats, which must not wait for a verdict that meets a lock.
- */
-const COMMITS_MAX = 1;
-
 /** What is there while the store is open. */
-interface Opened {
+interface Opened extends Lines {
   readonly server: Server;
+  readonly names: Names;
   readonly inserts: Inserts;
   readonly receipts: Receipts;
   readonly claims: Claims;
@@ -81,9 +79,7 @@ interface Opened {
   readonly tallies: Tallies;
   readonly lazy: LazyWrites;
   readonly wakes: Wakes;
-  readonly insertLine: BatchLine<NewRow, Inserted>;
-  readonly commitLine: BatchLine<ChangeRow, Changed>;
-  readonly heartbeatLine: BatchLine<ChangeRow, Changed>;
+  readonly turns: Turns;
   readonly durability: Durability;
   /** What close() has to wait for beside the lines. */
   readonly busy: Set<Promise<unknown>>;
@@ -145,7 +141,7 @@ function traitsOf(durability: () => Durability): EntryStoreTraits {
   return {
     processes: 'many',
     wakes: true,
-    ordered: false,
+    ordered: true,
     inlineMaxBytes: INLINE_MAX_BYTES,
     /** What the server promises is known once it was asked, by open(). */
     get durability() {
@@ -163,6 +159,7 @@ async function openAll(
   const server = new Server(options, clock);
   await server.open();
   const wakes = new Wakes(options, server, clock, instance);
+  const turns = new Turns(names);
   try {
     const { durability, isForced, lazy } = await server.run('open the store', async (ask) => {
       await migrate(ask, names, options.migrate);
@@ -171,25 +168,28 @@ async function openAll(
       const lazyWrites = new LazyWrites(server, names, { clock, newMark, ...promise });
       await lazyWrites.begin(ask);
       await sweepReceipts(ask, names);
+      await turns.learn(ask);
       return { ...promise, lazy: lazyWrites };
     });
     tellPromise(durability, options);
     await wakes.open();
     const inserts = new Inserts(names, instance, isForced);
     const receipts = new Receipts(server, names, instance);
-    const changes = new Changes(names, isForced);
+    const changes = new Changes(names, isForced, turns);
     return {
       server,
+      names,
       inserts,
       receipts,
       changes,
       lazy,
       wakes,
       durability,
-      claims: new Claims(names, clock),
+      turns,
+      claims: new Claims(names, clock, turns),
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
-      ...createLines({ server, inserts, receipts, changes, lazy, wakes }),
+      ...createLines({ server, inserts, receipts, changes, lazy, wakes, turns }),
       busy: new Set(),
     };
   } catch (error) {
@@ -197,52 +197,6 @@ async function openAll(
     await server.close();
     throw error;
   }
-}
-
-type LineParts = Pick<Opened, 'server' | 'inserts' | 'receipts' | 'changes' | 'lazy' | 'wakes'>;
-
-function createLines({
-  server,
-  inserts,
-  receipts,
-  changes,
-  lazy,
-  wakes,
-}: LineParts): Pick<Opened, 'insertLine' | 'commitLine' | 'heartbeatLine'> {
-  async function insert(rows: readonly NewRow[]): Promise<readonly Inserted[]> {
-    const receipt = receipts.next();
-    let isDoubtful = false;
-    wakes.beginInsert(rows.length);
-    const results = await server
-      .run('insert entries', (ask, isUnknown) => {
-        isDoubtful = isUnknown;
-        return inserts.insert(ask, rows, { receipt, isUnknown });
-      })
-      .finally(() => wakes.endInsert(rows.length));
-    // A receipt that stays is removed after a day.
-    if (!isDoubtful) void receipts.answered(receipt).catch(() => undefined);
-    // What came in active is in hand already.
-    if (rows.some(({ status }) => !isActiveSlot(status.slot))) noteDue();
-    return results;
-  }
-  async function commit(rows: readonly ChangeRow[]): Promise<readonly Changed[]> {
-    const results = await server.run('change entries', (ask, isUnknown) =>
-      changes.change(ask, rows, isUnknown),
-    );
-    if (rows.every(({ isDurable }) => !isDurable)) lazy.note();
-    if (rows.some(({ status }) => status !== null && !isActiveSlot(status.slot))) noteDue();
-    return results;
-  }
-  function noteDue(): void {
-    wakes.noteWrite();
-    wakes.tell();
-  }
-  const commits = { batchMax: BATCH_MAX, inFlightMax: COMMITS_MAX };
-  return {
-    insertLine: createBatchLine(insert, { batchMax: BATCH_MAX, inFlightMax: INSERTS_MAX }),
-    commitLine: createBatchLine(commit, commits),
-    heartbeatLine: createBatchLine(commit, commits),
-  };
 }
 
 async function closeAll(opened: Opened): Promise<void> {
@@ -327,8 +281,15 @@ function attempt<T>(call: () => Promise<T>): Promise<T> {
   }
 }
 
-function createReads(use: () => Opened): Pick<EntryStore, 'nextDueAt' | 'get' | 'list' | 'tally'> {
+function createReads(
+  use: () => Opened,
+): Pick<PostgresStore, 'nextDueAt' | 'get' | 'list' | 'tally' | 'keyHeads'> {
   return {
+    keyHeads: (max) =>
+      busy(use, async ({ server, names }) => {
+        const most = readHeadsMax(max);
+        return server.run('look for the first of keys', (ask) => keyHeads(ask, names, most));
+      }),
     nextDueAt: (filter) =>
       busy(use, ({ server, claims }) =>
         server.run('look for what is due next', (ask) => claims.nextDueAt(ask, filter)),
@@ -361,12 +322,13 @@ function createReads(use: () => Opened): Pick<EntryStore, 'nextDueAt' | 'get' | 
   };
 }
 
-async function quarantine(
-  { server, changes }: Opened,
-  broken: readonly BrokenRow[],
-): Promise<void> {
+async function quarantine(opened: Opened, broken: readonly BrokenRow[]): Promise<void> {
   if (broken.length === 0) return;
-  await server.run('put damaged entries aside', (ask) => changes.quarantine(ask, broken));
+  const { server, changes } = opened;
+  const keys = await server.run('put damaged entries aside', (ask) =>
+    changes.quarantine(ask, broken),
+  );
+  await letNextGo(opened, new Set(keys));
 }
 
 async function askTime(server: Server): Promise<number> {

@@ -159,7 +159,9 @@ export class Inserts {
     const given = rowsOf(rows, values);
     const isForced = this.#isForced && receipt !== undefined;
     const noted = receipt === undefined ? undefined : this.#noted(values, receipt);
-    const refused = await ask(insertSql(this.#names, given, isForced, noted), values.list);
+    const columns = columnsOf(rows).map(([name]) => name);
+    const text = insertSql(this.#names, given, { columns, isForced, noted });
+    const refused = await ask(text, values.list);
     return new Set(refused.map(([id]) => String(id)));
   }
 
@@ -240,7 +242,20 @@ const COLUMNS: readonly (readonly [string, CellType, (row: NewRow) => Cell])[] =
   ['dedupe_key', 'text', ({ envelope }) => envelope.dedupeKey],
 ];
 
-const COLUMNS_SQL: string = COLUMNS.map(([name]) => name).join(', ');
+/** Only where there is one: see turns.ts. */
+const ORDER_COLUMN: (typeof COLUMNS)[number] = [
+  'order_key',
+  'text',
+  ({ envelope }) => envelope.orderKey,
+];
+
+export function isKeyed({ envelope: { orderKey } }: NewRow): boolean {
+  return orderKey !== null;
+}
+
+function columnsOf(rows: readonly NewRow[]): typeof COLUMNS {
+  return rows.some(isKeyed) ? [...COLUMNS, ORDER_COLUMN] : COLUMNS;
+}
 
 /** All rows, and where in the blob their envelopes and bodies are. */
 function rowsOf(rows: readonly NewRow[], values: Values): Rows {
@@ -257,7 +272,7 @@ function rowsOf(rows: readonly NewRow[], values: Values): Rows {
   // The first parameter; BLOB_SQL names it.
   values.bind(blob.toBuffer(), 'bytea');
   const given = new Rows(values);
-  for (const [name, type, read] of COLUMNS) given.add(name, type, rows.map(read));
+  for (const [name, type, read] of columnsOf(rows)) given.add(name, type, rows.map(read));
   return given
     .add('start', 'int4', starts)
     .add('text_bytes', 'int4', texts)
@@ -268,14 +283,22 @@ const BLOB_SQL = '$1::bytea';
 
 /** The statement that stores rows and gives the ids of those that it did not store. */
 function insertSql(
-  { table }: Names,
+  { table, turns }: Names,
   rows: Rows,
-  isForced: boolean,
-  noted: string | undefined,
+  options: {
+    readonly columns: readonly string[];
+    readonly isForced: boolean;
+    readonly noted: string | undefined;
+  },
 ): string {
-  const guard = isForced ? " WHERE set_config('synchronous_commit', 'on', true) IS NOT NULL" : '';
+  const { columns, isForced, noted } = options;
+  const firsts = isForced ? ["set_config('synchronous_commit', 'on', true)"] : [];
+  if (columns.includes(ORDER_COLUMN[0])) firsts.push(`nextval('${turns}')`);
+  const guards = firsts.map((first) => `(SELECT ${first}) IS NOT NULL`);
+  const guard = guards.length === 0 ? '' : ` WHERE ${guards.join(' AND ')}`;
+  const names = columns.join(', ');
   return `WITH given AS MATERIALIZED (${rows.sql}${guard}), stored AS (
-  INSERT INTO ${table.entries} (${COLUMNS_SQL}) SELECT ${COLUMNS_SQL} FROM given
+  INSERT INTO ${table.entries} (${names}) SELECT ${names} FROM given
   ON CONFLICT DO NOTHING RETURNING id, seq
 ), kept AS (
   INSERT INTO ${table.contents} (seq, envelope, body)

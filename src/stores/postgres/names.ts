@@ -37,6 +37,8 @@ export interface Names {
   /** `"schema"."prefix_table"`. */
   readonly table: Readonly<Record<Table, string>>;
   readonly sequence: string;
+  /** Counts what has to do with order keys; untouched where there never was one. */
+  readonly turns: string;
   /** `"prefix_name"`, for an index, which takes its schema from its table. */
   readonly index: (name: string) => string;
   /** The channel of NOTIFY; not quoted. */
@@ -55,6 +57,7 @@ export function namesOf(schema: string, prefix: string): Names {
     quotedSchema: quoted(schema),
     table: Object.fromEntries(TABLES.map((name) => [name, inSchema(name)])) as Names['table'],
     sequence: inSchema('entries_seq'),
+    turns: inSchema('turns'),
     index: (name) => quoted(prefix + name),
     // A channel is a name too, and must not be longer than one.
     channel: `respool_${fold(`${schema}.${prefix}`)}`,

@@ -70,6 +70,8 @@ export interface EnvelopeColumns {
   readonly priority: number;
   readonly enqueuedAt: number;
   readonly dedupeKey: string | null;
+  /** Written with the insert, and never again. */
+  readonly orderKey: string | null;
   readonly text: string;
 }
 
@@ -107,14 +109,15 @@ export function statusColumns(status: Status, id: string): StatusColumns {
 }
 
 export function envelopeColumns(envelope: Envelope): EnvelopeColumns {
-  const { topic, destination = '', priority, enqueuedAt, dedupeKey = null, id } = envelope;
+  const { topic, destination = '', priority, enqueuedAt, id } = envelope;
+  const { dedupeKey = null, orderKey = null } = envelope;
   checkColumns(id, {
     counts: [priority],
     times: [enqueuedAt],
-    texts: [topic, destination, dedupeKey],
+    texts: [topic, destination, dedupeKey, orderKey],
   });
   const text = plainText(envelope) ?? JSON.stringify(envelope);
-  return { topic, destination, priority, enqueuedAt, dedupeKey, text };
+  return { topic, destination, priority, enqueuedAt, dedupeKey, orderKey, text };
 }
 
 const PLAIN_KEYS = 6;

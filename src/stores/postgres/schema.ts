@@ -6,6 +6,7 @@
  */
 
 import { type Names, namesOf } from './names.ts';
+import { blockingSql } from './order.ts';
 import { ARCHIVED_SLOT, FLOW_SLOT_SQL, WAITING_SQL } from './slots.ts';
 import { BEGIN_SQL } from './transaction.ts';
 
@@ -30,7 +31,7 @@ const BUSY =
 export type Step = (names: Names) => string;
 
 /** The first one makes the tables. */
-export const STEPS: readonly Step[] = [versionOne];
+export const STEPS: readonly Step[] = [versionOne, versionTwo];
 
 /** The version this program writes. */
 export const SCHEMA_VERSION: number = STEPS.length;
@@ -63,6 +64,20 @@ export function migrationSql(names: Names, from: number, steps: readonly Step[])
 
 function versionOne(names: Names): string {
   return [entryTables(names), recordTables(names), bodyTables(names)].join('\n');
+}
+
+/** Order keys. n.b. Written in one piece: a column with a constant default rewrites no row. */
+function versionTwo({ table, turns, index }: Names): string {
+  return `
+ALTER TABLE ${table.entries}
+  ADD COLUMN order_key text COLLATE "C",
+  ADD COLUMN behind boolean NOT NULL DEFAULT false;
+CREATE INDEX ${index('entries_order')} ON ${table.entries} (order_key, seq)
+  WHERE order_key IS NOT NULL AND ${blockingSql('')};
+-- Drawn from by every insert with an order key; untouched where there never was one.
+CREATE SEQUENCE ${turns};
+ALTER SEQUENCE ${turns} OWNED BY ${table.entries}.order_key;
+`;
 }
 
 function entryTables({ table, sequence, index }: Names): string {

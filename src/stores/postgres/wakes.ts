@@ -41,6 +41,9 @@ export class Wakes {
   #through = 0;
   /** Numbers that others must have drawn, when last looked. */
   #foreign: number | undefined;
+  /** The same for what was let go of order keys. */
+  #turns = 0;
+  #foreignTurns: number | undefined;
   #heads: string | undefined;
   #hasWritten = false;
 
@@ -83,6 +86,11 @@ export class Wakes {
 
   endInsert(rows: number): void {
     this.#through += rows;
+  }
+
+  /** We draw from the sequence of turns. */
+  noteTurn(): void {
+    this.#turns += 1;
   }
 
   /** We have changed what is due. */
@@ -181,20 +189,23 @@ export class Wakes {
     const through = this.#through;
     const hadWritten = this.#hasWritten || this.#begun !== through;
     this.#hasWritten = false;
-    const [[drawn, heads] = []] = await ask(lookSql(this.#options.names));
+    const [[drawn, heads, turns] = []] = await ask(lookSql(this.#options.names));
     // Of the numbers drawn so far at most `begun` are ours, so at least the rest are of others.
     const least = Number(drawn) - this.#begun;
     const isForeign = this.#foreign !== undefined && least > this.#foreign;
     this.#foreign = Math.max(this.#foreign ?? least, least);
+    const leastTurns = Number(turns) - this.#turns;
+    const hasTurned = this.#foreignTurns !== undefined && leastTurns > this.#foreignTurns;
+    this.#foreignTurns = Math.max(this.#foreignTurns ?? leastTurns, leastTurns);
     // What is due next changes with our own writes too; only while we wrote nothing it tells more.
     const isMoved = this.#heads !== undefined && heads !== this.#heads;
     this.#heads = String(heads);
     const isOurs = hadWritten || this.#hasWritten;
-    return isForeign || (isMoved && !isOurs);
+    return isForeign || hasTurned || (isMoved && !isOurs);
   }
 }
 
-function lookSql({ table, sequence }: CheckedOptions['names']): string {
+function lookSql({ table, sequence, turns }: CheckedOptions['names']): string {
   const heads = WAITING_SLOTS.map(
     (slot) => `(SELECT string_agg(e.due_at::text || e.id, ' ') FROM generate_series(0, 9) AS p(n)
   CROSS JOIN LATERAL (
@@ -204,7 +215,8 @@ function lookSql({ table, sequence }: CheckedOptions['names']): string {
   ) e)`,
   );
   return `SELECT (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM ${sequence}),
-  concat_ws('|', ${heads.join(', ')})`;
+  concat_ws('|', ${heads.join(', ')}),
+  (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM ${turns})`;
 }
 
 async function query(client: PgListener, text: string, values: unknown[] = []): Promise<void> {

@@ -99,6 +99,7 @@ export function runEntries(where: string, via: () => Promise<string> = serverUrl
       canReopen: true,
       canShare: true,
       canDamage: true,
+      canOrder: true,
     }),
   );
 }

@@ -39,7 +39,8 @@ withService('postgres', () => {
     expect(answers.map((answer, n) => (answer === 'stale' ? n : -1)).filter((n) => n >= 0)).toEqual(
       [7],
     );
-    expect(texts).toHaveLength(1);
+    // Where one was stale, it may have had an order key: that is asked once more.
+    expect(texts.filter((text) => !text.includes('is_called'))).toHaveLength(1);
     const left = await got(store, claimed[3]?.envelope.id ?? '');
     expect(left).toMatchObject({
       envelope: { dedupeKey: claimed[3]?.envelope.dedupeKey, body: { place: 'none' } },
