@@ -8,6 +8,7 @@ import { promisify } from 'node:util';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
+import { makeDatabase } from './docs/database.ts';
 import { makeVhost } from './docs/vhost.ts';
 import { service, skipReason } from './services/index.ts';
 
@@ -23,13 +24,14 @@ const SHOWS: Readonly<Record<string, readonly RegExp[]>> = {
 /** These need servers, which they find in the environment. */
 const WITH_SERVERS = 'where-it-is-kept.ts';
 const WITH_BROKER = 'rabbit.ts';
+const WITH_BOTH = 'outbox.ts';
 
 /** These are more than one file: a configuration, and what is around it. */
 const FOLDERS = ['quickstart', 'without-code'];
 
 test('every example has its expectation here', async () => {
   const files = await readdir(examples);
-  const all = [...Object.keys(SHOWS), ...FOLDERS, WITH_SERVERS, WITH_BROKER];
+  const all = [...Object.keys(SHOWS), ...FOLDERS, WITH_SERVERS, WITH_BROKER, WITH_BOTH];
   expect(files.toSorted()).toEqual(all.toSorted());
 });
 
@@ -89,6 +91,20 @@ test.skipIf(skipReason('rabbitmq') !== undefined)(
     expect(stdout).toContain('perAttempt: orders__retry.1 orders__retry.2 orders__retry.3');
   },
 );
+
+test.skipIf(
+  [skipReason('postgres'), skipReason('rabbitmq')].some((reason) => reason !== undefined),
+)(`examples/${WITH_BOTH} runs as written, with a database and a broker`, async () => {
+  const { url, remove } = await makeVhost();
+  onTestFinished(remove);
+  const database = await makeDatabase();
+  onTestFinished(database.remove);
+  const env = { ...process.env, NO_COLOR: '1', RABBITMQ_URL: url, POSTGRES_URL: database.url };
+  const args = ['--conditions=respool-source', join(examples, WITH_BOTH)];
+  const { stdout } = await run(process.execPath, args, { timeout: 30_000, env });
+  expect(stdout).toContain('order.process: charged');
+  expect(stdout).toContain('{ charges: 1 }');
+});
 
 for (const [file, patterns] of Object.entries(SHOWS)) {
   test(`examples/${file} runs as written`, async () => {

@@ -10,6 +10,7 @@
  *   … ages            its output tells ages, which are not compared
  *   … needs:command   not run where this command is not installed
  *   … broker          finds a RabbitMQ by RABBITMQ_URL; not run where there is none
+ *   … database        finds an empty PostgreSQL by DATABASE_URL; the same
  *   text output        what the run block before it prints
  */
 import { readdirSync, readFileSync } from 'node:fs';

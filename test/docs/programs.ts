@@ -25,11 +25,22 @@ const SHOWN_OPERATOR = 'ann@cli';
 /** Where a folder has its commands, as npm puts them. */
 const COMMANDS = 'node_modules/.bin';
 /** What a program of the docs may import. */
-const PACKAGES = ['zod', 'better-sqlite3', 'amqplib', '@types'];
+const PACKAGES = ['zod', 'better-sqlite3', 'amqplib', 'pg', 'kysely', '@types'];
 
-/** Whether a block needs a broker. */
-export function needsBroker({ marks }: Block): boolean {
-  return marks.includes('broker');
+/** Servers that programs may find, each by its mark and the variable that names it. */
+export const SERVERS = { broker: 'RABBITMQ_URL', database: 'DATABASE_URL' } as const;
+
+/** A server, by its mark. */
+export type ServerMark = keyof typeof SERVERS;
+
+/** URLs of the servers there are. */
+export type ServerUrls = Readonly<Partial<Record<ServerMark, string>>>;
+
+const SERVER_MARKS = Object.keys(SERVERS) as readonly ServerMark[];
+
+/** Whether a block needs this server. */
+export function needs({ marks }: Block, server: ServerMark): boolean {
+  return marks.includes(server);
 }
 
 /** Whether a block is run; `needs:sqlite3` leaves it out where that command is not installed. */
@@ -43,16 +54,17 @@ export function fileNameOf(block: Block): string {
   return block.marks.find((mark) => mark.endsWith('.ts')) ?? `line-${block.line}.ts`;
 }
 
-/** Runs the run blocks of a page; those that need a broker if `brokerUrl` names one. */
-export async function runPage(page: Page, brokerUrl?: string): Promise<readonly Ran[]> {
+/** Runs the run blocks of a page; those that need a server if `urls` names it. */
+export async function runPage(page: Page, urls: ServerUrls = {}): Promise<readonly Ran[]> {
   const folder = await makeFolder();
   try {
     const ran: Ran[] = [];
     for (const [at, block] of page.blocks.entries()) {
-      if (!isRun(block) || (needsBroker(block) && brokerUrl === undefined)) continue;
+      const isMissed = SERVER_MARKS.some((one) => needs(block, one) && urls[one] === undefined);
+      if (!isRun(block) || isMissed) continue;
       const next = page.blocks[at + 1];
       const output = next?.marks[0] === 'output' ? next : undefined;
-      ran.push({ block, output, printed: await runBlock(page, block, { folder, brokerUrl }) });
+      ran.push({ block, output, printed: await runBlock(page, block, { folder, urls }) });
     }
     return ran;
   } finally {
@@ -120,7 +132,7 @@ const END_WITH_ME = "trap 'kill -9 $(jobs -p) 2> /dev/null || :' EXIT; trap 'exi
 /** Where a block is run. */
 interface Place {
   readonly folder: string;
-  readonly brokerUrl: string | undefined;
+  readonly urls: ServerUrls;
 }
 
 async function runBlock(page: Page, block: Block, place: Place): Promise<string> {
@@ -137,7 +149,7 @@ async function runBlock(page: Page, block: Block, place: Place): Promise<string>
   }
   const operator = `${userInfo().username}@cli`;
   return (
-    printed
+    withShownServers(printed, place.urls)
       .replaceAll(folder, SHOWN_FOLDER)
       // In a column as wide as it was.
       .replaceAll(`${operator}  `, `${SHOWN_OPERATOR.padEnd(operator.length)}  `)
@@ -146,10 +158,18 @@ async function runBlock(page: Page, block: Block, place: Place): Promise<string>
   );
 }
 
+/** Servers under names that read well, wherever they are. */
+function withShownServers(text: string, { broker, database }: ServerUrls): string {
+  const whereOf = (url: string): string => `${new URL(url).host}${new URL(url).pathname}`;
+  let shown = text;
+  if (database !== undefined) shown = shown.replaceAll(whereOf(database), 'localhost/shop');
+  return broker === undefined ? shown : shown.replaceAll(whereOf(broker), 'localhost');
+}
+
 function execute(
   command: string,
   args: readonly string[],
-  { folder: cwd, brokerUrl }: Place,
+  { folder: cwd, urls }: Place,
 ): Promise<{ code: number | string; printed: string }> {
   const env = {
     ...process.env,
@@ -163,7 +183,7 @@ function execute(
     NO_COLOR: '1',
     TZ: 'UTC',
     LC_ALL: 'C',
-    ...(brokerUrl === undefined ? {} : { RABBITMQ_URL: brokerUrl }),
+    ...Object.fromEntries(SERVER_MARKS.map((one) => [SERVERS[one], urls[one]])),
   };
   return new Promise((resolve) => {
     execFile(command, args, { cwd, env, timeout: 20_000 }, (error, stdout, stderr) => {

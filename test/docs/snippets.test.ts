@@ -5,16 +5,9 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { skipReason } from '../services/index.ts';
+import { type Database, makeDatabase } from './database.ts';
 import { type Page, ROOT, readPages } from './pages.ts';
-import {
-  alike,
-  fileNameOf,
-  isRun,
-  makeFolder,
-  needsBroker,
-  runPage,
-  withoutAges,
-} from './programs.ts';
+import { alike, fileNameOf, isRun, makeFolder, needs, runPage, withoutAges } from './programs.ts';
 import { makeVhost, type Vhost } from './vhost.ts';
 
 const run = promisify(execFile);
@@ -25,14 +18,20 @@ describe.concurrent('the programs of', () => {
     '%s run as written',
     async (_, page) => {
       const vhost = await vhostFor(page);
+      const database = await databaseFor(page);
+      const urls = {
+        ...(vhost === undefined ? {} : { broker: vhost.url }),
+        ...(database === undefined ? {} : { database: database.url }),
+      };
       try {
-        for (const { block, output, printed } of await runPage(page, vhost?.url)) {
+        for (const { block, output, printed } of await runPage(page, urls)) {
           if (output === undefined) continue;
           const like = block.marks.includes('ages') ? withoutAges : alike;
           expect(like(printed), `${page.file}:${block.line}`).toBe(like(output.text));
         }
       } finally {
         await vhost?.remove();
+        await database?.remove();
       }
     },
   );
@@ -63,8 +62,14 @@ test('every how-to page has a program that runs', () => {
 
 /** A broker for the programs of a page, unless none needs it or it is to be skipped. */
 async function vhostFor({ blocks }: Page): Promise<Vhost | undefined> {
-  if (!blocks.some(needsBroker) || skipReason('rabbitmq') !== undefined) return undefined;
-  return makeVhost();
+  const isNeeded = blocks.some((block) => needs(block, 'broker'));
+  return isNeeded && skipReason('rabbitmq') === undefined ? makeVhost() : undefined;
+}
+
+/** The same for a database. */
+async function databaseFor({ blocks }: Page): Promise<Database | undefined> {
+  const isNeeded = blocks.some((block) => needs(block, 'database'));
+  return isNeeded && skipReason('postgres') === undefined ? makeDatabase() : undefined;
 }
 
 /** As strict as a strict user's project. */
