@@ -5,6 +5,7 @@
  * library itself, so that its logs and hooks see them.
  */
 
+import { RespoolError, show } from '../core/errors.ts';
 import type { SqlTx } from '../ports/sql.ts';
 
 /** A transaction of Kysely. */
@@ -86,6 +87,15 @@ export function fromPrisma(tx: PrismaTx): SqlTx {
   };
 }
 
+/** Whatever has query(text, values), as a client of pg has. */
+export function fromQuery(tx: SqlTx): SqlTx {
+  return {
+    async query(text, values) {
+      return { rows: rowsOf(await tx.query(text, values)) };
+    },
+  };
+}
+
 const PLACEHOLDER = /\$(\d+)\b/g;
 
 /** Some give rows, some a result that has them. */
@@ -93,5 +103,11 @@ function rowsOf(result: unknown): readonly Row[] {
   if (Array.isArray(result)) return result as readonly Row[];
   const rows: unknown =
     typeof result === 'object' && result !== null ? Reflect.get(result, 'rows') : undefined;
-  return Array.isArray(rows) ? (rows as readonly Row[]) : [];
+  if (Array.isArray(rows)) return rows as readonly Row[];
+  // Taken for none, a duplicate would pass for a message that was stored.
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use this transaction: it answered a statement with ${show(result)}; needed are rows ` +
+      'as objects, or { rows }',
+  );
 }

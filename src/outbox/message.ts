@@ -130,14 +130,18 @@ export class Messages {
   ): { readonly bytes: Uint8Array; readonly contentType: string | undefined } {
     const isBytes = ArrayBuffer.isView(body) || body instanceof ArrayBuffer;
     const isRaw = body === undefined || isBytes;
-    const isEncoded =
-      !isRaw &&
-      contentType !== undefined &&
-      (typeof body !== 'string' || this.#own.has(essence(contentType)));
+    const isEncoded = !isRaw && contentType !== undefined && this.#isEncoded(contentType, body);
     // Encoders may give back what they were given; and `ownBody` refuses what says nothing.
     const own = ownBody(isEncoded ? this.#encode(contentType, body) : body);
     if ('stream' in own) throw streamed();
     return { bytes: own.bytes, contentType: contentType ?? typeOf(body, isBytes) };
+  }
+
+  #isEncoded(contentType: string, body: unknown): boolean {
+    const name = essence(contentType);
+    if (this.#own.has(name)) return true;
+    const isJson = name === 'application/json' || name.endsWith('+json');
+    return typeof body !== 'string' && !isJson;
   }
 }
 

@@ -128,9 +128,17 @@ async function onceInPostgres<T>(
     await tx.query('RELEASE SAVEPOINT respool_once', []);
     return result;
   } catch (error) {
-    // Where even this fails the transaction is lost as a whole.
-    await tx.query('ROLLBACK TO SAVEPOINT respool_once', []).catch(() => undefined);
+    await undo(tx);
     throw error;
+  }
+}
+
+async function undo(tx: SqlTx): Promise<void> {
+  try {
+    await tx.query('ROLLBACK TO SAVEPOINT respool_once', []);
+    await tx.query('RELEASE SAVEPOINT respool_once', []);
+  } catch {
+    // Where even this fails the transaction is lost as a whole, and the first error says why.
   }
 }
 

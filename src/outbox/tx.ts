@@ -15,6 +15,7 @@ import {
   fromKnex,
   fromKysely,
   fromPrisma,
+  fromQuery,
   type KnexTx,
   type KyselyTx,
   type PrismaTx,
@@ -109,7 +110,7 @@ const KNOWN: readonly Library[] = [
   {
     fits: (given) => has(given, 'query'),
     isOpen: () => true,
-    take: (given) => given as SqlTx,
+    take: (given) => fromQuery(given as SqlTx),
     advice: '',
   },
 ];

@@ -252,6 +252,11 @@ withService('postgres', () => {
       [{ routingKey: 'a', body: Promise.resolve(1) }, 'message.invalid'],
       [{ routingKey: 'a', body: new Blob(['stream']) }, 'message.invalid'],
       [{ routingKey: 'a', body: {}, headers: { 'content-type': 'x/y' } }, 'message.invalid'],
+      [{ routingKey: 'a', body: NaN }, 'message.invalid'],
+      [
+        { routingKey: 'a', body: NaN, headers: { 'content-type': 'application/json' } },
+        'message.invalid',
+      ],
       [{ routingKey: 'a', eta: 5_000 }, 'message.invalid'],
       [{ routingKey: 'a', eta: 'tomorrow' }, 'config.invalid'],
       [{ routingKey: 'a', eta: '2h', expires: '1h' }, 'message.invalid'],

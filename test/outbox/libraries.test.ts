@@ -20,6 +20,7 @@ import {
   fromPrisma,
   type Outbox,
   once,
+  transaction,
 } from '../../src/outbox/index.ts';
 import { withService } from '../services/index.ts';
 import { atEnd, bodyOf, openOutbox, openPool, ordersIn, serverUrl } from './core-setup.ts';
@@ -197,6 +198,18 @@ withService('postgres', () => {
     expect(await entries()).toHaveLength(1);
   });
 
+  test('a library of the user needs one method, and may answer with rows alone', async () => {
+    const { pool, outbox, entries } = await openOutbox();
+    await transaction(pool, async (client) => {
+      const query = async (text: string, values: unknown[]) =>
+        (await client.query<Record<string, unknown>>(text, values)).rows;
+      const tx = { query } as unknown as AnyTx;
+      await outbox.emit(tx, 'a', 1, { dedupeKey: 'k' });
+      expect((await outbox.emit(tx, 'a', 1, { dedupeKey: 'k' })).duplicate).toBe(true);
+    });
+    expect(await entries()).toHaveLength(1);
+  });
+
   test('a pool is refused: its query would be outside the transaction', async () => {
     const { pool, outbox, entries } = await openOutbox();
     await expect(outbox.emit(pool, 'a')).rejects.toMatchObject({
@@ -213,6 +226,10 @@ withService('postgres', () => {
     for (const given of others) {
       await expect(outbox.emit(given as AnyTx, 'a')).rejects.toThrow('this is no transaction');
     }
+    const silent = { query: () => Promise.resolve(undefined) } as unknown as AnyTx;
+    await expect(outbox.emit(silent, 'a')).rejects.toThrow(
+      'it answered a statement with undefined',
+    );
     const database = { prepare() {}, exec() {}, pragma() {} };
     const emitting = outbox.emit(database as unknown as AnyTx, 'a');
     await expect(emitting).rejects.toThrow('make the outbox with { database }');
