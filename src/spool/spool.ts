@@ -179,7 +179,7 @@ export class Spool {
    * The first ones of order keys behind which others wait, those of longest standing first; at most
    * `max`, 1 to 500, default 100. Refused where the store keeps no order.
    */
-  async keyHeads(max = KEY_HEADS_DEFAULT): Promise<readonly KeyHead[]> {
+  async keyHeads(max: number = KEY_HEADS_DEFAULT): Promise<readonly KeyHead[]> {
     await this.#runtime.ready();
     return keyHeads(this.#runtime.entries, max);
   }
