@@ -184,7 +184,7 @@ export function* batchesOf(entries: readonly Entry[]): Generator<readonly Entry[
 
 function typeOf(body: unknown, isBytes: boolean): string | undefined {
   if (body === undefined) return undefined;
-  if (typeof body === 'string') return 'text/plain';
+  if (typeof body === 'string') return 'text/plain; charset=utf-8';
   return isBytes ? 'application/octet-stream' : 'application/json';
 }
 

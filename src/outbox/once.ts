@@ -54,6 +54,9 @@ interface Key {
  * Runs `fn` in a transaction and remembers `key` in it; a key that was done before runs nothing.
  * With a pool it begins and commits one of its own; with a transaction of yours it is a part of it.
  * With a database of better-sqlite3 it is synchronous. If `fn` throws, nothing has happened.
+ *
+ * n.b. A message that came without an id is given a new one each time it comes: for those take a
+ * key out of what they say.
  */
 export function once<Database extends SqliteDatabase, T>(
   database: Database,

@@ -109,7 +109,7 @@ test('all options of an emit are those of the entry, by the clock of this machin
     ownId: true,
     enqueuedAt: clock.now(),
     expiresAt: clock.now() + 7_200_000,
-    headers: { 'x-a': 'b', 'content-type': 'text/plain' },
+    headers: { 'x-a': 'b', 'content-type': 'text/plain; charset=utf-8' },
   });
   expect(entry?.status).toMatchObject({
     policy: 'slow',

@@ -71,7 +71,7 @@ withService('postgres', () => {
   test('a body is text, bytes, a JSON value or nothing, and says what it is', async () => {
     const { pool, outbox, entries } = await openOutbox();
     const cases: readonly (readonly [unknown, string, string | undefined])[] = [
-      ['hello', 'hello', 'text/plain'],
+      ['hello', 'hello', 'text/plain; charset=utf-8'],
       [Buffer.from('bytes'), 'bytes', 'application/octet-stream'],
       [new Uint16Array([0x4141]), 'AA', 'application/octet-stream'],
       [Uint8Array.from([66]).buffer, 'B', 'application/octet-stream'],
