@@ -1,10 +1,11 @@
 /**
  * relay-valve — what stands between a relay and its target, and closes when the target is gone.
  *
- *   open ─no answer─▶ shut ─pause over, or the target calls─▶ probing ─an answer─▶ open
- *                      ▲────────────no answer, the pause doubles──┘
+ *   probing ─an answer─▶ open ─no answer─▶ shut ─pause over, or the target calls─▶ probing
+ *      └──────────────no answer, the pause doubles─▲
  *
- * While it is shut nothing is claimed, while it probes one message at a time. What the target did
+ * It begins with a probe: a relay that is started again and again before a dead target does not
+ * claim hundreds of messages each time. While it is shut nothing is claimed, while it probes one message at a time. What the target did
  * not answer costs no attempt. It goes by itself the next time: when others were answered meanwhile
  * and it is not, it is the message, and the target is not gone.
  */
@@ -21,6 +22,8 @@ export type ValveState = 'open' | 'shut' | 'probing';
 /** What a valve is made of. */
 export interface ValveParts {
   readonly clock: Clock;
+  /** False for a target that is never gone as a whole. */
+  readonly isProbed: boolean;
   /** The first pause, and the longest. */
   readonly pauseMs: number;
   readonly pauseMaxMs: number;
@@ -49,7 +52,7 @@ const SUSPECTS_MAX = 20_000;
 /** Lets messages through to one sink. */
 export class Valve {
   readonly #parts: ValveParts;
-  #state: ValveState = 'open';
+  #state: ValveState = 'probing';
   #why: Failure = failure('transient', UNANSWERED, 'the target did not answer');
   /** Tries in a row that had no answer. */
   #silences = 0;
@@ -64,6 +67,7 @@ export class Valve {
 
   constructor(parts: ValveParts) {
     this.#parts = parts;
+    if (!parts.isProbed) this.#state = 'open';
   }
 
   get state(): ValveState {

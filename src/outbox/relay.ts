@@ -65,6 +65,7 @@ export class Relay implements AsyncDisposable {
     this.#valve = new Valve({
       clock,
       ...settings,
+      isProbed: this.#target.isProbed,
       onChange: (state) => this.#handle(state),
       onGone: (why) => this.#tellGone(why),
     });

@@ -17,6 +17,8 @@ import type { RelayTarget } from './types.ts';
 /** A target, ready to be sent to. */
 export interface Target {
   readonly name: string;
+  /** Whether it can be gone as a whole: then one message asks before more are sent. */
+  readonly isProbed: boolean;
   /** `valve` is asked before each send, and told of its answers. */
   handlerWith(valve: Valve): Handler;
   /** Lets go of what was opened here. */
@@ -61,7 +63,12 @@ function exchangeTarget(
   // Several sends keep their order: they go over one channel, one after the other.
   const sendsMax = Math.min(SENDS_MAX, Math.ceil(concurrency / batch));
   const target = sinkTarget(sink, { batchMax: batch, sendsMax });
-  return { ...target, name: `exchange "${exchange}"`, close: () => sink.close() };
+  const close = async (): Promise<void> => {
+    await target.close();
+    // What has no answer by now was given back, and nobody waits for it.
+    await sink.close({ waits: false });
+  };
+  return { ...target, name: `exchange "${exchange}"`, close };
 }
 
 /** A sink that says when it can be reached again. */
@@ -74,6 +81,7 @@ function sinkTarget(sink: Sink, options: ForwardOptions): Target {
   let unlisten = (): void => undefined;
   return {
     name: `sink "${sink.name}"`,
+    isProbed: true,
     handlerWith(valve) {
       const { onBack } = sink as Partial<CallingSink>;
       if (onBack !== undefined) unlisten = onBack.call(sink, () => valve.call());
@@ -95,5 +103,10 @@ function routeTarget(to: { readonly deliver: Handler }): Target {
     const text = `cannot use ${show(deliver)} as "to.deliver" of a relay: a handler is a function`;
     throw new RespoolError('config.invalid', text);
   }
-  return { name: 'a route', handlerWith: () => deliver, close: () => Promise.resolve() };
+  return {
+    name: 'a route',
+    isProbed: false,
+    handlerWith: () => deliver,
+    close: () => Promise.resolve(),
+  };
 }

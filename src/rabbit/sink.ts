@@ -48,6 +48,8 @@ export interface RabbitSinkOptions {
 export interface RabbitSink extends Sink {
   /** Calls whenever the broker can be reached again; returns the way to stop. */
   onBack(call: () => void): () => void;
+  /** With `waits: false`, gives up what has no answer yet instead of waiting for it. */
+  close(options?: { readonly waits?: boolean }): Promise<void>;
 }
 
 const NAMES = [
@@ -97,11 +99,11 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
       return failureOf(error, gate.isAway);
     }
   };
-  const close = async (): Promise<void> => {
+  const close = async (waits: boolean): Promise<void> => {
     isClosed = true;
-    await Promise.all(onTheirWay);
+    if (waits) await Promise.all(onTheirWay);
     gate.close();
-    await outlet.close();
+    await outlet.close({ waits });
     if (isOwned) await connection.close();
   };
   let isClosed = false;
@@ -121,7 +123,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
       link.on(({ kind }) => {
         if (kind === 'up' || kind === 'unblocked') call();
       }),
-    close: () => (closing ??= close()),
+    close: ({ waits = true } = {}) => (closing ??= close(waits)),
   };
 }
 

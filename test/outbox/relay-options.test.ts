@@ -41,7 +41,9 @@ describe('a relay', () => {
     const ids = await put(many.spool, 700);
     await started(many);
     expect(many.relay.load.concurrency).toBe(500);
-    expect(sink.sends.map((parcels) => parcels.length).slice(0, 5)).toEqual(Array(5).fill(100));
+    const sizes = sink.sends.map((parcels) => parcels.length);
+    // One asks whether anybody is there.
+    expect(sizes.slice(0, 6)).toEqual([1, ...Array<number>(5).fill(100)]);
     expect(sink.ids).toEqual(ids);
     await many.relay.stop();
 
@@ -51,17 +53,18 @@ describe('a relay', () => {
       release = resolve;
     });
     other.answer = async (parcels) => {
-      await first;
+      if (other.sends.length > 1) await first;
       return parcels.map(() => 'confirmed');
     };
     const few = relayWorld(other, { batch: 5, concurrency: 20 });
-    await put(few.spool, 50);
+    await put(few.spool, 51);
     await started(few);
     expect(few.relay.load).toMatchObject({ running: 20, concurrency: 20 });
-    expect(other.sends.map((parcels) => parcels.length)).toEqual([5]);
+    expect(other.sends.map((parcels) => parcels.length)).toEqual([1, 5]);
     release();
     await few.clock.settle();
-    expect(other.sends.map((parcels) => parcels.length)).toEqual(Array(10).fill(5));
+    expect(Math.max(...other.sends.map((parcels) => parcels.length))).toBe(5);
+    expect(other.ids).toHaveLength(51);
     await few.relay.stop();
   });
 

@@ -69,6 +69,25 @@ describe.skipIf(reason !== undefined)('a broker that is killed', () => {
     expect(left).toEqual([]);
   }, 120_000);
 
+  test('that stands still does not keep a relay from stopping', async () => {
+    const { emit, relay, broker, states } = await ground({ rabbitUrl: server.url });
+    await emit(50);
+    const one = relay();
+    await one.start();
+    await broker.arrived(50);
+    await server.freeze();
+    try {
+      await emit(50, { wakes: true });
+      await expect.poll(() => one.load.running).toBe(50);
+      const began = performance.now();
+      await one.stop({ within: '500ms' });
+      expect(performance.now() - began).toBeLessThan(15_000);
+      expect(await states()).toEqual({ incoming: 50 });
+    } finally {
+      await server.thaw();
+    }
+  });
+
   test('that is not there at all does not keep a relay from starting and stopping', async () => {
     const { emit, outbox } = await ground({ rabbitUrl: server.url });
     const to = { amqp: 'amqp://127.0.0.1:1', exchange: 'x' };

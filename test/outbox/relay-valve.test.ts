@@ -17,8 +17,8 @@ describe('a target that is gone', () => {
     await relay.start();
     await clock.settle();
     expect(relay.load).toMatchObject({ target: 'shut', running: 0, waiting: 0 });
-    // What was in hand when the sink answered first is not even sent.
-    expect(sink.sends).toHaveLength(1);
+    // It began with one, and took no more.
+    expect(sink.ids).toHaveLength(1);
     const claims = count('claim');
     const asked: number[] = [];
     const start = clock.now();
@@ -37,6 +37,20 @@ describe('a target that is gone', () => {
     expect(events.filter(({ kind }) => kind === 'trouble')).toMatchObject([
       { doing: 'sending to sink "tin"', error: { code: 'broker.unavailable' } },
     ]);
+    await relay.stop();
+  });
+
+  test('gets back what was in hand when it went, unsent but for one send', async () => {
+    const sink = new TestSink();
+    const { relay, clock, spool } = relayWorld(sink);
+    await put(spool, 800);
+    sink.answer = (parcels) => (sink.sends.length < 3 ? confirmed(parcels) : gone(parcels));
+    await relay.start();
+    await clock.settle();
+    expect(sink.sends).toHaveLength(3);
+    expect(relay.load).toMatchObject({ target: 'shut', running: 0, waiting: 0 });
+    expect(await spool.count()).toMatchObject({ active: 0 });
+    for await (const { status } of spool.list()) expect(status.attempts).toBe(0);
     await relay.stop();
   });
 
