@@ -244,7 +244,7 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
 SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen, ${hasNone}
 FROM (${parts.seen}) s`;
     const [[dueAt, seen, isRight] = []] = await this.#plans.look(ask, 1, text, values.list);
-    if (isRight !== true) {
+    if (isRight === false) {
       this.#turns.note();
       return this.#earliest(ask, filter, slots, way);
     }

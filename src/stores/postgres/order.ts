@@ -104,7 +104,7 @@ export function putBehindSql({ table }: Names, glances: readonly string[], now: 
 export function letGoSql({ table }: Names, ids: string, wakeAt: string): string {
   // Never later than a claim that was made: the clock of those who claim is not ours to ask.
   return `UPDATE ${table.entries} e SET behind = false, due_at = CASE WHEN e.behind
-    THEN greatest(e.updated_at, least(e.due_at, ${wakeAt})) ELSE e.due_at END
+    THEN greatest(e.updated_at, least(e.due_at, coalesce(${wakeAt}, 0))) ELSE e.due_at END
   WHERE e.id = ANY(ARRAY(${ids}))`;
 }
 
