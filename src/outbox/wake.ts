@@ -28,6 +28,8 @@ export class Wake {
   readonly #calls = new Set<() => void>();
   /** The next telling, which all join who come before it goes. */
   #next: Promise<void> | undefined;
+  /** The last one that went. */
+  #telling: Promise<void> = Promise.resolve();
   /** Resolves when another one may go. */
   #free: Promise<void> = Promise.resolve();
 
@@ -40,9 +42,9 @@ export class Wake {
     for (const call of this.#calls) call();
     this.#next ??= this.#free.then(() => {
       this.#next = undefined;
-      const told = this.#tell();
-      this.#free = told.then(() => this.#pause());
-      return told;
+      this.#telling = this.#tell();
+      this.#free = this.#telling.then(() => this.#pause());
+      return this.#telling;
     });
     return this.#next;
   }
@@ -50,6 +52,7 @@ export class Wake {
   /** Resolves when nothing is on its way. */
   async idle(): Promise<void> {
     await this.#next;
+    await this.#telling;
   }
 
   /** The store, woken by us as well. */

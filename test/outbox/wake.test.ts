@@ -70,6 +70,22 @@ test('others are told at once, and then at most every 20 ms for all who ask', as
   expect(told).toBe(2);
 });
 
+test('idle() waits for what is being told', async () => {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const wake = new Wake({ tell: () => promise, clock: new HandClock(), logger: undefined });
+  const woken = wake.wake();
+  await Promise.resolve();
+  let isIdle = false;
+  const idle = wake.idle().then(() => {
+    isIdle = true;
+  });
+  await new Promise((call) => setImmediate(call));
+  expect(isIdle).toBe(false);
+  resolve();
+  await Promise.all([woken, idle]);
+  expect(isIdle).toBe(true);
+});
+
 interface Server {
   readonly clock: HandClock;
   readonly time: ServerTime;
