@@ -24,7 +24,7 @@ test(`what is committed is published, has its effect once, and keeps the order o
     kills: KILLS,
     seed,
     holdMs: 300,
-    messagesMax: 8,
+    messagesMax: 3,
     brokerAwayMs: 3_000,
     endMaxMs: 60_000,
   });
