@@ -15,6 +15,7 @@ const rows = headingsOf(page, 2)
 const options = tableUnder(page, 'Options');
 const serverOptions = tableUnder(page, 'Options of stores on servers');
 const rabbitOptions = tableUnder(page, 'Options of RabbitMQ');
+const outboxOptions = tableUnder(page, 'Options of the outbox');
 
 /** The promises of the stores are cases of the suites; a file that runs a suite has them all. */
 const never = (): never => {
@@ -37,13 +38,15 @@ test('every row from R1 to R221 is there once, in order, with a sentence', () =>
 });
 
 test('every row says open, or names tests that exist under that title', () => {
-  const wrong = [...rows, ...options, ...serverOptions, ...rabbitOptions].flatMap((cells) => {
-    const proof = cells.at(-1) ?? '';
-    if (proof === 'open') return [];
-    const named = [...proof.matchAll(/`([^`]+)`/g)].map(([, name = '']) => name);
-    if (named.length === 0) return [`${cells[0]} names nothing`];
-    return named.filter((name) => !exists(name)).map((name) => `${cells[0]}: ${name}`);
-  });
+  const wrong = [...rows, ...options, ...serverOptions, ...rabbitOptions, ...outboxOptions].flatMap(
+    (cells) => {
+      const proof = cells.at(-1) ?? '';
+      if (proof === 'open') return [];
+      const named = [...proof.matchAll(/`([^`]+)`/g)].map(([, name = '']) => name);
+      if (named.length === 0) return [`${cells[0]} names nothing`];
+      return named.filter((name) => !exists(name)).map((name) => `${cells[0]}: ${name}`);
+    },
+  );
   expect(wrong).toEqual([]);
 });
 
@@ -72,6 +75,15 @@ test('every option of docs/reference/rabbit.md is there', () => {
     ),
   );
   expect(rabbitOptions.map(([name = '']) => name.replaceAll('`', ''))).toEqual(known);
+});
+
+test('every option of docs/reference/outbox.md names a test', () => {
+  const known = ['createOutbox', 'emit', 'relay', 'once', 'listen'].flatMap((door) =>
+    tableUnder(readPage('docs/reference/outbox.md'), `Options of ${door}`).flatMap(([names = '']) =>
+      wordsOf(names).map((name) => `${door}: ${name}`),
+    ),
+  );
+  expect(outboxOptions.map(([name = '']) => name.replaceAll('`', ''))).toEqual(known);
 });
 
 test.each([

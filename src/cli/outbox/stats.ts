@@ -65,7 +65,7 @@ export async function printStats(context: CommandContext): Promise<undefined> {
   return undefined;
 }
 
-/** What could be sent now; what waits behind another of its key is not among them. */
+/** What is due; one that waits behind another of its key counts until a relay has seen that. */
 async function dueOf(spool: Spool, now: Millis): Promise<number> {
   const rows = await spool.tally('state', { state: ['incoming', 'deferred'], dueBefore: now });
   return rows.reduce((sum, { count }) => sum + count, 0);
