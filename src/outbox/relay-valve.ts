@@ -5,9 +5,10 @@
  *      └──────────────no answer, the pause doubles─▲
  *
  * It begins with a probe: a relay that is started again and again before a dead target does not
- * claim hundreds of messages each time. While it is shut nothing is claimed, while it probes one message at a time. What the target did
- * not answer costs no attempt. It goes by itself the next time: when others were answered meanwhile
- * and it is not, it is the message, and the target is not gone.
+ * claim hundreds of messages each time. While it is shut nothing is claimed, while it probes one
+ * message at a time. What the target did not answer costs no attempt. It goes by itself the next
+ * time: when others were answered meanwhile and it is not, it is the message, and the target is not
+ * gone.
  */
 
 import { asError, textOf } from '../core/errors.ts';

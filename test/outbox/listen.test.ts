@@ -7,7 +7,7 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
 import { Hands, ownName, Tray } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
-import { ground } from './relay-ground.ts';
+import { ground, told } from './relay-ground.ts';
 
 withService('rabbitmq', (url) => {
   /** A listener on an exchange of its own, gone after the test. */
@@ -196,6 +196,24 @@ withService('rabbitmq', (url) => {
   });
 
   withService('postgres', () => {
+    test('what was sent before anybody listened is not lost: it waits in the outbox', async () => {
+      const { outbox } = await ground();
+      const exchange = ownName('shop');
+      const { id } = await outbox.transaction((tx) =>
+        outbox.emit(tx, 'order.process', { orderId: 1 }, { key: 'customer-7' }),
+      );
+      // There is not even an exchange.
+      await using relay = outbox.relay({ to: { amqp: url(), exchange } });
+      const deferred = told(relay, 'deferred');
+      await relay.start();
+      expect(await deferred).toMatchObject([{ id, because: { code: 'broker.unroutable' } }]);
+      const tray = new Tray<string>();
+      await listening('order.*', { exchange }, async (delivery) => {
+        tray.add(`${delivery.id} ${JSON.stringify(await delivery.json())}`);
+      });
+      expect(await tray.until(1)).toEqual([`${id} {"orderId":1}`]);
+    });
+
     test('what a handler emits carries on the chain of its message, from the first emit on', async () => {
       const { outbox, pool, broker, relay } = await ground();
       const { exchange } = broker;
