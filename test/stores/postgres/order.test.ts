@@ -43,8 +43,10 @@ async function setup() {
   return { schema, store, one, two, isBehind };
 }
 
+/** In a transaction that the test ends: a slow look would begin and end one of its own. */
 function asking(client: pg.Client): Ask {
   return async (text, values = []) => {
+    if (/^(?:BEGIN|COMMIT)/.test(text)) return [];
     const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
     return (await client.query(query)).rows;
   };
