@@ -155,11 +155,12 @@ export class Claims {
   #pick(request: ClaimRequest): Candidate[] {
     const { max } = request;
     if (!this.#isOrdered(request)) return this.#candidates(request, max, false);
-    for (;;) {
-      const rows = this.#candidates(request, max + AHEAD, true);
+    // Most of the time nothing is in the way.
+    for (let want = max; ; want = max + AHEAD) {
+      const rows = this.#candidates(request, want, true);
       const { free, putBehind } = this.#inTurn(rows, request);
       // What was put behind is not met again, so this ends.
-      if (free.length === max || rows.length < max + AHEAD || putBehind === 0) return free;
+      if (free.length === max || rows.length < want || putBehind === 0) return free;
     }
   }
 

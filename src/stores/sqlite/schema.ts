@@ -159,7 +159,8 @@ INSERT INTO {meta} (key, value) VALUES ('syncs', 0), ('flow_epoch', 0);
 
 /**
  * Order keys. `behind` is 1 while an entry waits for its turn: `due_at` then says when it is looked
- * at again should nobody wake it. Both columns cost an entry without a key two bytes.
+ * at again should nobody wake it. An entry without a key pays two bytes, and 1 to 2 % of each step.
+ * (2026-11-16, against the tables before, interleaved)
  */
 const VERSION_2 = `
 ALTER TABLE {entries} ADD COLUMN order_key TEXT;
