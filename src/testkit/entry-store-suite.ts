@@ -16,6 +16,7 @@ import { listCases } from './entry-cases/list.ts';
 import { loadCases } from './entry-cases/load.ts';
 import { orderCases } from './entry-cases/order.ts';
 import { orderCrowdCases } from './entry-cases/order-crowd.ts';
+import { orderModelCases } from './entry-cases/order-model.ts';
 import { pageCases } from './entry-cases/pages.ts';
 import { raceCases } from './entry-cases/races.ts';
 import { recordCases } from './entry-cases/records.ts';
@@ -38,6 +39,7 @@ const CASES: readonly EntryCase[] = [
   ...loadCases,
   ...orderCases,
   ...orderCrowdCases,
+  ...orderModelCases,
 ];
 
 const CROWD_DEFAULT = 20_000;
