@@ -8,7 +8,7 @@ import pg from 'pg';
 import type { Entry } from '../../src/core/entry.ts';
 import { createOutbox, type Outbox, type SqliteOutbox } from '../../src/outbox/index.ts';
 import type { OutboxBase } from '../../src/outbox/types.ts';
-import { atEnd, ownSchema, serverUrl } from '../stores/postgres/setup.ts';
+import { atEnd, dropFileSchemas, newSchema, serverUrl } from '../stores/postgres/setup.ts';
 
 export { atEnd, ownSchema, serverUrl } from '../stores/postgres/setup.ts';
 
@@ -28,15 +28,35 @@ interface PostgresBundle {
   readonly entries: () => Promise<Entry[]>;
 }
 
-/** An outbox with its tables, beside a table `orders (id int primary key)` of the user's. */
-export async function openOutbox(
-  options: OutboxBase & { readonly tables?: string; readonly listenUrl?: string } = {},
-): Promise<PostgresBundle> {
-  const schema = ownSchema();
-  const pool = await openPool();
-  const outbox = createOutbox({ pool, schema, ...options });
-  await outbox.migrate();
+dropFileSchemas();
+/** Made once for each file: making and dropping tables takes longer than most tests. */
+let shared: Promise<string> | undefined;
+
+async function makeShared(): Promise<string> {
+  const schema = newSchema();
+  const pool = new pg.Pool({ connectionString: await serverUrl(), max: 1 });
+  await createOutbox({ pool, schema }).migrate();
   await pool.query(`CREATE TABLE "${schema}".orders (id int PRIMARY KEY)`);
+  await pool.end();
+  return schema;
+}
+
+/**
+ * An outbox without messages, beside a table `orders (id int primary key)` of the user's. The
+ * tables are those of the test before, emptied, unless it says that it spoils them.
+ */
+export async function openOutbox(
+  options: OutboxBase & { readonly listenUrl?: string } = {},
+  { spoils = false }: { readonly spoils?: boolean } = {},
+): Promise<PostgresBundle> {
+  shared ??= makeShared();
+  const schema = await shared;
+  if (spoils) shared = undefined;
+  const pool = await openPool();
+  for (const table of ['entries', 'contents', 'inbox', 'orders']) {
+    await pool.query(`DELETE FROM "${schema}".${table}`);
+  }
+  const outbox = createOutbox({ pool, schema, ...options });
   atEnd(() => outbox.close());
   return { pool, schema, outbox, entries: () => entriesOf(outbox) };
 }

@@ -360,7 +360,7 @@ withService('postgres', () => {
   });
 
   test('two outboxes in one database do not see each other', async () => {
-    const { pool, schema, outbox, entries } = await openOutbox({ tables: 'a_' });
+    const { pool, schema, outbox, entries } = await openOutbox();
     const other = createOutbox({ pool, schema, tables: 'b_' });
     await other.migrate();
     atEnd(() => other.close());

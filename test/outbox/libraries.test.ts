@@ -178,7 +178,7 @@ withService('postgres', () => {
   }
 
   test('tables that are missing are told through every library', async () => {
-    const { pool, schema, outbox } = await openOutbox();
+    const { pool, schema, outbox } = await openOutbox({}, { spoils: true });
     await pool.query(`DROP TABLE "${schema}".entries CASCADE`);
     for (const use of Object.values(LIBRARIES)) {
       const { transaction } = await use();

@@ -10,13 +10,13 @@ import { withService } from '../services/index.ts';
 import { atEnd, openOutbox, openPool, ordersIn, serverUrl } from './core-setup.ts';
 
 /** Hears what is told on the channel of an outbox. */
-async function hear(schema: string, tables = ''): Promise<string[]> {
+async function hear(schema: string): Promise<string[]> {
   const client = new pg.Client({ connectionString: await serverUrl() });
   await client.connect();
   atEnd(() => client.end());
   const heard: string[] = [];
   client.on('notification', ({ payload }) => heard.push(payload ?? ''));
-  await client.query(`LISTEN "${namesOf(schema, tables).channel}"`);
+  await client.query(`LISTEN "${namesOf(schema, '').channel}"`);
   return heard;
 }
 
@@ -125,10 +125,10 @@ withService('postgres', () => {
   });
 
   test('wake() tells relays of this outbox and of no other', async () => {
-    const { pool, schema, outbox } = await openOutbox({ tables: 'a_' });
+    const { pool, schema, outbox } = await openOutbox();
     const other = createOutbox({ pool, schema, tables: 'b_' });
     atEnd(() => other.close());
-    const heard = await hear(schema, 'a_');
+    const heard = await hear(schema);
     await other.wake();
     await outbox.wake();
     await expect.poll(() => heard).toEqual(['outbox']);
