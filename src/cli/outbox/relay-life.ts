@@ -76,12 +76,14 @@ function isOfAll(event: SpoolEvent): boolean {
   return level === 'error' || level === 'warn' || !('id' in event);
 }
 
+/** How the relay begins to tell of a target that is gone. */
+const SENDING = 'sending to ';
+
 /** That a target is gone is an event of the relay; that it answers again shows in what is sent. */
 function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayLifeParts): void {
   let isGone = false;
   relay.on('*', (event) => {
-    const { target } = relay.load;
-    if (event.kind === 'trouble' && target !== 'open') isGone = true;
+    if (event.kind === 'trouble' && event.doing.startsWith(SENDING)) isGone = true;
     if (!isGone || event.kind !== 'delivered') return;
     isGone = false;
     log.say('info', `${targetText(info)} answers again`, { to: info.to });
