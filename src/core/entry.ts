@@ -89,7 +89,10 @@ export interface Status {
   readonly replays: number;
   /** Notices tried since it bounced. */
   readonly notices: number;
-  /** When it is due; for an active entry the end of its lease; null: when an operator acts. */
+  /**
+   * When it is due; for an active entry the end of its lease; null: when an operator acts. While it
+   * waits for its turn in its order key, a store may show when it looks at it again instead.
+   */
   readonly dueAt: Millis | null;
   /** Unique per claim call; only on an active entry. */
   readonly holder?: string;

@@ -170,7 +170,7 @@ function note(known: Known[], id: string, status: Status | 'remove'): void {
 }
 
 const MODELLED: readonly EntryCase[] = [1, 2, 3].map((seed) => ({
-  name: `claims among random steps take the first of each key that is due, and all of them (${seed})`,
+  name: `claims among random steps take what is due and first of its key, and all of it (${seed})`,
   needs: ['order'],
   run: ({ store }) => assertAsModelled(store, seed),
 }));
