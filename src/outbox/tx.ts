@@ -69,7 +69,8 @@ const KNOWN: readonly Library[] = [
   },
   {
     fits: (given) => has(given, '$queryRawUnsafe'),
-    isOpen: (given) => !has(given, '$transaction'),
+    // A transaction may begin another inside it, since Prisma 7.5; it cannot connect.
+    isOpen: (given) => !has(given, '$connect'),
     take: (given) => fromPrisma(given as PrismaTx),
     advice:
       `this is the client of Prisma: ${OUTSIDE}; ` +

@@ -78,6 +78,7 @@ async function usePrisma(): Promise<Library> {
     oid === pg.types.builtins.INT8 ? BigInt : pg.types.getTypeParser(oid, format);
   const types = { getTypeParser };
   const shape = (client: pg.PoolClient) => ({
+    $transaction: () => Promise.reject(new Error('not asked for')),
     async $queryRawUnsafe(text: string, ...values: unknown[]): Promise<unknown[]> {
       for (const [at, value] of values.entries()) {
         const casts = text.match(new RegExp(`\\$${at + 1}::\\w+(?:\\[\\])?`, 'g')) ?? [];
@@ -102,7 +103,11 @@ async function usePrisma(): Promise<Library> {
       }
     },
     run: (tx, text) => (tx as ReturnType<typeof shape>).$queryRawUnsafe(text),
-    root: { $queryRawUnsafe: () => [], $transaction: () => undefined },
+    root: {
+      $queryRawUnsafe: () => [],
+      $transaction: () => undefined,
+      $connect: () => undefined,
+    },
     refusal: /the client of Prisma.*prisma\.\$transaction/,
   };
 }
