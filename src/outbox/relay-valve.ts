@@ -11,7 +11,8 @@
  * gone.
  */
 
-import { asError, textOf } from '../core/errors.ts';
+import { MINUTE_MS } from '../core/duration.ts';
+import { show, textOf } from '../core/errors.ts';
 import { type Failure, failure } from '../core/failure.ts';
 import type { Outcome } from '../core/outcome.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -46,6 +47,9 @@ const UNSENT: ReadonlySet<string> = new Set([
 /** Sent, and nobody knows what became of it. */
 const UNANSWERED = 'sink.unanswered';
 const UNKNOWN: ReadonlySet<string> = new Set([UNANSWERED, 'broker.unconfirmed']);
+
+/** A sink should answer long before: one that does not holds up all that wait behind. */
+const ANSWER_MAX_MS: number = 2 * MINUTE_MS;
 
 /** Messages that are remembered to have had no answer, at the most. */
 const SUSPECTS_MAX = 20_000;
@@ -120,7 +124,7 @@ export class Valve {
   async #send(sink: Sink, parcels: readonly Parcel[]): Promise<readonly unknown[]> {
     // Claimed before it shut: one send after the other would wait in vain.
     if (this.#state === 'shut') return parcels.map(() => this.#unsent());
-    const answers = await answersOf(sink, parcels);
+    const answers = await answersOf(sink, parcels, this.#parts.clock);
     const silent = answers.filter(isSilent);
     if (silent.length < answers.length) {
       this.#heard += 1;
@@ -178,17 +182,34 @@ export class Valve {
   }
 }
 
-async function answersOf(sink: Sink, parcels: readonly Parcel[]): Promise<readonly unknown[]> {
-  let said: string;
-  try {
-    const answers: unknown = await sink.send(parcels);
-    if (Array.isArray(answers)) return parcels.map((_, at) => answers[at] as unknown);
-    said = 'it returned no list';
-  } catch (error) {
-    said = textOf(asError(error));
-  }
-  const reason = `sink "${sink.name}" did not answer: ${said}`;
-  return parcels.map(() => failure('transient', UNANSWERED, reason));
+/** One answer each; for a sink that throws, or is silent for too long, a failure that says so. */
+function answersOf(
+  sink: Sink,
+  parcels: readonly Parcel[],
+  clock: Clock,
+): Promise<readonly unknown[]> {
+  return new Promise((resolve) => {
+    const unanswered = (said: string): void => {
+      cancel();
+      const reason = `sink "${sink.name}" did not answer: ${said}`;
+      resolve(parcels.map(() => failure('transient', UNANSWERED, reason)));
+    };
+    const late = (): void => unanswered(`nothing came within ${ANSWER_MAX_MS} ms`);
+    const cancel = clock.after(ANSWER_MAX_MS, late);
+    void answered(sink, parcels).then(
+      (answers) => {
+        cancel();
+        resolve(answers);
+      },
+      (error: unknown) => unanswered(textOf(error)),
+    );
+  });
+}
+
+async function answered(sink: Sink, parcels: readonly Parcel[]): Promise<readonly unknown[]> {
+  const answers: unknown = await sink.send(parcels);
+  if (!Array.isArray(answers)) throw new Error(`it returned ${show(answers)} and no list`);
+  return parcels.map((_, at) => answers[at] as unknown);
 }
 
 function isSilent(answer: unknown): answer is Failure {

@@ -1,6 +1,8 @@
 /** A relay of an outbox in SQLite, beside the database of the user's that emits. */
+import { createServer } from 'node:http';
 import { fixed } from 'respool';
-import { describe, expect, test } from 'vitest';
+import { http } from 'respool/deliver';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { openSqliteOutbox } from './core-setup.ts';
 import { TestSink } from './relay-setup.ts';
 import { told } from './relay-ground.ts';
@@ -48,5 +50,28 @@ describe('a relay of an outbox in SQLite', () => {
     await relay.start();
     await bounced;
     expect((await outbox.spool.get(id))?.status).toMatchObject({ state: 'bounce', attempts: 2 });
+  });
+
+  test('hands messages to a route over HTTP', async () => {
+    const { outbox } = await openSqliteOutbox();
+    const seen = Promise.withResolvers<string>();
+    const server = createServer((request, response) => {
+      let text = '';
+      request.on('data', (part: Buffer) => (text += part.toString()));
+      request.on('end', () => {
+        response.end();
+        seen.resolve(`${request.method} ${request.headers['content-type']} ${text}`);
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => void server.close());
+    const { port } = server.address() as { readonly port: number };
+    const deliver = http({ url: `http://127.0.0.1:${port}/hook`, allow: ['127.0.0.1'] });
+    await using relay = outbox.relay({ to: { deliver } });
+    const delivered = told(relay, 'delivered');
+    await relay.start();
+    outbox.transaction((tx) => outbox.emit(tx, 'order.new', { orderId: 1 }));
+    expect(await seen.promise).toBe('POST application/json {"orderId":1}');
+    await delivered;
   });
 });

@@ -160,6 +160,24 @@ describe('a target that is gone', () => {
     await relay.stop();
   });
 
+  test('is one that says nothing at all, after two minutes', async () => {
+    const sink = new TestSink();
+    sink.answer = () => new Promise(() => undefined);
+    const { relay, clock, spool } = relayWorld(sink);
+    const ids = await put(spool, 200);
+    await relay.start();
+    await clock.advance('119s');
+    expect(relay.load).toMatchObject({ running: 1, target: 'probing' });
+    await clock.advance('1s');
+    expect(relay.load).toMatchObject({ running: 0, target: 'shut' });
+    expect(await spool.count()).toMatchObject({ active: 0 });
+    sink.answer = confirmed;
+    await clock.advance('1s');
+    expect(new Set(sink.ids)).toEqual(new Set(ids));
+    expect(await spool.count()).toMatchObject({ incoming: 0, deferred: 0 });
+    await relay.stop();
+  });
+
   test('lets a relay stop at once, without a timer left', async () => {
     const sink = new TestSink();
     sink.answer = gone;
