@@ -4,7 +4,7 @@ import Sqlite from 'better-sqlite3';
 import { expect, expectTypeOf, test } from 'vitest';
 import { migrateInbox, type Once, once } from '../../src/outbox/index.ts';
 import { systemClock } from '../../src/system/clock.ts';
-import { openDatabase } from './core-setup.ts';
+import { atEnd, openDatabase, openSqliteOutbox } from './core-setup.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -111,6 +111,21 @@ test('an empty key is refused, and without the table it says what to run', async
   expect(() => once(database, 'k', order(1), { table: 'none' })).toThrow(/migrateInbox\(\)/);
   expect(database.inTransaction).toBe(false);
   expect(orders()).toEqual([]);
+});
+
+test('a relay forgets keys that are over', async () => {
+  const { database, outbox } = await openSqliteOutbox();
+  const clock = { ...systemClock, now: () => 1_700_000_000_000 };
+  once(database, 'old', () => 1, { clock });
+  once(database, 'new', () => 1, { clock, ttl: '36500d' });
+  const keys = database.prepare('SELECT key FROM outbox_inbox ORDER BY key').pluck();
+  const begin = async (): Promise<void> => {
+    const relay = outbox.relay({ to: { deliver: () => undefined } });
+    atEnd(() => relay.stop());
+    await relay.start();
+  };
+  await begin();
+  await expect.poll(() => keys.all()).toEqual(['new']);
 });
 
 test('of two handles on one file, one does it', async () => {

@@ -5,7 +5,7 @@ import { expect, expectTypeOf, test } from 'vitest';
 import { migrateInbox, type Once, once, transaction } from '../../src/outbox/index.ts';
 import { forgetKeys, postgresTable } from '../../src/outbox/inbox.ts';
 import { withService } from '../services/index.ts';
-import { atEnd, openPool, ordersIn, ownSchema } from './core-setup.ts';
+import { atEnd, openOutbox, openPool, ordersIn, ownSchema } from './core-setup.ts';
 
 interface Bundle {
   readonly pool: pg.Pool;
@@ -178,6 +178,30 @@ withService('postgres', () => {
     expect((await once(pool, 'a', order(2), { schema })).done).toBe(true);
     expect((await once(pool, 'a', order(3), { schema })).done).toBe(false);
     expect(await keys()).toEqual(['a']);
+  });
+
+  test('a relay forgets keys that are long over, and goes on where there is no inbox', async () => {
+    const { pool, schema, outbox } = await openOutbox({}, { spoils: true });
+    await once(pool, 'old', () => 1, { schema });
+    await once(pool, 'new', () => 1, { schema });
+    const inbox = `"${schema}".inbox`;
+    await pool.query(`UPDATE ${inbox} SET expires_at = now() - interval '1 day' WHERE key = 'old'`);
+    const troubles: unknown[] = [];
+    const begin = async (): Promise<void> => {
+      const relay = outbox.relay({ to: { deliver: () => undefined } });
+      relay.on('trouble', (trouble) => troubles.push(trouble));
+      atEnd(() => relay.stop());
+      await relay.start();
+    };
+    await begin();
+    await expect
+      .poll(async () => (await pool.query(`SELECT key FROM ${inbox}`)).rows)
+      .toEqual([{ key: 'new' }]);
+    await pool.query(`DROP TABLE ${inbox}`);
+    await begin();
+    const { id } = await outbox.transaction((tx) => outbox.emit(tx, 'a'));
+    await expect.poll(() => outbox.spool.get(id)).toBeUndefined();
+    expect(troubles).toEqual([]);
   });
 
   test('an empty key is refused, and says that foreign messages need one of their own', async () => {
