@@ -54,7 +54,7 @@ function start(file: string, order: object): Crew {
     },
     ready,
     async stop() {
-      child.stdin.write('stop\n');
+      child.stdin.end();
       await ended;
       return seen;
     },

@@ -25,9 +25,9 @@ const telling = setInterval(() => {
   told = ids.length;
   console.log(`count ${told}`);
 }, TELL_EVERY_MS);
-createInterface({ input: process.stdin }).once('line', () => {
+// Also when the process that started it is gone.
+createInterface({ input: process.stdin }).once('close', () => {
   clearInterval(telling);
-  process.stdin.destroy();
   console.log(`seen ${JSON.stringify({ ids, at })}`);
   void stop();
 });

@@ -27,7 +27,8 @@ const FUNCTION = 'next_outbox_messages';
 const CONNECTIONS_MAX = 40;
 /** How long it sleeps when it found fewer than it could take; its default is 500. */
 const POLL_MS = 5;
-const LOCK_MS = 60_000;
+/** Its default: one that met an error comes again after this long. */
+const LOCK_MS = 5_000;
 
 /** Stores messages as its readme does: one statement each, all in one transaction. */
 export async function peerWriter({ url, schema }: Place, bodyBytes: number): Promise<Writer> {

@@ -16,7 +16,5 @@ const order = JSON.parse(process.argv[2] ?? '') as RelayOrder;
 const relay = await RELAYS[order.side]();
 const stop = await relay(order);
 console.log('ready');
-createInterface({ input: process.stdin }).once('line', () => {
-  process.stdin.destroy();
-  void stop();
-});
+// Also when the process that started it is gone.
+createInterface({ input: process.stdin }).once('close', () => void stop());

@@ -47,6 +47,8 @@ const WRITE_MAX = 1_000;
 const OPEN_BATCH = 100;
 /** Processes have just started, and code gets hot: so much of a drain is not counted. */
 const WARM_UP_SHARE = 0.2;
+/** Nor are the last, which may be a single one that was tried again. */
+const TAIL_SHARE = 0.05;
 
 const WRITERS = { ours: ourWriter, raw: rawWriter, peer: peerWriter };
 
@@ -67,7 +69,8 @@ export function drain(
     await until(crews.consumers, waiting);
     const { at } = await stopped(crews);
     at.sort((a, b) => a - b);
-    return { value: rateOf(at.slice(Math.floor(at.length * WARM_UP_SHARE))) };
+    const [from, to] = [at.length * WARM_UP_SHARE, at.length * (1 - TAIL_SHARE)];
+    return { value: rateOf(at.slice(Math.floor(from), Math.ceil(to))) };
   });
 }
 
