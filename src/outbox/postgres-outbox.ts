@@ -56,20 +56,22 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     const { emit, parts } = outboxSettings(options, NAMES);
     const { schema = 'outbox', tables = '', listenUrl } = options;
     const { clock, dice, logger } = parts;
-    const place: PoolPlace =
+    const from: PoolPlace =
       (options as Partial<PoolOutboxOptions>).pool === undefined
         ? { url: (options as UrlOutboxOptions).url }
         : { pool: (options as PoolOutboxOptions).pool };
     this.#names = namesOf(schema, tables);
     this.#inbox = postgresTable({ schema, table: `${tables}inbox` });
-    this.#makeStore = ({ migrate = false } = {}) => {
+    this.#makeStore = ({ migrate = false, partition } = {}) => {
+      const place = { ...from, schema, tables, migrate };
       const listen = listenUrl === undefined || migrate ? {} : { listenUrl };
       const logs = logger === undefined ? {} : { logger };
-      return postgres({ ...place, schema, tables, migrate, ...listen, ...logs }, { clock, dice });
+      const sent = partition === undefined ? {} : { sent: partition };
+      return postgres({ ...place, ...listen, ...logs, ...sent }, { clock, dice });
     };
     // Refuses places that cannot be, now and not with the first emit.
     this.#store = this.#makeStore();
-    this.#pool = new OwnPool(place);
+    this.#pool = new OwnPool(from);
     this.#messages = new Messages(emit);
     this.#time = new ServerTime(clock);
     this.#wake = new Wake({ tell: () => this.#notify(), clock, logger });

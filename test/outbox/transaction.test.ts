@@ -124,6 +124,19 @@ withService('postgres', () => {
     expect(await promise).toBe('told');
   });
 
+  test('a relay with partitions keeps what it sent in the table for that', async () => {
+    const { pool, schema, outbox } = await openOutbox();
+    const cleanUp = { partition: '1d', keep: '7d' };
+    const relay = outbox.relay({ to: { deliver: () => undefined }, cleanUp });
+    atEnd(() => relay.stop());
+    await relay.start();
+    const { id } = await outbox.transaction((tx) => outbox.emit(tx, 'order.new', 1));
+    await expect
+      .poll(async () => (await pool.query(`SELECT id, topic FROM "${schema}".sent`)).rows)
+      .toEqual([{ id, topic: 'order.new' }]);
+    expect(await outbox.spool.get(id)).toBeUndefined();
+  });
+
   test('wake() tells relays of this outbox and of no other', async () => {
     const { pool, schema, outbox } = await openOutbox();
     const other = createOutbox({ pool, schema, tables: 'b_' });
