@@ -52,6 +52,17 @@ describe('a relay of an outbox in SQLite', () => {
     expect((await outbox.spool.get(id))?.status).toMatchObject({ state: 'bounce', attempts: 2 });
   });
 
+  test('refuses parts of a table, which SQLite does not have', async () => {
+    const { outbox } = await openSqliteOutbox();
+    const cleanUp = { partition: '1d', keep: '30d' };
+    expect(() => outbox.relay({ to: new TestSink(), cleanUp })).toThrow(
+      expect.objectContaining({
+        code: 'config.invalid',
+        message: expect.stringContaining('PostgreSQL'),
+      }),
+    );
+  });
+
   test('hands messages to a route over HTTP', async () => {
     const { outbox } = await openSqliteOutbox();
     const seen = Promise.withResolvers<string>();

@@ -176,6 +176,23 @@ withService('postgres', () => {
         await outbox.migrate();
       });
 
+      test('moves what was sent to a table in parts, if cleanUp says so', async () => {
+        const { broker, emit, relay, pool, schema } = await ground();
+        const ids = await emit(20);
+        const one = relay({ cleanUp: { partition: '1d', keep: '30d' } });
+        await one.start();
+        await broker.arrived(20);
+        await one.stop();
+        const idsIn = async (table: string): Promise<unknown[]> => {
+          const { rows } = await pool.query<{ id: string }>(
+            `SELECT id FROM "${schema}".${table} ORDER BY id`,
+          );
+          return rows.map(({ id }) => id);
+        };
+        expect(await idsIn('sent')).toEqual(ids.toSorted());
+        expect(await idsIn('entries')).toEqual([]);
+      });
+
       test.each([
         ['2h', 'archived'],
         ['never', 'archived'],
