@@ -6,7 +6,6 @@ import { createControl } from '../../control/desk.ts';
 import type { Millis } from '../../core/duration.ts';
 import { EVERYTHING } from '../../spool/pauses.ts';
 import type { KeyHead } from '../../ports/entry-store.ts';
-import type { Spool } from '../../spool/spool.ts';
 import { lookUp } from '../look-up.ts';
 import { listRow, type SeenEntry } from '../message-view.ts';
 import { byOf } from '../open-desk.ts';
@@ -55,25 +54,24 @@ interface Told {
 export async function printStats(context: CommandContext): Promise<undefined> {
   const { io, out } = context;
   const { outbox, info } = await openOutbox(context);
-  const { spool } = outbox;
-  const control = createControl(spool, { by: byOf(io) });
+  const control = createControl(outbox.spool, { by: byOf(io) });
   const stats = await control.stats();
-  const due = await dueOf(spool, stats.at);
-  const told = { info, stats, due, stuck: await stuckOf(spool, control, out) };
+  const due = await dueOf(control, stats.at);
+  const told = { info, stats, due, stuck: await stuckOf(control, out) };
   if (out.json) await out.object(objectOf(told));
   else await out.line(await textOf(out, told));
   return undefined;
 }
 
 /** What is due; one that waits behind another of its key counts until a relay has seen that. */
-async function dueOf(spool: Spool, now: Millis): Promise<number> {
-  const rows = await spool.tally('state', { state: ['incoming', 'deferred'], dueBefore: now });
+async function dueOf(control: Control, now: Millis): Promise<number> {
+  const rows = await control.tally('state', { state: ['incoming', 'deferred'], dueBefore: now });
   return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
 /** A first message that is incoming or on its way holds nobody up for long. */
-async function stuckOf(spool: Spool, control: Control, out: Out): Promise<readonly StuckKey[]> {
-  const heads = await spool.keyHeads(HEADS_MAX);
+async function stuckOf(control: Control, out: Out): Promise<readonly StuckKey[]> {
+  const heads = await control.keyHeads(HEADS_MAX);
   const stuck = heads.filter(({ state }) => state === 'deferred' || state === 'hold');
   const found = await lookUp(
     control,
