@@ -22,7 +22,7 @@ export interface WritersOptions {
   readonly messagesMax: number;
 }
 
-export const ROLLBACKS = 0.2;
+const ROLLBACKS = 0.2;
 const KEYED = 0.5;
 const KEYS = 6;
 /** Where the database was away, before the next transaction. */
