@@ -134,10 +134,47 @@ export function dropBodiesSql({ table }: Names, refs: string): string {
 )`;
 }
 
-/** Which CTEs a statement has that give the rows they wrote, and what was given to them. */
-type Source = 'changed' | 'gone';
+/**
+ * Removes `leaving` and puts it in the table of what was sent; those it did so with are in `moved`.
+ * Not those whose id or key is to be known again: they stay, and are copied (copySql).
+ */
+export function moveSql({ table }: Names, rows: Rows, mode: Mode): string {
+  const more = mode.isOrdered ? ', e.order_key, e.slot' : '';
+  return `leaving AS MATERIALIZED (${rows.sql}${commitSql(mode)}), moved AS (
+  DELETE FROM ${table.entries} e USING leaving g
+  WHERE ${guardSql('leaving', mode)} AND e.dedupe_key IS NULL AND coalesce((
+      SELECT position('"ownId":true' IN k.envelope) FROM ${table.contents} k WHERE k.seq = e.seq
+    ), 1) = 0
+  RETURNING g.n, g.sent_at, e.seq, e.id, e.topic${more}
+), carried AS (
+  DELETE FROM ${table.contents} k WHERE k.seq = ANY(ARRAY(SELECT seq FROM moved))
+  RETURNING k.seq, k.envelope, k.body
+), arrived AS (
+  INSERT INTO ${table.sent} (sent_at, id, topic, envelope, body)
+  SELECT m.sent_at, m.id, m.topic, k.envelope, k.body FROM moved m JOIN carried k ON k.seq = m.seq
+)`;
+}
 
-const GIVEN: Readonly<Record<Source, string>> = { changed: 'wanted', gone: 'unwanted' };
+/** Puts a copy of what was `changed` in the table of what was sent. */
+export function copySql({ table }: Names): string {
+  return `, arrived AS (
+  INSERT INTO ${table.sent} (sent_at, id, topic, envelope, body)
+  SELECT g.to_updated_at, g.id, e.topic, k.envelope, k.body
+  FROM changed c JOIN wanted g ON g.n = c.n
+    JOIN ${table.entries} e ON e.id = g.id JOIN ${table.contents} k ON k.seq = c.seq
+  WHERE k.seq = ANY(ARRAY(SELECT seq FROM changed))
+    AND e.id = ANY(ARRAY(SELECT id FROM wanted))
+)`;
+}
+
+/** Which CTEs a statement has that give the rows they wrote, and what was given to them. */
+export type Source = 'changed' | 'gone' | 'moved';
+
+const GIVEN: Readonly<Record<Source, string>> = {
+  changed: 'wanted',
+  gone: 'unwanted',
+  moved: 'leaving',
+};
 
 /**
  * The end of a statement: it answers with the numbers of those that were not found as they should
@@ -172,9 +209,14 @@ ${answers.join(' UNION ALL ')} UNION ALL SELECT NULL, order_key FROM ended`;
 const TOUCHED: Readonly<Record<Source, string>> = {
   changed: `SELECT order_key, seq, NOT ${blockingSql('')} AS ends FROM changed
   WHERE order_key IS NOT NULL`,
-  gone: `SELECT order_key, seq, true AS ends FROM gone
-  WHERE order_key IS NOT NULL AND ${blockingSql('')}`,
+  gone: removedSql('gone'),
+  moved: removedSql('moved'),
 };
+
+function removedSql(source: string): string {
+  return `SELECT order_key, seq, true AS ends FROM ${source}
+  WHERE order_key IS NOT NULL AND ${blockingSql('')}`;
+}
 
 /** The numbers in an answer; its keys are added to `ended`. */
 export function readAnswer(rows: readonly unknown[][], ended: Set<string>): number[] {

@@ -15,10 +15,12 @@ import {
   addStatuses,
   answerSql,
   type Commit,
+  copySql,
   dropBodiesSql,
   ENVELOPE,
   fixedSql,
   type Mode,
+  moveSql,
   readAnswer,
   removeSql,
   updateSql,
@@ -37,19 +39,29 @@ interface Way extends Mode {
   readonly ended: Set<string>;
 }
 
+/** What changes go by. */
+interface ChangesParts {
+  /** The server would not wait for the disk at a commit unless a statement says so. */
+  readonly isForced: boolean;
+  /** What was delivered goes to the table of what was sent. */
+  readonly keepsSent: boolean;
+  readonly turns: Turns;
+}
+
 /** Changes over the tables of one store. */
 export class Changes {
   readonly #names: Names;
   readonly #sql: ReturnType<typeof fixedSql>;
   readonly #durable: Commit;
   readonly #turns: Turns;
+  readonly #keepsSent: boolean;
 
-  /** `isForced`: the server would not wait for the disk at a commit unless a statement says so. */
-  constructor(names: Names, isForced: boolean, turns: Turns) {
+  constructor(names: Names, { isForced, keepsSent, turns }: ChangesParts) {
     this.#names = names;
     this.#sql = fixedSql(names);
     this.#durable = isForced ? 'on' : null;
     this.#turns = turns;
+    this.#keepsSent = keepsSent;
   }
 
   /**
@@ -107,9 +119,15 @@ export class Changes {
   /** The indexes of those that were stale. */
   async #changePlain(ask: Ask, items: readonly Numbered[], way: Way): Promise<number[]> {
     const removals = items.filter(([{ status }]) => status === null);
-    const updates = items.filter(([{ status }]) => status !== null);
+    const sent = items.filter(([row]) => this.#isSent(row));
+    const updates = items.filter(([row]) => row.status !== null && !this.#isSent(row));
     const values = new Values();
     const parts: string[] = [];
+    if (sent.length > 0) {
+      const rows = addGuards(new Rows(values), sent);
+      const sentAt = sent.map(([{ status }]) => status?.updatedAt ?? null);
+      parts.push(moveSql(this.#names, rows.add('sent_at', 'int8', sentAt), way));
+    }
     if (updates.length > 0) {
       const rows = addStatuses(addGuards(new Rows(values), updates), updates);
       parts.push(updateSql(this.#names, rows, way));
@@ -122,10 +140,28 @@ export class Changes {
       parts.push(removeSql(this.#names, rows, way, hasBodies));
     }
     const sources = [
+      ...(sent.length > 0 ? (['moved'] as const) : []),
       ...(updates.length > 0 ? (['changed'] as const) : []),
       ...(removals.length > 0 ? (['gone'] as const) : []),
     ];
     const text = `WITH ${parts.join(', ')}${answerSql(this.#names, sources, way, values)}`;
+    const stale = readAnswer(await ask(text, values.list), way.ended);
+    const staying = sent.filter(([, index]) => stale.includes(index));
+    if (staying.length === 0) return stale;
+    const others = stale.filter((index) => !staying.some(([, at]) => at === index));
+    return [...others, ...(await this.#copy(ask, staying, way))];
+  }
+
+  #isSent({ status }: ChangeRow): boolean {
+    return this.#keepsSent && status !== null && status.isDelivered;
+  }
+
+  /** What was delivered and stays, as its id or key is to be known again; those that were stale. */
+  async #copy(ask: Ask, items: readonly Numbered[], way: Way): Promise<number[]> {
+    const values = new Values();
+    const rows = addStatuses(addGuards(new Rows(values), items), items);
+    const answer = answerSql(this.#names, ['changed'], way, values);
+    const text = `WITH ${updateSql(this.#names, rows, way)}${copySql(this.#names)}${answer}`;
     return readAnswer(await ask(text, values.list), way.ended);
   }
 
@@ -208,7 +244,9 @@ export class Changes {
     const found = await ask(this.#sql.look, [textArray(doubtful.map(([{ id }]) => id))]);
     const present = new Map(found.map((line) => [String(line[0]), line]));
     for (const [row, index] of doubtful) {
-      if (isWritten(row, present.get(row.id))) results[index] = 'done';
+      const line = present.get(row.id);
+      const isMoved = line === undefined && this.#isSent(row);
+      if (isMoved || isWritten(row, line)) results[index] = 'done';
     }
   }
 

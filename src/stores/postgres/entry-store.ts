@@ -39,6 +39,7 @@ import { keyHeads } from './order.ts';
 import { createRecordStore } from './records.ts';
 import { Receipts, sweepReceipts } from './receipts.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from './rows.ts';
+import { checkSentQuery, type SentPage, SentParts, type SentQuery, sentPage } from './sent.ts';
 import { Server } from './server.ts';
 import { isActiveSlot } from './slots.ts';
 import { Tallies } from './tallies.ts';
@@ -57,6 +58,8 @@ export interface PostgresStore extends EntryStore {
     entries: readonly Entry[],
   ): Promise<readonly ('stored' | Duplicate)[]>;
   keyHeads(max: number): Promise<readonly KeyHead[]>;
+  /** What was delivered and is kept in the table `sent`; only with the option of that name. */
+  sentPage(query: SentQuery): Promise<SentPage>;
 }
 
 /** What a store stands on; others than the real ones are for tests. */
@@ -80,6 +83,7 @@ interface Opened extends Lines {
   readonly lazy: LazyWrites;
   readonly wakes: Wakes;
   readonly turns: Turns;
+  readonly sent: SentParts;
   readonly durability: Durability;
   /** What close() has to wait for beside the lines. */
   readonly busy: Set<Promise<unknown>>;
@@ -160,6 +164,7 @@ async function openAll(
   await server.open();
   const wakes = new Wakes(options, server, clock, instance);
   const turns = new Turns(names);
+  const sent = new SentParts(server, options, clock);
   try {
     const { durability, isForced, lazy } = await server.run('open the store', async (ask) => {
       await migrate(ask, names, options.migrate);
@@ -173,9 +178,10 @@ async function openAll(
     });
     tellPromise(durability, options);
     await wakes.open();
+    await sent.open();
     const inserts = new Inserts(names, instance, isForced);
     const receipts = new Receipts(server, names, instance);
-    const changes = new Changes(names, isForced, turns);
+    const changes = new Changes(names, { isForced, turns, keepsSent: options.sent !== undefined });
     return {
       server,
       names,
@@ -186,6 +192,7 @@ async function openAll(
       wakes,
       durability,
       turns,
+      sent,
       claims: new Claims(names, clock, turns),
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
@@ -193,6 +200,7 @@ async function openAll(
       busy: new Set(),
     };
   } catch (error) {
+    await sent.close();
     await wakes.close();
     await server.close();
     throw error;
@@ -208,6 +216,7 @@ async function closeAll(opened: Opened): Promise<void> {
     // One that stays harms nobody, and is removed after a day.
     await opened.receipts.end().catch(() => undefined);
   } finally {
+    await opened.sent.close();
     await opened.wakes.close();
     await opened.server.close();
   }
@@ -283,8 +292,13 @@ function attempt<T>(call: () => Promise<T>): Promise<T> {
 
 function createReads(
   use: () => Opened,
-): Pick<PostgresStore, 'nextDueAt' | 'get' | 'list' | 'tally' | 'keyHeads'> {
+): Pick<PostgresStore, 'nextDueAt' | 'get' | 'list' | 'tally' | 'keyHeads' | 'sentPage'> {
   return {
+    sentPage: (query) =>
+      busy(use, async ({ server, names }) => {
+        const checked = checkSentQuery(query);
+        return server.run('read sent messages', (ask) => sentPage(ask, names, checked));
+      }),
     keyHeads: (max) =>
       busy(use, async ({ server, names }) => {
         const most = readHeadsMax(max);

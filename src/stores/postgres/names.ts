@@ -24,6 +24,8 @@ const TABLES = [
   'bodies',
   'chunks',
   'crashes',
+  'sent',
+  'sent_default',
 ] as const;
 
 /** A table, by what it holds. */

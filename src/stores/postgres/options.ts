@@ -2,8 +2,15 @@
  * options — what may be said about a PostgreSQL store, with defaults and limits.
  */
 
-import { type Duration, durationMs, HOUR_MS } from '../../core/duration.ts';
-import { RespoolError } from '../../core/errors.ts';
+import {
+  DAY_MS,
+  type Duration,
+  DURATION_MAX_MS,
+  durationMs,
+  HOUR_MS,
+  MINUTE_MS,
+} from '../../core/duration.ts';
+import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { PgPool } from './client.ts';
@@ -38,6 +45,13 @@ export interface PostgresOptions {
    * `store.unavailable`; default `'10s'`.
    */
   readonly retryFor?: Duration;
+  /**
+   * Keeps what was delivered in a table of its own, `sent`, with a part for each `partition` of
+   * time; a part is dropped as a whole when all in it is older than `keep`. That is for messages
+   * that would be archived: set `retention.delivered` of the spool to `{ archive: … }`. Default:
+   * nothing is kept there.
+   */
+  readonly sent?: { readonly partition: Duration; readonly keep: Duration };
   /** Told when the store opens and the server may forget what it acknowledged; default nobody. */
   readonly logger?: Logger;
 }
@@ -54,6 +68,7 @@ export interface CheckedOptions {
   readonly statementTimeoutMs: number;
   readonly retryForMs: number;
   readonly logger: Logger | undefined;
+  readonly sent: { readonly partMs: number; readonly keepMs: number } | undefined;
 }
 
 const NAMES = [
@@ -68,10 +83,14 @@ const NAMES = [
   'statementTimeout',
   'retryFor',
   'logger',
+  'sent',
 ] as const satisfies readonly (keyof PostgresOptions)[];
 
 const CONNECTIONS_DEFAULT = 8;
 const CONNECTIONS_MAX = 100;
+/** The longest part of `sent`, and how many there may be. */
+const PART_MAX_MS: number = 366 * DAY_MS;
+const PARTS_MAX = 1_000;
 
 export function checkOptions(what: string, options: PostgresOptions): CheckedOptions {
   checkNames(what, options, NAMES);
@@ -111,7 +130,24 @@ export function checkOptions(what: string, options: PostgresOptions): CheckedOpt
     statementTimeoutMs: span('statementTimeout', '8s'),
     retryForMs: span('retryFor', '10s'),
     logger: options.logger,
+    sent: checkSent(options.sent),
   };
+}
+
+function checkSent(sent: PostgresOptions['sent']): CheckedOptions['sent'] {
+  if (sent === undefined) return undefined;
+  checkNames('"sent"', sent, ['partition', 'keep']);
+  const partMs = durationMs(sent.partition, 'sent.partition', {
+    minMs: MINUTE_MS,
+    maxMs: PART_MAX_MS,
+  });
+  const keepMs = durationMs(sent.keep, 'sent.keep', { minMs: MINUTE_MS, maxMs: DURATION_MAX_MS });
+  if (keepMs <= PARTS_MAX * partMs) return { partMs, keepMs };
+  throw new RespoolError(
+    'config.invalid',
+    `cannot keep sent messages for ${show(sent.keep)} in parts of ${show(sent.partition)}: that ` +
+      `is more than ${PARTS_MAX} parts; make "partition" longer`,
+  );
 }
 
 /** n.b. The text never shows what was given: a URL may hold a password. */

@@ -60,6 +60,8 @@ export interface StatusColumns {
   readonly updatedAt: number;
   readonly fingerprint: string | null;
   readonly memory: string | null;
+  /** No column: whether it was delivered and only rests here. */
+  readonly isDelivered: boolean;
 }
 
 /** The columns that change only with the envelope. */
@@ -105,6 +107,7 @@ export function statusColumns(status: Status, id: string): StatusColumns {
     updatedAt,
     fingerprint,
     memory: memoryText(status),
+    isDelivered: state === 'archived' && status.ending === 'delivered',
   };
 }
 

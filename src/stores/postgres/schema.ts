@@ -66,7 +66,7 @@ function versionOne(names: Names): string {
   return [entryTables(names), recordTables(names), bodyTables(names)].join('\n');
 }
 
-/** Order keys. n.b. Written in one piece: a column with a constant default rewrites no row. */
+/** Order keys, and what was sent. n.b. A column with a constant default rewrites no row. */
 function versionTwo({ table, turns, index }: Names): string {
   return `
 ALTER TABLE ${table.entries}
@@ -77,6 +77,17 @@ CREATE INDEX ${index('entries_order')} ON ${table.entries} (order_key, seq)
 -- Drawn from by every insert with an order key; untouched where there never was one.
 CREATE SEQUENCE ${turns};
 ALTER SEQUENCE ${turns} OWNED BY ${table.entries}.order_key;
+-- What was delivered, for stores with the option "sent"; its other parts are made as time goes by.
+CREATE TABLE ${table.sent} (
+  sent_at bigint NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  topic text COLLATE "C" NOT NULL,
+  envelope text NOT NULL,
+  body bytea
+) PARTITION BY RANGE (sent_at);
+CREATE INDEX ${index('sent_order')} ON ${table.sent} (sent_at, id);
+CREATE INDEX ${index('sent_id')} ON ${table.sent} (id);
+CREATE TABLE ${table.sent_default} PARTITION OF ${table.sent} DEFAULT;
 `;
 }
 
