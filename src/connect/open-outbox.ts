@@ -10,6 +10,7 @@ import type { Sink } from '../ports/sink.ts';
 import { needAmqplib } from '../rabbit/client.ts';
 import { rabbitSink } from '../rabbit/sink.ts';
 import type { Spool } from '../spool/spool.ts';
+import type { PostgresStore } from '../stores/postgres/entry-store.ts';
 import { loadSqlite, type SqliteDatabase } from '../stores/shared/client.ts';
 import { tlsOfRabbit } from './brokers.ts';
 import { checkHandlers, closeHandlers } from './handlers.ts';
@@ -40,6 +41,14 @@ export interface OutboxInfo {
 export interface ConfiguredOutbox {
   readonly outbox: OpenOutbox;
   readonly info: OutboxInfo;
+  /** Opens what reads messages that were sent and are kept in parts; PostgreSQL only. */
+  readonly openSent?: () => Promise<SentReader>;
+  readonly close: () => Promise<void>;
+}
+
+/** Reads what was sent. */
+export interface SentReader {
+  readonly page: PostgresStore['sentPage'];
   readonly close: () => Promise<void>;
 }
 
@@ -75,7 +84,8 @@ export async function createConfiguredOutbox(
       ...(schema === undefined ? {} : { schema }),
       ...(listenUrl === undefined ? {} : { listenUrl }),
     });
-    return { outbox, info, close: () => outbox.close() };
+    const openSent = (): Promise<SentReader> => openReader(place.url, schema, tables);
+    return { outbox, info, openSent, close: () => outbox.close() };
   }
   const database = await openFile(place.file, file);
   const outbox = createOutbox({ ...base, database });
@@ -84,6 +94,23 @@ export async function createConfiguredOutbox(
     database.close();
   };
   return { outbox, info, close };
+}
+
+async function openReader(
+  url: string,
+  schema: string | undefined,
+  tables: string | undefined,
+): Promise<SentReader> {
+  const { postgres } = await import('../stores/postgres/entry-store.ts');
+  const store = postgres({
+    url,
+    migrate: false,
+    connections: 1,
+    ...(schema === undefined ? {} : { schema }),
+    ...(tables === undefined ? {} : { tables }),
+  });
+  await store.open();
+  return { page: (query) => store.sentPage(query), close: () => store.close() };
 }
 
 /** A look must not leave a file behind: it would hide that this is the wrong folder. */

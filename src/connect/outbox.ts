@@ -4,7 +4,14 @@
  */
 
 import path from 'node:path';
-import { DAY_MS, type Duration, durationMs, HOUR_MS, SECOND_MS } from '../core/duration.ts';
+import {
+  DAY_MS,
+  type Duration,
+  durationMs,
+  HOUR_MS,
+  MINUTE_MS,
+  SECOND_MS,
+} from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkNumber, checkTopicPattern } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
@@ -267,7 +274,7 @@ function cleanUpOf(given: unknown, key: string, { place }: RelayParts): CleanUp 
     );
   }
   const part = (name: 'partition' | 'keep'): Duration => {
-    durationMs(given[name] as Duration, `${key}.${name}`, { minMs: 1 });
+    durationMs(given[name] as Duration, `${key}.${name}`, { minMs: MINUTE_MS });
     return given[name] as Duration;
   };
   return { partition: part('partition'), keep: part('keep') };

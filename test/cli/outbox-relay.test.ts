@@ -3,7 +3,7 @@ import { createServer as createHttp } from 'node:http';
 import { connect, createServer, type Server } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { withService } from '../services/index.ts';
-import { type OutboxShell, outboxShell, started } from './outbox-place.ts';
+import { type OutboxShell, outboxShell, started, TTY } from './outbox-place.ts';
 import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';
 import { setup } from './setup.ts';
 
@@ -130,6 +130,33 @@ withService('rabbitmq', () => {
         ]);
         const [stats] = (await shell.cli(['outbox', 'stats', '--json'])).objects();
         expect(stats).toMatchObject({ pending: 1, sent: 1 });
+      });
+
+      test('what was sent is kept in parts, and list --sent shows it', async () => {
+        const [shell, broker] = [await outboxShell(), await rabbitShell()];
+        const { exchange, take } = await exchangeAt(broker);
+        const cleanUp = { partition: '1d', keep: '30d' };
+        await shell.configure({ relay: { to: { amqp: broker.url, exchange }, cleanUp } });
+        const none = await shell.cli(['outbox', 'list', '--sent']);
+        expect(none).toMatchObject({ code: 0, stdout: '' });
+        expect(none.stderr).toContain('--state archived');
+        const ids = await shell.emit([
+          { routingKey: 'order.a', body: 'hello' },
+          { routingKey: 'user.a' },
+        ]);
+        const running = started(shell, ['outbox', 'relay']);
+        await running.printed(/clean-up kept 30d in parts/);
+        for (const id of ids) await expect.poll(take).toMatchObject({ id });
+        await expect.poll(() => isEmpty(shell)).toBe(true);
+        const all = (await shell.cli(['outbox', 'list', '--sent', '--json'])).objects();
+        expect(all.map(({ id }) => id).toSorted()).toEqual(ids.toSorted());
+        const { stdout } = await shell.cli(['outbox', 'list', '--sent', '--topic', 'order.*'], TTY);
+        expect(stdout).toMatch(new RegExp(`^id +topic +sent +bytes\n${ids[0]} +order.a .* 5\n$`));
+        const some = await shell.cli(['outbox', 'list', '--sent', '--limit', '1'], TTY);
+        expect(some.stderr).toContain('the first 1');
+        const wrong = await shell.cli(['outbox', 'list', '--sent', '--state', 'bounce']);
+        expect(wrong.code).toBe(2);
+        expect(wrong.stderr).toContain('--topic and --limit only');
       });
 
       test('a message that expired is given up, and a dead one is told of', async () => {

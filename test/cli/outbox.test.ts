@@ -260,6 +260,9 @@ describe('an outbox in SQLite', () => {
     const [told] = (await shell.cli(['outbox', 'stats', '--json', ...store])).objects();
     expect(told).toMatchObject({ store: `sqlite:${file}`, held: 1, pending: 0 });
     expect((await shell.cli(['outbox', 'remove', id, '--hard', '--yes', ...store])).code).toBe(0);
+    const sent = await shell.cli(['outbox', 'list', '--sent', ...store]);
+    expect(sent.code).toBe(2);
+    expect(sent.stderr).toContain('--state archived');
   });
 });
 

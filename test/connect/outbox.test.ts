@@ -178,6 +178,10 @@ describe('is refused with its key and what is allowed:', () => {
     [{ store, relay: { to, cleanUp: 'soon' } }, ['"soon"', '"outbox.relay.cleanUp"', 'never']],
     [{ store, relay: { to, cleanUp: { keep: '1d' } } }, ['"outbox.relay.cleanUp.partition"']],
     [
+      { store, relay: { to, cleanUp: { keep: '1s', partition: '1d' } } },
+      ['"1s"', '"outbox.relay.cleanUp.keep"', '1m to'],
+    ],
+    [
       { store: 'sqlite:a.db', relay: { to, cleanUp: { partition: '1d', keep: '2d' } } },
       ['"outbox.relay.cleanUp"', 'of PostgreSQL'],
     ],

@@ -46,8 +46,8 @@ const relay: CommandSpec = {
   group: 'Outbox',
   description:
     'Sends the messages of the outbox to "outbox.relay.to" of the configuration, as respool ' +
-    'serve does, but without a spool of its own and without HTTP; or to where --exchange with --url ' +
-    '(amqp://…), --spool or --http says. Several may run at once. A target that is away is tried ' +
+    'serve does, but without a spool of its own and without HTTP; or to where --exchange with ' +
+    '--url (amqp://…), --spool or --http says. Several may run at once. A target that is away is tried ' +
     'again until it is there. Prints a line for what changes and what goes wrong, with --verbose ' +
     `one for every message. SIGTERM or Ctrl-C stops: what is on its way is finished. ${PLACE} ` +
     'Ends with 0 after a signal, with 3 when its tables are missing.',
@@ -98,16 +98,33 @@ function overOutbox(
   };
 }
 
+const listed = overOutbox(list, {
+  description:
+    'Shows messages of the outbox: topics are routing keys, incoming ones are not sent yet, ' +
+    'bounced ones are dead, archived ones were sent or removed and are kept. With --sent those ' +
+    'that were sent and are kept in parts of a table (PostgreSQL), by --topic and --limit.',
+  examples: [
+    { line: 'respool outbox list --state deferred', does: 'what is tried again, and why' },
+    { line: 'respool outbox list --state bounce --json', does: 'what is dead, one object each' },
+    {
+      line: "respool outbox list --sent --topic 'order.*'",
+      does: 'what was sent, the first first',
+    },
+  ],
+});
+
 const ofOutbox: readonly CommandSpec[] = [
-  overOutbox(list, {
-    description:
-      'Shows messages of the outbox: topics are routing keys, incoming ones are not sent yet, ' +
-      'bounced ones are dead, archived ones were sent and are kept.',
-    examples: [
-      { line: 'respool outbox list --state deferred', does: 'what is tried again, and why' },
-      { line: 'respool outbox list --state bounce --json', does: 'what is dead, one object each' },
+  {
+    ...listed,
+    options: [
+      { flags: '--sent', description: 'what was sent and is kept in parts' },
+      ...(listed.options ?? []),
     ],
-  }),
+    run: async (context) => {
+      if (!context.options.flag('sent')) return listed.run?.(context);
+      return (await import('../outbox/sent.ts')).printSent(context);
+    },
+  },
   overOutbox(show, {
     description: 'Shows messages of the outbox in full, without their bodies.',
     examples: [

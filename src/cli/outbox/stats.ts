@@ -128,7 +128,7 @@ async function textOf(out: Out, { info, stats, due, stuck }: Told): Promise<stri
     row('  deferred', states.deferred.count, states.deferred.oldestAt),
     row('held', states.hold.count, states.hold.oldestAt),
     row('dead', states.bounce.count, states.bounce.oldestAt),
-    row('sent and kept', states.archived.count, states.archived.oldestAt),
+    row('sent or removed, kept', states.archived.count, states.archived.oldestAt),
   ];
   const lines = [placeText(info), '', await tableOf(out, NUMBER_COLUMNS, rows), ''];
   lines.push(`next due  ${nextDueAt === null ? 'nothing waits' : relative(nextDueAt, at)}`);
