@@ -41,7 +41,7 @@ class Tin implements Sink {
 
 /** Starts a process that places orders, and kills it in the middle of its work. */
 async function writeAndDie(file: string): Promise<void> {
-  const child = fork(path.join(import.meta.dirname, 'sqlite-writer.ts'), [file]);
+  const child = fork(path.join(import.meta.dirname, 'sqlite-writer-child.ts'), [file]);
   atEnd(async () => child.kill('SIGKILL'));
   for (let tries = 0; tries < TRIES; ) [tries] = (await once(child, 'message')) as [number];
   child.kill('SIGKILL');

@@ -133,7 +133,7 @@ function needWal(database: SqliteDatabase, settings: FileSettings): void {
 
 function quickCheck(database: SqliteDatabase, { path, tables = '' }: FileSettings): void {
   // What else is in a file of the user's may need functions that only the user's program has.
-  const which = tables === '' ? ['1'] : CHECKED_TABLES;
+  const which = tables === '' ? ['1'] : CHECKED_TABLES.filter((name) => isThere(database, name));
   for (const one of which) {
     const found = database.pragma(`quick_check(${one})`, { simple: true });
     if (found === 'ok') continue;
@@ -143,6 +143,13 @@ function quickCheck(database: SqliteDatabase, { path, tables = '' }: FileSetting
         'restore the file from a backup',
     );
   }
+}
+
+/** The disk may have failed before our tables were made. */
+function isThere(database: SqliteDatabase, table: string): boolean {
+  return (
+    database.prepare(`SELECT 1 FROM sqlite_schema WHERE name = '${table}'`).get() !== undefined
+  );
 }
 
 /**

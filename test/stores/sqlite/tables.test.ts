@@ -3,6 +3,8 @@
 import { chmod, mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { loadSqlite } from '../../../src/stores/shared/client.ts';
+import { openConnection } from '../../../src/stores/sqlite/connection.ts';
 import {
   migrateSqlite,
   serviceAddress,
@@ -10,6 +12,7 @@ import {
   sqliteBodies,
   sqliteSchema,
 } from '../../../src/stores/sqlite/index.ts';
+import { checkOptions } from '../../../src/stores/sqlite/options.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeApp, makeFolder, openFile, openStore, othersIn } from './setup.ts';
@@ -92,6 +95,25 @@ describe('a store with tables in a file of somebody else', () => {
     expect(app.prepare('SELECT ref, size FROM outbox_bodies').all()).toEqual([
       { ref: 'r', size: 2 },
     ]);
+  });
+
+  test('opens, and is checked after a disk error, beside what only the program of the user can read', async () => {
+    const { file, app } = await makeApp();
+    const named = app as unknown as {
+      function(name: string, options: object, work: (value: unknown) => unknown): void;
+    };
+    named.function('mine', { deterministic: true }, (value) => value);
+    app.exec(`CREATE INDEX by_mine ON orders (mine(what)); CREATE VIEW v AS SELECT mine(1);
+      CREATE TABLE gone (x); CREATE VIEW broken AS SELECT x FROM gone; DROP TABLE gone`);
+    const { settings } = checkOptions('the store', { path: file, tables });
+    const openDatabase = await loadSqlite();
+    // The first time before our tables are made, the second time with them.
+    for (let time = 0; time < 2; time += 1) {
+      const own = { ...settings, path: file, standstillMs: 100 };
+      openConnection(openDatabase, own, { check: true }).close();
+    }
+    const store = await openStore({ path: file, tables, migrate: false });
+    expect(await store.insert([sampleEntry('a')])).toEqual(['stored']);
   });
 
   test('works in a thread as well', async () => {
