@@ -149,7 +149,7 @@ withService('rabbitmq', () => {
         for (const id of ids) await expect.poll(take).toMatchObject({ id });
         await expect.poll(() => isEmpty(shell)).toBe(true);
         const all = (await shell.cli(['outbox', 'list', '--sent', '--json'])).objects();
-        expect(all.map(({ id }) => id).toSorted()).toEqual(ids.toSorted());
+        expect(all.map(({ id }) => String(id)).toSorted()).toEqual(ids.toSorted());
         const { stdout } = await shell.cli(['outbox', 'list', '--sent', '--topic', 'order.*'], TTY);
         expect(stdout).toMatch(new RegExp(`^id +topic +sent +bytes\n${ids[0]} +order.a .* 5\n$`));
         const some = await shell.cli(['outbox', 'list', '--sent', '--limit', '1'], TTY);
