@@ -1,5 +1,4 @@
 /** Relays between a real PostgreSQL and a real RabbitMQ (R158–R165). */
-import type { EventOf } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { withService } from '../services/index.ts';
 import { ground, idsOf, told } from './relay-ground.ts';
@@ -38,7 +37,7 @@ withService('postgres', () => {
         expect(pool.idleCount).toBe(pool.totalCount);
       });
 
-      test('takes what no queue takes for a failure: it backs off, bounces at last, and holds nobody up', async () => {
+      test('takes what no queue takes for a failure: it backs off, and holds nobody up', async () => {
         const { outbox, broker, emit, relay, states } = await ground();
         const [lost = ''] = await emit(1, { routingKey: 'nowhere' });
         const ids = await emit(50);
@@ -46,12 +45,10 @@ withService('postgres', () => {
         const deferred = told(one, 'deferred', 2);
         await one.start();
         expect(idsOf(await broker.arrived(50)).toSorted()).toEqual(ids.toSorted());
-        // Not at once again, and not by anybody else's clock.
-        const [first, second] = await deferred;
-        const { dueAt } = first as EventOf<'deferred'>;
-        expect(dueAt - (first?.at ?? 0)).toBeGreaterThan(500);
-        expect(second?.at).toBeGreaterThanOrEqual(dueAt);
+        await deferred;
         const entry = await outbox.spool.get(lost);
+        const [first, second] = entry?.status.history ?? [];
+        expect((second?.at ?? 0) - (first?.at ?? 0)).toBeGreaterThanOrEqual(1_000);
         expect(entry?.status).toMatchObject({
           state: 'deferred',
           attempts: 2,
