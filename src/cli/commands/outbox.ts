@@ -49,7 +49,8 @@ const relay: CommandSpec = {
     'serve does, but without a spool of its own and without HTTP; or to where --exchange with ' +
     '--url (amqp://…), --spool or --http says. Several may run at once. A target that is away ' +
     'is tried again until it is there. Prints a line for what changes and what goes wrong, with ' +
-    `--verbose one for every message. SIGTERM or Ctrl-C stops: what is on its way is finished. ${PLACE} ` +
+    '--verbose one for every message. SIGTERM or Ctrl-C stops: what is on its way is finished. ' +
+    `${PLACE} ` +
     'Ends with 0 after a signal, with 3 when its tables are missing.',
   options: [...OUTBOX_OPTIONS, ...RELAY_OPTIONS],
   examples: [
