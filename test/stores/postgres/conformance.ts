@@ -28,6 +28,7 @@ async function empty(): Promise<void> {
   const client = await connect();
   const found = await client.query(`SELECT to_regclass('"${schema}".entries') AS name`);
   if (found.rows[0]?.name !== null) {
+    await client.query(`ALTER SEQUENCE "${schema}".turns RESTART`);
     const names = TABLES.map((table) => `"${schema}".${table}`);
     const counted = await client.query(
       `SELECT 1 FROM ${names[0]} UNION ALL SELECT 1 FROM ${names.at(-1)} LIMIT 2000`,
@@ -39,7 +40,14 @@ async function empty(): Promise<void> {
   await client.end();
 }
 
-async function makeEntries(url: string): Promise<StoreUnderTest> {
+/** As if there had been a message with an order key before: statements think of keys from then on. */
+async function hadKeys(): Promise<void> {
+  const client = await connect();
+  await client.query(`SELECT nextval('"${schema}".turns')`);
+  await client.end();
+}
+
+async function makeEntries(url: string, isOrdered: boolean): Promise<StoreUnderTest> {
   const stores: EntryStore[] = [];
   const open = async () => {
     const store = postgres({ url, schema });
@@ -47,7 +55,9 @@ async function makeEntries(url: string): Promise<StoreUnderTest> {
     await store.open();
     return store;
   };
-  const store = await open();
+  const first = await open();
+  if (isOrdered) await hadKeys();
+  const store = isOrdered ? await open() : first;
   return {
     store,
     async reopen() {
@@ -91,11 +101,18 @@ async function makeBodies(url: string): Promise<BodiesUnderTest> {
   };
 }
 
-/** Every promise of an entry store; `via` gives the URL that the stores are opened with. */
-export function runEntries(where: string, via: () => Promise<string> = serverUrl): void {
+/**
+ * Every promise of an entry store; `via` gives the URL that the stores are opened with. `isOrdered`:
+ * in a store that had order keys from the beginning, otherwise only in the cases about them.
+ */
+export function runEntries(
+  where: string,
+  via: () => Promise<string> = serverUrl,
+  { isOrdered = false }: { readonly isOrdered?: boolean } = {},
+): void {
   runSuite(
     `the PostgreSQL store ${where} keeps the promises of an entry store:`,
-    entryStoreSuite(async () => makeEntries(await via()), {
+    entryStoreSuite(async () => makeEntries(await via(), isOrdered), {
       canReopen: true,
       canShare: true,
       canDamage: true,

@@ -7,6 +7,8 @@ import { migrate } from '../../../src/stores/postgres/migrate.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { type Step, STEPS } from '../../../src/stores/postgres/schema.ts';
 import type { Ask } from '../../../src/stores/postgres/server.ts';
+import { keyed } from '../../../src/testkit/entry-cases/order.ts';
+import { claimIds } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema } from './setup.ts';
@@ -52,6 +54,24 @@ withService('postgres', () => {
     expect(await version()).toBe(STEPS.length + 2);
     expect(await columns()).toEqual(['hue']);
     expect((await store.get('a'))?.envelope.id).toBe('a');
+  });
+
+  test('messages of the first version are there in the second, and can be ordered beside', async () => {
+    const schema = ownSchema();
+    const names = namesOf(schema, '');
+    const client = await openClient();
+    await migrate(asking(client), names, true, { steps: STEPS.slice(0, 1) });
+    const columns = 'id, slot, due_at, enqueued_at, updated_at, revision, attempts, notices, lost';
+    await client.query(
+      `WITH e AS (INSERT INTO ${names.table.entries} (${columns}, postponed, replays, priority,
+        topic, destination, holder) VALUES ('old', 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 5, 't', '', '')
+        RETURNING seq)
+      INSERT INTO ${names.table.contents} SELECT seq, $1 FROM e`,
+      [JSON.stringify({ ...sampleEntry('old').envelope, topic: 't' })],
+    );
+    const store = await openStore({ schema });
+    await store.insert([keyed('b'), keyed('a')]);
+    expect(await claimIds(store)).toEqual(['old', 'b']);
   });
 
   test('of openers that come at once with a newer version each step is run by one', async () => {

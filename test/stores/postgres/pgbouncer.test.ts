@@ -8,7 +8,7 @@ import { dropFileSchemas, openStore, ownSchema, serverUrl } from './setup.ts';
 
 withService('pgbouncer', (url) => {
   dropFileSchemas();
-  runEntries('through pgbouncer', () => service('pgbouncer'));
+  runEntries('through pgbouncer', () => service('pgbouncer'), { isOrdered: true });
   runBodies('through pgbouncer', () => service('pgbouncer'));
 
   test('with "listenUrl" a store behind pgbouncer is woken by another', async () => {
