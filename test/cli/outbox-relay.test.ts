@@ -1,7 +1,11 @@
 /** `respool outbox relay`, and the relay of `respool serve`, with a real database and a broker. */
+import { writeFile } from 'node:fs/promises';
 import { createServer as createHttp } from 'node:http';
 import { connect, createServer, type Server } from 'node:net';
+import path from 'node:path';
+import { createServer as createTls } from 'node:tls';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { CERTIFICATE, KEY } from '../deliver/certificate.ts';
 import { withService } from '../services/index.ts';
 import { type OutboxShell, outboxShell, started, TTY } from './outbox-place.ts';
 import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';
@@ -58,6 +62,22 @@ async function doorTo(url: string) {
     shut,
     open: async () => void (await listen(own)),
   };
+}
+
+/** A door with TLS before the broker; the same bytes go through. */
+async function tlsDoor(target: string): Promise<string> {
+  const { hostname, port, username, password } = new URL(target);
+  const server = createTls({ key: KEY, cert: CERTIFICATE }, (client) => {
+    const broker = connect(Number(port), hostname);
+    client.on('error', () => broker.destroy());
+    broker.on('error', () => client.destroy());
+    client.pipe(broker).pipe(client);
+  });
+  server.listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  onTestFinished(() => void server.close());
+  const { port: own } = server.address() as { port: number };
+  return `amqps://${username}:${password}@localhost:${own}`;
 }
 
 async function isEmpty(shell: OutboxShell): Promise<boolean> {
@@ -201,6 +221,18 @@ withService('rabbitmq', () => {
         const { stdout } = await running.ended;
         expect(stdout.match(/trouble doing="sending to/g)).toHaveLength(1);
         expect(stdout.match(/answers again/g)).toHaveLength(1);
+      });
+
+      test('goes over TLS with the files of rabbit.tls', async () => {
+        const [shell, broker] = [await outboxShell(), await rabbitShell()];
+        const { exchange, take } = await exchangeAt(broker);
+        await writeFile(path.join(shell.folder, 'ca.pem'), CERTIFICATE);
+        const rabbit = { url: await tlsDoor(broker.url), tls: { ca: './ca.pem' } };
+        await shell.configure({ relay: { to: { exchange } } }, { rabbit });
+        const [id] = await shell.emit([{ routingKey: 'a' }]);
+        const running = started(shell, ['outbox', 'relay']);
+        await running.printed(/to exchange \S+ at amqps:/);
+        await expect.poll(take).toMatchObject({ id });
       });
 
       test('without its tables it ends with 3, and says how they are made', async () => {
