@@ -118,7 +118,7 @@ withService('postgres', () => {
       "SELECT count(*)::int AS n FROM pg_tables WHERE schemaname = $1 AND tablename LIKE 'one\\_%'",
       [schema],
     );
-    expect(found.rows[0].n).toBe(11);
+    expect(found.rows[0].n).toBe(13);
   });
 
   test('a pool that was given is used, and stays open with its listeners as they were', async () => {
