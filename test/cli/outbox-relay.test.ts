@@ -339,19 +339,6 @@ withService('postgres', () => {
     expect(await posted).toBe('{"n":1}');
     await expect.poll(() => isEmpty(shell)).toBe(true);
   });
-
-  test('a database that is away is tried again until it is there', async () => {
-    const shell = await outboxShell();
-    const door = await doorTo(shell.url);
-    await door.shut();
-    const away = new URL(shell.url);
-    [away.hostname, away.port] = ['127.0.0.1', new URL(door.url).port];
-    const store = ['--store', away.href, '--schema', shell.schema];
-    const running = started(shell, ['outbox', 'relay', ...store, '--http', 'https://example.com/']);
-    await running.printed(/cannot relay postgres:\/\/.*trying again in 1s/);
-    await door.open();
-    await running.printed(/relays from postgres/);
-  }, 20_000);
 });
 
 describe('wrong usage of outbox relay', () => {

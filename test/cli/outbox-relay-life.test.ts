@@ -1,0 +1,93 @@
+/** A relay whose database is away: started again after longer and longer waits, and stopped. */
+import { RespoolError } from 'respool';
+import { SimClock } from 'respool/testkit';
+import { expect, test } from 'vitest';
+import { startRelay } from '../../src/cli/outbox/relay-life.ts';
+import type { ServeLog } from '../../src/cli/serve-log.ts';
+import type { ConfiguredRelay } from '../../src/connect/open-outbox.ts';
+
+const info = {
+  store: 'postgres://db.example/shop',
+  schema: 'outbox',
+  to: { spool: true },
+  batch: 100,
+  concurrency: 500,
+  cleanUp: 'at once' as const,
+  topics: ['#'],
+};
+
+/** A relay that fails to start with these, one after the other, and starts then. */
+function setup(failures: readonly Error[]) {
+  const clock = new SimClock();
+  const said: string[] = [];
+  const log: ServeLog = {
+    event: () => undefined,
+    say: (level, text) => void said.push(`${level} ${text}`),
+  };
+  const left = [...failures];
+  const done: string[] = [];
+  const relay = {
+    load: { target: 'open' },
+    on: () => () => undefined,
+    start: async () => {
+      const failure = left.shift();
+      if (failure !== undefined) throw failure;
+      done.push('start');
+    },
+    stop: async () => void done.push('stop'),
+  } as unknown as ConfiguredRelay['relay'];
+  const configured = { relay, info, close: async () => void done.push('close') };
+  return { clock, log, said, done, configured };
+}
+
+const away = new RespoolError('store.unavailable', 'the server is away');
+
+test('it is tried again after 1s, 2s and so on, until the database is there', async () => {
+  const { clock, log, said, done, configured } = setup([away, away]);
+  const life = startRelay(configured, { clock, log });
+  await clock.advance(0);
+  expect(said).toEqual([
+    'warn cannot relay postgres://db.example/shop (schema outbox): the server is away; ' +
+      'trying again in 1s',
+  ]);
+  await clock.advance('1s');
+  expect(said[1]).toContain('trying again in 2s');
+  await clock.advance('1s');
+  expect(done).toEqual([]);
+  await clock.advance('1s');
+  expect(done).toEqual(['start']);
+  expect(said[2]).toContain('info relays from postgres://db.example/shop (schema outbox)');
+  await life.stop(0);
+  expect(done).toEqual(['start', 'stop', 'close']);
+});
+
+test('what no waiting mends ends it, where somebody wants to hear of it', async () => {
+  const missing = new RespoolError('store.version', 'its tables are not there');
+  const { clock, log, said, configured } = setup([missing]);
+  const refused: unknown[] = [];
+  const life = startRelay(configured, { clock, log, onRefused: (error) => refused.push(error) });
+  await clock.advance('1h');
+  expect(refused).toEqual([missing]);
+  expect(said).toEqual([]);
+  await life.stop(0);
+});
+
+test('beside a service it is said as an error, and tried again', async () => {
+  const missing = new RespoolError('store.version', 'its tables are not there');
+  const { clock, log, said, done, configured } = setup([missing]);
+  const life = startRelay(configured, { clock, log });
+  await clock.advance('1s');
+  expect(said[0]).toMatch(/^error cannot relay .*its tables are not there; trying again in 1s$/);
+  expect(done).toEqual(['start']);
+  await life.stop(0);
+});
+
+test('a stop while it waits starts nothing any more, and a second one does nothing', async () => {
+  const { clock, log, done, configured } = setup([away]);
+  const life = startRelay(configured, { clock, log });
+  await clock.advance(0);
+  await life.stop(0);
+  await life.stop(0);
+  await clock.advance('1h');
+  expect(done).toEqual(['stop', 'close']);
+});
