@@ -3,7 +3,7 @@
  *
  * The sequence `turns` says so: it is drawn from by every insert that has a key, before that can be
  * seen by anybody, and never goes back. So a statement that finds it untouched, in the same breath,
- * has no keys to think of; stores without keys pay nothing for those with. Later it also counts
+ * has no keys to think of; stores without keys pay next to nothing for those with. It also counts
  * what was let go, so that other processes notice.
  */
 
@@ -49,8 +49,9 @@ export class Turns {
   }
 
   /**
-   * True in a statement of a store that has no keys. n.b. Asked by a function, since a table more
-   * in a statement takes as long to plan as to read: a claim of one message took 5 % longer.
+   * True in a statement of a store that has no keys. n.b. Asked by a function: one more table in a
+   * statement has to be planned for. It costs a claim of one message 0.02 ms, where it takes 0.25 ms
+   * at the server. (PostgreSQL 15, 2026-11-16)
    */
   get noneSql(): string {
     return `(SELECT pg_sequence_last_value('${this.#names.turns}'::regclass)) IS NULL`;
