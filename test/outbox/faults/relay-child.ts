@@ -43,7 +43,9 @@ async function end(): Promise<void> {
   } catch (error) {
     // After a crash of its server the store cannot say that all removals are on the disk; what it
     // forgot is sent again by others.
-    if (!isRespoolError(error, 'store.unavailable')) throw error;
+    const isForgetful =
+      isRespoolError(error, 'store.unavailable') && error.message.includes('written lazily');
+    if (!isForgetful) throw error;
   }
   await outbox.close();
   writeSync(1, 'stopped\n');
