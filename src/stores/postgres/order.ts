@@ -18,9 +18,9 @@ import type { Ask } from './server.ts';
 import { type Slot, slotOf, stateOfSlot, WAITING_SLOTS } from './slots.ts';
 
 /** While a message is in one of these, later ones of its key wait. */
-export const BLOCKING_SLOTS: readonly Slot[] = (
-  ['incoming', 'active', 'deferred', 'hold'] as const
-).map((state) => slotOf(state, 'delivery'));
+const BLOCKING_SLOTS: readonly Slot[] = (['incoming', 'active', 'deferred', 'hold'] as const).map(
+  (state) => slotOf(state, 'delivery'),
+);
 
 /** n.b. As an expression for the same reason as `FLOW_SLOT_SQL`: only `entries_order` fits it. */
 export function blockingSql(alias: string): string {

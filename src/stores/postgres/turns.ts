@@ -50,8 +50,8 @@ export class Turns {
 
   /**
    * True in a statement of a store that has no keys. n.b. Asked by a function: one more table in a
-   * statement has to be planned for. It costs a claim of one message 0.02 ms, where it takes 0.25 ms
-   * at the server. (PostgreSQL 15, 2026-11-16)
+   * statement has to be planned for. It costs a claim of one message 0.02 ms, of 0.25 ms at the
+   * server. (PostgreSQL 15, 2026-11-16)
    */
   get noneSql(): string {
     return `(SELECT pg_sequence_last_value('${this.#names.turns}'::regclass)) IS NULL`;
