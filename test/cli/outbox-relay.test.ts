@@ -179,16 +179,19 @@ withService('rabbitmq', () => {
         expect(wrong.stderr).toContain('--topic and --limit only');
       });
 
-      test('a message that expired is given up, and a dead one is told of', async () => {
+      test('a message that expired is given up and told of, and retry sends the dead again', async () => {
         const [shell, broker] = [await outboxShell(), await rabbitShell()];
-        const { exchange } = await exchangeAt(broker);
+        const { exchange, take } = await exchangeAt(broker);
         const [id = ''] = await shell.emit([{ routingKey: 'a' }]);
-        await shell.pool.query(`UPDATE ${shell.schema}.entries SET due_at = due_at`);
         const to = ['--url', broker.url, '--exchange', exchange, '--expires', '1ms'];
         const running = started(shell, ['outbox', 'relay', ...shell.flags, ...to]);
         await running.printed(new RegExp(`${id} bounced topic=a .*expired`));
         const [told] = (await shell.outbox(['stats', '--json'])).objects();
         expect(told).toMatchObject({ dead: 1, pending: 0 });
+        expect(take()).toBeUndefined();
+        const retried = await shell.outbox(['retry', '--state', 'bounce', '--yes']);
+        expect(retried.stdout).toBe('retried 1\n');
+        await expect.poll(take).toMatchObject({ id });
       });
 
       test('what cannot be routed is no success: it is deferred, and shows why', async () => {
