@@ -4,7 +4,7 @@
 
 import { RespoolError } from '../core/errors.ts';
 import { loadPg, type PgPool } from '../stores/postgres/client.ts';
-import { type TxClient, type TxPool } from './transaction.ts';
+import type { Speaker, TxClient, TxPool } from './transaction.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const CONNECTIONS_MAX = 8;
@@ -34,14 +34,21 @@ export class OwnPool {
   /** One or a few statements on a connection, in no transaction. */
   async using<T>(work: (client: TxClient) => Promise<T>): Promise<T> {
     const client = await (await this.get()).connect();
+    const speaker: Speaker = client as Speaker;
     let lost: Error | undefined;
+    // A connection that breaks says so by an event, too, which without a listener ends the process.
+    const onError = (error: Error): void => {
+      lost = error;
+    };
+    speaker.on?.('error', onError);
     try {
       return await work(client);
     } catch (error) {
       // Whatever was wrong: a new connection costs little, and one that is half dead much.
-      lost = error as Error;
+      lost ??= error as Error;
       throw error;
     } finally {
+      speaker.removeListener?.('error', onError);
       client.release(lost);
     }
   }

@@ -32,7 +32,7 @@ export type ClientOf<Pool> = Pool extends {
     : TxClient;
 
 /** What a connection that is lost while it is ours says it with. */
-interface Speaker {
+export interface Speaker {
   on?(event: 'error', listener: (error: Error) => void): unknown;
   removeListener?(event: 'error', listener: (error: Error) => void): unknown;
 }

@@ -112,10 +112,14 @@ export class LazyWrites {
     );
   }
 
-  /** Makes what is pending durable; afterwards no timer is left. */
+  /**
+   * Makes what is pending durable; afterwards no timer is left. That a server crashed meanwhile is
+   * no reason to fail: what it has forgotten comes again, and nobody removes a body for it.
+   */
   async end(): Promise<void> {
+    const wanted = this.#written;
     try {
-      await this.flush();
+      while (this.#flushed < wanted) await this.#share();
     } finally {
       this.#cancel?.();
       this.#cancel = undefined;

@@ -8,7 +8,6 @@ import { writeSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
 import { createInterface } from 'node:readline';
 import pg from 'pg';
-import { isRespoolError } from 'respool';
 import { createOutbox } from 'respool/outbox';
 import { BATCH, LEASE_MS, type RelayOrder } from './order.ts';
 
@@ -38,15 +37,7 @@ lines.on('line', (line) => {
 async function end(): Promise<void> {
   lines.close();
   process.stdin.destroy();
-  try {
-    await relay.stop();
-  } catch (error) {
-    // After a crash of its server the store cannot say that all removals are on the disk; what it
-    // forgot is sent again by others.
-    const isForgetful =
-      isRespoolError(error, 'store.unavailable') && error.message.includes('written lazily');
-    if (!isForgetful) throw error;
-  }
+  await relay.stop();
   await outbox.close();
   writeSync(1, 'stopped\n');
 }

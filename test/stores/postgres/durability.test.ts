@@ -125,6 +125,10 @@ withService('postgres', () => {
     await store.flush();
     expect(await store.get('m-00000')).toBeUndefined();
     expect((await store.get('m-00019'))?.envelope.id).toBe('m-00019');
+    await store.commit([changeOf(entries[3] as never, 'remove')], { durable: false });
+    await server.kill();
+    await server.restart();
+    // Nobody asks whether that is on the disk: what was forgotten comes again.
     await store.close();
     const client = await connect(server.url);
     await client.query('ALTER SYSTEM SET full_page_writes = off');
