@@ -14,6 +14,7 @@ import { createIdMaker } from '../../src/system/ids.ts';
 import { CERTIFICATE, KEY } from '../deliver/certificate.ts';
 import { service, withService } from '../services/index.ts';
 import { consume, Hands, ownName, Tray } from './ground.ts';
+import { until } from './until.ts';
 
 /** A door with TLS before the broker; the same bytes go through. */
 async function tlsDoor(target: string): Promise<string> {
@@ -37,13 +38,11 @@ async function tlsDoor(target: string): Promise<string> {
 async function seenByBroker(name: string): Promise<Record<string, unknown>> {
   const { origin, username, password } = new URL(await service('rabbitmq-management'));
   const authorization = `Basic ${Buffer.from(`${username}:${password}`).toString('base64')}`;
-  for (;;) {
+  return until(async () => {
     const answer = await fetch(`${origin}/api/connections`, { headers: { authorization } });
     const all = (await answer.json()) as Record<string, unknown>[];
-    const found = all.find(({ user_provided_name: given }) => given === name);
-    if (found !== undefined) return found;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
+    return all.find(({ user_provided_name: given }) => given === name);
+  });
 }
 
 test('tries to connect again by the clock and the chance that were given', async () => {

@@ -15,6 +15,7 @@ import { shared } from '../../src/rabbit/topology/shared.ts';
 import { service, withService } from '../services/index.ts';
 import { freshUser } from './management/setup.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from './ground.ts';
+import { until } from './until.ts';
 
 const URL_ANY = 'amqp://localhost';
 
@@ -378,12 +379,3 @@ withService('rabbitmq', (url) => {
     await consumer.stop();
   });
 });
-
-/** Asks again until there is an answer; numbers of the management API come late. */
-async function until<T>(ask: () => Promise<T | undefined>): Promise<T> {
-  for (;;) {
-    const answer = await ask();
-    if (answer !== undefined) return answer;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-}

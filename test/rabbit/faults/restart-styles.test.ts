@@ -12,6 +12,7 @@ import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import { type PrivateServer, privateServer, skipReason } from '../../services/index.ts';
 import { consume, Hands, ownName, Tray } from '../ground.ts';
+import { until } from '../until.ts';
 import { YOUNG_MS } from './runs.ts';
 
 const TIMEOUT_MS = 120_000;
@@ -59,19 +60,23 @@ describe.skipIf(reason !== undefined)('with a rabbitmq of its own', () => {
       for (const { failed, consumer } of lines) {
         await failed.until(MESSAGES);
         // Their retries are confirmed, not only decided.
-        while (consumer.load.publishing > 0) await sleep(10);
+        await expect.poll(() => consumer.load.publishing).toBe(0);
       }
       await server.kill();
       await server.restart();
       for (const line of lines) {
         const { done } = line;
-        while (new Set(done.items).size + (await lying(server, line)) < MESSAGES) await sleep(250);
+        // The broker tells nobody when it has found a queue again.
+        await until(async () => {
+          const there = new Set(done.items).size + (await lying(server, line));
+          return there < MESSAGES ? undefined : there;
+        });
         // n.b. Retries of quorum queues can be three minutes late; those of classic ones are not.
         if (line.type === 'classic') await done.until(MESSAGES);
       }
       // A queue may take a moment to find its leader again.
-      for (const { consumer } of lines) while (!consumer.isConnected) await sleep(50);
-      expect(lines.map(({ consumer }) => consumer.isConnected)).not.toContain(false);
+      const connected = (): boolean[] => lines.map(({ consumer }) => consumer.isConnected);
+      await expect.poll(connected).not.toContain(false);
     },
     TIMEOUT_MS,
   );

@@ -3,6 +3,7 @@
 import { connect } from 'amqplib';
 import type { AmqpChannel, AmqpConnection } from '../../../src/rabbit/amqp.ts';
 import { service } from '../../services/index.ts';
+import { until } from '../until.ts';
 
 /** A door that a handler waits at. */
 export class Gate {
@@ -24,7 +25,7 @@ export class Gate {
 export async function closeConnections(name: string): Promise<number> {
   const base = await service('rabbitmq-management');
   // The list is as old as the broker's statistics: a new connection is there after a second.
-  for (let looks = 0; looks < 100; looks += 1) {
+  return until(async () => {
     const listed = (await ask(base, '/api/connections')) as readonly {
       readonly name: string;
       readonly user_provided_name?: string;
@@ -33,10 +34,8 @@ export async function closeConnections(name: string): Promise<number> {
     for (const one of ours) {
       await ask(base, `/api/connections/${encodeURIComponent(one.name)}`, 'DELETE');
     }
-    if (ours.length > 0) return ours.length;
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-  return 0;
+    return ours.length > 0 ? ours.length : undefined;
+  });
 }
 
 /** Asks the management API; undefined where there is nothing to say. */

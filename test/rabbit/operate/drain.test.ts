@@ -8,7 +8,8 @@ import { drainQueue } from '../../../src/rabbit/operate/drain.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import { withService } from '../../services/index.ts';
-import { bodies, freshName, openBench, orderOf, until } from './setup.ts';
+import { until } from '../until.ts';
+import { bodies, freshName, openBench, orderOf } from './setup.ts';
 
 const names = (count: number, first = 0): string[] =>
   Array.from({ length: count }, (_, at) => `m${first + at}`);

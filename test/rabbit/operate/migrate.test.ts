@@ -11,7 +11,8 @@ import { shared } from '../../../src/rabbit/topology/shared.ts';
 import type { Wire } from '../../../src/rabbit/wire.ts';
 import { withService } from '../../services/index.ts';
 import { oldAndNew, waitName } from './migrate-plans.ts';
-import { bodies, freshName, openBench, orderOf, until } from './setup.ts';
+import { until } from '../until.ts';
+import { bodies, freshName, openBench, orderOf } from './setup.ts';
 
 const kinds = (report: MigrateReport, kind: string): string[] =>
   report.steps.filter((step) => step.kind === kind).map(({ name }) => name);

@@ -9,6 +9,7 @@ import { createManagement, type Management } from '../../../src/rabbit/managemen
 import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
 import type { QueueOrder, QueuePlan, Topology } from '../../../src/rabbit/topology/model.ts';
 import { service } from '../../services/index.ts';
+import { until } from '../until.ts';
 
 /** A name that no other test has. */
 export function freshName(what: string): string {
@@ -149,13 +150,4 @@ async function takeAll(connection: AmqpConnection, queue: string): Promise<Taken
 /** The bodies of everything in a queue, taken out for good. */
 export async function bodies(bench: Bench, queue: string, atLeast = 0): Promise<string[]> {
   return (await bench.takeAll(queue, atLeast)).map(({ body }) => body);
-}
-
-/** Asks until the answer is there; the broker counts every 5 s. */
-export async function until<T>(ask: () => Promise<T | undefined>): Promise<T> {
-  for (;;) {
-    const answer = await ask();
-    if (answer !== undefined) return answer;
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
 }

@@ -9,7 +9,8 @@ import { queueStats } from '../../../src/rabbit/operate/stats.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import { withService } from '../../services/index.ts';
-import { bodies, freshName, openBench, orderOf, until } from './setup.ts';
+import { until } from '../until.ts';
+import { bodies, freshName, openBench, orderOf } from './setup.ts';
 
 const byName = ({ queues }: StatsReport, name: string): QueueStats => {
   const found = queues.find((one) => one.name === name);

@@ -9,8 +9,8 @@ import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, ownSchema } from './setup.ts';
 
-/** Looks at a server that takes so long, and which of them were guarded. */
-async function looksThatTake(spans: readonly number[], max: number): Promise<boolean[]> {
+/** Looks at a server that takes so long, and which of them were guarded; it may be far away. */
+async function looksThatTake(spans: readonly number[], max: number, wayMs = 0): Promise<boolean[]> {
   let now = 0;
   const plans = new Plans({ ...systemClock, monotonic: () => now });
   const guarded: boolean[] = [];
@@ -18,7 +18,7 @@ async function looksThatTake(spans: readonly number[], max: number): Promise<boo
     const asked: string[] = [];
     const ask = (text: string): Promise<unknown[][]> => {
       asked.push(text);
-      if (text === 'look') now += span;
+      now += wayMs + (text === 'look' ? span : 0);
       return Promise.resolve([[text]]);
     };
     expect(await plans.look(ask, max, 'look', [])).toEqual([['look']]);
@@ -36,6 +36,14 @@ test('after a look that took long, 64 are guarded, and then the server is truste
 
 test('a look for many may take longer', async () => {
   expect(await looksThatTake([30, 1, 40, 1], 500)).toEqual([false, false, false, true]);
+});
+
+test('a server that is far away is guarded once, and then known to be', async () => {
+  const ones = Array.from({ length: 80 }, () => 1);
+  const guarded = await looksThatTake([...ones, 6, 1], 1, 30);
+  expect(guarded.filter((isGuarded) => isGuarded)).toHaveLength(65);
+  // One that takes long over there is still seen.
+  expect(guarded.at(-1)).toBe(true);
 });
 
 withService('postgres', () => {
