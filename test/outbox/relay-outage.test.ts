@@ -26,8 +26,8 @@ describe.skipIf(reason !== undefined)('a broker that is killed', () => {
     const counted = countQueries(place);
     const setUp = await connect(server.url);
     const channel = await setUp.createChannel();
-    const args = { 'x-queue-type': 'quorum' };
-    await channel.assertQueue(QUEUE, { durable: true, arguments: args });
+    // Not a quorum queue: RabbitMQ 3.10 forgets one that was declared right before it is killed.
+    await channel.assertQueue(QUEUE, { durable: true });
     await channel.bindQueue(QUEUE, broker.exchange, 'q.#');
     setUp.on('error', () => undefined);
     const ids = await emit(ROWS);
