@@ -8,7 +8,7 @@ import type { Sight } from './judge.ts';
 
 const AGAIN_MS = 100;
 /** Deliveries on their way; a crash of the broker may give them again as if for the first time. */
-export const OBSERVED_AHEAD = 50;
+const OBSERVED_AHEAD = 50;
 
 export class Observer {
   readonly sights: Sight[] = [];
