@@ -31,6 +31,9 @@ import type { BrokenRow } from './rows.ts';
 import type { Ask } from './server.ts';
 import type { Turns } from './turns.ts';
 
+/** After a key was met, so many batches expect more of them. */
+const KEYED_BATCHES = 16;
+
 /** What became of one; a text says why it was refused. */
 export type Changed = 'done' | 'stale' | { readonly refused: string };
 
@@ -55,6 +58,8 @@ export class Changes {
   readonly #durable: Commit;
   readonly #turns: Turns;
   readonly #keepsSent: boolean;
+  /** How many more batches think of keys: a statement that does takes half as long again. */
+  #keyedLeft = KEYED_BATCHES;
 
   constructor(names: Names, { isForced, keepsSent, turns }: ChangesParts) {
     this.#names = names;
@@ -76,19 +81,24 @@ export class Changes {
   ): Promise<Changed[]> {
     const results: Changed[] = rows.map(() => 'done');
     const commit: Commit = rows.every(({ isDurable }) => !isDurable) ? 'off' : this.#durable;
+    const isOrdered = this.#turns.isOrdered && this.#keyedLeft > 0;
+    if (isOrdered) this.#keyedLeft -= 1;
     for (const wave of wavesOf(rows)) {
-      await this.#changeAll(ask, wave, results, { commit, ended });
+      await this.#changeAll(ask, wave, results, { commit, ended, isOrdered });
       // Without thought of keys, rows that have one were passed over.
-      if (!this.#turns.isOrdered) {
+      if (!isOrdered) {
         const left = wave.filter(([, index]) => results[index] === 'stale');
         if (left.length > 0 && (await this.#turns.learn(ask))) {
           for (const [, index] of left) results[index] = 'done';
-          await this.#changeAll(ask, left, results, { commit, ended });
+          await this.#changeAll(ask, left, results, { commit, ended, isOrdered: true });
+          const isMet = left.some(([, index]) => results[index] !== 'stale');
+          if (isMet) this.#keyedLeft = KEYED_BATCHES;
         }
       }
       // Before the next wave writes over it.
       if (isUnknown) await this.#lookAgain(ask, wave, results);
     }
+    if (ended.size > 0) this.#keyedLeft = KEYED_BATCHES;
     if (isUnknown) trustLater(rows, results);
     return results;
   }
@@ -98,10 +108,9 @@ export class Changes {
     ask: Ask,
     items: readonly Numbered[],
     results: Changed[],
-    { commit, ended }: { readonly commit: Commit; readonly ended: Set<string> },
+    how: Omit<Way, 'wakeAt'>,
   ): Promise<void> {
-    const { isOrdered, lastNow } = this.#turns;
-    const way: Way = { commit, isOrdered, wakeAt: lastNow, ended };
+    const way: Way = { ...how, wakeAt: this.#turns.lastNow };
     const plain = items.filter(([{ envelope }]) => envelope === undefined);
     const stale = plain.length === 0 ? [] : await this.#changePlain(ask, plain, way);
     for (const index of stale) results[index] = 'stale';

@@ -22,8 +22,10 @@ import { type EntryRow, STATUS_SQL } from './rows.ts';
 import {
   byDue,
   byFlows,
+  byFront,
   byIds,
   glanceOf,
+  leavesOut,
   type Parts,
   type Search,
   searchOf,
@@ -44,6 +46,9 @@ const WIDE_CLAIMS = 64;
 const ROUNDS_MAX = 6;
 const GLANCE_GROWTH = 4;
 const GLANCE_MAX = 2_000;
+
+/** After one that waits for its turn was met, so many claims expect more of them. */
+const CROWDED_CLAIMS = 4;
 
 /** A claim, and the slots of its states. */
 interface Wanted {
@@ -75,6 +80,8 @@ export class Claims {
   readonly #turns: Turns;
   /** How many more look far: others take the same rows, or a filter leaves many out. */
   #wideLeft = 0;
+  /** How many more expect to meet some that wait for their turn. */
+  #crowdedLeft = 0;
 
   constructor(names: Names, clock: Clock, turns: Turns = new Turns(names)) {
     this.#names = names;
@@ -119,16 +126,37 @@ export class Claims {
   }
 
   /**
-   * Where keys have an order: what waits for its turn is put behind, more of it at a time while
-   * that is all there is to see; then what may go is looked for in every flow.
+   * Where keys have an order: most of the time nothing that waits for its turn is in the way, and
+   * the first due rows are all there is to see. n.b. A statement that can also put behind takes
+   * three times as long to plan: 0.9 ms against 0.3 ms. (PostgreSQL 15, 2026-11-16)
    */
-  async #claimInTurn(ask: Ask, { request, slots }: Wanted): Promise<EntryRow[]> {
-    const rows: EntryRow[] = [];
+  async #claimInTurn(ask: Ask, wanted: Wanted): Promise<EntryRow[]> {
+    const { request } = wanted;
+    const isClear = this.#crowdedLeft === 0 && request.ids === undefined;
+    if (!isClear || (leavesOut(request) && !this.#sight.isStraight(request))) {
+      return this.#claimPast(ask, wanted, []);
+    }
+    const beganAt = this.#clock.monotonic();
+    const { rows, isWhole } = await this.#take(ask, wanted, 'front', request.max);
+    const isFilled = rows.length >= request.max;
+    this.#sight.note(request, isFilled, this.#clock.monotonic() - beganAt);
+    if (isFilled || isWhole) return rows;
+    this.#crowdedLeft = CROWDED_CLAIMS;
+    return this.#claimPast(ask, wanted, rows);
+  }
+
+  /**
+   * Past what waits for its turn: it is put behind, more of it at a time while that is all there is
+   * to see; then what may go is looked for in every flow. With the `rows` that were taken before.
+   */
+  async #claimPast(ask: Ask, { request, slots }: Wanted, rows: EntryRow[]): Promise<EntryRow[]> {
     const left = () => ({ request: { ...request, max: request.max - rows.length }, slots });
     let glance = glanceOf(request.max, this.#wideLeft > 0);
     for (let round = 0; round < ROUNDS_MAX; round += 1) {
+      const beganAt = this.#clock.monotonic();
       const part = await this.#take(ask, left(), 'glance', glance);
       rows.push(...part.rows);
+      if (round === 0) this.#notePast(request, rows, part, this.#clock.monotonic() - beganAt);
       const isEnough = rows.length >= request.max || part.isWhole;
       this.#wideLeft = isEnough ? Math.max(0, this.#wideLeft - 1) : WIDE_CLAIMS;
       if (isEnough) return rows.sort(byOrder);
@@ -137,6 +165,13 @@ export class Claims {
     }
     const more = await this.#take(ask, left(), 'flows', glance);
     return [...rows, ...more.rows].sort(byOrder);
+  }
+
+  #notePast(request: ClaimRequest, rows: readonly EntryRow[], part: Taken, tookMs: number): void {
+    const isFilled = rows.length >= request.max;
+    this.#sight.note(request, isFilled && part.leftOut === 0, tookMs);
+    const isCrowded = part.putBehind > 0;
+    this.#crowdedLeft = isCrowded ? CROWDED_CLAIMS : Math.max(0, this.#crowdedLeft - 1);
   }
 
   /** The earliest due time that a claim would see. */
@@ -171,17 +206,20 @@ export class Claims {
     const put = putsBehind ? `, ${putBehindSql(this.#names, glances, search.until)}` : '';
     const conditions = [
       ...(parts.where === undefined ? [] : [parts.where]),
-      ...(isInTurn || lane !== 'delivery' ? [] : [this.#turns.noneSql]),
       // Before anything is taken: what was written in the same statement cannot be locked any more.
       ...(putsBehind ? ['(SELECT count(*) FROM waits) >= 0'] : []),
     ];
+    const isFree = parts.free === undefined ? '' : `, ${parts.free} AS is_free`;
+    const none = isInTurn || lane !== 'delivery' ? '' : ` WHERE ${this.#turns.noneSql}`;
     const found = `WITH RECURSIVE lazy AS MATERIALIZED (
-  SELECT set_config('synchronous_commit', 'off', true)
+  SELECT set_config('synchronous_commit', 'off', true)${none}
 ), ${parts.sql}${put}, c AS MATERIALIZED (
-  SELECT p.* FROM lazy, (${parts.from}) p WHERE ${allOf(conditions)}
+  SELECT p.*${isFree} FROM lazy, (${parts.from}) p WHERE ${allOf(conditions)}
   ORDER BY p.priority, p.due_at, p.id LIMIT ${max}
 )`;
-    const taken = this.#takenSql(request, values, isInTurn);
+    const goes = parts.free === undefined ? '' : ' AND c.is_free';
+    const taken = `${this.#takenSql(request, values, isInTurn)}${goes}
+  RETURNING ${STATUS_SQL}, k.envelope, k.body, c.priority, c.due_at AS was_due`;
     if (parts.glance === undefined) {
       const rows = await this.#plans.look(ask, max, `${found} ${taken}`, values.list);
       const all = (rows as unknown as EntryRow[]).sort(byOrder);
@@ -214,8 +252,7 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
   FROM c LEFT JOIN LATERAL (
     SELECT k.envelope, k.body FROM ${contents} k WHERE k.seq = c.seq OFFSET 0
   ) k ON true
-  WHERE e.ctid = ANY(ARRAY(SELECT at FROM c)) AND e.ctid = c.at
-  RETURNING ${STATUS_SQL}, k.envelope, k.body, c.priority, c.due_at AS was_due`;
+  WHERE e.ctid = ANY(ARRAY(SELECT at FROM c)) AND e.ctid = c.at`;
   }
 
   async #earliest(
@@ -255,6 +292,7 @@ FROM (${parts.seen}) s`;
   #partsOf(search: Search, { ids }: ClaimFilter, way: Way): Parts {
     if (ids !== undefined) return byIds(this.#names, search, ids);
     if (way === 'flows') return byFlows(this.#names, search);
+    if (way === 'front') return byFront(this.#names, search);
     return byDue(this.#names, search, way);
   }
 

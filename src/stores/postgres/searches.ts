@@ -32,8 +32,11 @@ export interface Search {
   readonly order: Order | undefined;
 }
 
-/** Through the due index, with a glance at what a filter leaves out or straight; or by flows. */
-export type Way = 'glance' | 'straight' | 'flows';
+/**
+ * Through the due index: with a glance at what is left out, straight, or straight to the very first
+ * rows whoever is ahead of them; or by flows.
+ */
+export type Way = 'glance' | 'straight' | 'front' | 'flows';
 
 /** CTEs, and what to select the found rows and the number of looked at from. */
 export interface Parts {
@@ -46,6 +49,8 @@ export interface Parts {
   readonly glance?: number;
   /** The CTEs that are glances. */
   readonly glances?: readonly string[];
+  /** Which of the first rows are free to go; the others are found all the same, and counted. */
+  readonly free?: string;
 }
 
 const FOUND = 'at, seq, slot, priority, due_at, id';
@@ -99,19 +104,37 @@ function allowedOf(alias: string, permit: Permit, free: Order['free'] | undefine
   return all.length === 0 ? 'true' : all.join(' AND ');
 }
 
-function foundIn(slots: readonly Slot[]): string {
-  return slots.map((slot) => `SELECT ${FOUND} FROM c${slot}`).join(' UNION ALL ');
+function foundIn(slots: readonly Slot[], more = ''): string {
+  return slots.map((slot) => `SELECT ${FOUND}${more} FROM c${slot}`).join(' UNION ALL ');
+}
+
+/**
+ * The first due rows, as many as are wanted, with those that wait for another of their key. Short
+ * to plan, and never walks far; whoever meets one that waits has to look on in another way.
+ */
+export function byFront(names: Names, search: Search): Parts {
+  const { slots, order } = search;
+  const { entries } = names.table;
+  const whoever = { ...search, order: undefined };
+  return {
+    sql: slots.map((slot) => straightTo(entries, whoever, slot, ', order_key')).join(', '),
+    from: foundIn(slots, ', order_key'),
+    free: order?.free('p') ?? 'true',
+    seen: 'SELECT count(*) AS left_out, count(*) AS seen FROM c WHERE NOT c.is_free',
+    // With none that wait, either all that were wanted are there or all that were due.
+    glance: 1,
+  };
 }
 
 /**
  * Due rows in order. n.b. The inner limit makes the server use the index for the order; the outer
  * one ends the walk over the priorities, so that no more is locked than is taken.
  */
-function straightTo(entries: string, search: Search, slot: Slot): string {
+function straightTo(entries: string, search: Search, slot: Slot, more = ''): string {
   const { permit, order, until, max, isLocking, floors } = search;
   return `c${slot} AS MATERIALIZED (
   SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
-    SELECT ctid AS at, seq, slot, priority, due_at, id FROM ${entries} x
+    SELECT ctid AS at, seq, slot, priority, due_at, id${more} FROM ${entries} x
     WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.priority::int2
       AND due_at <= ${until}${floors.sql(slot)} AND ${allowedOf('x', permit, order?.free)}
     ORDER BY due_at, id LIMIT ${max}${isLocking ? ' FOR UPDATE SKIP LOCKED' : ''}
@@ -222,11 +245,19 @@ export function searchOf(
   return { ...of, until, topicPermit, permit: permitOf(filter, topicPermit, of.values) };
 }
 
-function topicPermitOf({ topics }: ClaimFilter, values: Values): Permit {
+/** Whether a filter may leave out due rows. */
+export function leavesOut({ topics, exceptDestinations = [] }: ClaimFilter): boolean {
+  return exceptDestinations.length > 0 || !takesAll(topics);
+}
+
+/** The usual case: one handler for everything. */
+function takesAll(topics: ClaimFilter['topics']): boolean {
   const [first] = topics ?? [];
-  // The usual case: one handler for everything.
-  const takesAll = first?.pattern === '#' && first.take;
-  if (topics === undefined || takesAll) return undefined;
+  return topics === undefined || (first?.pattern === '#' && first.take);
+}
+
+function topicPermitOf({ topics }: ClaimFilter, values: Values): Permit {
+  if (topics === undefined || takesAll(topics)) return undefined;
   // Bound once, used under several names.
   const rules = rulesSql('@.topic', topics, values.bind);
   return (alias) => rules.replaceAll('@.topic', `${alias}.topic`);

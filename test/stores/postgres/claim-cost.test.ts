@@ -5,9 +5,12 @@ import { expect, test } from 'vitest';
 import { systemClock } from '../../../src/system/clock.ts';
 import { Claims } from '../../../src/stores/postgres/claims.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
-import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
+import { Turns } from '../../../src/stores/postgres/turns.ts';
+import { keyed } from '../../../src/testkit/entry-cases/order.ts';
+import { claimIds, claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
+import { faultyPool } from './faulty-pool.ts';
 import { openClient, openStore, ownSchema } from './setup.ts';
 
 /** A node of a plan, as EXPLAIN tells of it. */
@@ -29,11 +32,15 @@ async function rowsOfClaim(
   client: pg.Client,
   schema: string,
   request: Parameters<Claims['claim']>[1],
+  isOrdered = false,
 ): Promise<number> {
   let most = 0;
+  const turns = new Turns(namesOf(schema, ''));
+  if (isOrdered) turns.note();
   await client.query('BEGIN');
-  await new Claims(namesOf(schema, ''), systemClock).claim(
+  await new Claims(namesOf(schema, ''), systemClock, turns).claim(
     async (text, values = []) => {
+      if (/^(?:BEGIN|COMMIT)/.test(text)) return [];
       const explained = `EXPLAIN (ANALYZE, FORMAT JSON) ${text}`;
       const { rows } = await client.query<{ 'QUERY PLAN': readonly [{ Plan: Node }] }>(explained, [
         ...values,
@@ -64,5 +71,48 @@ withService('postgres', () => {
     expect(await rowsOfClaim(client, schema, { ...plain, topics })).toBeLessThan(100);
     await client.query(`ANALYZE "${schema}".entries`);
     expect(await rowsOfClaim(client, schema, { ...plain, topics })).toBeLessThan(100);
+  });
+
+  test('a claim that puts one behind goes through few of the other keys', async () => {
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    const client = await openClient();
+    await client.query(`ALTER TABLE "${schema}".entries SET (autovacuum_enabled = false)`);
+    const urgent = { priority: 0 };
+    await store.insert([keyed('head', { state: 'hold', dueAt: null }), keyed('next', urgent)]);
+    for (let part = 0; part < 5; part += 1) {
+      await store.insert(sampleEntries(1_000, `m${part}`, (at) => ({ orderKey: `${part} ${at}` })));
+    }
+    const request = claimRequest(store, { max: 10 });
+    expect(await rowsOfClaim(client, schema, request, true)).toBeLessThan(100);
+    await client.query(`ANALYZE "${schema}".entries`);
+    expect(await rowsOfClaim(client, schema, request, true)).toBeLessThan(100);
+  });
+
+  test('where keys are, a claim thinks of those that wait only after it met one', async () => {
+    const pool = await faultyPool();
+    const store = await openStore({ pool });
+    const looks: string[] = [];
+    pool.plan = (text) => {
+      if (text.includes('claimed_from = c.slot')) {
+        looks.push(text.includes('behind = true') ? 'puts behind' : 'takes');
+      }
+      return 'none';
+    };
+    const claimed = async (max = 1) => {
+      looks.length = 0;
+      return [...(await claimIds(store, { max })), ...looks];
+    };
+    await store.insert([keyed('head', { state: 'hold', dueAt: null })]);
+    await store.insert([keyed('own', { orderKey: 'own' }), ...sampleEntries(7, 'm')]);
+    expect(await claimed()).toEqual(['m-00000', 'takes']);
+    await store.insert([keyed('next', { priority: 0 })]);
+    expect(await claimed()).toEqual(['m-00001', 'takes', 'puts behind']);
+    for (const id of ['m-00002', 'm-00003', 'm-00004', 'm-00005']) {
+      expect(await claimed()).toEqual([id, 'puts behind']);
+    }
+    // Short of what was asked for, with none that waits in the way: that was all.
+    expect(await claimed(100)).toEqual(['m-00006', 'own', 'takes']);
+    expect(await claimed(100)).toEqual(['takes']);
   });
 });

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import type pg from 'pg';
 import { expect, test } from 'vitest';
 import { MINUTE_MS } from '../../../src/core/duration.ts';
+import type { Entry } from '../../../src/core/entry.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { Claims } from '../../../src/stores/postgres/claims.ts';
 import { TYPES } from '../../../src/stores/postgres/client.ts';
@@ -68,6 +69,11 @@ async function firstTaken(store: EntryStore) {
   await store.insert([keyed('a'), keyed('b')]);
   const entry = await claimOne(store, { ids: ['a'] });
   return changeOf(entry, 'remove');
+}
+
+async function insertedAs(store: EntryStore, id: string): Promise<Entry> {
+  await store.insert([sampleEntry(id, HELD)]);
+  return got(store, id);
 }
 
 withService('postgres', () => {
@@ -191,6 +197,44 @@ withService('postgres', () => {
     const all = await Promise.all(['a', 'b', 'c', 'd', 'y'].map(dueIn));
     const [next, far] = [MINUTE_MS, 10 * MINUTE_MS];
     expect(all).toEqual([SAMPLE_LEASE_MS, next, far, far, far]);
+  });
+
+  test('past those that wait, what may go is taken by priority and due time', async () => {
+    const { store } = await setup();
+    const soon = { dueAt: later(-9), priority: 1 };
+    await store.insert([keyed('a', HELD), keyed('b', soon), keyed('c', soon)]);
+    await store.insert([
+      sampleEntry('y', { priority: 1, dueAt: later(-2) }),
+      sampleEntry('x', { priority: 1, dueAt: later(-3), state: 'deferred' }),
+      sampleEntry('w', { priority: 2, dueAt: later(-9), state: 'deferred' }),
+    ]);
+    expect(await claimIds(store, { max: 2 })).toEqual(['x', 'y']);
+    expect(await claimIds(store, { max: 2 })).toEqual(['w']);
+  });
+
+  test('after many commits without a key, one with a key lets the next go', async () => {
+    const { store } = await setup();
+    await store.insert([keyed('a'), keyed('b', { priority: 0 })]);
+    const taken = await claimOne(store);
+    await assertNothingDue(store);
+    for (let at = 0; at < 20; at += 1) {
+      await store.insert([sampleEntry(`m${at}`)]);
+      await moveTo(store, `m${at}`, 'remove');
+    }
+    const { status } = taken;
+    const extended = { ...status, revision: status.revision + 1, dueAt: later(500_000) };
+    expect(await store.commit([changeOf(taken, extended)], { durable: false })).toEqual(['done']);
+    expect(await store.commit([changeOf(taken, 'remove')])).toEqual(['stale']);
+    for (let at = 0; at < 20; at += 1) {
+      await store.insert([sampleEntry(`n${at}`)]);
+      await moveTo(store, `n${at}`, 'remove');
+    }
+    const mixed = [
+      changeOf(taken, 'remove', { revision: extended.revision }),
+      changeOf(await insertedAs(store, 'z'), 'remove'),
+    ];
+    expect(await store.commit(mixed)).toEqual(['done', 'done']);
+    await assertNext(store, 'b');
   });
 
   test('a write that leaves one as it is leaves it waiting for its turn', async () => {
