@@ -116,6 +116,9 @@ export function outboxOf(given: unknown, parts: OutboxParts): EffectiveOutbox | 
   if (tables !== undefined && typeof tables !== 'string') {
     throw refused('outbox.tables', tables, 'text');
   }
+  if (tables === '' && place.kind === 'sqlite') {
+    throw refused('outbox.tables', tables, 'what names of tables in SQLite begin with, as outbox_');
+  }
   if (listenUrl !== undefined && place.kind === 'sqlite') throw onlyPostgres('outbox.listenUrl');
   if (schema !== undefined) within('outbox', () => namesOf(schema, tables ?? ''));
   return {

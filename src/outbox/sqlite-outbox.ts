@@ -55,6 +55,13 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
         `cannot make an outbox over ${show(database)}: "database" is no better-sqlite3 database`,
       );
     }
+    if (tables === '') {
+      throw new RespoolError(
+        'config.invalid',
+        'cannot make an outbox with "" as "tables": its tables would be called like yours in the ' +
+          'same file; allowed is what their names begin with, such as "outbox_"',
+      );
+    }
     const { clock, logger } = parts;
     this.#database = database;
     this.#tables = checkTables(tables);

@@ -158,6 +158,7 @@ describe('is refused with its key and what is allowed:', () => {
     [{ store, schema: 5 }, ['5', '"outbox.schema"']],
     [{ store, tables: '1' }, ['"1"', '"outbox.tables"']],
     [{ store, tables: 1 }, ['"outbox.tables"']],
+    [{ store: 'sqlite:a.db', tables: '' }, ['"" as "outbox.tables"', 'outbox_']],
     [{ store: 'sqlite:a.db', schema: 'x' }, ['"outbox.schema"', 'it is of PostgreSQL']],
     [{ store: 'sqlite:a.db', listenUrl: store }, ['"outbox.listenUrl"', 'it is of PostgreSQL']],
     [{ store, listenUrl: 'x' }, ['"outbox.listenUrl"', 'straight to the server']],

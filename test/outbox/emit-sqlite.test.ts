@@ -225,6 +225,8 @@ test('options that do not exist, or names that could be no table, are refused', 
   const refused: readonly (readonly [object, RegExp])[] = [
     [{ schema: 'x' }, /there is no option "schema"/],
     [{ tables: 'No' }, /"No" as "tables"/],
+    // A table of the user's may be called entries as well.
+    [{ tables: '' }, /"" as "tables".*would be called like yours.*"outbox_"/],
     [{ maxBytes: 0 }, /"maxBytes"/],
   ];
   for (const [options, text] of refused) {
