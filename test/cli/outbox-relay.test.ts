@@ -149,7 +149,7 @@ withService('rabbitmq', () => {
           [order, 'archived'],
         ]);
         const [stats] = (await shell.cli(['outbox', 'stats', '--json'])).objects();
-        expect(stats).toMatchObject({ pending: 1, sent: 1 });
+        expect(stats).toMatchObject({ pending: 1, kept: 1 });
       });
 
       test('what was sent is kept in parts, and list --sent shows it', async () => {

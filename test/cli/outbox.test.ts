@@ -151,7 +151,7 @@ withService('postgres', () => {
         deferred: 1,
         held: 1,
         dead: 0,
-        sent: 1,
+        kept: 1,
         stuck: [],
       });
       expect(told?.['oldestAgeMs']).toBeGreaterThanOrEqual(0);
@@ -159,6 +159,8 @@ withService('postgres', () => {
       expect(stdout).toMatch(/pending +3 +/);
       expect(stdout).toMatch(/ due +2\n/);
       expect(stdout).toMatch(/held +1 +/);
+      // The one that was removed: nothing was sent.
+      expect(stdout).toMatch(/sent or removed, kept +1 +/);
       expect(stdout).toMatch(/next due +now/);
     });
 

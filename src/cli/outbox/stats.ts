@@ -94,7 +94,8 @@ function objectOf({ info, stats, due, stuck }: Told): object {
     deferred: states.deferred.count,
     held: states.hold.count,
     dead: states.bounce.count,
-    sent: states.archived.count,
+    // Sent or removed, and kept; what is removed at once, or kept in parts, is not counted.
+    kept: states.archived.count,
     nextDueAt,
     paused,
     stuck: stuck.map(({ entry, ...head }) => ({
