@@ -112,6 +112,14 @@ withService('postgres', () => {
     expect((await bodyOf(outbox, json?.envelope.id ?? '')).toString()).toBe('{"a":1}');
   });
 
+  test('names of other headers stay as they are, in the table and in their case', async () => {
+    const { pool, outbox, entries } = await openOutbox();
+    const headers = { 'X-Shop': 'north', tenantId: 'a', 'x-shop': 'south' };
+    await transaction(pool, (tx) => outbox.emit(tx, 'a', '', { headers }));
+    const [entry] = await entries();
+    expect(entry?.envelope.headers).toMatchObject(headers);
+  });
+
   test('an encoder turns values of its content type into bytes, texts as well', async () => {
     const encode = (value: unknown) => Buffer.from(`<${JSON.stringify(value)}>`);
     const codec = { contentType: 'application/angles', encode, decode: () => undefined };

@@ -10,7 +10,7 @@ withService('postgres', () => {
       test('sends what is committed under the id of its emit, confirmed, and leaves nothing', async () => {
         const { outbox, broker, pool, relay, states } = await ground();
         const { id } = await outbox.transaction(async (tx) =>
-          outbox.emit(tx, 'q.order', { orderId: 1 }, { headers: { tenant: 'a' } }),
+          outbox.emit(tx, 'q.order', { orderId: 1 }, { headers: { tenant: 'a', 'X-Shop': 'n' } }),
         );
         await expect(
           outbox.transaction(async (tx) => {
@@ -27,7 +27,7 @@ withService('postgres', () => {
           messageId: id,
           contentType: 'application/json',
           deliveryMode: 2,
-          headers: { tenant: 'a' },
+          headers: { tenant: 'a', 'X-Shop': 'n' },
         });
         expect(message?.content.toString()).toBe('{"orderId":1}');
         await delivered;
