@@ -63,14 +63,19 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
     },
   );
   return async (delivery) => {
-    const { size } = delivery.envelope.body;
+    const {
+      body: { size },
+      enqueuedAt,
+      orderKey,
+    } = delivery.envelope;
     if (size > maxBytes) return tooLarge(sink.name, size, maxBytes);
     const parcel: Parcel = {
       id: delivery.id,
       topic: topic(delivery),
       headers: delivery.headers,
       body: await delivery.body({ maxBytes }),
-      enqueuedAt: delivery.envelope.enqueuedAt,
+      enqueuedAt,
+      ...(orderKey === undefined ? {} : { orderKey }),
     };
     // Its time is over while the body was read: whoever comes next would send it a second time.
     delivery.signal.throwIfAborted();

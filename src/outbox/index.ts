@@ -12,7 +12,7 @@ export { createOutbox, type OutboxOptions } from './outbox.ts';
 export type { Outbox } from './postgres-outbox.ts';
 export { Reject } from './reject.ts';
 export type { Relay, RelayLoad } from './relay.ts';
-export { type SinkSpool, spoolSink } from './spool-sink.ts';
+export { type SinkSpool, spoolSink, type SpoolSinkOptions } from './spool-sink.ts';
 export type { SqliteOutbox } from './sqlite-outbox.ts';
 export { tracking, trackingIds } from './tracking.ts';
 export { type ClientOf, type TxClient, type TxPool, transaction } from './transaction.ts';

@@ -8,6 +8,7 @@
 
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import { classify, type Failure, failure } from '../core/failure.ts';
+import { checkNames } from '../core/limits.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
 import type { Message } from '../spool/message.ts';
 
@@ -16,13 +17,31 @@ export interface SinkSpool {
   enqueueMany(messages: readonly Message[]): Promise<unknown>;
 }
 
+/** What may be said about a spool as a sink. */
+export interface SpoolSinkOptions {
+  /**
+   * Whether messages keep their order key in the spool; default true. Then one with a key is a
+   * failure where the store of the spool keeps no order. False: they have no order there.
+   */
+  readonly keepOrder?: boolean;
+}
+
 /** How many are enqueued at once where each goes by itself. */
 const SINGLES_MAX = 50;
 
+/** The store of the other spool cannot do what the message needs; others may go on. */
+const UNORDERED = 'store.unordered';
+
 /** Makes a sink of a spool; starting and stopping the spool is up to who made it. */
-export function spoolSink(spool: SinkSpool): Sink {
+export function spoolSink(spool: SinkSpool, options: SpoolSinkOptions = {}): Sink {
   if (typeof (spool as Partial<SinkSpool> | undefined)?.enqueueMany !== 'function') {
     const text = `cannot make a sink of ${show(spool)}: allowed is what createSpool() returns`;
+    throw new RespoolError('config.invalid', text);
+  }
+  checkNames('spoolSink', options, ['keepOrder']);
+  const { keepOrder = true } = options;
+  if (typeof keepOrder !== 'boolean') {
+    const text = `cannot use ${show(keepOrder)} as "keepOrder": allowed is true or false`;
     throw new RespoolError('config.invalid', text);
   }
   const onTheirWay = new Set<Promise<unknown>>();
@@ -34,7 +53,7 @@ export function spoolSink(spool: SinkSpool): Sink {
         const text = 'cannot send to the spool: the sink is closed';
         return Promise.reject(new RespoolError('engine.stopping', text));
       }
-      const sending = sendAll(spool, parcels);
+      const sending = sendAll(spool, keepOrder ? parcels : parcels.map(withoutOrder));
       onTheirWay.add(sending);
       return sending.finally(() => onTheirWay.delete(sending));
     },
@@ -53,12 +72,14 @@ async function sendAll(spool: SinkSpool, parcels: readonly Parcel[]): Promise<re
     await spool.enqueueMany(parcels.map(messageOf));
     return parcels.map(() => 'confirmed');
   } catch (error) {
-    const isOfOne = isAboutMessage(error) && parcels.length > 1;
-    if (!isOfOne) return parcels.map(() => failureOf(error));
+    const isOfOne = parcels.some((parcel) => isAbout(parcel, error)) && parcels.length > 1;
+    if (!isOfOne) return parcels.map((parcel) => failureOf(error, parcel));
   }
   const answers: Answer[] = [];
-  for (let at = 0; at < parcels.length; at += SINGLES_MAX) {
-    const some = parcels.slice(at, at + SINGLES_MAX);
+  // Those of one key must not pass each other.
+  const atOnce = parcels.some(({ orderKey }) => orderKey !== undefined) ? 1 : SINGLES_MAX;
+  for (let at = 0; at < parcels.length; at += atOnce) {
+    const some = parcels.slice(at, at + atOnce);
     answers.push(...(await Promise.all(some.map((parcel) => sendOne(spool, parcel)))));
   }
   return answers;
@@ -69,23 +90,43 @@ async function sendOne(spool: SinkSpool, parcel: Parcel): Promise<Answer> {
     await spool.enqueueMany([messageOf(parcel)]);
     return 'confirmed';
   } catch (error) {
-    return failureOf(error);
+    return failureOf(error, parcel);
   }
 }
 
-function messageOf({ id, topic, headers, body }: Parcel): Message {
-  return { id, topic, headers, body };
+function messageOf({ id, topic, headers, body, orderKey }: Parcel): Message {
+  return { id, topic, headers, body, ...(orderKey === undefined ? {} : { orderKey }) };
+}
+
+function withoutOrder({ orderKey: _orderKey, ...parcel }: Parcel): Parcel {
+  return parcel;
 }
 
 /** Whether a message was refused for what it is, not the whole send. */
+function isAbout(parcel: Parcel, error: unknown): boolean {
+  return isAboutMessage(error) || isUnordered(parcel, error);
+}
+
 function isAboutMessage(error: unknown): boolean {
   return ['message.invalid', 'limit.exceeded', 'policy.unknown'].some(
     (code) => isRespoolError(error) && error.code === code,
   );
 }
 
-/** What the spool refuses now it refuses the next time, too. */
-function failureOf(error: unknown): Failure {
+/** A spool says `config.invalid` to an order key that its store cannot keep. */
+function isUnordered({ orderKey }: Parcel, error: unknown): boolean {
+  return orderKey !== undefined && isRespoolError(error, 'config.invalid');
+}
+
+/**
+ * What the spool refuses now it refuses the next time, too; but an order that it does not keep is
+ * mended over there, and those behind it in the key wait until then.
+ */
+function failureOf(error: unknown, parcel: Parcel): Failure {
   const { permanence, code, reason } = classify(error);
+  if (isUnordered(parcel, error)) {
+    const advice = 'or make the sink with { keepOrder: false }';
+    return failure('transient', UNORDERED, `${reason}; take one of these for the spool, ${advice}`);
+  }
   return failure(isAboutMessage(error) ? 'permanent' : permanence, code, reason);
 }

@@ -15,6 +15,8 @@ export interface Parcel {
   readonly body: Uint8Array;
   /** Since when it is on its way, in milliseconds since the epoch. */
   readonly enqueuedAt: number;
+  /** Of those with one key, each is sent after the one before it; none: it has no order. */
+  readonly orderKey?: string;
 }
 
 /** Takes messages over. */
@@ -26,6 +28,11 @@ export interface Sink {
    * transient. Never throws for a single message.
    */
   send(parcels: readonly Parcel[]): Promise<readonly ('confirmed' | Failure)[]>;
+  /**
+   * Calls whenever the other side can be reached again, until what it returns is called; a sink
+   * that cannot tell has none, and is tried after a pause instead.
+   */
+  onBack?(call: () => void): () => void;
   /** Waits for what is on its way, and lets go of what was opened here. */
   close(): Promise<void>;
 }

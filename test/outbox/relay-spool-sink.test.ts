@@ -1,5 +1,5 @@
 /** A spool as the place where messages are sent on to (R170): by the suite, and behind a relay. */
-import { createSpool, type Parcel, type Spool } from 'respool';
+import { createSpool, type EntryStore, type Parcel, RespoolError, type Spool } from 'respool';
 import { spoolSink } from 'respool/outbox';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { faultyStore, sinkSuite, type SinkUnderTest } from 'respool/testkit';
@@ -21,6 +21,19 @@ async function arrivals(
     found.push({ id, topic, headers, body: Buffer.concat(parts) });
   }
   return found;
+}
+
+/** A store in memory that says it keeps no order. */
+function unordered(): EntryStore {
+  const store = memory();
+  const traits = { ...store.traits, ordered: false };
+  return new Proxy(store, {
+    get(target, name) {
+      if (name === 'traits') return traits;
+      const value: unknown = Reflect.get(target, name);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
 }
 
 const make = async (): Promise<SinkUnderTest> => {
@@ -83,8 +96,70 @@ describe('spoolSink', () => {
     ]);
   });
 
-  test('refuses what is no spool', () => {
+  test('hands the order key on, so that order is kept over there', async () => {
+    await using target = createSpool({ entries: memory(), bodies: memoryBodies() });
+    const { relay, spool, clock } = relayWorld(spoolSink(target));
+    await spool.enqueueMany([
+      { id: 'a1', topic: 'a', orderKey: 'ann' },
+      { id: 'a2', topic: 'a', orderKey: 'ann' },
+      { id: 'b1', topic: 'a' },
+    ]);
+    await relay.start();
+    await clock.advance('1m');
+    const keys = new Map<string, string | undefined>();
+    for await (const { envelope } of target.list()) keys.set(envelope.id, envelope.orderKey);
+    expect(Object.fromEntries(keys)).toEqual({ a1: 'ann', a2: 'ann', b1: undefined });
+    expect(await target.keyHeads()).toMatchObject([{ orderKey: 'ann', id: 'a1', behind: 1 }]);
+    await relay.stop();
+  });
+
+  test('refuses a key where the store over there keeps no order, and nothing else waits', async () => {
+    await using target = createSpool({ entries: unordered(), bodies: memoryBodies() });
+    const { relay, spool, clock, status } = relayWorld(spoolSink(target));
+    await spool.enqueueMany([
+      { id: 'a1', topic: 'a', orderKey: 'ann' },
+      { id: 'b1', topic: 'a' },
+      { id: 'b2', topic: 'a' },
+    ]);
+    await relay.start();
+    await clock.advance('1m');
+    expect(relay.load.target).toBe('open');
+    expect((await arrivals(target)).map(({ id }) => id)).toEqual(['b1', 'b2']);
+    const { state, lastFailure } = await status('a1');
+    expect(state).toBe('deferred');
+    expect(lastFailure).toMatchObject({ code: 'store.unordered' });
+    expect(lastFailure?.reason).toMatch(/keeps no order.*sqlite.*keepOrder: false/);
+    await relay.stop();
+  });
+
+  test('leaves the key out where it is told to', async () => {
+    await using target = createSpool({ entries: unordered(), bodies: memoryBodies() });
+    const sink = spoolSink(target, { keepOrder: false });
+    expect(await sink.send([{ ...parcel, orderKey: 'ann' }])).toEqual(['confirmed']);
+    expect((await target.get('a1'))?.envelope.orderKey).toBeUndefined();
+  });
+
+  test('keeps the order of a key when one of a send is refused', async () => {
+    const order: string[] = [];
+    const sink = spoolSink({
+      enqueueMany: async (messages) => {
+        const [first] = messages;
+        if (messages.length > 1) throw new RespoolError('message.invalid', 'one of them');
+        // The first takes the longest.
+        if (first?.id === 'a1') await new Promise((resolve) => setImmediate(resolve));
+        order.push(first?.id ?? '');
+      },
+    });
+    const parcels = ['a1', 'a2', 'a3'].map((id) => ({ ...parcel, id, orderKey: 'ann' }));
+    expect(await sink.send(parcels)).toEqual(['confirmed', 'confirmed', 'confirmed']);
+    expect(order).toEqual(['a1', 'a2', 'a3']);
+  });
+
+  test('refuses what is no spool, and what is no option', () => {
     expect(() => spoolSink({} as never)).toThrow(/what createSpool\(\) returns/);
+    const spool = { enqueueMany: () => Promise.resolve() };
+    expect(() => spoolSink(spool, { keepOrder: 1 as never })).toThrow(/"keepOrder"/);
+    expect(() => spoolSink(spool, { order: true } as never)).toThrow(/"order"/);
   });
 
   test('takes what a relay sends, each once; while its store is gone the relay waits', async () => {
