@@ -7,7 +7,7 @@
  * inside one. Many relays may run at once, in any number of processes.
  */
 
-import { type Duration, MINUTE_MS, SECOND_MS } from '../core/duration.ts';
+import { type Duration, type Millis, MINUTE_MS, SECOND_MS } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { EventKind, EventOf } from '../core/event.ts';
 import type { Failure } from '../core/failure.ts';
@@ -20,6 +20,7 @@ import type { OutboxParts } from './parts.ts';
 import { relaySettings, type RelaySettings } from './relay-options.ts';
 import { withExpiry } from './relay-store.ts';
 import { Valve, type ValveState } from './relay-valve.ts';
+import { Window } from './relay-window.ts';
 import { type Target, targetOf } from './targets.ts';
 import type { RelayOptions } from './types.ts';
 
@@ -27,6 +28,8 @@ import type { RelayOptions } from './types.ts';
 export interface RelayLoad extends EngineLoad {
   /** Whether the target answers: `shut` while it does not, `probing` while one message asks. */
   readonly target: ValveState;
+  /** Since when the target does not answer, in milliseconds since the epoch; none: it does. */
+  readonly downSince?: Millis;
 }
 
 /** Old keys of the inbox are looked for this often, and so soon again after some were found. */
@@ -49,6 +52,7 @@ export class Relay implements AsyncDisposable {
   readonly #spool: Spool;
   #phase: 'ready' | 'running' | 'ended' = 'ready';
   #stopping: Promise<void> | undefined;
+  #downSince: Millis | undefined;
   /** Takes the handler away again. */
   #unhandle: () => void = () => undefined;
   #cancelForget: () => void = () => undefined;
@@ -66,15 +70,24 @@ export class Relay implements AsyncDisposable {
       clock,
       ...settings,
       isProbed: this.#target.isProbed,
-      onChange: (state) => this.#handle(state),
+      onChange: (state) => {
+        // A probe that is on its way has no answer yet.
+        if (state === 'open') this.#downSince = undefined;
+        else if (state === 'shut') this.#downSince ??= clock.now();
+        this.#handle(state);
+      },
       onGone: (why) => this.#tellGone(why),
     });
-    this.#handler = this.#target.handlerWith(this.#valve);
+    const window = new Window({ max: settings.concurrency, clock, load: () => this.#spool.load });
+    this.#spool.on('*', () => window.look());
+    this.#handler = window.before(this.#target.handlerWith(this.#valve));
   }
 
   /** What it is doing now, in numbers. */
   get load(): RelayLoad {
-    return { ...this.#spool.load, target: this.#valve.state };
+    const downSince = this.#downSince;
+    const since = downSince === undefined ? {} : { downSince };
+    return { ...this.#spool.load, target: this.#valve.state, ...since };
   }
 
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
