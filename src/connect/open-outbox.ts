@@ -8,7 +8,6 @@ import { spoolSink } from '../outbox/spool-sink.ts';
 import type { RelayOptions, RelayTarget } from '../outbox/types.ts';
 import type { Sink } from '../ports/sink.ts';
 import { needAmqplib } from '../rabbit/client.ts';
-import { rabbitSink } from '../rabbit/sink.ts';
 import type { Spool } from '../spool/spool.ts';
 import type { PostgresStore } from '../stores/postgres/entry-store.ts';
 import { loadSqlite, type SqliteDatabase } from '../stores/shared/client.ts';
@@ -191,8 +190,8 @@ async function openTarget(
       await needAmqplib();
       const tls = await tlsOfRabbit(config.rabbit);
       const nothing = (): Promise<void> => Promise.resolve();
-      if (tls === undefined) return { to: { amqp: url, exchange }, close: nothing };
-      return closing(rabbitSink({ url, exchange, tls }));
+      const to = { amqp: url, exchange, ...(tls === undefined ? {} : { tls }) };
+      return { to, close: nothing };
     }
     case 'spool':
       return closing(spoolSink(await spool()));

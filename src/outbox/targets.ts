@@ -11,6 +11,7 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { Sink } from '../ports/sink.ts';
 import { rabbitSink } from '../rabbit/sink.ts';
+import { behind } from './relay-route.ts';
 import type { Valve } from './relay-valve.ts';
 import type { RelayTarget } from './types.ts';
 
@@ -57,9 +58,10 @@ function exchangeTarget(
   to: Extract<RelayTarget, { readonly amqp: string }>,
   { clock, dice, batch, concurrency }: TargetSettings,
 ): Target {
-  checkNames('to', to, ['amqp', 'exchange']);
-  const { amqp: url, exchange } = to;
-  const sink = rabbitSink({ url, exchange, clock, dice, awayAfter: AWAY_AFTER });
+  checkNames('to', to, ['amqp', 'exchange', 'tls']);
+  const { amqp: url, exchange, tls } = to;
+  const secure = tls === undefined ? {} : { tls };
+  const sink = rabbitSink({ url, exchange, clock, dice, awayAfter: AWAY_AFTER, ...secure });
   // Several sends keep their order: they go over one channel, one after the other.
   const sendsMax = Math.min(SENDS_MAX, Math.ceil(concurrency / batch));
   const target = sinkTarget(sink, { batchMax: batch, sendsMax });
@@ -71,11 +73,6 @@ function exchangeTarget(
   return { ...target, name: `exchange "${exchange}"`, close };
 }
 
-/** A sink that says when it can be reached again. */
-interface CallingSink extends Sink {
-  onBack(call: () => void): () => void;
-}
-
 /** Whoever made the sink closes it. */
 function sinkTarget(sink: Sink, options: ForwardOptions): Target {
   let unlisten = (): void => undefined;
@@ -83,8 +80,7 @@ function sinkTarget(sink: Sink, options: ForwardOptions): Target {
     name: `sink "${sink.name}"`,
     isProbed: true,
     handlerWith(valve) {
-      const { onBack } = sink as Partial<CallingSink>;
-      if (onBack !== undefined) unlisten = onBack.call(sink, () => valve.call());
+      unlisten = sink.onBack?.(() => valve.call()) ?? unlisten;
       const send = forward(valve.before(sink), options);
       return async (delivery) => valve.judge(delivery.id, (await send(delivery)) as Outcome);
     },
@@ -95,7 +91,9 @@ function sinkTarget(sink: Sink, options: ForwardOptions): Target {
   };
 }
 
-/** Each message is judged by itself: one route may lead to many places. */
+/**
+ * It does not begin with a probe: a handler may take long, and each message is judged by itself.
+ */
 function routeTarget(to: { readonly deliver: Handler }): Target {
   checkNames('to', to, ['deliver']);
   const { deliver } = to;
@@ -106,7 +104,7 @@ function routeTarget(to: { readonly deliver: Handler }): Target {
   return {
     name: 'a route',
     isProbed: false,
-    handlerWith: () => deliver,
+    handlerWith: (valve) => behind(valve, deliver),
     close: () => Promise.resolve(),
   };
 }

@@ -12,6 +12,7 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
 import type { Sink } from '../ports/sink.ts';
+import type { TlsOptions } from '../rabbit/client.ts';
 import type { Codec } from '../rabbit/codecs.ts';
 
 /** What may be said about one message beside its routing key and body. */
@@ -76,7 +77,7 @@ export type CleanUp = Duration | { readonly partition: Duration; readonly keep: 
 /** Where a relay sends to. */
 export type RelayTarget =
   /** An exchange of RabbitMQ, confirmed and routed. */
-  | { readonly amqp: string; readonly exchange: string }
+  | { readonly amqp: string; readonly exchange: string; readonly tls?: TlsOptions }
   /** A sink of yours, or `rabbitSink(…)`, `spoolSink(…)`. */
   | Sink
   /** A route, such as `http({ url })` of `respool/deliver`. */
