@@ -23,6 +23,16 @@ export interface ConsumerHealth {
   readonly all: number;
 }
 
+/** What the relay of an outbox is doing. */
+export interface RelayHealth {
+  /** `waiting` for its database, or `sending` whenever there is something to send. */
+  readonly state: 'waiting' | 'sending' | 'stopped';
+  /** Whether its target answers: `shut` while it does not, `probing` while one message asks. */
+  readonly target: 'open' | 'shut' | 'probing';
+  /** Since when the target does not answer, in milliseconds since the epoch. */
+  readonly downSince?: number;
+}
+
 /** What the app needs. */
 export interface AppParts {
   readonly control: Control;
@@ -35,6 +45,8 @@ export interface AppParts {
   isReady(): boolean;
   /** How many consumers of a broker are connected; undefined: there are none. */
   consumers?(): ConsumerHealth | undefined;
+  /** What the relay of an outbox is doing; undefined: there is none. */
+  relay?(): RelayHealth | undefined;
   /** The disk was full a moment ago, and nothing was put down since. */
   isFull(): boolean;
   /** Hears of what fails. */
@@ -82,14 +94,22 @@ function addHealth(app: App, parts: AppParts): void {
   const isStoreAnswering = storeCheck(control, clock);
   const ok = { description: 'Yes.', schema: z.object({ ok: z.literal(true) }) };
   const consumers = z.object({ connected: z.number(), all: z.number() }).optional();
-  const alive = z.object({ ok: z.literal(true), consumers });
+  const relay = z
+    .object({
+      state: z.enum(['waiting', 'sending', 'stopped']),
+      target: z.enum(['open', 'shut', 'probing']),
+      downSince: z.number().optional(),
+    })
+    .optional();
+  const alive = z.object({ ok: z.literal(true), consumers, relay });
   addEndpoint(app, {
     method: 'get',
     path: '/healthz',
     summary: 'Is the process alive?',
-    answers: { 200: { description: 'Yes; consumers where it has any.', schema: alive } },
+    answers: { 200: { description: 'Yes; consumers and relay if any.', schema: alive } },
     // Whether a broker can be reached is no reason to kill the process: it is only told.
-    answer: () => Response.json({ ok: true, consumers: parts.consumers?.() }),
+    answer: () =>
+      Response.json({ ok: true, consumers: parts.consumers?.(), relay: parts.relay?.() }),
   });
   addEndpoint(app, {
     method: 'get',

@@ -15,7 +15,7 @@ import { isRespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
-import type { ConsumerHealth } from './app.ts';
+import type { ConsumerHealth, RelayHealth } from './app.ts';
 import { ByteBudget } from './budget.ts';
 import type { App } from './endpoint.ts';
 import { type Caller, checkRole, Gate } from './gate.ts';
@@ -49,6 +49,8 @@ export interface ServiceParts {
   isReady(): boolean;
   /** How many consumers of a broker are connected, of how many; undefined: there are none. */
   consumers?(): ConsumerHealth | undefined;
+  /** What the relay of an outbox is doing; undefined: there is none. */
+  relay?(): RelayHealth | undefined;
   readonly version: string;
 }
 
@@ -286,6 +288,7 @@ class WebService implements Service {
         signal: this.#stopping.signal,
         isReady: () => this.#parts.isReady(),
         consumers: () => this.#parts.consumers?.(),
+        relay: () => this.#parts.relay?.(),
         isFull: () => this.#isFull,
         onError: (error, path) => this.#note(error, path),
       }),

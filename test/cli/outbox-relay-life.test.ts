@@ -2,6 +2,7 @@
 import { RespoolError } from 'respool';
 import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
+import { setup as serviceSetup } from '../web/setup.ts';
 import { startRelay } from '../../src/cli/outbox/relay-life.ts';
 import type { ServeLog } from '../../src/cli/serve-log.ts';
 import type { ConfiguredRelay } from '../../src/connect/open-outbox.ts';
@@ -27,7 +28,7 @@ function setup(failures: readonly Error[]) {
   const left = [...failures];
   const done: string[] = [];
   const relay = {
-    load: { target: 'open' },
+    load: { running: 0, target: 'open' } as { target: string; downSince?: number },
     on: () => () => undefined,
     start: async () => {
       const failure = left.shift();
@@ -90,4 +91,37 @@ test('a stop while it waits starts nothing any more, and a second one does nothi
   await life.stop(0);
   await clock.advance('1h');
   expect(done).toEqual(['stop', 'close']);
+});
+
+test('a service tells what it is doing, and since when its target is down', async () => {
+  const { clock, log, configured } = setup([away]);
+  const life = startRelay(configured, { clock, log });
+  const { ask } = await serviceSetup({ parts: { relay: () => life.health() } });
+  const told = async (path = '/healthz') => {
+    const answer = await ask(path);
+    return { status: answer.status, ...((await answer.json()) as object) };
+  };
+  await clock.advance(0);
+  expect(await told()).toEqual({
+    status: 200,
+    ok: true,
+    relay: { state: 'waiting', target: 'open' },
+  });
+  await clock.advance('1s');
+  expect(await told()).toMatchObject({ relay: { state: 'sending', target: 'open' } });
+  Object.assign(configured.relay.load, { target: 'shut', downSince: 5_000 });
+  // It is told, and no reason to restart the process or to send traffic elsewhere.
+  expect(await told()).toEqual({
+    status: 200,
+    ok: true,
+    relay: { state: 'sending', target: 'shut', downSince: 5_000 },
+  });
+  expect(await told('/readyz')).toEqual({ status: 200, ok: true });
+  await life.stop(0);
+  expect(await told()).toMatchObject({ relay: { state: 'stopped' } });
+});
+
+test('a service without a relay says nothing of one', async () => {
+  const { ask } = await serviceSetup();
+  expect(await (await ask('/healthz')).json()).toEqual({ ok: true });
 });

@@ -11,6 +11,7 @@ import type { ConfiguredRelay, OutboxInfo, RelayInfo } from '../../connect/open-
 import { told } from '../../control/told-events.ts';
 import { textOf } from '../../core/errors.ts';
 import type { SpoolEvent } from '../../core/event.ts';
+import type { RelayLoad } from '../../outbox/relay.ts';
 import { levelOf } from '../event-line.ts';
 import { numberText, safe } from '../safe.ts';
 import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts';
@@ -23,10 +24,19 @@ export interface RelayLifeParts extends LifeParts {
 
 /** A relay that runs, or waits for its database. */
 export interface RelayLife {
+  /** What it is doing, and whether its target answers. */
+  readonly health: () => RelayHealth;
   /** How many were sent since the start. */
   readonly sent: () => number;
   /** Takes nothing new, and waits for what is on its way, so long at the most. */
   readonly stop: (withinMs: number) => Promise<void>;
+}
+
+/** What of it a health check is told, as the service shows it. */
+interface RelayHealth {
+  readonly state: 'waiting' | 'sending' | 'stopped';
+  readonly target: RelayLoad['target'];
+  readonly downSince?: number;
 }
 
 /** Starts it. */
@@ -35,6 +45,7 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
   const { clock, log } = parts;
   const over = new AbortController();
   let sent = 0;
+  let state: RelayHealth['state'] = 'waiting';
   relay.on('*', (event) => {
     if (event.kind === 'delivered') sent += 1;
     if (parts.isVerbose === true || isOfAll(event)) log.event(told(event));
@@ -50,10 +61,13 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
     parts,
     over.signal,
   ).then((isStarted) => {
-    if (isStarted) log.say('info', relaysText(info), { relay: info });
+    if (!isStarted) return;
+    if (!over.signal.aborted) state = 'sending';
+    log.say('info', relaysText(info), { relay: info });
   });
   const stop = async (withinMs: number): Promise<void> => {
     over.abort();
+    state = 'stopped';
     const endsAt = clock.monotonic() + withinMs;
     // A start that is on its way ends first, unless it takes too long: a server may hang.
     const isOver = await endsWithin(starting, withinMs, clock);
@@ -65,7 +79,11 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
     else ending.catch((error: unknown) => log.say('warn', textOf(error)));
   };
   let stopping: Promise<void> | undefined;
-  return { sent: () => sent, stop: (withinMs) => (stopping ??= stop(withinMs)) };
+  const health = (): RelayHealth => {
+    const { target, downSince } = relay.load;
+    return { state, target, ...(downSince === undefined ? {} : { downSince }) };
+  };
+  return { health, sent: () => sent, stop: (withinMs) => (stopping ??= stop(withinMs)) };
 }
 
 /** What is not about one message, or is wrong with it. */
