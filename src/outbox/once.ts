@@ -10,7 +10,9 @@ import { type Duration, durationMs } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkKey, checkNames } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
+import type { Delivery } from '../ports/handler.ts';
 import type { SqlTx } from '../ports/sql.ts';
+import { hasMadeUpId } from '../rabbit/made-up-id.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock } from '../system/clock.ts';
 import {
@@ -43,6 +45,9 @@ const TTL_DEFAULT: Duration = '7d';
 const NAMES = ['scope', 'ttl', 'schema', 'table', 'clock'];
 const ADVICE = 'run outbox.migrate(), `respool outbox init`, or migrateInbox() for the inbox alone';
 
+/** A delivery as a key: its id, unless that was made up for this copy of the message alone. */
+export type OnceKey = string | Pick<Delivery, 'id' | 'envelope'>;
+
 /** A key that was checked. */
 interface Key {
   readonly scope: string;
@@ -55,30 +60,31 @@ interface Key {
  * With a pool it begins and commits one of its own; with a transaction of yours it is a part of it.
  * With a database of better-sqlite3 it is synchronous. If `fn` throws, nothing has happened.
  *
- * n.b. A message that came without an id is given a new one each time it comes: for those take a
- * key out of what they say.
+ * The key is a text, or a delivery, which means its id. n.b. A message of others that came without an
+ * id is given a new one each time it comes: its delivery is refused, so take a key out of what it
+ * says.
  */
 export function once<Database extends SqliteDatabase, T>(
   database: Database,
-  key: string,
+  key: OnceKey,
   fn: (database: Database) => T,
   options?: OnceOptions,
 ): Once<T>;
 export function once<Pool extends TxPool, T>(
   pool: Pool,
-  key: string,
+  key: OnceKey,
   fn: (tx: ClientOf<Pool>) => Promise<T> | T,
   options?: OnceOptions,
 ): Promise<Once<T>>;
 export function once<Tx extends AnyTx, T>(
   tx: Tx,
-  key: string,
+  key: OnceKey,
   fn: (tx: Tx) => Promise<T> | T,
   options?: OnceOptions,
 ): Promise<Once<T>>;
 export function once<T>(
   place: unknown,
-  key: string,
+  key: OnceKey,
   fn: (place: never) => unknown,
   options: OnceOptions = {},
 ): Promise<Once<T>> | Once<T> {
@@ -89,7 +95,7 @@ export function once<T>(
 
 function onceInSqlite<T>(
   database: SqliteDatabase,
-  given: string,
+  given: OnceKey,
   work: () => T,
   options: OnceOptions,
 ): Once<T> {
@@ -111,7 +117,7 @@ function onceInSqlite<T>(
 
 async function onceInPostgres<T>(
   place: unknown,
-  given: string,
+  given: OnceKey,
   work: (tx: unknown) => Promise<T>,
   options: OnceOptions,
 ): Promise<Once<T>> {
@@ -163,8 +169,9 @@ async function take(tx: SqlTx, table: InboxTable, values: unknown[]): Promise<bo
   }
 }
 
-function checkOnce(key: unknown, options: OnceOptions): Key {
+function checkOnce(given: unknown, options: OnceOptions): Key {
   checkNames('once', options, NAMES);
+  const key = isDelivery(given) ? idOf(given) : given;
   if (key === undefined || key === null || key === '') {
     throw new RespoolError(
       'message.invalid',
@@ -178,4 +185,17 @@ function checkOnce(key: unknown, options: OnceOptions): Key {
     scope: scope === '' ? '' : checkKey('scope of once', scope),
     ttlMs: durationMs(ttl, 'ttl', { minMs: 1 }),
   };
+}
+
+function isDelivery(given: unknown): given is Exclude<OnceKey, string> {
+  return typeof given === 'object' && given !== null && 'id' in given && 'envelope' in given;
+}
+
+function idOf(delivery: Exclude<OnceKey, string>): string {
+  if (!hasMadeUpId(delivery)) return delivery.id;
+  throw new RespoolError(
+    'message.invalid',
+    `cannot do message "${delivery.id}" once: it came without an id, and this one was made up ` +
+      'for this copy of it; take a key out of what it says, such as the number of an order',
+  );
 }

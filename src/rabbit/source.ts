@@ -18,6 +18,7 @@ import { brokerCount, type ClaimParts, payloadOf, RabbitClaim } from './claim.ts
 import { Intake, type Subscription } from './intake.ts';
 import type { Link } from './link.ts';
 import type { Outlet } from './outlet.ts';
+import { madeUpId } from './made-up-id.ts';
 import { Waits } from './patience.ts';
 import { Passing } from './passing.ts';
 import { restOf, stepsOf } from './steps.ts';
@@ -350,11 +351,9 @@ export class RabbitSource implements Source {
     intake.note(message);
     const { plan, wire, maxLost } = this.#parts;
     const past = wire.read(message, plan.queue);
-    if (!this.#isWanted) {
-      intake.giveBack(message);
-      return;
-    }
-    const id = wire.id?.(message) ?? message.properties.messageId ?? this.#parts.makeId();
+    if (!this.#isWanted) return intake.giveBack(message);
+    const own = wire.id?.(message) ?? message.properties.messageId;
+    const id = own ?? madeUpId(message, this.#parts.makeId);
     const { redelivered } = message.fields;
     const isCounted = redelivered && plan.type !== 'classic';
     const lost = past.lost + (isCounted ? brokerCount(message.properties.headers) : 0);
