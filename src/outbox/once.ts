@@ -60,9 +60,9 @@ interface Key {
  * With a pool it begins and commits one of its own; with a transaction of yours it is a part of it.
  * With a database of better-sqlite3 it is synchronous. If `fn` throws, nothing has happened.
  *
- * The key is a text, or a delivery, which means its id. n.b. A message of others that came without an
- * id is given a new one each time it comes: its delivery is refused, so take a key out of what it
- * says.
+ * The key is a text, or a delivery, which stands for its id. n.b. A message of others that came
+ * without an id is given a new one each time it comes: its delivery is refused, so take a key out
+ * of what it says. `delivery.id` as a text cannot be told from a key of yours.
  */
 export function once<Database extends SqliteDatabase, T>(
   database: Database,
