@@ -35,7 +35,7 @@ export interface Control {
   count(): Promise<Record<State, number>>;
   tally(by: TallyBy, filter?: ListFilter): Promise<readonly TallyRow[]>;
   /**
-   * The first ones of order keys behind which others wait, those of longest standing first; at most
+   * The first ones of order keys behind which others wait, held and deferred ones first; at most
    * 500, default 100. `config.invalid` where the store keeps no order.
    */
   keyHeads(max?: number): Promise<readonly KeyHead[]>;

@@ -210,8 +210,9 @@ export interface EntryStore {
   /** Calls back when another process may have made something due; returns the way to stop. */
   watch?(onDue: () => void): () => void;
   /**
-   * Heads of order keys with others behind them, those of longest standing first; at most `max`, 1
-   * to 500. Only where `traits.ordered`.
+   * Heads of order keys with others behind them: those held or deferred first, then incoming, then
+   * active, each those of longest standing first; at most `max`, 1 to 500. Only where
+   * `traits.ordered`.
    */
   keyHeads?(max: number): Promise<readonly KeyHead[]>;
   /** Leaves the address of a service for other processes, for as long as this one has it open. */

@@ -176,7 +176,7 @@ export class Spool {
   }
 
   /**
-   * The first ones of order keys behind which others wait, those of longest standing first; at most
+   * The first ones of order keys behind which others wait, held and deferred ones first; at most
    * `max`, 1 to 500, default 100. Refused where the store keeps no order.
    */
   async keyHeads(max: number = KEY_HEADS_DEFAULT): Promise<readonly KeyHead[]> {

@@ -101,7 +101,12 @@ export function addLookRoutes(app: App, shared: SharedReads): void {
     summary: 'The first message of each order key behind which others wait.',
     role: 'read',
     query: headsQuery,
-    answers: { 200: { description: 'Those of longest standing first.', schema: headsSchema } },
+    answers: {
+      200: {
+        description: 'Held and deferred ones first, then those of longest standing.',
+        schema: headsSchema,
+      },
+    },
     answer: async ({ query, control }) => {
       const max = query.max === undefined ? undefined : wholeOf('max', query.max);
       return Response.json({ heads: await control.keyHeads(max) });

@@ -37,14 +37,14 @@ export class KeyLines {
     return [...this.#leave(row), ...this.#join(row, key)];
   }
 
-  /** The first ones of lines in which others wait, by how long they have been there. */
+  /** The first ones of lines in which others wait; those that hold them up for long first. */
   heads(max: number): readonly KeyHead[] {
     const firsts: Row[] = [];
     for (const line of this.#lines.values()) {
       const first = line.first();
       if (first !== undefined && line.size > 1) firsts.push(first.row);
     }
-    firsts.sort((one, other) => one.seq - other.seq);
+    firsts.sort((one, other) => standingOf(one) - standingOf(other) || one.seq - other.seq);
     return firsts.slice(0, max).map((row) => this.#headOf(row));
   }
 
@@ -83,6 +83,12 @@ export class KeyLines {
 function lineOf({ envelope: { orderKey }, status }: Entry): string | undefined {
   if (orderKey === undefined || status.lane !== 'delivery') return undefined;
   return BLOCKING.includes(status.state) ? orderKey : undefined;
+}
+
+/** What is held or deferred comes before what may go any time, and that before what is going. */
+function standingOf({ entry: { status } }: Row): number {
+  if (status.state === 'active') return 2;
+  return status.state === 'incoming' ? 1 : 0;
 }
 
 function isBefore(one: LinePlace, other: LinePlace): boolean {

@@ -117,7 +117,12 @@ export function firstSql({ table }: Names, key: string, more = ''): string {
     ORDER BY b.seq LIMIT 1`;
 }
 
-/** The first ones of keys that others wait behind, those that came first at the top. */
+/** Those that hold up others for long come first: a list may be cut off, but not before them. */
+const STANDING_SQL: string = `CASE e.slot
+  WHEN ${slotOf('active', 'delivery')} THEN 2 WHEN ${slotOf('incoming', 'delivery')} THEN 1
+  ELSE 0 END`;
+
+/** The first ones of keys that others wait behind. It passes over all that have a key. */
 export async function keyHeads(ask: Ask, names: Names, max: number): Promise<readonly KeyHead[]> {
   const { entries } = names.table;
   const rows = await ask(
@@ -125,10 +130,10 @@ export async function keyHeads(ask: Ask, names: Names, max: number): Promise<rea
 FROM (
   SELECT order_key, min(seq) AS seq, count(*) AS n FROM ${entries}
   WHERE order_key IS NOT NULL AND ${blockingSql('')}
-  GROUP BY order_key HAVING count(*) > 1 ORDER BY min(seq) LIMIT $1::int4
+  GROUP BY order_key HAVING count(*) > 1
 ) h JOIN ${entries} e ON e.order_key = h.order_key AND e.order_key IS NOT NULL
   AND ${blockingSql('e.')} AND e.seq = h.seq
-ORDER BY h.seq`,
+ORDER BY ${STANDING_SQL}, h.seq LIMIT $1::int4`,
     [max],
   );
   return rows.map(([orderKey, id, slot, dueAt, behind]) => ({

@@ -95,7 +95,7 @@ export class Order {
     this.#connection.wrote(this.#sql.wake.run(orderKey).changes);
   }
 
-  /** The first ones of keys with others behind them, the oldest first. */
+  /** The first ones of keys with others behind them; those that hold them up for long first. */
   heads(max: number): KeyHead[] {
     const rows = this.#sql.heads.all(max) as [string, string, Slot, number | null, number][];
     return rows.map(([orderKey, id, slot, dueAt, behind]) => ({
@@ -108,6 +108,8 @@ export class Order {
   }
 }
 
+const INCOMING_SLOT: Slot = slotOf('incoming', 'delivery');
+const ACTIVE_SLOT: Slot = slotOf('active', 'delivery');
 const HOLD_SLOT: Slot = slotOf('hold', 'delivery');
 const DEFERRED_SLOT: Slot = slotOf('deferred', 'delivery');
 
@@ -147,8 +149,10 @@ function prepare(database: SqliteDatabase) {
         `SELECT h.order_key, e.id, e.slot, e.due_at, h.number - 1 FROM
           (SELECT order_key, min(seq) AS seq, count(*) AS number
           FROM {entries} INDEXED BY {entries_by_key} WHERE ${KEYED_SQL}
-          GROUP BY order_key HAVING count(*) > 1 ORDER BY 2 LIMIT ${BOUND_LIMIT}) h
-        JOIN {entries} e ON e.seq = h.seq ORDER BY h.seq`,
+          GROUP BY order_key HAVING count(*) > 1) h
+        JOIN {entries} e ON e.seq = h.seq
+        ORDER BY CASE e.slot WHEN ${ACTIVE_SLOT} THEN 2 WHEN ${INCOMING_SLOT} THEN 1 ELSE 0 END,
+          h.seq LIMIT ${BOUND_LIMIT}`,
       )
       .raw(),
   };

@@ -139,7 +139,7 @@ function headsOf(store: EntryStore): NonNullable<EntryStore['keyHeads']> {
 
 const HEADS: readonly EntryCase[] = [
   {
-    name: 'the first ones of keys are told with how many wait behind them, the oldest first',
+    name: 'the first ones of keys are told with how many wait behind them, those stuck first',
     needs: ['order'],
     async run({ store }) {
       const keyHeads = headsOf(store);
@@ -153,11 +153,27 @@ const HEADS: readonly EntryCase[] = [
       const held = { orderKey: 'z', id: 'z1', state: 'hold', dueAt: null, behind: 2 };
       const fresh = { orderKey: 'a', id: 'a1', state: 'incoming', dueAt: later(0), behind: 1 };
       const deferred = { orderKey: 'd', id: 'd1', state: 'deferred', dueAt: later(50), behind: 1 };
-      assert.deepEqual(await keyHeads(500), [held, fresh, deferred]);
+      assert.deepEqual(await keyHeads(500), [held, deferred, fresh]);
       assert.deepEqual(await keyHeads(1), [held]);
       await claimIds(store, { now: later(1), leaseMs: 100 });
       const active = { ...fresh, state: 'active', dueAt: later(101) };
-      assert.deepEqual(await keyHeads(500), [held, active, deferred]);
+      assert.deepEqual(await keyHeads(500), [held, deferred, active]);
+    },
+  },
+  {
+    name: 'the held first of a key is told however many keys with others to go are before it',
+    needs: ['order'],
+    async run({ store }) {
+      const keyOf = (index: number): string => `key ${index >> 1}`;
+      await put(store, ...sampleEntries(1_010, 'm', (index) => ({ orderKey: keyOf(index) })));
+      await put(store, keyed('late', { orderKey: 'l', state: 'deferred', dueAt: later(50) }));
+      await put(store, keyed('next', { orderKey: 'l' }));
+      await put(store, keyed('stuck', { orderKey: 'z', state: 'hold', dueAt: null }));
+      await put(store, keyed('behind', { orderKey: 'z' }));
+      await claimIds(store, { max: 1 });
+      const heads = (await headsOf(store)(500)).map(({ id }) => id);
+      assert.deepEqual(heads.slice(0, 3), ['late', 'stuck', 'm-00002']);
+      assert.equal(heads.length, 500);
     },
   },
   {
