@@ -14,7 +14,7 @@ export { Reject } from './reject.ts';
 export type { Relay, RelayLoad } from './relay.ts';
 export { type SinkSpool, spoolSink, type SpoolSinkOptions } from './spool-sink.ts';
 export type { SqliteOutbox } from './sqlite-outbox.ts';
-export { tracking, trackingIds } from './tracking.ts';
+export { tracked, tracking, trackingIds, trackingOf } from './tracking.ts';
 export { type ClientOf, type TxClient, type TxPool, transaction } from './transaction.ts';
 export type { AnyTx } from './tx.ts';
 export type {

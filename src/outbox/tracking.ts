@@ -3,11 +3,13 @@
  * scope, on the wire in one header.
  *
  *   tracking(…) ─▶ emit: header = ids of the scope + its own id ─▶ listen: scope of its handler
+ *                                                               ─▶ any handler behind `tracked`
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Headers } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
+import type { Middleware } from '../ports/handler.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker } from '../system/ids.ts';
 
@@ -16,8 +18,6 @@ export const TRACKING_HEADER = 'x-outbox-tracking-ids';
 /** A chain keeps its last ids: what goes round in a circle must not grow for ever. */
 const CHAIN_MAX = 50;
 const TRACKING_ID_MAX_CHARS = 128;
-/** Longer than any chain that we write. */
-const CHAIN_TEXT_MAX_CHARS = 16_384;
 
 const scope = new AsyncLocalStorage<readonly string[]>();
 const newId = createIdMaker(systemDice);
@@ -41,16 +41,22 @@ export function trackingIds(): readonly string[] {
   return scope.getStore() ?? [];
 }
 
+/**
+ * Middleware for spools and consumers: handlers run in the chain of their message, as those of
+ * `listen` do.
+ */
+export const tracked: Middleware = (delivery, next) => tracking(trackingOf(delivery.headers), next);
+
 /** The header of a message that is emitted in this scope, once its id is known. */
 export function trackingHeader(): (id: string) => string {
   const ids = trackingIds();
   return (id) => JSON.stringify(bounded([...ids, id]));
 }
 
-/** The chain in the headers of a message; of one that cannot be read, nothing. */
+/** The chain in the headers of a message, its last 50 ids; of one that cannot be read, none. */
 export function trackingOf(headers: Headers): readonly string[] {
   const text = Object.hasOwn(headers, TRACKING_HEADER) ? headers[TRACKING_HEADER] : undefined;
-  if (typeof text !== 'string' || text.length > CHAIN_TEXT_MAX_CHARS) return [];
+  if (typeof text !== 'string') return [];
   try {
     const ids: unknown = JSON.parse(text);
     return Array.isArray(ids) ? bounded(ids.filter(isTrackingId)) : [];

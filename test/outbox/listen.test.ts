@@ -1,8 +1,8 @@
 /** listen: a handler on what an outbox sends, tried again after a list of delays (R132, R156). */
-import { listen, Reject, tracking, trackingIds, transaction } from 'respool/outbox';
+import { listen, Reject, tracked, tracking, trackingIds, transaction } from 'respool/outbox';
 import type { ListenOptions } from 'respool/outbox';
 import { PermanentError } from 'respool';
-import type { Consumer, RabbitHandler } from 'respool/rabbit';
+import { createConsumer, perDelay, type Consumer, type RabbitHandler } from 'respool/rabbit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
 import { Hands, ownName, Tray } from '../rabbit/ground.ts';
@@ -234,6 +234,22 @@ withService('rabbitmq', (url) => {
       expect(second?.ids.slice(0, 2)).toEqual(['request-1', id]);
       expect(second?.ids).toHaveLength(3);
       await one.stop();
+    });
+
+    test('a plain consumer hands the chain on with a middleware', async () => {
+      const queue = ownName('billing');
+      const seen = new Tray<readonly string[]>();
+      const options = { url: url(), queue, topology: perDelay(), middleware: [tracked] };
+      const consumer = createConsumer(options, () => seen.add(trackingIds()));
+      const hands = await Hands.open(url());
+      onTestFinished(async () => {
+        await consumer.stop({ within: '1s' });
+        await hands.remove(consumer.plan);
+      });
+      await consumer.start();
+      const headers = { 'x-outbox-tracking-ids': '["request-1","a"]' };
+      await hands.publish('', queue, {}, { headers });
+      expect(await seen.until(1)).toEqual([['request-1', 'a']]);
     });
   });
 });

@@ -1,8 +1,17 @@
 /** tracking — the chain of ids that goes with what is emitted. */
 
 import { expect, test } from 'vitest';
-import { tracking, trackingIds, transaction } from '../../src/outbox/index.ts';
-import { TRACKING_HEADER, trackingOf } from '../../src/outbox/tracking.ts';
+import {
+  spoolSink,
+  tracked,
+  tracking,
+  trackingIds,
+  trackingOf,
+  transaction,
+} from '../../src/outbox/index.ts';
+import { TRACKING_HEADER } from '../../src/outbox/tracking.ts';
+import { createSpool } from '../../src/index.ts';
+import { memory, memoryBodies } from '../../src/stores/memory/index.ts';
 import { withService } from '../services/index.ts';
 import { openOutbox, openSqliteOutbox } from './core-setup.ts';
 
@@ -71,6 +80,38 @@ test('a chain is read from headers, and nothing from what is none', () => {
   expect(read('no json')).toEqual([]);
   expect(read(JSON.stringify(['x'.repeat(20_000)]))).toEqual([]);
   expect(trackingOf({})).toEqual([]);
+});
+
+test('of a chain that another wrote, however long, the last 50 ids are read', () => {
+  const ids = Array.from({ length: 1_000 }, (_, at) => `${'x'.repeat(100)}-${at}`);
+  const text = JSON.stringify(ids);
+  expect(text.length).toBeGreaterThan(100_000);
+  expect(trackingOf({ [TRACKING_HEADER]: text })).toEqual(ids.slice(-50));
+  // Nothing that is no list breaks the reading of it, nested as it may be.
+  expect(trackingOf({ [TRACKING_HEADER]: '['.repeat(100_000) })).toEqual([]);
+});
+
+test('a spool behind a relay hands the chain on to its handlers', async () => {
+  const { database, outbox } = await openSqliteOutbox();
+  const seen: (readonly string[])[] = [];
+  const spool = createSpool({ entries: memory(), bodies: memoryBodies(), middleware: [tracked] });
+  const handled = new Promise<void>((resolve) => {
+    spool.handle('order.#', async () => {
+      await Promise.resolve();
+      seen.push(trackingIds());
+      resolve();
+    });
+  });
+  await spool.start();
+  const { id } = tracking(['request'], () =>
+    outbox.transaction(() => outbox.emit(database, 'order.new', 1)),
+  );
+  const relay = outbox.relay({ to: spoolSink(spool) });
+  await relay.start();
+  await handled;
+  await relay.stop();
+  await spool.stop();
+  expect(seen).toEqual([['request', id]]);
 });
 
 test('an emit on SQLite carries the chain of its scope and its own id', async () => {
