@@ -37,6 +37,8 @@ export interface Envelope {
   readonly headers: Headers;
   readonly enqueuedAt: Millis;
   readonly expiresAt?: Millis;
+  /** Not before this; only a message of an outbox that was to wait says so. */
+  readonly eta?: Millis;
   /** 0 first … 9 last, 5 unless said otherwise. */
   readonly priority: number;
   readonly dedupeKey?: string;

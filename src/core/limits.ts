@@ -39,13 +39,13 @@ export function checkRef(ref: unknown): string {
   throw invalid('ref of a body', ref, allowed);
 }
 
-/** Refuses a topic that is not dot-separated words. */
-export function checkTopic(topic: unknown): string {
+/** Refuses a topic that is not dot-separated words; `what` is how the caller calls it. */
+export function checkTopic(topic: unknown, what = 'topic'): string {
   const fits =
     typeof topic === 'string' && topic.length <= TOPIC_MAX_CHARS && TOPIC_PATTERN.test(topic);
   if (fits) return topic;
   const allowed = `words of A-Z a-z 0-9 _ - joined by . : /, up to ${TOPIC_MAX_CHARS} characters`;
-  throw invalid('topic', topic, allowed);
+  throw invalid(what, topic, allowed);
 }
 
 /** Refuses a topic pattern: words, `*` for one word, `#` for any number. */

@@ -8,11 +8,12 @@
 import { DURATION_MAX_MS, durationMs, type Millis } from '../core/duration.ts';
 import type { Entry, Headers } from '../core/entry.ts';
 import { assert, RespoolError, show } from '../core/errors.ts';
-import { checkFields, checkHeaders, checkKey } from '../core/limits.ts';
+import { checkFields, checkHeaders, checkKey, checkTopic, HEADERS_MAX } from '../core/limits.ts';
 import { initialStatus } from '../core/next-status.ts';
 import type { Duplicate } from '../ports/entry-store.ts';
 import { type Codec, encodersOf } from '../rabbit/codecs.ts';
-import { keepBody, ownBody } from '../spool/body.ts';
+import { badKeyList } from '../rabbit/publisher-headers.ts';
+import { keepBody, type OwnBody, ownBody } from '../spool/body.ts';
 import { Chain } from '../spool/chain.ts';
 import { checkMessage, type MessageOptions, withBody } from '../spool/message.ts';
 import { noBodies } from './no-bodies.ts';
@@ -57,6 +58,8 @@ const BATCH_MAX = 1_000;
 const BATCH_MAX_BYTES: number = 8 * 2 ** 20;
 
 const CONTENT_TYPE = 'content-type';
+/** A short string of AMQP. */
+const CONTENT_TYPE_MAX_BYTES = 255;
 /** As a spool takes them. */
 const HEADERS_MAX_BYTES: number = 32 * 2 ** 10;
 /** A number before this is hardly a time, in 1973: it is meant as a span. */
@@ -84,6 +87,8 @@ export class Messages {
     }
     checkFields(given, NAMES);
     const { body, ...message } = given;
+    checkTopic(given.routingKey, 'routing key');
+    if (given.expires !== undefined) durationMs(given.expires, 'expires', { minMs: 1 });
     const headers = lowered(checkHeaders(given.headers, HEADERS_MAX_BYTES));
     const { bytes, contentType } = this.#bytesOf(body, headers[CONTENT_TYPE]);
     const { maxBytes, policies } = this.#settings;
@@ -94,6 +99,7 @@ export class Messages {
     // The scope is that of the call: by the time an id is made, we may be in another.
     const chain = headers[TRACKING_HEADER];
     const tracking = chain === undefined ? trackingHeader() : () => chain;
+    refuseHeaders(headers, typed);
     return { message, bytes, headers: typed, tracking };
   }
 
@@ -115,9 +121,11 @@ export class Messages {
     const checked = checkMessage(options, context);
     refuseLateEta(checked.envelope.expiresAt, options.dueAt, routingKey);
     const order = key === undefined ? {} : { orderKey: checkKey('key', key) };
+    // Its due time is overwritten by the first claim; the relay goes by this.
+    const late = checked.dueAt > now ? { eta: checked.dueAt } : {};
     const body = keepInline(bytes, id);
     return {
-      envelope: withBody({ ...checked.envelope, ...order }, body.info),
+      envelope: withBody({ ...checked.envelope, ...late, ...order }, body.info),
       status: initialStatus({ now, dueAt: checked.dueAt, policy: checked.policy }),
       inlineBody: bytes,
     };
@@ -131,8 +139,8 @@ export class Messages {
     const isBytes = ArrayBuffer.isView(body) || body instanceof ArrayBuffer;
     const isRaw = body === undefined || isBytes;
     const isEncoded = !isRaw && contentType !== undefined && this.#isEncoded(contentType, body);
-    // Encoders may give back what they were given; and `ownBody` refuses what says nothing.
-    const own = ownBody(isEncoded ? this.#encode(contentType, body) : body);
+    // Encoders may give back what they were given; and what says nothing is refused.
+    const own = taken(isEncoded ? this.#encode(contentType, body) : body);
     if ('stream' in own) throw streamed();
     return { bytes: own.bytes, contentType: contentType ?? typeOf(body, isBytes) };
   }
@@ -196,6 +204,33 @@ function lowered(headers: Headers): Headers {
   return { ...rest, [CONTENT_TYPE]: contentType };
 }
 
+/** What the broker would refuse is refused while there is somebody to tell. */
+function refuseHeaders(given: Headers, typed: Headers): void {
+  const all = new Set([...Object.keys(typed), TRACKING_HEADER]).size;
+  const count = Object.keys(given).length;
+  if (all > HEADERS_MAX) {
+    throw new RespoolError(
+      'limit.exceeded',
+      `cannot emit with ${count} headers: allowed are ${HEADERS_MAX - (all - count)}; with those ` +
+        `an outbox adds, a message has up to ${HEADERS_MAX}`,
+    );
+  }
+  const bytes = Buffer.byteLength(given[CONTENT_TYPE] ?? '');
+  if (bytes > CONTENT_TYPE_MAX_BYTES) {
+    throw new RespoolError(
+      'message.invalid',
+      `cannot emit with a "${CONTENT_TYPE}" of ${bytes} bytes: allowed are ` +
+        `${CONTENT_TYPE_MAX_BYTES}`,
+    );
+  }
+  const badList = badKeyList(given);
+  if (badList === undefined) return;
+  throw new RespoolError(
+    'message.invalid',
+    `${badList}, and headers of an outbox are texts; emit once for each routing key`,
+  );
+}
+
 function essence(contentType: string): string {
   return (contentType.split(';', 1)[0] ?? '').trim().toLowerCase();
 }
@@ -254,6 +289,19 @@ function unknownPolicy(policy: unknown, known: ReadonlySet<string>): RespoolErro
     `cannot emit with policy ${show(policy)}: known are ${[...known].join(', ')}; ` +
       'name it in "policies" of the outbox',
   );
+}
+
+function taken(body: unknown): OwnBody {
+  try {
+    return ownBody(body);
+  } catch (cause) {
+    throw new RespoolError(
+      'message.invalid',
+      'cannot emit this value as body: allowed is text, bytes or a JSON value; a promise has to ' +
+        'be awaited first',
+      { cause },
+    );
+  }
 }
 
 function streamed(): RespoolError {

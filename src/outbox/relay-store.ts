@@ -3,7 +3,10 @@
 import type { Entry } from '../core/entry.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 
-/** The same store; messages that do not say when they expire do so this long after their emit. */
+/**
+ * The same store; messages that do not say when they expire do so this long after their emit, or
+ * after their eta: before that nobody could have sent them.
+ */
 export function withExpiry(store: EntryStore, expiresMs: number): EntryStore {
   const claim: EntryStore['claim'] = async (request) =>
     (await store.claim(request)).map((entry) => expiring(entry, expiresMs));
@@ -20,5 +23,6 @@ export function withExpiry(store: EntryStore, expiresMs: number): EntryStore {
 function expiring(entry: Entry, expiresMs: number): Entry {
   const { envelope, status } = entry;
   if (envelope.expiresAt !== undefined || status.replays > 0) return entry;
-  return { ...entry, envelope: { ...envelope, expiresAt: envelope.enqueuedAt + expiresMs } };
+  const { enqueuedAt, eta = enqueuedAt } = envelope;
+  return { ...entry, envelope: { ...envelope, expiresAt: Math.max(enqueuedAt, eta) + expiresMs } };
 }

@@ -94,7 +94,7 @@ export interface RelayOptions {
   readonly cleanUp?: CleanUp;
   /** Only these routing keys; default `'#'`, all. */
   readonly topics?: string | readonly string[];
-  /** For messages that do not say when they expire, from their emit on. */
+  /** For messages that do not say when they expire, from their emit or their eta on. */
   readonly expires?: Duration;
   /** How long a claim lasts without a heartbeat; default 60s. */
   readonly lease?: Duration;

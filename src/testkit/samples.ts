@@ -91,6 +91,7 @@ const ENVELOPE_FIELDS = [
   'headers',
   'enqueuedAt',
   'expiresAt',
+  'eta',
   'priority',
   'dedupeKey',
   'ownId',

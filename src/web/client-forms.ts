@@ -157,6 +157,7 @@ const envelope = fields<Envelope>({
   headers: byName(text),
   enqueuedAt: number,
   expiresAt: optional(number),
+  eta: optional(number),
   priority: number,
   dedupeKey: optional(text),
   ownId: optional(yes),

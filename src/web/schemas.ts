@@ -43,6 +43,7 @@ export const messageSchema: z.ZodType = z.object({
     headers: headersSchema,
     enqueuedAt: z.number(),
     expiresAt: z.number().optional(),
+    eta: z.number().optional(),
     priority: z.number(),
     dedupeKey: z.string().optional(),
     ownId: z.literal(true).optional(),

@@ -87,7 +87,7 @@ test('everything is checked before anything is written', async () => {
   outbox.transaction(() => {
     const many = (): unknown =>
       outbox.emitMany(database, [{ routingKey: 'a' }, { routingKey: 'not a key' }]);
-    expect(many).toThrow('cannot use "not a key" as topic');
+    expect(many).toThrow('cannot use "not a key" as routing key');
     expect(() => outbox.emit(database, 'a', 'too large')).toThrow('allowed are 5');
     expect(() => outbox.emit(database, 'a', 1, { policy: 'x' })).toThrow('known are default');
     expect(() => outbox.emitMany(database, {} as never)).toThrow('for one alone use emit()');

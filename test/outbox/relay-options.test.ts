@@ -9,6 +9,7 @@ import {
   type Status,
 } from 'respool';
 import { describe, expect, test } from 'vitest';
+import { Messages } from '../../src/outbox/message.ts';
 import type { RelayOptions, RelayTarget } from '../../src/outbox/types.ts';
 import { POLICY, put, relayWorld, type RelayWorld, TestSink } from './relay-setup.ts';
 
@@ -315,6 +316,34 @@ describe('what becomes of messages', () => {
     expect(await spool.get(own)).toBeUndefined();
     await world.relay.stop();
   });
+});
+
+test('the time of a relay counts from the eta of a message that was to wait', async () => {
+  const sink = new TestSink();
+  sink.answer = (parcels) => parcels.map(() => failure('transient', 'x', 'not yet'));
+  const world = relayWorld(sink, { expires: '30m' });
+  const { clock, status, parts } = world;
+  const messages = new Messages({
+    expiresMs: undefined,
+    maxBytes: 10,
+    policies: new Set(),
+    encoders: [],
+    makeId: () => 'late',
+  });
+  const own = messages.own({ routingKey: 'order.new', body: 1, eta: '2h' });
+  const store = parts.makeStore();
+  await store.open();
+  await store.insert([messages.entry(own, clock.now())]);
+  await started(world);
+  await clock.advance('119m');
+  expect(sink.ids).toEqual([]);
+  await clock.advance('20m');
+  expect(sink.ids).toContain('late');
+  expect(await status('late')).toMatchObject({ state: 'deferred' });
+  await clock.advance('11m');
+  expect(await status('late')).toMatchObject({ state: 'bounce', ending: 'expired' });
+  await world.relay.stop();
+  await store.close();
 });
 
 describe('a relay refuses', () => {

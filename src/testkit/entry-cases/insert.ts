@@ -31,6 +31,7 @@ function fullEntry(id: string): Entry {
     expiresAt: later(86_400_000),
     priority: 0,
     dedupeKey: `key ${UNICODE}`,
+    eta: later(5),
     ownId: true,
     destination: `host ${UNICODE}`,
     orderKey: `order ${UNICODE}`,
