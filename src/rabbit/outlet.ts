@@ -16,6 +16,14 @@ import type { Link } from './link.ts';
 import { atMost, closeChannel, GOODBYE_MS } from './patience.ts';
 import { H } from './headers.ts';
 import { OutletLine, type Sending } from './outlet-line.ts';
+import {
+  FORBIDDEN_TEXT,
+  forbiddenIn,
+  isClosedError,
+  isNack,
+  noRoad,
+  tooLargeIn,
+} from './outlet-reasons.ts';
 
 /** Bounds of an outlet. */
 export interface OutletLimits {
@@ -41,7 +49,6 @@ const WINDOW_MAX_BYTES = 32 * 2 ** 20;
 const ASK_AGAIN_MS = 100;
 /** How long an exchange that we may not write to is left alone. */
 const FORBIDDEN_MS = 5_000;
-const FORBIDDEN_TEXT = 'the user may not write there; give it the permission';
 
 /** Exchanges that are remembered to be there. */
 const KNOWN_EXCHANGES_MAX = 1_000;
@@ -213,6 +220,12 @@ export class Outlet {
       this.#line.fail(sending, new RespoolError('broker.unroutable', text, { cause: error }));
       return;
     }
+    const large = tooLargeIn(this.#closeReason, sending.outgoing.content.length);
+    if (large !== undefined) {
+      const text = `cannot publish to ${road}: ${large}`;
+      this.#line.fail(sending, new RespoolError('message.invalid', text, { cause: error }));
+      return;
+    }
     const text = isRefused
       ? `cannot publish to ${road}: the broker refused it; its queue is full or cannot be written`
       : `cannot tell whether the message to ${road} arrived: the channel was lost before the ` +
@@ -339,31 +352,6 @@ interface ReturnedMessage {
 
 function roadOf({ exchange, key }: Outgoing): string {
   return exchange === '' ? `queue "${key}"` : `exchange "${exchange}" with key "${key}"`;
-}
-
-/** n.b. amqplib tells a nack from a lost channel by its text only. */
-export function isNack(error: unknown): boolean {
-  return textOf(error) === 'message nacked';
-}
-
-function isClosedError(error: unknown): boolean {
-  return error instanceof Error && error.name === 'IllegalOperationError';
-}
-
-/** Why no message can go to an exchange, if that is what closed the channel. */
-function noRoad(reason: Error | undefined, exchange: string): string | undefined {
-  if (reason === undefined) return undefined;
-  if (forbiddenIn(reason) === exchange) return FORBIDDEN_TEXT;
-  const isMissing =
-    Reflect.get(reason, 'code') === 404 && reason.message.includes(`no exchange '${exchange}'`);
-  return isMissing ? 'there is no such exchange; declare it' : undefined;
-}
-
-/** The exchange that a refusal names. */
-function forbiddenIn(reason: Error | undefined): string | undefined {
-  if (reason === undefined || Reflect.get(reason, 'code') !== 403) return undefined;
-  const name = /access to exchange '(.*?)' in/s.exec(reason.message)?.[1];
-  return name === 'amq.default' ? '' : name;
 }
 
 /** Everything has to find a queue; those that look alike have a token. */

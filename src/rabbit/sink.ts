@@ -16,7 +16,8 @@ import type { AmqpConnection, Outgoing } from './amqp.ts';
 import type { TlsOptions } from './client.ts';
 import { CONTENT_TYPE_BYTES } from './codecs.ts';
 import { connectionOf, type RabbitConnection } from './connection.ts';
-import { isNack, OUTLET_LIMITS, Outlet } from './outlet.ts';
+import { OUTLET_LIMITS, Outlet } from './outlet.ts';
+import { isNack } from './outlet-reasons.ts';
 import { Gate } from './publisher-gate.ts';
 import { badKeyList } from './publisher-headers.ts';
 import { checkShort } from './publisher-message.ts';
@@ -152,6 +153,10 @@ function settingsOf(options: RabbitSinkOptions): {
  */
 function failureOf(error: unknown, isAway: boolean): Failure {
   const said = classify(error);
+  // It will not be another message the next time.
+  if (isRespoolError(error, 'message.invalid')) {
+    return failure('permanent', said.code, said.reason);
+  }
   if (!isRespoolError(error, 'broker.unconfirmed')) return said;
   if (isNack(error.cause)) return failure('transient', 'broker.refused', said.reason);
   const isLate = error.cause === undefined && !isAway;

@@ -1,13 +1,17 @@
 /** A relay whose broker is killed and comes back: nothing is lost, nothing spins, no attempt is spent. */
 import { connect } from 'amqplib';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { transaction } from 'respool/outbox';
+import { limitBodies } from '../rabbit/faults/alarms.ts';
 import { type PrivateServer, privateServer, skipReason } from '../services/index.ts';
-import { countQueries, ground, isClaim, quiet, told } from './relay-ground.ts';
+import { countQueries, ground, idsOf, isClaim, quiet, told } from './relay-ground.ts';
 
 const START_TIMEOUT_MS = 15 * 60_000;
 const ROWS = 10_000;
 const CONCURRENCY = 500;
 const QUEUE = 'outbox.safe';
+/** What a broker takes unless told otherwise. */
+const MESSAGE_SIZE_MAX: number = 128 * 2 ** 20;
 
 const reason = skipReason('rabbitmq') ?? skipReason('postgres');
 
@@ -85,6 +89,29 @@ describe.skipIf(reason !== undefined)('a broker that is killed', () => {
       expect(await states()).toEqual({ incoming: 50 });
     } finally {
       await server.thaw();
+    }
+  });
+
+  test('that takes no large bodies bounces them at once, and the others get through', async () => {
+    await limitBodies(server, 10_000);
+    try {
+      const { emit, outbox, pool, relay, broker } = await ground({ rabbitUrl: server.url });
+      const large = Buffer.alloc(20_000);
+      const { id } = await transaction(pool, (tx) => outbox.emit(tx, 'q.large', large));
+      const others = await emit(50);
+      const one = relay();
+      const bounced = told(one, 'bounced');
+      await one.start();
+      await bounced;
+      expect((await outbox.spool.get(id))?.status).toMatchObject({
+        state: 'bounce',
+        attempts: 1,
+        lastFailure: { code: 'message.invalid', reason: expect.stringContaining('at most 10000') },
+      });
+      const arrived = await broker.arrived(others.length);
+      expect(new Set(idsOf(arrived))).toEqual(new Set(others));
+    } finally {
+      await limitBodies(server, MESSAGE_SIZE_MAX);
     }
   });
 

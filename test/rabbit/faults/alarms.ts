@@ -32,6 +32,13 @@ export async function setConsumerTimeout(
   await call(operator, ['eval', `${words.join(', ')}.`]);
 }
 
+/** Larger bodies end the channel of who sends them from now on. */
+export async function limitBodies({ operator }: PrivateServer, bytes: number): Promise<void> {
+  const words = `persistent_term:put(max_message_size, ${bytes}), `;
+  const kept = `application:set_env(rabbit, max_message_size, ${bytes}).`;
+  await call(operator, ['eval', words + kept]);
+}
+
 async function call(operator: PrivateServer['operator'], args: readonly string[]): Promise<void> {
   if (operator === undefined) throw new Error('this broker has no rabbitmqctl that we can reach');
   const env = { ...process.env, ...operator.env };
