@@ -17,17 +17,14 @@ const GONE = 'broker.unavailable';
 /** The same, of a request that has one address for all messages. */
 const UNREACHABLE = 'http.unreachable';
 
-const SHUT: Failure = failure('transient', GONE, 'the target cannot be reached');
 const NO_BODY: Uint8Array = new Uint8Array();
 
 type Said = Awaited<ReturnType<Handler>>;
 
-/** The same handler; nothing is tried while the valve is shut. */
+/** The same handler; the valve hears of its outcomes. */
 export function behind(valve: Valve, deliver: Handler): Handler {
   const codes = hasOneAddress(deliver) ? [GONE, UNREACHABLE] : [GONE];
   return async (delivery) => {
-    // Claimed before it shut.
-    if (valve.state === 'shut') return valve.judge(delivery.id, failed(SHUT));
     let said: Said = undefined;
     let thrown: { readonly error: unknown } | undefined;
     try {

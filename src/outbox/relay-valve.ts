@@ -5,17 +5,18 @@
  *      └──────────────no answer, the pause doubles─▲
  *
  * It begins with a probe: a relay that is started again and again before a dead target does not
- * claim hundreds of messages each time. While it is shut nothing is claimed, while it probes one
- * message at a time. What the target did not answer costs no attempt. It goes by itself the next
- * time: when others were answered meanwhile and it is not, it is the message, and the target is not
- * gone.
+ * claim hundreds of messages each time. While it is shut nothing is claimed; while it probes a few
+ * are, and one of them is sent, which asked the fewest times before. What the target did not answer
+ * costs no attempt. It goes by itself the next time: when others were answered meanwhile and it is
+ * not, it is the message, and the target is not gone.
  */
 
 import { MINUTE_MS } from '../core/duration.ts';
 import { show, textOf } from '../core/errors.ts';
 import { type Failure, failure } from '../core/failure.ts';
-import type { Outcome } from '../core/outcome.ts';
+import { failed, type Outcome } from '../core/outcome.ts';
 import type { Clock } from '../ports/clock.ts';
+import type { Handler } from '../ports/handler.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
 
 /** How much goes through. */
@@ -34,12 +35,19 @@ export interface ValveParts {
   onGone(why: Failure): void;
 }
 
-/** The target could not be reached: nothing was sent. */
-const UNSENT: ReadonlySet<string> = new Set([
+/** The target itself could not be reached: that is seldom the fault of a message. */
+const AWAY: ReadonlySet<string> = new Set([
   'broker.unavailable',
   'store.unavailable',
-  'store.full',
   'engine.stopping',
+]);
+/** Probes in a row that one message may make of a target that is away. */
+const AWAY_PROBES_MAX = 3;
+
+/** The target did not take it. */
+const UNSENT: ReadonlySet<string> = new Set([
+  ...AWAY,
+  'store.full',
   'peer.missing',
   'config.invalid',
 ]);
@@ -54,6 +62,13 @@ const ANSWER_MAX_MS: number = 2 * MINUTE_MS;
 /** Messages that are remembered to have had no answer, at the most. */
 const SUSPECTS_MAX = 20_000;
 
+/** Messages that are claimed for a probe: one of them is sent. */
+export const PROBERS_MAX = 8;
+/** Where all of them asked in vain before, the one that did again lets another be claimed first. */
+const ASIDE_MS = 250;
+
+const DOUBLINGS_MAX = 30;
+
 /** Lets messages through to one sink. */
 export class Valve {
   readonly #parts: ValveParts;
@@ -67,6 +82,20 @@ export class Valve {
   readonly #suspects = new Map<string, number>();
   /** Those that have to pay for having no answer. */
   readonly #guilty = new Set<string>();
+  /** Messages that asked in vain since the last answer, and how often. */
+  readonly #probes = new Map<string, number>();
+  /** Those that would ask, and the one that does. */
+  readonly #probers = new Map<string, (isAdmitted: boolean) => void>();
+  #asking: string | undefined;
+  /** Whether every one that could have asked had asked before. */
+  #isCrowd = false;
+  /** How long the one that asked last stands aside. */
+  #aside: { readonly id: string; readonly ms: number } | undefined;
+  /** Whether it calls, and probes after its calls since its last answer that had none. */
+  #isCalled = false;
+  #callsInVain = 0;
+  /** It is not asked before (monotonic), though it calls. */
+  #calledAfter = 0;
   #cancelPause: (() => void) | undefined;
   #isClosed = false;
 
@@ -93,23 +122,77 @@ export class Valve {
     return { name: sink.name, send, close: () => Promise.resolve() };
   }
 
+  /** The handler, behind this valve: while it probes, one message after the other. */
+  guard(handler: Handler): Handler {
+    return async (delivery) => {
+      const { id } = delivery;
+      if (!(await this.#admitted(id))) return this.judge(id, failed(this.#unsent()));
+      try {
+        return await handler(delivery);
+      } finally {
+        // Without a send when its time was over before.
+        if (this.#asking === id) this.#ask();
+      }
+    };
+  }
+
   /** What an outcome means here: a target that is gone is not the message's fault. */
   judge(id: string, outcome: Outcome): Outcome {
     if (outcome.kind !== 'failed' || !isSilent(outcome.failure)) return outcome;
     if (this.#guilty.delete(id)) return outcome;
     const { code, reason } = outcome.failure;
     // Due at once: while the valve is shut nobody here takes it, and others may reach the target.
-    return { kind: 'postponed', delayMs: 0, reason, code };
+    const delayMs = this.#aside?.id === id ? this.#aside.ms : 0;
+    return { kind: 'postponed', delayMs, reason, code };
   }
 
-  /** The target says that it is back. */
+  /** The target says that it is back. Where it says so and does not answer, it is not believed. */
   call(): void {
-    if (this.#state === 'shut') this.#probe();
+    if (this.#state !== 'shut') return;
+    this.#isCalled = true;
+    const waitMs = this.#calledAfter - this.#parts.clock.monotonic();
+    if (waitMs <= 0) this.#probe();
+    else this.#pause(waitMs);
   }
 
   close(): void {
     this.#isClosed = true;
     this.#cancelPause?.();
+    this.#admitAll(false);
+  }
+
+  #admitted(id: string): boolean | Promise<boolean> {
+    if (this.#state !== 'probing') return this.#state === 'open';
+    if (this.#isClosed) return false;
+    return new Promise((resolve) => {
+      this.#probers.set(id, resolve);
+      // Those that were claimed with it come in the same turn of the loop.
+      if (this.#asking === undefined) this.#parts.clock.soon(() => this.#askFirst());
+    });
+  }
+
+  #askFirst(): void {
+    if (this.#asking === undefined && this.#state === 'probing') this.#ask();
+  }
+
+  /** Sends the one that asked the fewest times before. */
+  #ask(): void {
+    this.#asking = undefined;
+    if (this.#state !== 'probing') return;
+    const times = (id: string): number => this.#probes.get(id) ?? 0;
+    const [first] = [...this.#probers.keys()].toSorted((a, b) => times(a) - times(b));
+    if (first === undefined) return;
+    this.#isCrowd = this.#probers.size >= PROBERS_MAX && times(first) > 0;
+    this.#asking = first;
+    const admit = this.#probers.get(first);
+    this.#probers.delete(first);
+    admit?.(true);
+  }
+
+  #admitAll(isAdmitted: boolean): void {
+    const probers = [...this.#probers.values()];
+    this.#probers.clear();
+    for (const admit of probers) admit(isAdmitted);
   }
 
   /** What had no answer before goes by itself: others must not pay for it, nor it for them. */
@@ -124,17 +207,23 @@ export class Valve {
   async #send(sink: Sink, parcels: readonly Parcel[]): Promise<readonly unknown[]> {
     // Claimed before it shut: one send after the other would wait in vain.
     if (this.#state === 'shut') return parcels.map(() => this.#unsent());
+    const isProbe = this.#state === 'probing';
     const answers = await answersOf(sink, parcels, this.#parts.clock);
     const silent = answers.filter(isSilent);
-    if (silent.length < answers.length) {
+    const isMixed = silent.length < answers.length;
+    if (isMixed) {
       this.#heard += 1;
       this.#silences = 0;
+      this.#callsInVain = 0;
+      this.#probes.clear();
     }
-    const isGuilty = parcels.map(({ id }, at) => this.#suspect(id, answers[at])).includes(true);
+    const isGuilty = parcels
+      .map(({ id }, at) => this.#suspect(id, answers[at], { isProbe, isMixed }))
+      .includes(true);
     const [why] = silent;
     if (why === undefined) this.#become('open');
     else if (parcels.length === 1 && isGuilty) this.#guilty.add(parcels[0]?.id ?? '');
-    else this.#shut(why);
+    else this.#shut(why, isProbe ? parcels[0]?.id : undefined);
     return answers;
   }
 
@@ -142,28 +231,52 @@ export class Valve {
    * Remembers what had no answer. True when others were answered since it had none for the first
    * time, and again it has none.
    */
-  #suspect(id: string, answer: unknown): boolean {
+  #suspect(
+    id: string,
+    answer: unknown,
+    { isProbe, isMixed }: { readonly isProbe: boolean; readonly isMixed: boolean },
+  ): boolean {
     if (!isSilent(answer)) {
       this.#suspects.delete(id);
       return false;
     }
-    // What was never sent did nothing.
-    if (!UNKNOWN.has(answer.code)) return false;
+    if (this.#probes.size >= SUSPECTS_MAX) this.#probes.clear();
+    const probes = (this.#probes.get(id) ?? 0) + (isProbe ? 1 : 0);
+    if (probes > 0) this.#probes.set(id, probes);
     const heard = this.#suspects.get(id);
+    const isAway = AWAY.has(answer.code) && !isMixed && probes < AWAY_PROBES_MAX;
+    if (heard === undefined && isAway) return false;
     if (this.#suspects.size >= SUSPECTS_MAX) this.#suspects.clear();
     this.#suspects.set(id, heard ?? this.#heard);
     return heard !== undefined && this.#heard > heard;
   }
 
-  #shut(why: Failure): void {
+  /** `probe`: the message that asked. */
+  #shut(why: Failure, probe: string | undefined): void {
     if (this.#state === 'shut' || this.#isClosed) return;
-    const { clock, pauseMs, pauseMaxMs } = this.#parts;
+    const { clock } = this.#parts;
     this.#why = why;
     this.#become('shut');
     if (this.#silences === 0) this.#parts.onGone(why);
-    const waitMs = Math.min(pauseMaxMs, pauseMs * 2 ** this.#silences);
-    this.#silences = Math.min(this.#silences + 1, 30);
-    this.#cancelPause = clock.after(waitMs, () => this.#probe());
+    const waitMs = this.#doubled(this.#silences);
+    this.#silences += 1;
+    const isAside = probe !== undefined && this.#isCrowd;
+    this.#aside = isAside ? { id: probe, ms: waitMs + ASIDE_MS } : undefined;
+    if (this.#isCalled) this.#callsInVain += 1;
+    this.#isCalled = false;
+    const calls = this.#callsInVain;
+    this.#calledAfter = clock.monotonic() + (calls === 0 ? 0 : this.#doubled(calls - 1));
+    this.#pause(waitMs);
+  }
+
+  #doubled(times: number): number {
+    const { pauseMs, pauseMaxMs } = this.#parts;
+    return Math.min(pauseMaxMs, pauseMs * 2 ** Math.min(times, DOUBLINGS_MAX));
+  }
+
+  #pause(ms: number): void {
+    this.#cancelPause?.();
+    this.#cancelPause = this.#parts.clock.after(ms, () => this.#probe());
   }
 
   #probe(): void {
@@ -174,6 +287,10 @@ export class Valve {
     if (state !== 'shut') this.#cancelPause?.();
     if (state === this.#state || this.#isClosed) return;
     this.#state = state;
+    if (state !== 'probing') {
+      this.#asking = undefined;
+      this.#admitAll(state === 'open');
+    }
     this.#parts.onChange(state);
   }
 

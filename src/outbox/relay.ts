@@ -19,7 +19,7 @@ import { Spool } from '../spool/spool.ts';
 import type { OutboxParts } from './parts.ts';
 import { relaySettings, type RelaySettings } from './relay-options.ts';
 import { withExpiry } from './relay-store.ts';
-import { Valve, type ValveState } from './relay-valve.ts';
+import { PROBERS_MAX, Valve, type ValveState } from './relay-valve.ts';
 import { Window } from './relay-window.ts';
 import { type Target, targetOf } from './targets.ts';
 import type { RelayOptions } from './types.ts';
@@ -80,7 +80,7 @@ export class Relay implements AsyncDisposable {
     });
     const window = new Window({ max: settings.concurrency, clock, load: () => this.#spool.load });
     this.#spool.on('*', () => window.look());
-    this.#handler = window.before(this.#target.handlerWith(this.#valve));
+    this.#handler = window.before(this.#valve.guard(this.#target.handlerWith(this.#valve)));
   }
 
   /** What it is doing now, in numbers. */
@@ -149,7 +149,8 @@ export class Relay implements AsyncDisposable {
     this.#unhandle();
     this.#unhandle = () => undefined;
     if (state === 'shut' || !this.#isRunning) return;
-    const limit = state === 'probing' ? { concurrency: 1 } : {};
+    const probers = Math.min(PROBERS_MAX, this.#settings.concurrency);
+    const limit = state === 'probing' ? { concurrency: probers } : {};
     const undos = this.#settings.topics.map((topic) =>
       this.#spool.handle(topic, this.#handler, limit),
     );
