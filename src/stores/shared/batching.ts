@@ -100,6 +100,8 @@ class Line<Item, Result> implements BatchLine<Item, Result> {
       this.#isScheduled = false;
       if (this.#queued.length === 0 || this.#isFull()) return;
       void this.#send(this.#take(this.#queued.length), false);
+      // More than one batch holds: the rest does not wait for its end.
+      if (this.#queued.length > 0) this.#schedule();
     });
   }
 

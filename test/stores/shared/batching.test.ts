@@ -51,6 +51,18 @@ describe('a line of batches', () => {
     expect(sizes()).toEqual([2, 2, 4]);
   });
 
+  test('sends as many batches of a burst at once as may be on their way', async () => {
+    const { line, batches, turn, sizes } = setup({ batchMax: 2, inFlightMax: 3 });
+    const calls = Array.from({ length: 8 }, (_, n) => line.add([n]));
+    await turn();
+    expect(sizes()).toEqual([2, 2, 2]);
+    batches[1]?.end();
+    await turn();
+    expect(sizes()).toEqual([2, 2, 2, 2]);
+    for (const batch of batches) batch.end();
+    expect((await Promise.all(calls)).flat()).toEqual(Array.from({ length: 8 }, (_, n) => `#${n}`));
+  });
+
   test('fails the calls of a batch that failed, and goes on with the next', async () => {
     const { line, batches, turn } = setup({ batchMax: 1 });
     const first = line.add([1]);
