@@ -70,6 +70,7 @@ export async function serveUntilSignal(
   await spool.pauses();
   let isReady = false;
   let consumers: ConsumersLife | undefined = undefined;
+  let relay: RelayLife | undefined = undefined;
   const meter = new FlowMeter(spool);
   const service = createService({
     control: (by) => createControl(spool, { by, meter }),
@@ -79,6 +80,7 @@ export async function serveUntilSignal(
     logger: loggerOf(log),
     isReady: () => isReady,
     consumers: () => consumers?.health(),
+    relay: () => relay?.health(),
     version: readVersion(),
   });
   context.atEnd(() => service.stop(0));
@@ -86,7 +88,7 @@ export async function serveUntilSignal(
   await spool.start();
   await spool.announce(url);
   consumers = startConsumers?.();
-  const relay = startRelay?.();
+  relay = startRelay?.();
   isReady = true;
   const running = { configured, service, log, loaded, consumers, relay };
   welcome(running, url, context.io.cwd);

@@ -4,6 +4,8 @@ import { createServer as createHttp } from 'node:http';
 import { connect, createServer, type Server } from 'node:net';
 import path from 'node:path';
 import { createServer as createTls } from 'node:tls';
+import Sqlite from 'better-sqlite3';
+import { createOutbox } from 'respool/outbox';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { CERTIFICATE, KEY } from '../deliver/certificate.ts';
 import { withService } from '../services/index.ts';
@@ -287,6 +289,28 @@ withService('rabbitmq', () => {
         expect(await isEmpty(shell)).toBe(true);
       });
     });
+  });
+});
+
+test('serve tells in its health what its relay does, and since when the broker is away', async () => {
+  const shell = await setup();
+  const outbox = {
+    store: 'sqlite:./app.db',
+    relay: { to: { amqp: 'amqp://127.0.0.1:1', exchange: 'x' } },
+  };
+  const config = { store: 'memory:', serve: { port: 0 }, outbox };
+  await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
+  await shell.cli(['outbox', 'init']);
+  const database = new Sqlite(path.join(shell.folder, 'app.db'));
+  onTestFinished(() => void database.close());
+  const own = createOutbox({ database });
+  own.transaction((tx) => own.emit(tx, 'a', 1));
+  const running = started(shell, ['serve']);
+  const [, url = ''] = await running.printed(/listening on (\S+?),/);
+  const health = async (): Promise<unknown> => (await fetch(`${url}/healthz`)).json();
+  await expect.poll(health, { timeout: 8_000 }).toMatchObject({
+    ok: true,
+    relay: { state: 'sending', target: 'shut', downSince: expect.any(Number) },
   });
 });
 
