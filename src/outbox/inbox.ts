@@ -89,12 +89,12 @@ function checkTable(table: unknown): string {
 }
 
 /** The table as SQL to read, to keep, or to run as a role that may create tables. */
-export function postgresInboxSql(table: InboxTable): string {
+export function postgresInboxSql(table: InboxTable, hasSchema: boolean): string {
   return [
     'BEGIN;',
     `SET LOCAL lock_timeout = '${LOCK_WAIT}';`,
     `SELECT pg_advisory_xact_lock(hashtextextended('${lockKey(table)}', 0));`,
-    `CREATE SCHEMA IF NOT EXISTS "${table.schema}";`,
+    ...(hasSchema ? [] : [`CREATE SCHEMA IF NOT EXISTS "${table.schema}";`]),
     tableSql(table),
     'COMMIT;\n',
   ].join('\n');

@@ -7,7 +7,12 @@ export { type InboxPlace, migrateInbox } from './inbox.ts';
 export { fromDrizzle, fromKnex, fromKysely, fromPrisma } from './libraries.ts';
 export { type ListenOptions, listen } from './listen.ts';
 export { type Once, type OnceKey, type OnceOptions, once } from './once.ts';
-export type { DatabaseOutboxOptions, PoolOutboxOptions, UrlOutboxOptions } from './options.ts';
+export type {
+  DatabaseOutboxOptions,
+  PoolOutboxOptions,
+  SqlOptions,
+  UrlOutboxOptions,
+} from './options.ts';
 export { createOutbox, type OutboxOptions } from './outbox.ts';
 export type { Outbox } from './postgres-outbox.ts';
 export { Reject } from './reject.ts';

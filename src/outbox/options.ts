@@ -48,6 +48,15 @@ export interface DatabaseOutboxOptions<Database extends SqliteDatabase = SqliteD
   readonly tables?: string;
 }
 
+/** Which SQL is wanted. */
+export interface SqlOptions {
+  /**
+   * The version of the tables that are there, for SQL that brings them up to date; default 0, none.
+   * It is the `value` of `version` in the table `meta`.
+   */
+  readonly from?: number;
+}
+
 /** What every outbox has, checked. */
 export interface OutboxSettings {
   readonly emit: EmitSettings;
@@ -75,6 +84,12 @@ const BODY_MAX_BYTES: number = 2 ** 20;
 
 /** 1s 2s 4s … 5m, 20 attempts: about an hour. */
 const POLICY_DEFAULT: RetryPolicy = exponential({ first: '1s', max: '5m', attempts: 20 });
+
+/** The version that is there; whether it can be is up to who knows the versions. */
+export function fromOf(options: SqlOptions): number {
+  checkNames('outbox.sql', options, ['from']);
+  return options.from ?? 0;
+}
 
 /** Checks what all outboxes take; `own` are the names of options beside. */
 export function outboxSettings(options: OutboxBase, own: readonly string[]): OutboxSettings {

@@ -21,7 +21,13 @@ import {
 } from './inbox.ts';
 import { batchesOf, checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
 import { advising, areTablesMissing, explain } from './missing-tables.ts';
-import { outboxSettings, type PoolOutboxOptions, type UrlOutboxOptions } from './options.ts';
+import {
+  fromOf,
+  outboxSettings,
+  type PoolOutboxOptions,
+  type SqlOptions,
+  type UrlOutboxOptions,
+} from './options.ts';
 import { spoolOf } from './outbox-spool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { OwnPool, type PoolPlace } from './own-pool.ts';
@@ -130,10 +136,14 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     await migrateInbox(await this.#pool.get(), { schema, table });
   }
 
-  /** What `migrate()` runs on an empty database, as SQL to read or to keep. */
-  sql(): string {
+  /**
+   * What `migrate()` runs on an empty database, or on tables of the version `from`, as SQL to read
+   * or to keep.
+   */
+  sql(options: SqlOptions = {}): string {
+    const from = fromOf(options);
     const { schema, prefix: tables } = this.#names;
-    return `${postgresSchema({ schema, tables })}\n${postgresInboxSql(this.#inbox)}`;
+    return `${postgresSchema({ schema, tables, from })}\n${postgresInboxSql(this.#inbox, from > 0)}`;
   }
 
   /** Makes a relay, which sends on what is committed; nothing happens before its `start()`. */

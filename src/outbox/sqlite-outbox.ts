@@ -18,7 +18,7 @@ import { createWithin, type InsertWithin } from '../stores/sqlite/within.ts';
 import { forgetSqliteKeys, sqliteInboxSql, sqliteTable } from './inbox.ts';
 import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
 import { advising, areTablesMissing, explain } from './missing-tables.ts';
-import { type DatabaseOutboxOptions, outboxSettings } from './options.ts';
+import { type DatabaseOutboxOptions, fromOf, outboxSettings, type SqlOptions } from './options.ts';
 import { spoolOf } from './outbox-spool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
@@ -127,9 +127,12 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     });
   }
 
-  /** What `migrate()` runs on a database without our tables, as SQL to read or to keep. */
-  sql(): string {
-    const tables = sqliteSchema({ tables: this.#tables });
+  /**
+   * What `migrate()` runs on a database without our tables, or with those of the version `from`, as
+   * SQL to read or to keep.
+   */
+  sql(options: SqlOptions = {}): string {
+    const tables = sqliteSchema({ tables: this.#tables, from: fromOf(options) });
     return `PRAGMA ${JOURNAL};\n${tables}\n${sqliteInboxSql(this.#inbox)}`;
   }
 

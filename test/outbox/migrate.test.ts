@@ -4,6 +4,8 @@ import type Sqlite from 'better-sqlite3';
 import type pg from 'pg';
 import { expect, test } from 'vitest';
 import { createOutbox, once, transaction } from '../../src/outbox/index.ts';
+import { namesOf } from '../../src/stores/postgres/names.ts';
+import { migrationSql, STEPS } from '../../src/stores/postgres/schema.ts';
 import { withService } from '../services/index.ts';
 import { atEnd, openDatabase, openPool, ownSchema } from './core-setup.ts';
 
@@ -60,6 +62,30 @@ withService('postgres', () => {
     expect((await once(pool, 'k', () => 1, place)).done).toBe(true);
   });
 
+  test('the SQL from a version brings tables of that version up to date by hand', async () => {
+    const pool = await openPool();
+    const schema = ownSchema();
+    const names = namesOf(schema, '');
+    await pool.query(`CREATE SCHEMA "${schema}"; ${migrationSql(names, 0, STEPS.slice(0, 1))}`);
+    const outbox = createOutbox({ pool, schema });
+    atEnd(() => outbox.close());
+    const early = transaction(pool, (tx) => outbox.emit(tx, 'a', 1, { key: 'k' }));
+    await expect(early).rejects.toMatchObject({ code: 'store.version' });
+    const sql = outbox.sql({ from: 1 });
+    // Whoever runs it may have no right to make a schema.
+    expect(sql).not.toContain('CREATE SCHEMA');
+    await pool.query(sql);
+    const { id } = await transaction(pool, (tx) => outbox.emit(tx, 'a'));
+    expect((await outbox.spool.get(id))?.envelope.topic).toBe('a');
+    expect((await once(pool, 'k', () => 1, { schema })).done).toBe(true);
+    // On others it changes nothing.
+    const client = await pool.connect();
+    await expect(client.query(outbox.sql({ from: 1 }))).rejects.toThrow('already exists');
+    await client.query('ROLLBACK');
+    client.release();
+    expect((await outbox.spool.get(id))?.envelope.topic).toBe('a');
+  });
+
   test('the outbox is in a schema of its own, unless said otherwise', async () => {
     const sql = createOutbox({ url: 'postgres://localhost/shop' }).sql();
     expect(sql).toContain('CREATE SCHEMA IF NOT EXISTS "outbox"');
@@ -104,6 +130,38 @@ test('in SQLite, too, the SQL makes what migrate() makes', async () => {
     expect.arrayContaining(['orders', 'outbox_entries', 'outbox_inbox']),
   );
   expect(once(byHand, 'k', () => 1).done).toBe(true);
+});
+
+test('in SQLite, too, the SQL from a version brings tables of that version up to date', async () => {
+  const database = await openDatabase();
+  const outbox = createOutbox({ database });
+  outbox.migrate();
+  // What a program of the first version would have left.
+  database.exec(`DROP TABLE outbox_inbox;
+    DROP INDEX outbox_entries_by_key;
+    ALTER TABLE outbox_entries DROP COLUMN order_key;
+    ALTER TABLE outbox_entries DROP COLUMN behind;
+    UPDATE outbox_meta SET value = 1 WHERE key = 'version'`);
+  expect(() => outbox.transaction(() => outbox.emit(database, 'a'))).toThrow(/outbox\.migrate/);
+  database.exec(outbox.sql({ from: 1 }));
+  const { id } = outbox.transaction(() => outbox.emit(database, 'a', 1, { key: 'k' }));
+  expect((await outbox.spool.get(id))?.envelope.orderKey).toBe('k');
+  expect(once(database, 'k', () => 1).done).toBe(true);
+  await outbox.close();
+});
+
+test('SQL is there from versions that were there', async () => {
+  const outboxes = [
+    createOutbox({ database: await openDatabase() }),
+    createOutbox({ url: 'postgres://localhost/shop' }),
+  ];
+  for (const outbox of outboxes) {
+    expect(outbox.sql({})).toBe(outbox.sql({ from: 0 }));
+    for (const from of [-1, 2, 1.5, '1' as never]) {
+      expect(() => outbox.sql({ from })).toThrow('as "from": allowed is a whole number 0 to 1');
+    }
+    expect(() => outbox.sql({ version: 1 } as never)).toThrow('no option "version" of outbox.sql');
+  }
 });
 
 test('in SQLite a migration within a transaction of the user comes and goes with it', async () => {

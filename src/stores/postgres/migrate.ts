@@ -27,10 +27,11 @@ export async function migrate(
   const version = await versionOf(ask, names, steps);
   if (version === steps.length) return;
   if (!mayChange) {
+    const from = version === 0 ? '' : `{ from: ${version} }`;
     throw new RespoolError(
       'store.version',
       `cannot open schema "${names.schema}": its tables are of version ${version}, needed is ` +
-        `${steps.length}, and "migrate" is false; run the SQL of postgresSchema()`,
+        `${steps.length}, and "migrate" is false; run the SQL of postgresSchema(${from})`,
     );
   }
   await ask(BEGIN_SQL);

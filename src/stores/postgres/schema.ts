@@ -5,6 +5,7 @@
  * and removed with their entry, so a claim rewrites some 150 bytes and not the message.
  */
 
+import { checkNumber } from '../../core/limits.ts';
 import { type Names, namesOf } from './names.ts';
 import { blockingSql } from './order.ts';
 import { ARCHIVED_SLOT, FLOW_SLOT_SQL, WAITING_SQL } from './slots.ts';
@@ -16,6 +17,11 @@ export interface PostgresSchemaOptions {
   readonly schema?: string;
   /** What the names of the tables begin with; default nothing. */
   readonly tables?: string;
+  /**
+   * The version of the tables that are there, for SQL that brings them up to date; default 0, none.
+   * It is the `value` of `version` in the table `meta`.
+   */
+  readonly from?: number;
 }
 
 /** How long a change of tables waits for a lock: whoever comes behind it waits as well. */
@@ -37,17 +43,20 @@ export const STEPS: readonly Step[] = [versionOne, versionTwo];
 export const SCHEMA_VERSION: number = STEPS.length;
 
 /**
- * Everything that `open()` would run on an empty database, as SQL to read, to keep in your own
- * migrations, or to run as a role that may create tables.
+ * Everything that `open()` would run on an empty database, or on tables of the version `from`, as
+ * SQL to read, to keep in your own migrations, or to run as a role that may create tables.
  */
 export function postgresSchema(options: PostgresSchemaOptions = {}): string {
   const names = namesOf(options.schema ?? 'respool', options.tables ?? '');
+  const from = checkNumber('from', options.from ?? 0, { min: 0, max: SCHEMA_VERSION - 1 });
+  // Where tables are, a schema is: and who may change them may have no right to make one.
+  const schema = from > 0 ? [] : [`CREATE SCHEMA IF NOT EXISTS ${names.quotedSchema};`];
   return [
     BEGIN_SQL,
     `SET LOCAL lock_timeout = '${LOCK_WAIT}';`,
     `SELECT pg_advisory_xact_lock(hashtextextended('${names.lockKey}', 0));`,
-    `CREATE SCHEMA IF NOT EXISTS ${names.quotedSchema};`,
-    migrationSql(names, 0, STEPS),
+    ...schema,
+    migrationSql(names, from, STEPS),
     'COMMIT;\n',
   ].join('\n');
 }

@@ -5,7 +5,8 @@
 
 export { sqliteBodies } from './body-store.ts';
 export { type SqliteStore, sqlite } from './entry-store.ts';
-export { migrateSqlite, type SqliteSchemaOptions, sqliteSchema } from './migrate.ts';
+export { migrateSqlite, sqliteSchema } from './migrate.ts';
+export type { SqliteSchemaOptions, SqliteSqlOptions } from './migrate.ts';
 export { type OnceOptions, once } from './once.ts';
 export type { SqliteOptions } from './options.ts';
 export { serviceAddress } from './service-address.ts';

@@ -7,7 +7,7 @@
  */
 
 import { RespoolError } from '../../core/errors.ts';
-import { checkNames } from '../../core/limits.ts';
+import { checkNames, checkNumber } from '../../core/limits.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import { checkTables, named, withNames } from './names.ts';
 import { migrationSql, OUR_NAMES, SCHEMA_VERSION } from './schema.ts';
@@ -16,6 +16,15 @@ import { migrationSql, OUR_NAMES, SCHEMA_VERSION } from './schema.ts';
 export interface SqliteSchemaOptions {
   /** What the names of the tables begin with, such as `outbox_`; default nothing. */
   readonly tables?: string;
+}
+
+/** Which tables, and what of them is there. */
+export interface SqliteSqlOptions extends SqliteSchemaOptions {
+  /**
+   * The version of the tables that are there, for SQL that brings them up to date; default 0, none.
+   * It is the `value` of `version` in the table `meta`.
+   */
+  readonly from?: number;
 }
 
 /** Whose tables. */
@@ -35,10 +44,14 @@ export function migrateSqlite(database: SqliteDatabase, options: SqliteSchemaOpt
   migrate(withNames(database, tables), { where: fileOf(database), tables }, true);
 }
 
-/** All the SQL that `migrateSqlite` runs on an empty database: to read, or for your own tool. */
-export function sqliteSchema(options: SqliteSchemaOptions = {}): string {
+/**
+ * All the SQL that `migrateSqlite` runs on an empty database, or on tables of the version `from`:
+ * to read, or for your own tool.
+ */
+export function sqliteSchema({ from = 0, ...options }: SqliteSqlOptions = {}): string {
   const tables = tablesOf('sqliteSchema', options);
-  return `BEGIN IMMEDIATE;\n${named(migrationSql(0), tables)}\nCOMMIT;\n`;
+  checkNumber('from', from, { min: 0, max: SCHEMA_VERSION - 1 });
+  return `BEGIN IMMEDIATE;\n${named(migrationSql(from), tables)}\nCOMMIT;\n`;
 }
 
 /** The same for tables through a database that knows their names. */
