@@ -143,7 +143,8 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   sql(options: SqlOptions = {}): string {
     const from = fromOf(options);
     const { schema, prefix: tables } = this.#names;
-    return `${postgresSchema({ schema, tables, from })}\n${postgresInboxSql(this.#inbox, from > 0)}`;
+    const inbox = postgresInboxSql(this.#inbox, from > 0);
+    return `${postgresSchema({ schema, tables, from })}\n${inbox}`;
   }
 
   /** Makes a relay, which sends on what is committed; nothing happens before its `start()`. */
