@@ -53,10 +53,6 @@ const OPTION_NAMES: readonly string[] = NAMES.filter(
   (name) => name !== 'routingKey' && name !== 'body',
 );
 
-/** The most entries, and the most bytes of their bodies, in one statement. */
-const BATCH_MAX = 1_000;
-const BATCH_MAX_BYTES: number = 8 * 2 ** 20;
-
 const CONTENT_TYPE = 'content-type';
 /** A short string of AMQP. */
 const CONTENT_TYPE_MAX_BYTES = 255;
@@ -171,23 +167,6 @@ export function emittedOf({ envelope }: Entry, result: 'stored' | Duplicate | un
   return typeof result === 'object'
     ? { id: result.duplicateOf, duplicate: true }
     : { id: envelope.id, duplicate: false };
-}
-
-/** Entries in their order, in as many statements as they need. */
-export function* batchesOf(entries: readonly Entry[]): Generator<readonly Entry[]> {
-  let batch: Entry[] = [];
-  let bytes = 0;
-  for (const entry of entries) {
-    const { size } = entry.envelope.body;
-    if (batch.length === BATCH_MAX || (batch.length > 0 && bytes + size > BATCH_MAX_BYTES)) {
-      yield batch;
-      batch = [];
-      bytes = 0;
-    }
-    batch.push(entry);
-    bytes += size;
-  }
-  if (batch.length > 0) yield batch;
 }
 
 function typeOf(body: unknown, isBytes: boolean): string | undefined {

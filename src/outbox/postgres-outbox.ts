@@ -8,10 +8,13 @@
 
 import { show } from '../core/errors.ts';
 import { checkList } from '../core/limits.ts';
+import type { SqlTx } from '../ports/sql.ts';
 import type { Spool } from '../spool/spool.ts';
 import { type PostgresStore, postgres } from '../stores/postgres/entry-store.ts';
 import { type Names, namesOf } from '../stores/postgres/names.ts';
+import { askTransaction } from '../stores/postgres/proof.ts';
 import { postgresSchema } from '../stores/postgres/schema.ts';
+import { insertWithin } from '../stores/postgres/within.ts';
 import {
   forgetKeys,
   type InboxTable,
@@ -19,7 +22,9 @@ import {
   postgresInboxSql,
   postgresTable,
 } from './inbox.ts';
-import { batchesOf, checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
+import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
+import { type Lane, Lanes } from './lanes.ts';
+import { type LiveTx, liveTxOf } from './live-tx.ts';
 import { advising, areTablesMissing, explain } from './missing-tables.ts';
 import {
   fromOf,
@@ -34,12 +39,14 @@ import { OwnPool, type PoolPlace } from './own-pool.ts';
 import { createRelay, type Relay } from './relay.ts';
 import { ServerTime } from './server-time.ts';
 import { type TxClient, transaction } from './transaction.ts';
-import { type AnyTx, sqlTxOf } from './tx.ts';
+import { type AnyTx, isOneTransaction, sqlTxOf } from './tx.ts';
 import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
 import { Wake } from './wake.ts';
 
 const NAMES = ['pool', 'url', 'schema', 'tables', 'listenUrl'];
 const ADVICE = 'run outbox.migrate() or `respool outbox init`';
+/** Emits of all outboxes: they may share a transaction. */
+const EMITS = new Lanes();
 /** Whose NOTIFY it is; stores go by it to leave out their own. */
 const TELLER = 'outbox';
 
@@ -52,8 +59,6 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   readonly #time: ServerTime;
   readonly #wake: Wake;
   readonly #parts: OutboxParts;
-  /** Never opened: it only knows how entries are written. */
-  readonly #store: PostgresStore;
   readonly #makeStore: (options?: RelayStoreOptions & { readonly migrate?: true }) => PostgresStore;
   #spool: Spool | undefined;
 
@@ -76,7 +81,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
       return postgres({ ...place, ...listen, ...logs, ...sent }, { clock, dice });
     };
     // Refuses places that cannot be, now and not with the first emit.
-    this.#store = this.#makeStore();
+    this.#makeStore();
     this.#pool = new OwnPool(from);
     this.#messages = new Messages(emit);
     this.#time = new ServerTime(clock);
@@ -172,21 +177,45 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     await this.close();
   }
 
-  async #insert(given: AnyTx, own: readonly OwnMessage[], doing: string): Promise<Emitted[]> {
+  /** n.b. Nothing is awaited before the first statement: it is in the transaction of the call. */
+  #insert(given: AnyTx, own: readonly OwnMessage[], doing: string): Promise<readonly Emitted[]> {
     const tx = sqlTxOf(given, doing);
-    const emitted: Emitted[] = [];
-    if (own.length === 0) return emitted;
-    const now = await this.#time.now(tx);
-    const entries = own.map((message) => this.#messages.entry(message, now));
+    const live = liveTxOf(given);
+    live?.check(doing);
+    if (own.length === 0) return Promise.resolve([]);
+    const isKept = live !== undefined || isOneTransaction(given);
+    const inserting = EMITS.run(given, isKept, (lane) =>
+      this.#insertNow(tx, own, doing, lane, live),
+    );
+    live?.pending.add(inserting);
+    return inserting;
+  }
+
+  async #insertNow(
+    tx: SqlTx,
+    own: readonly OwnMessage[],
+    doing: string,
+    lane: Lane,
+    live: LiveTx | undefined,
+  ): Promise<readonly Emitted[]> {
     try {
-      for (const batch of batchesOf(entries)) {
-        const results = await this.#store.insertWithin(tx, batch);
-        emitted.push(...batch.map((entry, at) => emittedOf(entry, results[at])));
+      if (this.#time.isOld) {
+        await this.#time.learn(async () => {
+          const { xid, time } = await askTransaction(tx);
+          lane.xid ??= xid;
+          return time;
+        });
       }
+      const now = this.#time.now();
+      const entries = own.map((message) => this.#messages.entry(message, now));
+      const isSure = () => live?.isSure === true;
+      const within = { doing, xid: lane.xid, isSure };
+      const { results, xid } = await insertWithin(this.#names, tx, entries, within);
+      lane.xid = xid;
+      return entries.map((entry, at) => emittedOf(entry, results[at]));
     } catch (error) {
       throw explain(error, doing, ADVICE);
     }
-    return emitted;
   }
 
   async #notify(): Promise<void> {

@@ -8,14 +8,11 @@
 
 import { MINUTE_MS, type Millis } from '../core/duration.ts';
 import type { Clock } from '../ports/clock.ts';
-import type { SqlTx } from '../ports/sql.ts';
 
 /** Wall and monotonic time apart by more than this since it was asked: the clock was set. */
 const JUMP_MS = 2_000;
 /** An answer that took longer is not worth much: only the first one is used all the same. */
 const TRUSTED_MS = 1_000;
-
-const NOW_SQL = 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS now';
 
 /** Tells the time of a server. */
 export class ServerTime {
@@ -29,26 +26,26 @@ export class ServerTime {
     this.#clock = clock;
   }
 
-  async now(tx: SqlTx): Promise<Millis> {
-    if (this.#isOld()) await this.#ask(tx);
+  now(): Millis {
     return Math.floor(this.#clock.now() + (this.#offsetMs ?? 0));
   }
 
-  #isOld(): boolean {
+  /** Whether it should be asked for. */
+  get isOld(): boolean {
     if (this.#offsetMs === undefined) return true;
     const passedMs = this.#clock.monotonic() - this.#askedMonotonic;
     const wallMs = this.#clock.now() - this.#askedWall;
     return passedMs >= MINUTE_MS || Math.abs(wallMs - passedMs) > JUMP_MS;
   }
 
-  async #ask(tx: SqlTx): Promise<void> {
+  /** Asks for it, by a statement that does so. */
+  async learn(ask: () => Promise<Millis>): Promise<void> {
     const before = this.#clock.now();
     const started = this.#clock.monotonic();
-    const { rows } = await tx.query(NOW_SQL, []);
+    const serverNow = await ask();
     const tookMs = this.#clock.monotonic() - started;
     this.#askedWall = this.#clock.now();
     this.#askedMonotonic = this.#clock.monotonic();
-    const serverNow = Number(rows[0]?.['now']);
     const isJumped = Math.abs(this.#askedWall - before - tookMs) > JUMP_MS;
     const isTrusted = tookMs <= TRUSTED_MS && !isJumped;
     if (!Number.isFinite(serverNow)) return;

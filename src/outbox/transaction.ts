@@ -3,6 +3,7 @@
  */
 
 import { RespoolError } from '../core/errors.ts';
+import { LiveTx } from './live-tx.ts';
 import { isPool } from './tx.ts';
 
 /** A connection of a pool, as `pg` gives it. */
@@ -39,7 +40,9 @@ export interface Speaker {
 
 /**
  * Runs `fn` in a transaction: committed when it resolves, rolled back when it throws. What `fn`
- * emits is there if, and only if, this resolves.
+ * emits is there if this resolves, and not if it rejects; n.b. when the connection is lost while
+ * it commits, it rejects and the transaction may have been committed. Emits and onces that `fn` did
+ * not wait for are waited for before the commit. After the end, `tx` refuses everything.
  */
 export async function transaction<Pool extends TxPool, T>(
   pool: Pool,
@@ -60,12 +63,17 @@ export async function transaction<Pool extends TxPool, T>(
     lost = error;
   };
   speaker.on?.('error', onError);
+  const live = new LiveTx(client);
   try {
     await client.query('BEGIN');
-    const value = await fn(client as ClientOf<Pool>);
+    const value = await fn(live.tx as ClientOf<Pool>);
+    await live.pending.idle();
+    await checkOpen(client, live);
+    live.end();
     await commit(client);
     return value;
   } catch (error) {
+    live.end();
     // A rollback that fails leaves a connection in no known state: it is closed, which rolls back.
     await client.query('ROLLBACK').catch((failure: Error) => {
       lost ??= failure;
@@ -75,6 +83,33 @@ export async function transaction<Pool extends TxPool, T>(
     speaker.removeListener?.('error', onError);
     client.release(lost);
   }
+}
+
+/** A commit where there is nothing to commit is no error to the server. */
+async function checkOpen(client: TxClient, live: LiveTx): Promise<void> {
+  const { getTransactionStatus } = client as { getTransactionStatus?: () => unknown };
+  // n.b. Older versions of pg do not tell; and what was not waited for has not been told yet.
+  let isOpen = getTransactionStatus?.call(client) !== IDLE;
+  if (isOpen && live.isEndedInside) {
+    isOpen = await client.query('SAVEPOINT respool_end').then(
+      () => true,
+      (error: unknown) => codeOf(error) !== NO_TRANSACTION,
+    );
+  }
+  if (isOpen) return;
+  throw new RespoolError(
+    'config.invalid',
+    'the transaction was ended inside its function, by a COMMIT or ROLLBACK of its own: what ' +
+      'came before stayed or went with that; leave the end to transaction(), throw to roll back',
+  );
+}
+
+/** As pg tells that a connection is in no transaction. */
+const IDLE = 'I';
+const NO_TRANSACTION = '25P01';
+
+function codeOf(error: unknown): unknown {
+  return typeof error === 'object' && error !== null ? Reflect.get(error, 'code') : undefined;
 }
 
 async function commit(client: TxClient): Promise<void> {

@@ -38,6 +38,11 @@ export function sqlTxOf(given: unknown, doing: string): SqlTx {
   );
 }
 
+/** Whether it stands for one transaction, and is not used for another after that. */
+export function isOneTransaction(given: unknown): boolean {
+  return KNOWN.find(({ fits }) => fits(given))?.isOne === true;
+}
+
 /** Whether it hands out connections: what runs on it is in no transaction. */
 export function isPool(given: unknown): boolean {
   // A client can connect() as well; only one that was handed out can be released, and only a
@@ -56,6 +61,8 @@ interface Library {
   readonly isOpen: (given: unknown) => boolean;
   readonly take: (given: unknown) => SqlTx;
   readonly advice: string;
+  /** Whether it makes a new object for each transaction. */
+  readonly isOne?: boolean;
 }
 
 const OUTSIDE = 'what it runs is in no transaction, and would stay if yours is rolled back';
@@ -75,6 +82,7 @@ const KNOWN: readonly Library[] = [
     advice:
       `this is the client of Prisma: ${OUTSIDE}; ` +
       'call it in prisma.$transaction(async (tx) => …) with that tx',
+    isOne: true,
   },
   {
     fits: (given) => has(given, 'executeQuery') && has(given, 'withoutPlugins'),
@@ -83,6 +91,7 @@ const KNOWN: readonly Library[] = [
     advice:
       `this is the database of Kysely: ${OUTSIDE}; ` +
       'call it in db.transaction().execute(async (tx) => …) with that tx',
+    isOne: true,
   },
   {
     fits: (given) => has(given, 'raw') && has(given, 'transaction') && has(given, 'schema', 'any'),
@@ -91,6 +100,7 @@ const KNOWN: readonly Library[] = [
     advice:
       `this is Knex itself: ${OUTSIDE}; ` +
       'call it in knex.transaction(async (tx) => …) with that tx',
+    isOne: true,
   },
   {
     fits: (given) => has(given, 'execute') && has(given, 'transaction') && has(given, 'select'),
@@ -99,6 +109,7 @@ const KNOWN: readonly Library[] = [
     advice:
       `this is the database of Drizzle: ${OUTSIDE}; ` +
       'call it in db.transaction(async (tx) => …) with that tx',
+    isOne: true,
   },
   {
     fits: isPool,

@@ -57,6 +57,75 @@ withService('postgres', () => {
     expect(await entries()).toEqual([]);
   });
 
+  test('a transaction that is ended inside its function does not pass for a commit', async () => {
+    const { pool, schema, outbox, entries } = await openOutbox();
+    // As versions of pg do that do not tell of transactions.
+    const silent = {
+      async connect() {
+        const client = await pool.connect();
+        return new Proxy(client, {
+          get(target, name) {
+            const value: unknown = Reflect.get(target, name);
+            if (name === 'getTransactionStatus') return undefined;
+            return typeof value === 'function' ? value.bind(target) : value;
+          },
+        });
+      },
+    };
+    for (const from of [pool, silent]) {
+      for (const end of ['ROLLBACK', ' rollback work;', '/* done */ COMMIT', 'SELECT 1; END']) {
+        const working = transaction(from, async (tx) => {
+          await tx.query(end);
+          return 'fine';
+        });
+        await expect(working).rejects.toThrow('ended inside its function');
+      }
+      // Neither of these ends it.
+      await transaction(from, async (tx) => {
+        await tx.query('SAVEPOINT a');
+        await tx.query('ROLLBACK TO SAVEPOINT a');
+        await tx.query('ROLLBACK WORK TO a');
+        await tx.query('SELECT CASE WHEN true THEN 1\nEND');
+        await outbox.emit(tx, 'kept');
+      });
+    }
+    const working = outbox.transaction(async (tx) => {
+      await tx.query(`INSERT INTO "${schema}".orders VALUES (1)`);
+      await tx.query('COMMIT');
+      await outbox.emit(tx, 'lost');
+    });
+    await expect(working).rejects.toThrow('no transaction is open');
+    expect((await entries()).map(({ envelope }) => envelope.topic)).toEqual(['kept', 'kept']);
+    expect(pool.idleCount).toBe(pool.totalCount);
+  });
+
+  test('what is not waited for and ends it is noticed as well', async () => {
+    const { pool } = await openOutbox();
+    const working = transaction(pool, async (tx) => {
+      void tx.query('ROLLBACK');
+    });
+    await expect(working).rejects.toThrow('ended inside its function');
+  });
+
+  test('a transaction does with its connection all that one can', async () => {
+    const { pool, schema } = await openOutbox();
+    const rows = await transaction(pool, async (tx) => {
+      const notices: string[] = [];
+      tx.on('notice', ({ message }) => notices.push(message ?? ''));
+      await tx.query("DO $$ BEGIN RAISE NOTICE 'heard'; END $$");
+      tx.removeAllListeners('notice');
+      expect(notices).toEqual(['heard']);
+      expect(tx.escapeIdentifier('a"b')).toBe('"a""b"');
+      await new Promise<void>((resolve, reject) => {
+        const text = `INSERT INTO "${schema}".orders VALUES ($1)`;
+        tx.query(text, [1], (error) => (error === null ? resolve() : reject(error)));
+      });
+      return (await tx.query({ text: 'SELECT $1::int AS n', values: [2], rowMode: 'array' })).rows;
+    });
+    expect(rows).toEqual([[2]]);
+    expect(await ordersIn(pool, schema)).toEqual([1]);
+  });
+
   test('a connection that is lost in the middle is an error and no crash', async () => {
     const { pool, schema } = await openOutbox();
     const working = transaction(pool, async (tx) => {

@@ -4,7 +4,6 @@ import { expect, test } from 'vitest';
 import { ServerTime } from '../../src/outbox/server-time.ts';
 import { Wake } from '../../src/outbox/wake.ts';
 import type { Clock } from '../../src/ports/clock.ts';
-import type { SqlTx } from '../../src/ports/sql.ts';
 import { memory } from '../../src/stores/memory/entry-store.ts';
 
 /** A clock that is moved by hand. */
@@ -89,7 +88,8 @@ test('idle() waits for what is being told', async () => {
 interface Server {
   readonly clock: HandClock;
   readonly time: ServerTime;
-  readonly tx: SqlTx;
+  /** Asks if it is to be asked. */
+  readonly now: () => Promise<number>;
   asked: number;
   /** How far the server is ahead of this machine. */
   aheadMs: number;
@@ -105,47 +105,49 @@ function setup(): Server {
     asked: 0,
     aheadMs: 5_000,
     tookMs: 10,
-    tx: {
-      query() {
-        server.asked += 1;
-        clock.pass(server.tookMs / 2);
-        const now = clock.now() + server.aheadMs;
-        clock.pass(server.tookMs / 2);
-        return Promise.resolve({ rows: [{ now }] });
-      },
+    async now() {
+      if (server.time.isOld) await server.time.learn(ask);
+      return server.time.now();
     },
+  };
+  const ask = async (): Promise<number> => {
+    server.asked += 1;
+    clock.pass(server.tookMs / 2);
+    const now = clock.now() + server.aheadMs;
+    clock.pass(server.tookMs / 2);
+    return now;
   };
   return server;
 }
 
 test('the server is asked for its time once a minute', async () => {
   const server = setup();
-  expect(await server.time.now(server.tx)).toBe(server.clock.now() + 5_000);
+  expect(await server.now()).toBe(server.clock.now() + 5_000);
   server.clock.pass(59_000);
-  expect(await server.time.now(server.tx)).toBe(server.clock.now() + 5_000);
+  expect(await server.now()).toBe(server.clock.now() + 5_000);
   expect(server.asked).toBe(1);
   server.clock.pass(2_000);
   server.aheadMs = 7_000;
-  expect(await server.time.now(server.tx)).toBe(server.clock.now() + 7_000);
+  expect(await server.now()).toBe(server.clock.now() + 7_000);
   expect(server.asked).toBe(2);
 });
 
 test('a clock that was set is noticed, and the server asked again', async () => {
   const server = setup();
-  await server.time.now(server.tx);
+  await server.now();
   // The machine's clock is put forward by an hour; that of the server is not.
   server.clock.wall += 3_600_000;
   server.aheadMs -= 3_600_000;
-  expect(await server.time.now(server.tx)).toBe(server.clock.now() + server.aheadMs);
+  expect(await server.now()).toBe(server.clock.now() + server.aheadMs);
   expect(server.asked).toBe(2);
 });
 
 test('an answer that took long does not replace a good one', async () => {
   const server = setup();
-  await server.time.now(server.tx);
+  await server.now();
   server.clock.pass(61_000);
   server.tookMs = 8_000;
   server.aheadMs = 9_000;
-  expect(await server.time.now(server.tx)).toBe(server.clock.now() + 5_000);
+  expect(await server.now()).toBe(server.clock.now() + 5_000);
   expect(server.asked).toBe(2);
 });

@@ -29,7 +29,7 @@ import { type ChangeRow, changeRow } from './change-row.ts';
 import { type Changed, Changes, refusal } from './changes.ts';
 import { Claims } from './claims.ts';
 import { LazyWrites, readPromise, tellPromise } from './durability.ts';
-import { askWithin, Inserts, newRow } from './inserts.ts';
+import { Inserts, newRow } from './inserts.ts';
 import { createLines, type Lines, letNextGo } from './lines.ts';
 import { corrupted, entryOf, Lists } from './lists.ts';
 import { migrate } from './migrate.ts';
@@ -45,13 +45,15 @@ import { isActiveSlot } from './slots.ts';
 import { Tallies } from './tallies.ts';
 import { Turns } from './turns.ts';
 import { Wakes } from './wakes.ts';
+import { insertWithin } from './within.ts';
 
 /** An entry store in PostgreSQL. */
 export interface PostgresStore extends EntryStore {
   /**
    * Inserts in a transaction of yours, on its client: the messages are there if you commit, and
-   * were never there if you do not. A duplicate is told and fails nothing. Works without `open()`
-   * where the tables are there; an error of the server comes as it is.
+   * were never there if you do not; where there is none they are refused. A duplicate is told and
+   * fails nothing. Works without `open()` where the tables are there; an error of the server comes
+   * as it is.
    */
   insertWithin(
     transaction: SqlTx,
@@ -97,8 +99,6 @@ export function postgres(
   const all: PostgresParts = { clock: systemClock, dice: systemDice, ...parts };
   const checked = checkOptions('the PostgreSQL store', options);
   const instance = randomName(all.dice);
-  // Without receipts, and the transaction decides how it commits: nothing to ask the server for.
-  const within = new Inserts(checked.names, instance, false);
   let opened: Opened | undefined;
   let closing: Promise<void> = Promise.resolve();
   let durability: Durability = 'power-loss';
@@ -130,7 +130,10 @@ export function postgres(
     now: () => busy(use, ({ server }) => askTime(server)),
     ...createWrites(use),
     ...createReads(use),
-    insertWithin: (transaction, entries) => insertWithin(within, transaction, entries),
+    async insertWithin(transaction, entries) {
+      const doing = `insert ${entries.length} messages within a transaction`;
+      return (await insertWithin(checked.names, transaction, entries, { doing })).results;
+    },
     watch: (onDue) => use().wakes.watch(onDue),
     records: createRecordStore({
       use: () => use().server,
@@ -350,14 +353,4 @@ async function askTime(server: Server): Promise<number> {
     ask('SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8'),
   );
   return Number(row?.[0]);
-}
-
-async function insertWithin(
-  inserts: Inserts,
-  transaction: SqlTx,
-  entries: readonly Entry[],
-): Promise<readonly ('stored' | Duplicate)[]> {
-  // Everything that could be wrong with them is found here, before the transaction is touched.
-  const rows = entries.map(newRow);
-  return rows.length === 0 ? [] : inserts.insert(askWithin(transaction), rows);
 }

@@ -9,7 +9,6 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
-import type { SqlTx } from '../../ports/sql.ts';
 import { Blob, type Cell, type CellType, Rows, textArray, Values } from './arrays.ts';
 import type { Names } from './names.ts';
 import { keepResults, receiptSql, takeReceipt } from './receipts.ts';
@@ -46,21 +45,9 @@ export function newRow({ envelope, status, inlineBody }: Entry): NewRow {
 
 /** How a batch is stored. */
 interface InsertOptions {
-  /** Without one it is in a transaction of the caller's, which decides how it commits. */
-  readonly receipt?: number;
+  readonly receipt: number;
   /** It may be there already, by a try that was not answered. */
   readonly isUnknown?: boolean;
-}
-
-/**
- * Statements of an insert on a transaction of the caller's: their answers have an id, or an id and
- * a key. n.b. Names of one word: libraries that write names in another way leave those alone.
- */
-export function askWithin(transaction: SqlTx): Ask {
-  return async (text, values = []) => {
-    const { rows } = await transaction.query(text, [...values]);
-    return rows.map(({ id, key }) => [id, key]);
-  };
 }
 
 /** How often an insert is tried against entries that come and go at the same time. */
@@ -83,11 +70,10 @@ export class Inserts {
   async insert(
     ask: Ask,
     rows: readonly NewRow[],
-    { receipt, isUnknown = false }: InsertOptions = {},
+    { receipt, isUnknown = false }: InsertOptions,
   ): Promise<Inserted[]> {
     const results: Results = rows.map(() => undefined);
     const items = rows.map((row, index) => ({ row, index }));
-    if (receipt === undefined) return this.#rounds(ask, items, results);
     // What shares an id or a key with an earlier one has to wait for it: more than one statement.
     if (isUnknown || firstOfEach(items).length < items.length) {
       return this.#inTransaction(ask, items, results, receipt);
@@ -155,7 +141,7 @@ export class Inserts {
     rows: readonly NewRow[],
     receipt: number | undefined,
   ): Promise<Set<string>> {
-    const values = new Values({ isForeign: receipt === undefined });
+    const values = new Values();
     const given = rowsOf(rows, values);
     const isForced = this.#isForced && receipt !== undefined;
     const noted = receipt === undefined ? undefined : this.#noted(values, receipt);
@@ -243,7 +229,7 @@ const COLUMNS: readonly (readonly [string, CellType, (row: NewRow) => Cell])[] =
 ];
 
 /** Only where there is one: see turns.ts. */
-const ORDER_COLUMN: (typeof COLUMNS)[number] = [
+export const ORDER_COLUMN: (typeof COLUMNS)[number] = [
   'order_key',
   'text',
   ({ envelope }) => envelope.orderKey,
@@ -253,12 +239,12 @@ export function isKeyed({ envelope: { orderKey } }: NewRow): boolean {
   return orderKey !== null;
 }
 
-function columnsOf(rows: readonly NewRow[]): typeof COLUMNS {
+export function columnsOf(rows: readonly NewRow[]): typeof COLUMNS {
   return rows.some(isKeyed) ? [...COLUMNS, ORDER_COLUMN] : COLUMNS;
 }
 
 /** All rows, and where in the blob their envelopes and bodies are. */
-function rowsOf(rows: readonly NewRow[], values: Values): Rows {
+export function rowsOf(rows: readonly NewRow[], values: Values): Rows {
   const starts: number[] = [];
   const texts: number[] = [];
   const bodies: (number | null)[] = [];
@@ -279,7 +265,7 @@ function rowsOf(rows: readonly NewRow[], values: Values): Rows {
     .add('body_bytes', 'int4', bodies);
 }
 
-const BLOB_SQL = '$1::bytea';
+export const BLOB_SQL = '$1::bytea';
 
 /** The statement that stores rows and gives the ids of those that it did not store. */
 function insertSql(
@@ -311,7 +297,7 @@ function insertSql(
 SELECT id FROM refused`;
 }
 
-function ownersSql({ table }: Names): string {
+export function ownersSql({ table }: Names): string {
   return `SELECT e.id, e.dedupe_key AS key FROM ${table.entries} e
   WHERE e.id = ANY($1::text::text[]) OR e.dedupe_key = ANY($2::text::text[])`;
 }

@@ -259,12 +259,16 @@ withService('postgres', () => {
   test('messages without a key leave no trace of order', async () => {
     const { schema, store, one } = await setup();
     await store.insert([sampleEntry('a', { dedupeKey: 'k' }), sampleEntry('b')]);
+    await one.query('BEGIN');
     await store.insertWithin(one, [sampleEntry('c')]);
+    await one.query('COMMIT');
     const called = async () =>
       (await one.query(`SELECT is_called FROM "${schema}".turns`)).rows[0].is_called;
     expect(await called()).toBe(false);
     expect(await claimIds(store)).toEqual(['a', 'b', 'c']);
+    await one.query('BEGIN');
     await store.insertWithin(one, [keyed('d')]);
+    await one.query('COMMIT');
     expect(await called()).toBe(true);
   });
 });

@@ -107,12 +107,14 @@ withService('postgres', () => {
       sampleEntry('c', { dedupeKey: 'k' }),
       sampleEntry('a'),
     ];
+    await client.query('BEGIN');
     expect(await store.insertWithin(tx, entries)).toEqual([
       'stored',
       'stored',
       { duplicateOf: 'a' },
       { duplicateOf: 'a' },
     ]);
+    await client.query('COMMIT');
     expect([...kinds].sort()).toEqual(['bytes', 'number', 'string']);
     expect(await store.get('a')).toEqual(entries[0]);
     expect(await store.get('b')).toEqual(entries[1]);
