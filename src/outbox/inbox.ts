@@ -6,7 +6,9 @@
 import { RespoolError, show } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
+import type { Values } from '../stores/postgres/arrays.ts';
 import { namesOf } from '../stores/postgres/names.ts';
+import { type Guard, guardSql, PROOF_SQL, TOLD_SQL } from '../stores/postgres/proof.ts';
 import { isSqlite } from './tx.ts';
 import { type TxClient, type TxPool, transaction } from './transaction.ts';
 
@@ -143,18 +145,22 @@ CREATE INDEX IF NOT EXISTS "${table}_expires_at" ON "${table}" (expires_at);
 }
 
 /**
- * Takes a key: one row if it was not done before, or its time is over. Waits for a transaction that
- * has it and is not through.
+ * Takes a key: `taken` is 1 if it was not done before, or its time is over. Waits for a transaction
+ * that has it and is not through. Does nothing where the guard does not hold.
  */
-export function takeSql({ sql }: InboxTable): string {
-  const others = 'AND (scope, key) <> ($1::text, $2::text)';
-  return `WITH forgotten AS (${forgetSql(sql, FORGET_EACH, others)})
-INSERT INTO ${sql} AS kept (scope, key, done_at, expires_at)
-VALUES ($1::text, $2::text, clock_timestamp(),
-  clock_timestamp() + $3::float8 * interval '1 millisecond')
-ON CONFLICT (scope, key) DO UPDATE SET done_at = excluded.done_at, expires_at = excluded.expires_at
-  WHERE kept.expires_at <= clock_timestamp()
-RETURNING 1 AS taken`;
+export function takeSql({ sql }: InboxTable, guard: Guard, { bind }: Values): string {
+  const isOwn = guardSql(guard, bind);
+  const others = `AND (scope, key) <> ($1::text, $2::text) AND ${isOwn}`;
+  return `WITH ${PROOF_SQL}, forgotten AS (${forgetSql(sql, FORGET_EACH, others)}), taken AS (
+  INSERT INTO ${sql} AS kept (scope, key, done_at, expires_at)
+  SELECT $1::text, $2::text, clock_timestamp(),
+    clock_timestamp() + $3::float8 * interval '1 millisecond' WHERE ${isOwn}
+  ON CONFLICT (scope, key) DO UPDATE
+    SET done_at = excluded.done_at, expires_at = excluded.expires_at
+    WHERE kept.expires_at <= clock_timestamp()
+  RETURNING 1
+)
+SELECT ${TOLD_SQL}, (SELECT count(*) FROM taken)::int4 AS taken FROM proof p`;
 }
 
 /** n.b. now() and not clock_timestamp(): no index is searched for what may change meanwhile. */

@@ -6,6 +6,7 @@
  * scope for as long as the key is kept; a key that comes later than that is new.
  */
 
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { type Duration, durationMs } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkKey, checkNames } from '../core/limits.ts';
@@ -13,6 +14,8 @@ import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import type { SqlTx } from '../ports/sql.ts';
 import { hasMadeUpId } from '../rabbit/made-up-id.ts';
+import { Values } from '../stores/postgres/arrays.ts';
+import { outside, Proof } from '../stores/postgres/proof.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock } from '../system/clock.ts';
 import {
@@ -23,16 +26,23 @@ import {
   takeSql,
   takeSqliteKey,
 } from './inbox.ts';
+import { type Lane, Lanes } from './lanes.ts';
+import { type LiveTx, liveTxOf } from './live-tx.ts';
 import { explain } from './missing-tables.ts';
+import { Pending } from './pending.ts';
+import { COLLISION, hasCode, NO_TRANSACTION } from './server-codes.ts';
 import { refusePromise, within } from './sqlite-transaction.ts';
 import { type ClientOf, type TxPool, transaction } from './transaction.ts';
-import { type AnyTx, isPool, isSqlite, sqlTxOf } from './tx.ts';
+import { type AnyTx, isOneTransaction, isPool, isSqlite, sqlTxOf } from './tx.ts';
 
 /** What `once` may be told beside its work. */
 export interface OnceOptions extends InboxPlace {
   /** Keys of different scopes do not see each other: one for each consumer; default `''`. */
   readonly scope?: string;
-  /** How long a key is remembered, longer than any message may come again; default `'7d'`. */
+  /**
+   * How long a key is remembered, from when its work begins: longer than that takes, and longer
+   * than any message may come again; default `'7d'`.
+   */
   readonly ttl?: Duration;
   /** In SQLite another clock, for tests; PostgreSQL goes by the server's. */
   readonly clock?: Clock;
@@ -48,6 +58,21 @@ const ADVICE = 'run outbox.migrate(), `respool outbox init`, or migrateInbox() f
 /** A delivery as a key: its id, unless that was made up for this copy of the message alone. */
 export type OnceKey = string | Pick<Delivery, 'id' | 'envelope'>;
 
+/** How often a key is tried for against others that have it and are rolled back. */
+const TRIES_MAX = 20;
+
+/** Those of one transaction, one after the other: what fails undoes all since its savepoint. */
+const ONCES = new Lanes();
+/** No two have the same: one that is left behind by its transaction fails instead of another. */
+let savepoints = 0;
+
+/** What goes on inside the work of one. */
+interface Scope {
+  readonly lanes: Lanes;
+  readonly pending: Pending;
+}
+const SCOPES = new AsyncLocalStorage<Scope>();
+
 /** A key that was checked. */
 interface Key {
   readonly scope: string;
@@ -59,6 +84,8 @@ interface Key {
  * Runs `fn` in a transaction and remembers `key` in it; a key that was done before runs nothing.
  * With a pool it begins and commits one of its own; with a transaction of yours it is a part of it.
  * With a database of better-sqlite3 it is synchronous. If `fn` throws, nothing has happened.
+ * Several on one transaction run one after the other; wait for them before you do anything else in
+ * it: what comes in between is undone with one that fails.
  *
  * The key is a text, or a delivery, which stands for its id. n.b. A message of others that came
  * without an id is given a new one each time it comes: its delivery is refused, so take a key out
@@ -123,49 +150,119 @@ async function onceInPostgres<T>(
 ): Promise<Once<T>> {
   const key = checkOnce(given, options);
   const table = postgresTable(options);
-  if (isPool(place)) {
-    return transaction(place as TxPool, (tx) =>
-      onceWithin(tx as SqlTx, table, key, () => work(tx)),
-    );
+  const doing = `do "${key.key}" once`;
+  if (isPool(place)) return onceOnPool(place as TxPool, { table, key, doing }, work);
+  const tx = sqlTxOf(place, doing);
+  const live = liveTxOf(place);
+  live?.check(doing);
+  const isKept = live !== undefined || isOneTransaction(place);
+  const outer = SCOPES.getStore();
+  // One inside the work of another is a part of that, and cannot wait for it.
+  const running = (outer?.lanes ?? ONCES).run(place as object, isKept, (lane) =>
+    onceApart(tx, { table, key, doing, lane, live }, () => work(place)),
+  );
+  live?.pending.add(running);
+  outer?.pending.add(running);
+  return running;
+}
+
+/** What is the same for all statements of one. */
+interface Taking {
+  readonly table: InboxTable;
+  readonly key: Key;
+  readonly doing: string;
+}
+
+interface TakingWithin extends Taking {
+  readonly lane: Lane;
+  readonly live: LiveTx | undefined;
+}
+
+/** In a transaction of its own; nobody sees it before it is through, so it may begin again. */
+async function onceOnPool<T>(
+  pool: TxPool,
+  taking: Taking,
+  work: (tx: unknown) => Promise<T>,
+): Promise<Once<T>> {
+  for (let tries = 1; ; tries += 1) {
+    let hasBegun = false;
+    try {
+      return await transaction(pool, async (tx): Promise<Once<T>> => {
+        const isTaken = await take(tx, taking, { xid: undefined }, () => true);
+        hasBegun = isTaken;
+        return isTaken ? { done: true, value: await work(tx) } : { done: false };
+      });
+    } catch (error) {
+      // Where transactions see nothing of each other, whoever waited for the key gets this instead
+      // of an answer, and the answer in the next transaction.
+      if (hasBegun || tries === TRIES_MAX || !hasCode(error, COLLISION)) throw error;
+    }
   }
-  const tx = sqlTxOf(place, `do "${key.key}" once`);
-  // The caller may catch what the work throws and commit: then neither key nor half of the work
-  // may stay.
-  await tx.query('SAVEPOINT respool_once', []);
+}
+
+/** In a transaction of the caller's, who may catch what the work throws, and commit. */
+async function onceApart<T>(
+  tx: SqlTx,
+  taking: TakingWithin,
+  work: () => Promise<T>,
+): Promise<Once<T>> {
+  const { lane, live, doing } = taking;
+  savepoints += 1;
+  const savepoint = `respool_once_${savepoints}`;
+  await tx.query(`SAVEPOINT ${savepoint}`, []).catch((error: unknown) => {
+    throw hasCode(error, NO_TRANSACTION) ? outside(doing) : error;
+  });
   try {
-    const result = await onceWithin(tx, table, key, () => work(place));
-    await tx.query('RELEASE SAVEPOINT respool_once', []);
+    const isTaken = await take(tx, taking, lane, () => live?.isSure === true);
+    const result: Once<T> = isTaken ? { done: true, value: await apart(work) } : { done: false };
+    await tx.query(`RELEASE SAVEPOINT ${savepoint}`, []);
     return result;
   } catch (error) {
-    await undo(tx);
+    await undo(tx, savepoint);
     throw error;
   }
 }
 
-async function undo(tx: SqlTx): Promise<void> {
+/** Runs the work, and waits for everything that was done once in it. */
+async function apart<T>(work: () => Promise<T>): Promise<T> {
+  const scope: Scope = { lanes: new Lanes(), pending: new Pending() };
   try {
-    await tx.query('ROLLBACK TO SAVEPOINT respool_once', []);
-    await tx.query('RELEASE SAVEPOINT respool_once', []);
+    return await SCOPES.run(scope, work);
+  } finally {
+    await scope.pending.idle();
+  }
+}
+
+/** Neither key nor half of the work may stay. */
+async function undo(tx: SqlTx, savepoint: string): Promise<void> {
+  try {
+    await tx.query(`ROLLBACK TO SAVEPOINT ${savepoint}`, []);
+    await tx.query(`RELEASE SAVEPOINT ${savepoint}`, []);
   } catch {
     // Where even this fails the transaction is lost as a whole, and the first error says why.
   }
 }
 
-async function onceWithin<T>(
+/** Takes the key, in the transaction of the lane; whether it was free. */
+async function take(
   tx: SqlTx,
-  table: InboxTable,
-  { scope, key, ttlMs }: Key,
-  work: () => Promise<T>,
-): Promise<Once<T>> {
-  const isTaken = await take(tx, table, [scope, key, ttlMs]);
-  return isTaken ? { done: true, value: await work() } : { done: false };
-}
-
-async function take(tx: SqlTx, table: InboxTable, values: unknown[]): Promise<boolean> {
+  { table, key: { scope, key, ttlMs }, doing }: Taking,
+  lane: Lane,
+  isSure: () => boolean,
+): Promise<boolean> {
+  const proof = new Proof({ doing, xid: lane.xid, isSure });
   try {
-    return (await tx.query(takeSql(table), values)).rows.length > 0;
+    for (;;) {
+      const { guard } = proof;
+      const values = new Values({ isForeign: true });
+      values.list.push(scope, key, ttlMs);
+      const [told] = (await tx.query(takeSql(table, guard, values), values.list)).rows;
+      if (!proof.takes(guard, told)) continue;
+      lane.xid = proof.xid;
+      return Number(told?.['taken']) > 0;
+    }
   } catch (error) {
-    throw explain(error, `do ${show(values[1])} once`, ADVICE);
+    throw explain(error, doing, ADVICE);
   }
 }
 

@@ -4,6 +4,7 @@
 
 import { RespoolError } from '../core/errors.ts';
 import { LiveTx } from './live-tx.ts';
+import { hasCode, NO_TRANSACTION } from './server-codes.ts';
 import { isPool } from './tx.ts';
 
 /** A connection of a pool, as `pg` gives it. */
@@ -93,7 +94,7 @@ async function checkOpen(client: TxClient, live: LiveTx): Promise<void> {
   if (isOpen && live.isEndedInside) {
     isOpen = await client.query('SAVEPOINT respool_end').then(
       () => true,
-      (error: unknown) => codeOf(error) !== NO_TRANSACTION,
+      (error: unknown) => !hasCode(error, NO_TRANSACTION),
     );
   }
   if (isOpen) return;
@@ -106,11 +107,6 @@ async function checkOpen(client: TxClient, live: LiveTx): Promise<void> {
 
 /** As pg tells that a connection is in no transaction. */
 const IDLE = 'I';
-const NO_TRANSACTION = '25P01';
-
-function codeOf(error: unknown): unknown {
-  return typeof error === 'object' && error !== null ? Reflect.get(error, 'code') : undefined;
-}
 
 async function commit(client: TxClient): Promise<void> {
   const { command } = await client.query('COMMIT');

@@ -1,5 +1,6 @@
 /** Transactions of libraries, for tests that hold with each of them. */
 
+import { setImmediate as turn } from 'node:timers/promises';
 import { sql } from 'drizzle-orm';
 import { drizzle } from 'drizzle-orm/node-postgres';
 import { CamelCasePlugin, Kysely, PostgresDialect, sql as kyselySql } from 'kysely';
@@ -12,6 +13,7 @@ import {
   fromKnex,
   fromKysely,
   fromPrisma,
+  transaction,
 } from '../../src/outbox/index.ts';
 import { atEnd, openPool, serverUrl } from './core-setup.ts';
 
@@ -111,3 +113,42 @@ export const LIBRARIES: Readonly<Record<string, (max?: number) => Promise<Librar
   Knex: (max = CONNECTIONS) => useKnex(max),
   Prisma: (max = CONNECTIONS) => usePrisma(max),
 };
+
+/** Begins, works, and ends as a library does. */
+export type Run = (work: (tx: AnyTx) => Promise<void>) => Promise<unknown>;
+
+async function useClient(max?: number): Promise<Run> {
+  const pool = await openPool(max === undefined ? {} : { max });
+  return async (work) => {
+    const client = await pool.connect();
+    try {
+      await client.query('BEGIN');
+      await work(client);
+      await client.query('COMMIT');
+    } catch (error) {
+      await client.query('ROLLBACK');
+      throw error;
+    } finally {
+      client.release();
+    }
+  };
+}
+
+async function useOwn(max?: number): Promise<Run> {
+  const pool = await openPool(max === undefined ? {} : { max });
+  return (work) => transaction(pool, work);
+}
+
+/** Libraries, a client of pg by itself, and our own. */
+export const KINDS: Record<string, (max?: number) => Promise<Run>> = {
+  'a client of pg': useClient,
+  'transaction()': useOwn,
+};
+for (const [name, use] of Object.entries(LIBRARIES)) {
+  KINDS[name] = async (max) => (await use(max)).transaction;
+}
+
+/** Lets so many rounds of the event loop go by: what is on the wire is answered meanwhile. */
+export async function turns(count: number): Promise<void> {
+  for (let n = 0; n < count; n += 1) await turn();
+}

@@ -1,45 +1,11 @@
 /** rolled-back — nothing of a transaction that was rolled back is ever sent, however it was left. */
 
-import { setImmediate as turn } from 'node:timers/promises';
 import type pg from 'pg';
 import { expect, test } from 'vitest';
 import { type AnyTx, createOutbox, type Outbox, transaction } from '../../src/outbox/index.ts';
 import { withService } from '../services/index.ts';
 import { atEnd, openOutbox, openPool, ordersIn } from './core-setup.ts';
-import { LIBRARIES } from './libraries-setup.ts';
-
-/** Begins, works, and ends as a library does. */
-type Run = (work: (tx: AnyTx) => Promise<void>) => Promise<unknown>;
-
-async function useClient(max?: number): Promise<Run> {
-  const pool = await openPool(max === undefined ? {} : { max });
-  return async (work) => {
-    const client = await pool.connect();
-    try {
-      await client.query('BEGIN');
-      await work(client);
-      await client.query('COMMIT');
-    } catch (error) {
-      await client.query('ROLLBACK');
-      throw error;
-    } finally {
-      client.release();
-    }
-  };
-}
-
-async function useOwn(max?: number): Promise<Run> {
-  const pool = await openPool(max === undefined ? {} : { max });
-  return (work) => transaction(pool, work);
-}
-
-const KINDS: Record<string, (max?: number) => Promise<Run>> = {
-  'a client of pg': useClient,
-  'transaction()': useOwn,
-};
-for (const [name, use] of Object.entries(LIBRARIES)) {
-  KINDS[name] = async (max) => (await use(max)).transaction;
-}
+import { KINDS, turns } from './libraries-setup.ts';
 
 /** More than fits into one statement. */
 const MANY = Array.from({ length: 2_200 }, (_, at) => ({ routingKey: 'many', body: at }));
@@ -55,11 +21,6 @@ const EMITS: Record<string, (outbox: Outbox, tx: AnyTx) => Promise<unknown>> = {
   large: (outbox, tx) => outbox.emit(tx, 'large', 'x'.repeat(100_000), { key: 'k' }),
   many: (outbox, tx) => outbox.emitMany(tx, MANY),
 };
-
-/** Lets so many rounds of the event loop go by: what is on the wire is answered meanwhile. */
-async function turns(count: number): Promise<void> {
-  for (let n = 0; n < count; n += 1) await turn();
-}
 
 /** What an emit says that comes too late, by us or by the library. */
 const REFUSED =
