@@ -125,6 +125,7 @@ function factsOf({ envelope, status }: SeenEntry, now: Millis): [string, string]
     ['enqueued', both(envelope.enqueuedAt, now)],
     ['updated', both(status.updatedAt, now)],
     [dueWord(status), when(status.dueAt, now)],
+    ['not before', when(envelope.eta ?? null, now)],
     ['expires', when(envelope.expiresAt ?? null, now)],
     ['ending', status.ending],
     ['why', because && `${because.code}: ${because.text} (by ${because.by})`],

@@ -2,6 +2,7 @@
 
 import { existsSync } from 'node:fs';
 import { assert, RespoolError } from '../core/errors.ts';
+import type { SqlOptions } from '../outbox/options.ts';
 import { createOutbox } from '../outbox/outbox.ts';
 import type { Relay } from '../outbox/relay.ts';
 import { spoolSink } from '../outbox/spool-sink.ts';
@@ -21,8 +22,8 @@ import { describeTarget } from './outbox-view.ts';
 export interface OpenOutbox {
   /** Makes its tables, or brings them up to date. */
   migrate(): Promise<void> | void;
-  /** The same as SQL. */
-  sql(): string;
+  /** The same as SQL, for an empty database or tables of the version `from`. */
+  sql(options?: SqlOptions): string;
   readonly spool: Spool;
   relay(options: RelayOptions): Relay;
   close(): Promise<void>;

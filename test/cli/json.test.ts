@@ -53,6 +53,15 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
   'outbox hold': [ID, ...OUTBOX],
   'outbox remove': ['ALL', '--yes', ...OUTBOX],
   'outbox stats': OUTBOX,
+  'outbox cat': [ID, ...OUTBOX],
+  'outbox shape': OUTBOX,
+  'outbox release': ['ALL', '--yes', ...OUTBOX],
+  'outbox bounce': [ID, ...OUTBOX],
+  'outbox policy set': ['default', ID, ...OUTBOX],
+  'outbox pause': ['a', ...OUTBOX],
+  'outbox resume': ['a', ...OUTBOX],
+  'outbox audit': OUTBOX,
+  'outbox check': OUTBOX,
   'rabbit topology export': ['--url', 'amqp://localhost', '--queue', 'orders'],
 };
 
@@ -90,6 +99,7 @@ async function filled(): Promise<Shell> {
   const outbox = createOutbox({ database });
   outbox.migrate();
   outbox.transaction((tx) => outbox.emit(tx, 'a', 'hello', { id: ID }));
+  await outbox.spool.setPolicy(ID, 'default');
   await outbox.close();
   database.close();
   await writeFile(path.join(shell.folder, 'respool.config.json'), '{"serve":{"port":0}}');

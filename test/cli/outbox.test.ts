@@ -73,6 +73,16 @@ withService('postgres', () => {
       expect(object).toEqual({ sql: stdout });
     });
 
+    test('prints what init would run on tables of a version', async () => {
+      const { cli } = await setup();
+      for (const store of ['postgres://127.0.0.1:1/x', 'sqlite:./app.db']) {
+        const { stdout, code } = await cli(['outbox', 'sql', '--from', '1', '--store', store]);
+        expect(code).toBe(0);
+        expect(stdout).toMatch(/ALTER TABLE .*entries/);
+        expect(stdout).not.toMatch(/CREATE TABLE .*_?entries/);
+      }
+    });
+
     test('asks no database', async () => {
       const shell = await setup();
       const nowhere = ['--store', 'postgres://127.0.0.1:1/x'];
@@ -96,6 +106,9 @@ withService('postgres', () => {
       const shown = await shell.outbox(['show', first], TTY);
       expect(shown.stdout).toContain('order.created');
       expect(shown.stdout).toMatch(/order key +customer-7/);
+      expect(shown.stdout).not.toContain('not before');
+      const later = await shell.outbox(['show', second], TTY);
+      expect(later.stdout).toMatch(/not before +.*in (?:59m|1h)/);
       const none = await shell.outbox(['show', 'no-such-one']);
       expect(none.code).toBe(1);
       expect(none.stderr).toContain('there is no message "no-such-one"');
@@ -188,6 +201,44 @@ withService('postgres', () => {
     });
   });
 
+  describe('outbox stats, of many keys', () => {
+    test('names a stuck key however many keys that go are before it', async () => {
+      const shell = await outboxShell();
+      await shell.emit(
+        Array.from({ length: 1_040 }, (_, at) => ({ routingKey: 'a', key: `k${at >> 1}` })),
+      );
+      const [head = ''] = await shell.emit([
+        { routingKey: 'a', key: 'late' },
+        { routingKey: 'a', key: 'late' },
+      ]);
+      await shell.outbox(['hold', head]);
+      const [told] = (await shell.outbox(['stats', '--json'])).objects();
+      expect(told?.['stuck']).toMatchObject([{ orderKey: 'late', id: head, state: 'hold' }]);
+    });
+
+    test('names a key whose first message is overdue, since no relay sends it', async () => {
+      const shell = await outboxShell();
+      const [head = ''] = await shell.emit([
+        { routingKey: 'nobody.sends', key: 'k' },
+        { routingKey: 'a', key: 'k' },
+      ]);
+      const entries = `${shell.schema}.entries`;
+      const stuck = async () => {
+        const [told] = (await shell.outbox(['stats', '--json'])).objects();
+        return told?.['stuck'];
+      };
+      await shell.pool.query(`UPDATE ${entries} SET due_at = due_at - 4 * 60000`);
+      expect(await stuck()).toEqual([]);
+      await shell.pool.query(`UPDATE ${entries} SET due_at = due_at - 2 * 60000`);
+      expect(await stuck()).toMatchObject([
+        { orderKey: 'k', id: head, state: 'incoming', behind: 1 },
+      ]);
+      expect((await shell.outbox(['stats'], TTY)).stdout).toMatch(
+        new RegExp(`k +1 +${head} +incoming`),
+      );
+    });
+  });
+
   describe('which outbox', () => {
     test('is that of the configuration, a flag goes before it', async () => {
       const shell = await outboxShell();
@@ -273,10 +324,12 @@ describe('wrong usage', () => {
     [['outbox', 'list'], 'there is no outbox to work on'],
     [['outbox', 'list', '--schema', 'x'], '"outbox.store"'],
     [['outbox', 'stats', '--url', 'http://127.0.0.1:1'], 'name that with --store'],
+    [['outbox', 'sql', '--from', 'x', '--store', 'postgres://h/d'], 'allowed is a whole number'],
+    [['outbox', 'sql', '--from', '2', '--store', 'postgres://h/d'], 'a whole number 0 to 1'],
     [['outbox', 'list', '--store', 'memory:'], 'postgres://… or sqlite:FILE'],
     [['outbox', 'init', '--store', 'postgres://h/d', '--schema', 'A'], '"outbox.schema"'],
     [['outbox', 'init', '--store', 'sqlite:a.db', '--schema', 'x'], 'it is of PostgreSQL'],
-    [['outbox'], 'name a command: init, sql, relay, list'],
+    [['outbox'], 'name a command: init, sql, relay, stats, list'],
   ])('%j is refused with 2', async (words, text) => {
     const { cli } = await setup();
     const ran = await cli(words);

@@ -1,16 +1,8 @@
 /** outbox — the outbox of an application: its tables, its relay, and the messages in it. */
 
-import { OUTBOX_OPTIONS, RELAY_OPTIONS } from '../outbox/choose.ts';
-import type { CommandContext, CommandSpec } from '../spec.ts';
-import { hold } from './hold.ts';
-import { list } from './list.ts';
-import { remove } from './remove.ts';
-import { retry } from './retry.ts';
-import { show } from './show.ts';
-
-const PLACE =
-  'The outbox is that of "outbox" in the configuration, or --store (postgres://… or ' +
-  'sqlite:./app.db) with --schema or --tables.';
+import { OUTBOX_OPTIONS, OUTBOX_PLACE as PLACE, RELAY_OPTIONS } from '../outbox/choose.ts';
+import type { CommandSpec } from '../spec.ts';
+import { outboxMessages } from './outbox-messages.ts';
 
 const init: CommandSpec = {
   name: 'init',
@@ -34,9 +26,19 @@ const sql: CommandSpec = {
   group: 'Outbox',
   description:
     'Prints what init runs in an empty database, for migrations of your own or for a role that ' +
-    `may create tables. No database is asked. ${PLACE}`,
-  options: OUTBOX_OPTIONS,
-  examples: [{ line: 'respool outbox sql > outbox.sql', does: 'to read it, or to keep it' }],
+    'may create tables; with --from what it runs on tables of that version. No database is ' +
+    `asked. ${PLACE}`,
+  options: [
+    {
+      flags: '--from <version>',
+      description: 'the version of the tables that are there, as their table meta says; default 0',
+    },
+    ...OUTBOX_OPTIONS,
+  ],
+  examples: [
+    { line: 'respool outbox sql > outbox.sql', does: 'to read it, or to keep it' },
+    { line: 'respool outbox sql --from 1', does: 'what brings tables of version 1 up to date' },
+  ],
   run: async (context) => (await import('../outbox/tables.ts')).printSql(context),
 };
 
@@ -71,7 +73,7 @@ const stats: CommandSpec = {
   group: 'Outbox',
   description:
     'Shows what is pending, due, deferred, held, dead and sent, since when, and the keys whose ' +
-    `first message is deferred or held while others wait behind it. ${PLACE}`,
+    `first message is deferred, held or long overdue while others wait behind it. ${PLACE}`,
   options: OUTBOX_OPTIONS,
   examples: [
     { line: 'respool outbox stats', does: 'how many, since when, what is stuck' },
@@ -80,94 +82,10 @@ const stats: CommandSpec = {
   run: async (context) => (await import('../outbox/stats.ts')).printStats(context),
 };
 
-/** The same command over the messages of an outbox. */
-function overOutbox(
-  spec: CommandSpec,
-  { description, examples }: Required<Pick<CommandSpec, 'description' | 'examples'>>,
-): CommandSpec {
-  const { role: _role, ...rest } = spec;
-  return {
-    ...rest,
-    group: 'Outbox',
-    description: `${description} ${PLACE}`,
-    options: [...(spec.options ?? []), ...OUTBOX_OPTIONS],
-    examples,
-    run: async (context: CommandContext) => {
-      const { atOutbox } = await import('../outbox/desk.ts');
-      return spec.run?.(atOutbox(context));
-    },
-  };
-}
-
-const listed = overOutbox(list, {
-  description:
-    'Shows messages of the outbox: topics are routing keys, incoming ones are not sent yet, ' +
-    'bounced ones are dead, archived ones were sent or removed and are kept. With --sent those ' +
-    'that were sent and are kept in parts of a table (PostgreSQL), by --topic and --limit.',
-  examples: [
-    { line: 'respool outbox list --state deferred', does: 'what is tried again, and why' },
-    { line: 'respool outbox list --state bounce --json', does: 'what is dead, one object each' },
-    {
-      line: "respool outbox list --sent --topic 'order.*'",
-      does: 'what was sent, the first first',
-    },
-  ],
-});
-
-const ofOutbox: readonly CommandSpec[] = [
-  {
-    ...listed,
-    options: [
-      { flags: '--sent', description: 'what was sent and is kept in parts' },
-      ...(listed.options ?? []),
-    ],
-    run: async (context) => {
-      if (!context.options.flag('sent')) return listed.run?.(context);
-      return (await import('../outbox/sent.ts')).printSent(context);
-    },
-  },
-  overOutbox(show, {
-    description: 'Shows messages of the outbox in full, without their bodies.',
-    examples: [
-      {
-        line: 'respool outbox show 0198f0c2-8a3e-7c41-9d2b-5f60718293a4',
-        does: 'where it is, and why',
-      },
-    ],
-  }),
-  overOutbox(retry, {
-    description:
-      'Makes messages due at once. Dead ones and those that were sent start a new round of ' +
-      'attempts. Filters without --state mean deferred, held and dead ones.',
-    examples: [
-      { line: 'respool outbox retry --state bounce', does: 'counts, asks, sends the dead again' },
-    ],
-  }),
-  overOutbox(hold, {
-    description:
-      'Keeps messages back until retry lets them go; those of their key that come after them ' +
-      'wait, too. Filters without --state mean incoming and deferred ones.',
-    examples: [
-      { line: "respool outbox hold --topic 'mail.*'", does: 'counts, asks, and holds them' },
-    ],
-  }),
-  overOutbox(remove, {
-    description:
-      'Takes messages out of the way, and the next of their key goes on. Retry brings them back ' +
-      'for 7 days; with --hard they are gone for good.',
-    examples: [
-      {
-        line: 'respool outbox remove 0198f0c2-8a3e-7c41-9d2b-5f60718293a4',
-        does: 'skips a message that holds up its key',
-      },
-    ],
-  }),
-];
-
-/** `respool outbox init|sql|relay|list|show|retry|hold|remove|stats` */
+/** `respool outbox init|sql|relay|stats`, and the commands of a spool over its messages. */
 export const outbox: CommandSpec = {
   name: 'outbox',
   summary: 'send on what an application emits in its transactions, and look after it',
   group: 'Outbox',
-  subcommands: [init, sql, relay, ...ofOutbox, stats],
+  subcommands: [init, sql, relay, stats, ...outboxMessages],
 };

@@ -80,7 +80,8 @@ const list: CommandSpec = {
   },
 };
 
-const set: CommandSpec = {
+/** `respool policy set` */
+export const setPolicy: CommandSpec = {
   name: 'set',
   summary: 'give messages another policy',
   group: 'Steering',
@@ -119,7 +120,7 @@ export const policy: CommandSpec = {
   name: 'policy',
   summary: 'explain retry policies, or give messages another one',
   group: 'Steering',
-  subcommands: [explain, list, set],
+  subcommands: [explain, list, setPolicy],
 };
 
 interface Known {

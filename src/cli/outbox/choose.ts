@@ -9,6 +9,11 @@ import { readConfig } from '../config.ts';
 import { CommandError } from '../exit-codes.ts';
 import type { CommandContext, OptionSpec } from '../spec.ts';
 
+/** Which outbox it is, for the help of every command over one. */
+export const OUTBOX_PLACE: string =
+  'The outbox is that of "outbox" in the configuration, or --store (postgres://… or ' +
+  'sqlite:./app.db) with --schema or --tables.';
+
 /** What every command over an outbox takes; `--store` is every command's, and its database here. */
 export const OUTBOX_OPTIONS: readonly OptionSpec[] = [
   { flags: '--schema <name>', description: 'the schema of its tables; default outbox' },

@@ -3,7 +3,7 @@
 import type { Control, Stats } from '../../control/control.ts';
 import type { OutboxInfo } from '../../connect/open-outbox.ts';
 import { createControl } from '../../control/desk.ts';
-import type { Millis } from '../../core/duration.ts';
+import { type Millis, MINUTE_MS } from '../../core/duration.ts';
 import { EVERYTHING } from '../../spool/pauses.ts';
 import type { KeyHead } from '../../ports/entry-store.ts';
 import { lookUp } from '../look-up.ts';
@@ -19,6 +19,8 @@ import { placeText } from './relay-life.ts';
 
 /** As many heads of keys are looked at. */
 const HEADS_MAX = 500;
+/** An incoming message that is due for so long goes nowhere: no relay sends its routing key. */
+const OVERDUE_MS: number = 5 * MINUTE_MS;
 /** As many stuck keys are shown; with `--json` all that were found. */
 const SHOWN_MAX = 20;
 
@@ -57,7 +59,7 @@ export async function printStats(context: CommandContext): Promise<undefined> {
   const control = createControl(outbox.spool, { by: byOf(io) });
   const stats = await control.stats();
   const due = await dueOf(control, stats.at);
-  const told = { info, stats, due, stuck: await stuckOf(control, out) };
+  const told = { info, stats, due, stuck: await stuckOf(control, stats.at, out) };
   if (out.json) await out.object(objectOf(told));
   else await out.line(await textOf(out, told));
   return undefined;
@@ -69,16 +71,22 @@ async function dueOf(control: Control, now: Millis): Promise<number> {
   return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
-/** A first message that is incoming or on its way holds nobody up for long. */
-async function stuckOf(control: Control, out: Out): Promise<readonly StuckKey[]> {
+/** Keys whose first message does not go; of more than 500 heads, held and deferred ones first. */
+async function stuckOf(control: Control, now: Millis, out: Out): Promise<readonly StuckKey[]> {
   const heads = await control.keyHeads(HEADS_MAX);
-  const stuck = heads.filter(({ state }) => state === 'deferred' || state === 'hold');
+  const stuck = heads.filter((head) => isStuck(head, now));
   const found = await lookUp(
     control,
     stuck.map(({ id }) => id),
     out,
   );
   return stuck.map((head) => ({ ...head, entry: found.get(head.id) }));
+}
+
+/** One that is incoming or on its way holds nobody up for long, unless nobody sends it. */
+function isStuck({ state, dueAt }: KeyHead, now: Millis): boolean {
+  if (state === 'incoming') return dueAt !== null && dueAt <= now - OVERDUE_MS;
+  return state === 'deferred' || state === 'hold';
 }
 
 function objectOf({ info, stats, due, stuck }: Told): object {
