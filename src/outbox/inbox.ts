@@ -8,7 +8,7 @@ import { checkNames } from '../core/limits.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import type { Values } from '../stores/postgres/arrays.ts';
 import { namesOf } from '../stores/postgres/names.ts';
-import { type Guard, guardSql, PROOF_SQL, TOLD_SQL } from '../stores/postgres/proof.ts';
+import { type Guard, guardSql, proofSql, TOLD_SQL } from '../stores/postgres/proof.ts';
 import { isSqlite } from './tx.ts';
 import { type TxClient, type TxPool, transaction } from './transaction.ts';
 
@@ -150,8 +150,9 @@ CREATE INDEX IF NOT EXISTS "${table}_expires_at" ON "${table}" (expires_at);
  */
 export function takeSql({ sql }: InboxTable, guard: Guard, { bind }: Values): string {
   const isOwn = guardSql(guard, bind);
+  const [told, from] = guard === 'sure' ? ['', ''] : [`${TOLD_SQL}, `, ' FROM proof p'];
   const others = `AND (scope, key) <> ($1::text, $2::text) AND ${isOwn}`;
-  return `WITH ${PROOF_SQL}, forgotten AS (${forgetSql(sql, FORGET_EACH, others)}), taken AS (
+  return `WITH ${proofSql(guard)}forgotten AS (${forgetSql(sql, FORGET_EACH, others)}), taken AS (
   INSERT INTO ${sql} AS kept (scope, key, done_at, expires_at)
   SELECT $1::text, $2::text, clock_timestamp(),
     clock_timestamp() + $3::float8 * interval '1 millisecond' WHERE ${isOwn}
@@ -160,7 +161,7 @@ export function takeSql({ sql }: InboxTable, guard: Guard, { bind }: Values): st
     WHERE kept.expires_at <= clock_timestamp()
   RETURNING 1
 )
-SELECT ${TOLD_SQL}, (SELECT count(*) FROM taken)::int4 AS taken FROM proof p`;
+SELECT ${told}(SELECT count(*) FROM taken)::int4 AS taken${from}`;
 }
 
 /** n.b. now() and not clock_timestamp(): no index is searched for what may change meanwhile. */

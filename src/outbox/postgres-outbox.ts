@@ -12,7 +12,7 @@ import type { SqlTx } from '../ports/sql.ts';
 import type { Spool } from '../spool/spool.ts';
 import { type PostgresStore, postgres } from '../stores/postgres/entry-store.ts';
 import { type Names, namesOf } from '../stores/postgres/names.ts';
-import { askTransaction } from '../stores/postgres/proof.ts';
+import { askTransaction, type Habit } from '../stores/postgres/proof.ts';
 import { postgresSchema } from '../stores/postgres/schema.ts';
 import { insertWithin } from '../stores/postgres/within.ts';
 import {
@@ -57,6 +57,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   readonly #inbox: InboxTable;
   readonly #messages: Messages;
   readonly #time: ServerTime;
+  readonly #habit: Habit = { isFirst: false };
   readonly #wake: Wake;
   readonly #parts: OutboxParts;
   readonly #makeStore: (options?: RelayStoreOptions & { readonly migrate?: true }) => PostgresStore;
@@ -209,7 +210,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
       const now = this.#time.now();
       const entries = own.map((message) => this.#messages.entry(message, now));
       const isSure = () => live?.isSure === true;
-      const within = { doing, xid: lane.xid, isSure };
+      const within = { doing, xid: lane.xid, isSure, habit: this.#habit };
       const { results, xid } = await insertWithin(this.#names, tx, entries, within);
       lane.xid = xid;
       return entries.map((entry, at) => emittedOf(entry, results[at]));

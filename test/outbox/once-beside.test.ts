@@ -116,10 +116,11 @@ withService('postgres', () => {
     const { pool, schema, order, orders, keys } = await setup();
     for (const failsAfter of [0, 1, 2, 4, 8]) {
       const late: Promise<unknown>[] = [];
+      const rolledBack = Promise.withResolvers<void>();
       const working = transaction(pool, async (tx) => {
         const work = async () => {
           await order(tx, 1);
-          await turns(4);
+          await rolledBack.promise;
           return order(tx, 2);
         };
         const doing = once(tx, 'k', work, { schema });
@@ -130,6 +131,7 @@ withService('postgres', () => {
         await Promise.all([doing, failing]);
       });
       await expect(working).rejects.toThrow('no stock');
+      rolledBack.resolve();
       expect(await Promise.all(late)).toEqual([expect.stringContaining('transaction is over')]);
       expect([await orders(), await keys()]).toEqual([[], []]);
     }

@@ -22,6 +22,12 @@ export interface Within {
   readonly xid?: string | undefined;
   /** Whether what is sent now is surely in it, without asking the server. */
   readonly isSure?: (() => boolean) | undefined;
+  readonly habit?: Habit | undefined;
+}
+
+/** Whether the last transaction had written nothing before: then the next may be like it. */
+export interface Habit {
+  isFirst: boolean;
 }
 
 /** The one transaction that is meant, by its id; any that has one; or nothing is asked. */
@@ -31,9 +37,10 @@ export type Guard = { readonly xid: string } | 'any' | 'sure';
  * The first of a statement's WITH. n.b. Whatever gives a transaction its id has to read it, so that
  * it comes after it: as `guardSql` does, with CASE where there is more than one condition.
  */
-export const PROOF_SQL = `proof AS MATERIALIZED (
-  SELECT txid_current_if_assigned()::text AS xid
-)`;
+export function proofSql(guard: Guard): string {
+  if (guard === 'sure') return '';
+  return 'proof AS MATERIALIZED (SELECT txid_current_if_assigned()::text AS xid), ';
+}
 
 /** What a statement with `FROM proof p` tells, for `takes`. */
 export const TOLD_SQL = `p.xid AS before,
@@ -46,15 +53,16 @@ export function guardSql(guard: Guard, bind: Bind): string {
   return guard === 'any' ? `${xid} IS NOT NULL` : `${xid} = ${bind(guard.xid, 'text')}`;
 }
 
-const ASK_SQL = `SELECT txid_current()::text AS now,
+const ASK_SQL = `SELECT txid_current_if_assigned()::text AS before, txid_current()::text AS now,
   (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS time`;
 
 /** The id of a transaction, which has one from now on, and the time of the server. */
 export async function askTransaction(
   tx: SqlTx,
-): Promise<{ readonly xid: string; readonly time: number }> {
-  const { rows } = await tx.query(ASK_SQL, []);
-  return { xid: String(rows[0]?.['now']), time: Number(rows[0]?.['time']) };
+): Promise<{ readonly xid: string; readonly isNew: boolean; readonly time: number }> {
+  const told = (await tx.query(ASK_SQL, [])).rows[0];
+  const isNew = typeof told?.['before'] !== 'string';
+  return { xid: String(told?.['now']), isNew, time: Number(told?.['time']) };
 }
 
 /** What one call knows of its transaction. */
@@ -83,20 +91,30 @@ export class Proof {
 
   /** Gets the id before anything else is sent. */
   async ask(tx: SqlTx): Promise<void> {
-    this.#xid ??= (await askTransaction(tx)).xid;
+    if (this.#xid !== undefined) return;
+    const { xid, isNew } = await askTransaction(tx);
+    this.#xid = xid;
+    this.#note(isNew);
+  }
+
+  /** Whether it is better asked before: nothing is sent that would have to be sent again. */
+  get isDoubtful(): boolean {
+    return this.guard === 'any' && this.#within.habit?.isFirst === true;
   }
 
   /** Whether a statement could write, by what it told; if not, it is sent again for a new guard. */
   takes(guard: Guard, told: Readonly<Record<string, unknown>> | undefined): boolean {
+    if (guard === 'sure') return true;
     if (told === undefined) throw silent();
     const { before, now } = told;
-    if (guard === 'any' && typeof before !== 'string') {
-      this.#xid = String(now);
-      return false;
-    }
-    if (this.#xid !== undefined && before !== this.#xid) throw outside(this.#within.doing);
-    this.#xid ??= String(before ?? now);
-    return true;
+    if (guard !== 'any' && before !== guard.xid) throw outside(this.#within.doing);
+    if (guard === 'any') this.#note(typeof before !== 'string');
+    this.#xid = String(before ?? now);
+    return typeof before === 'string';
+  }
+
+  #note(isFirst: boolean): void {
+    if (this.#within.habit !== undefined) this.#within.habit.isFirst = isFirst;
   }
 }
 

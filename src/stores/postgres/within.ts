@@ -15,7 +15,7 @@ import {
   rowsOf,
 } from './inserts.ts';
 import type { Names } from './names.ts';
-import { type Guard, guardSql, PROOF_SQL, Proof, TOLD_SQL, type Within } from './proof.ts';
+import { type Guard, guardSql, Proof, proofSql, TOLD_SQL, type Within } from './proof.ts';
 
 /** What became of entries, and in which transaction. */
 export interface InsertedWithin {
@@ -44,7 +44,8 @@ export async function insertWithin(
   const batches = batchesOf(rows);
   const results: Inserted[] = [];
   const proof = new Proof(within);
-  if (batches.length > 1 || !(proof.isSure || isSmall(rows))) await proof.ask(tx);
+  const isLarge = !proof.isSure && !isSmall(rows);
+  if (batches.length > 1 || isLarge || proof.isDoubtful) await proof.ask(tx);
   for (const batch of batches) results.push(...(await insertBatch(names, tx, batch, proof)));
   return { results, xid: proof.xid };
 }
@@ -78,7 +79,7 @@ async function store(
   const given = rowsOf(rows, values);
   const columns = columnsOf(rows).map(([name]) => name);
   const isOwn = guardSql(guard, values.bind);
-  const text = insertSql(names, { columns, rows: given.sql, isOwn });
+  const text = insertSql(names, { columns, rows: given.sql, isOwn, guard });
   return (await tx.query(text, values.list)).rows;
 }
 
@@ -88,13 +89,20 @@ async function store(
  */
 function insertSql(
   { table, turns }: Names,
-  { columns, rows, isOwn }: { readonly columns: string[]; rows: string; isOwn: string },
+  given: {
+    readonly columns: readonly string[];
+    readonly rows: string;
+    readonly isOwn: string;
+    readonly guard: Guard;
+  },
 ): string {
+  const { columns, rows, isOwn, guard } = given;
   const names = columns.join(', ');
   const isKeyed = columns.includes(ORDER_COLUMN[0]);
+  const told = `SELECT ${TOLD_SQL}, r.id FROM proof p LEFT JOIN refused r ON true`;
   const turn = `(SELECT nextval('${turns}')) IS NOT NULL`;
-  const guard = isKeyed ? `CASE WHEN ${isOwn} THEN ${turn} ELSE false END` : isOwn;
-  return `WITH ${PROOF_SQL}, given AS MATERIALIZED (${rows} WHERE ${guard}), stored AS (
+  const condition = isKeyed ? `CASE WHEN ${isOwn} THEN ${turn} ELSE false END` : isOwn;
+  return `WITH ${proofSql(guard)}given AS MATERIALIZED (${rows} WHERE ${condition}), stored AS (
   INSERT INTO ${table.entries} (${names}) SELECT ${names} FROM given
   ON CONFLICT DO NOTHING RETURNING id, seq
 ), kept AS (
@@ -105,7 +113,7 @@ function insertSql(
 ), refused AS MATERIALIZED (
   SELECT g.id FROM given g WHERE NOT EXISTS (SELECT FROM stored s WHERE s.id = g.id)
 )
-SELECT ${TOLD_SQL}, r.id FROM proof p LEFT JOIN refused r ON true`;
+${guard === 'sure' ? 'SELECT id FROM refused' : told}`;
 }
 
 /** Notes what became of each; nothing for those that were refused and whose owner went. */
