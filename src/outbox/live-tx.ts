@@ -39,7 +39,8 @@ export class LiveTx<Client extends object = object> {
         if (name === 'query') return query;
         const value: unknown = Reflect.get(target, name);
         // n.b. Fields that are private do not see through a face.
-        return typeof value === 'function' ? value.bind(target) : value;
+        const isMethod = typeof value === 'function' && name !== 'constructor';
+        return isMethod ? value.bind(target) : value;
       },
     });
     known.set(this.tx, this);

@@ -116,6 +116,8 @@ withService('postgres', () => {
       tx.removeAllListeners('notice');
       expect(notices).toEqual(['heard']);
       expect(tx.escapeIdentifier('a"b')).toBe('"a""b"');
+      expect(tx).toBeInstanceOf(pg.Client);
+      expect(tx.constructor.name).toBe('Client');
       await new Promise<void>((resolve, reject) => {
         const text = `INSERT INTO "${schema}".orders VALUES ($1)`;
         tx.query(text, [1], (error) => (error === null ? resolve() : reject(error)));
