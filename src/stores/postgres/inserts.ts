@@ -297,7 +297,11 @@ function insertSql(
 SELECT id FROM refused`;
 }
 
+/** n.b. Joined: the server would go through all entries with a list of values for each. */
 export function ownersSql({ table }: Names): string {
-  return `SELECT e.id, e.dedupe_key AS key FROM ${table.entries} e
-  WHERE e.id = ANY($1::text::text[]) OR e.dedupe_key = ANY($2::text::text[])`;
+  return `SELECT e.id, e.dedupe_key AS key FROM unnest($1::text::text[]) AS g(id)
+  JOIN ${table.entries} e ON e.id = g.id
+UNION ALL
+SELECT e.id, e.dedupe_key FROM unnest($2::text::text[]) AS g(key)
+  JOIN ${table.entries} e ON e.dedupe_key = g.key`;
 }
