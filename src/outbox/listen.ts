@@ -7,6 +7,7 @@
 
 import type { Duration } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
+import { checkNames } from '../core/limits.ts';
 import { ladder } from '../core/policy.ts';
 import { outbox as outboxCompat } from '../rabbit/compat/outbox.ts';
 import { type Consumer, createConsumer } from '../rabbit/consumer.ts';
@@ -14,6 +15,7 @@ import type { ConsumerOptions } from '../rabbit/consumer-options.ts';
 import type { RabbitHandler } from '../rabbit/handler.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
 import { perDelay } from '../rabbit/topology/per-delay.ts';
+import { shapeOf } from './shape.ts';
 import { tracking, trackingOf } from './tracking.ts';
 
 /** Which queue listens where, and how often it is tried. */
@@ -33,6 +35,44 @@ export interface ListenOptions<Body = unknown>
   readonly retryDelays?: readonly Duration[];
 }
 
+/** Those of consumers that listen makes itself, and what to give instead. */
+const FOREIGN: Readonly<Record<string, string>> = {
+  bindings: 'give the binding keys first, and "exchange" and "exchangeType"',
+  topology: 'it is always perDelay()',
+  policy: 'give "retryDelays"',
+  policies: 'give "retryDelays"',
+  backoffs: 'give "retryDelays"',
+};
+
+const NAMES: readonly string[] = [
+  'url',
+  'connection',
+  'tls',
+  'name',
+  'exchange',
+  'exchangeType',
+  'queue',
+  'type',
+  'retryDelays',
+  'waits',
+  'prefetch',
+  'concurrency',
+  'timeout',
+  'compat',
+  'declare',
+  'maxLost',
+  'middleware',
+  'schema',
+  'decoders',
+  'consumerTag',
+  'consumeArguments',
+  'exclusive',
+  'priority',
+  'queueOptions',
+  'clock',
+  'dice',
+] as const satisfies readonly (keyof ListenOptions)[];
+
 const DELAYS_DEFAULT: readonly Duration[] = ['1s', '10s', '1m', '5m'];
 
 /**
@@ -48,9 +88,11 @@ export function listen<Body = unknown>(
     throw new RespoolError('config.invalid', 'cannot listen: a handler is a function');
   }
   if (typeof options !== 'object' || options === null) {
-    const text = `cannot listen with ${show(options)}: allowed is { url, exchange, queue, … }`;
+    const text = `cannot listen with ${shapeOf(options)}: allowed is { url, exchange, queue, … }`;
     throw new RespoolError('config.invalid', text);
   }
+  refuseForeign(options);
+  checkNames('listen', options, NAMES);
   const { exchange, exchangeType, retryDelays = DELAYS_DEFAULT, compat, ...rest } = options;
   if (typeof exchange !== 'string' || exchange === '') {
     const text = `cannot listen to ${show(exchange)} as "exchange": allowed is the name of one`;
@@ -68,6 +110,17 @@ export function listen<Body = unknown>(
         : { compat: compat === 'outbox' ? outboxCompat({ exchange }) : compat }),
     },
     (delivery) => tracking(trackingOf(delivery.headers), () => handler(delivery)),
+  );
+}
+
+/** Without a word they would be without effect. */
+function refuseForeign(options: object): void {
+  const name = Object.keys(options).find((given) => Object.hasOwn(FOREIGN, given));
+  if (name === undefined) return;
+  throw new RespoolError(
+    'config.invalid',
+    `there is no option "${name}" of listen: ${FOREIGN[name]}; createConsumer() of ` +
+      'respool/rabbit takes it',
   );
 }
 

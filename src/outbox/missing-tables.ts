@@ -15,15 +15,22 @@ const NEWER = /newer/;
 /** Libraries put the error of the server into one of their own, and that perhaps into another. */
 const DEPTH_MAX = 5;
 
+/** What is said of tables that are missing. */
+export interface Lack {
+  /** Where they were looked for: another schema is easily named by mistake. */
+  readonly place: string;
+  readonly advice: string;
+}
+
 /**
  * The error with what to do, where tables are missing; any other as it is: it is about the caller's
  * own transaction, and the caller may know its code.
  */
-export function explain(error: unknown, doing: string, advice: string): unknown {
+export function explain(error: unknown, doing: string, { place, advice }: Lack): unknown {
   if (!areTablesMissing(error)) return error;
   return new RespoolError(
     'store.version',
-    `cannot ${doing}: its tables are not there, or older than this program; ${advice}`,
+    `cannot ${doing}: its tables (${place}) are not there, or older than this program; ${advice}`,
     { cause: error },
   );
 }
@@ -34,14 +41,14 @@ export function areTablesMissing(error: unknown): boolean {
 }
 
 /** The store, which says the same when it is opened without its tables. */
-export function advising(store: EntryStore, name: string, advice: string): EntryStore {
+export function advising(store: EntryStore, name: string, lack: Lack): EntryStore {
   return {
     ...store,
     async open() {
       try {
         await store.open();
       } catch (error) {
-        throw explain(error, `open ${name}`, advice);
+        throw explain(error, `open ${name}`, lack);
       }
     },
   };

@@ -134,7 +134,7 @@ function onceInSqlite<T>(
     try {
       if (!takeSqliteKey(database, table, { ...key, now })) return { done: false };
     } catch (error) {
-      throw explain(error, doing, ADVICE);
+      throw explain(error, doing, { place: `"${table}"`, advice: ADVICE });
     }
     const value = work();
     refusePromise(value, doing);
@@ -262,7 +262,8 @@ async function take(
       return Number(told?.['taken']) > 0;
     }
   } catch (error) {
-    throw explain(error, doing, ADVICE);
+    const place = `schema "${table.schema}", "${table.table}"`;
+    throw explain(error, doing, { place, advice: ADVICE });
   }
 }
 

@@ -2,11 +2,12 @@
  * outbox — makes an outbox in the database that is given: PostgreSQL, or a file of better-sqlite3.
  */
 
-import { RespoolError, show } from '../core/errors.ts';
+import { RespoolError } from '../core/errors.ts';
 import type { PgPool } from '../stores/postgres/client.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import type { DatabaseOutboxOptions, PoolOutboxOptions, UrlOutboxOptions } from './options.ts';
 import { Outbox } from './postgres-outbox.ts';
+import { shapeOf } from './shape.ts';
 import { SqliteOutbox } from './sqlite-outbox.ts';
 import type { ClientOf } from './transaction.ts';
 
@@ -28,7 +29,7 @@ export function createOutbox(options: OutboxOptions): unknown {
   if (typeof options !== 'object' || options === null) {
     throw new RespoolError(
       'config.invalid',
-      `cannot make an outbox with ${show(options)}: allowed is { pool }, { url } or { database }`,
+      `cannot make an outbox with ${shapeOf(options)}: allowed is { pool }, { url } or { database }`,
     );
   }
   const given = ['pool', 'url', 'database'].filter(
@@ -40,6 +41,14 @@ export function createOutbox(options: OutboxOptions): unknown {
       'config.invalid',
       'cannot make an outbox: it needs one of "pool", a pg.Pool of yours, "url" of a PostgreSQL ' +
         `database, or "database" of better-sqlite3; ${found}`,
+    );
+  }
+  const url: unknown = Reflect.get(options, 'url');
+  if (typeof url === 'string' && /^(?:sqlite|file):/i.test(url)) {
+    throw new RespoolError(
+      'config.invalid',
+      'cannot make an outbox in SQLite by "url": emits go through a handle of yours; give it as ' +
+        '"database", as in createOutbox({ database: new Database(file) }) of better-sqlite3',
     );
   }
   return given[0] === 'database'

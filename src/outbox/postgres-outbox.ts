@@ -25,7 +25,7 @@ import {
 import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
 import { type Lane, Lanes } from './lanes.ts';
 import { type LiveTx, liveTxOf } from './live-tx.ts';
-import { advising, areTablesMissing, explain } from './missing-tables.ts';
+import { advising, areTablesMissing, explain, type Lack } from './missing-tables.ts';
 import {
   fromOf,
   outboxSettings,
@@ -55,6 +55,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   readonly #pool: OwnPool;
   readonly #names: Names;
   readonly #inbox: InboxTable;
+  readonly #lack: Lack;
   readonly #messages: Messages;
   readonly #time: ServerTime;
   readonly #habit: Habit = { isFirst: false };
@@ -74,6 +75,8 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
         : { pool: (options as PoolOutboxOptions).pool };
     this.#names = namesOf(schema, tables);
     this.#inbox = postgresTable({ schema, table: `${tables}inbox` });
+    const prefix = tables === '' ? '' : `, "${tables}…"`;
+    this.#lack = { place: `schema "${schema}"${prefix}`, advice: ADVICE };
     this.#makeStore = ({ migrate = false, partition } = {}) => {
       const place = { ...from, schema, tables, migrate };
       const listen = listenUrl === undefined || migrate ? {} : { listenUrl };
@@ -91,7 +94,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     this.#parts = {
       ...parts,
       name,
-      makeStore: (own) => this.#wake.wired(advising(this.#makeStore(own), name, ADVICE)),
+      makeStore: (own) => this.#wake.wired(advising(this.#makeStore(own), name, this.#lack)),
       forgetKeys: () => this.#forgetKeys(),
     };
   }
@@ -215,7 +218,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
       lane.xid = xid;
       return entries.map((entry, at) => emittedOf(entry, results[at]));
     } catch (error) {
-      throw explain(error, doing, ADVICE);
+      throw explain(error, doing, this.#lack);
     }
   }
 

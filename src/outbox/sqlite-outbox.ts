@@ -17,7 +17,7 @@ import { checkTables } from '../stores/sqlite/names.ts';
 import { createWithin, type InsertWithin } from '../stores/sqlite/within.ts';
 import { forgetSqliteKeys, sqliteInboxSql, sqliteTable } from './inbox.ts';
 import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
-import { advising, areTablesMissing, explain } from './missing-tables.ts';
+import { advising, areTablesMissing, explain, type Lack } from './missing-tables.ts';
 import { type DatabaseOutboxOptions, fromOf, outboxSettings, type SqlOptions } from './options.ts';
 import { spoolOf } from './outbox-spool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
@@ -38,6 +38,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
   readonly #database: Database;
   readonly #tables: string;
   readonly #inbox: string;
+  readonly #lack: Lack;
   readonly #clock: Clock;
   readonly #messages: Messages;
   readonly #insertWithin: InsertWithin;
@@ -66,6 +67,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     this.#database = database;
     this.#tables = checkTables(tables);
     this.#inbox = sqliteTable({ table: `${tables}inbox` });
+    this.#lack = { place: `"${tables}…"`, advice: ADVICE };
     this.#clock = clock;
     this.#messages = new Messages(emit);
     this.#insertWithin = createWithin(tables);
@@ -75,7 +77,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     this.#parts = {
       ...parts,
       name,
-      makeStore: (own) => this.#wake.wired(advising(this.#makeStore(own), name, ADVICE)),
+      makeStore: (own) => this.#wake.wired(advising(this.#makeStore(own), name, this.#lack)),
       forgetKeys: () => Promise.resolve(this.#forgetKeys()),
     };
   }
@@ -171,7 +173,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
       const results = this.#insertWithin(database, entries);
       return entries.map((entry, at) => emittedOf(entry, results[at]));
     } catch (error) {
-      throw explain(error, doing, ADVICE);
+      throw explain(error, doing, this.#lack);
     }
   }
 
@@ -183,6 +185,13 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
       );
     }
     const path = fileOf(this.#database);
+    if (path === ':memory:') {
+      throw new RespoolError(
+        'config.invalid',
+        'cannot look into an outbox in ":memory:": a relay, and "spool" of the outbox, open the ' +
+          'same file again, and there is none; give a database in a file',
+      );
+    }
     const { clock, dice } = this.#parts;
     return sqlite({ path, tables: this.#tables, migrate: false }, { clock, dice });
   }

@@ -3,7 +3,7 @@
  */
 
 import type { Duration } from '../core/duration.ts';
-import { RespoolError, show } from '../core/errors.ts';
+import { RespoolError } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
 import type { Outcome } from '../core/outcome.ts';
 import { forward, type ForwardOptions } from '../engine/forward.ts';
@@ -13,6 +13,7 @@ import type { Sink } from '../ports/sink.ts';
 import { rabbitSink } from '../rabbit/sink.ts';
 import { behind } from './relay-route.ts';
 import type { Valve } from './relay-valve.ts';
+import { shapeOf } from './shape.ts';
 import type { RelayTarget } from './types.ts';
 
 /** A target, ready to be sent to. */
@@ -47,11 +48,17 @@ export function targetOf(to: RelayTarget, settings: TargetSettings): Target {
       return sinkTarget(to, { batchMax: settings.batch });
     }
   }
+  // n.b. Never what it says: it may be the address of a broker, with its password.
+  const given = isSpool(to) ? 'a spool' : shapeOf(to);
   throw new RespoolError(
     'config.invalid',
-    `cannot use ${show(to)} as "to" of a relay: allowed is { amqp: 'amqp://…', exchange: '…' }, ` +
-      'a sink, or { deliver: handler }',
+    `cannot use ${given} as "to" of a relay: allowed is { amqp: 'amqp://…', exchange: '…' }, ` +
+      'spoolSink(spool) or another sink, or { deliver: handler }',
   );
+}
+
+function isSpool(to: unknown): boolean {
+  return to instanceof Object && typeof Reflect.get(to, 'enqueue') === 'function';
 }
 
 function exchangeTarget(
@@ -98,7 +105,7 @@ function routeTarget(to: { readonly deliver: Handler }): Target {
   checkNames('to', to, ['deliver']);
   const { deliver } = to;
   if (typeof deliver !== 'function') {
-    const text = `cannot use ${show(deliver)} as "to.deliver" of a relay: a handler is a function`;
+    const text = `cannot use ${shapeOf(deliver)} as "to.deliver" of a relay: a handler is a function`;
     throw new RespoolError('config.invalid', text);
   }
   return {

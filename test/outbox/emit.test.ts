@@ -2,7 +2,7 @@
 
 import type pg from 'pg';
 import { expect, test } from 'vitest';
-import { createOutbox, type EmitMessage, transaction } from '../../src/outbox/index.ts';
+import { createOutbox, type EmitMessage, once, transaction } from '../../src/outbox/index.ts';
 import { exponential, fixed } from '../../src/core/policy.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
@@ -348,12 +348,22 @@ withService('postgres', () => {
 
   test('a database without tables is told, with what to run', async () => {
     const pool = await openPool();
-    const outbox = createOutbox({ pool, schema: ownSchema() });
+    const schema = ownSchema();
+    const outbox = createOutbox({ pool, schema });
     const emitting = transaction(pool, (tx) => outbox.emit(tx, 'a'));
     await expect(emitting).rejects.toMatchObject({
       code: 'store.version',
       message: expect.stringMatching(/cannot emit "a": .* run outbox\.migrate\(\)/),
     });
+    const place = `its tables (schema "${schema}") are not there`;
+    await expect(transaction(pool, (tx) => outbox.emit(tx, 'a'))).rejects.toThrow(place);
+    await expect(once(pool, 'k', () => 1, { schema })).rejects.toThrow(
+      `its tables (schema "${schema}", "inbox") are not there`,
+    );
+    const mail = createOutbox({ pool, schema, tables: 'mail_' });
+    await expect(transaction(pool, (tx) => mail.emit(tx, 'a'))).rejects.toThrow(
+      `its tables (schema "${schema}", "mail_…") are not there`,
+    );
     await expect(outbox.spool.count()).rejects.toThrow(/run outbox\.migrate\(\)/);
   });
 
@@ -418,6 +428,8 @@ test('options that do not fit together are refused by name', () => {
     [{ pool, schem: 'x' }, /there is no option "schem"/],
     [{ pool, schema: 'Bad Name' }, /"Bad Name" as "schema"/],
     [{ pool, tables: '1' }, /"1" as "tables"/],
+    ['postgres://u:pass@h/d', /cannot make an outbox with a text: allowed is/],
+    [{ url: 'sqlite:./app.db' }, /by "url".*createOutbox\({ database: new Database\(file\) }\)/],
     [{ url: 'http://a' }, /"url" is not a URL like postgres/],
     [{ pool, listenUrl: 'http://a' }, /"listenUrl" is not a URL/],
     [{ pool, maxBytes: 2 ** 21 }, /"maxBytes": allowed is a whole number 1 to 1048576/],

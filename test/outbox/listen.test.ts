@@ -186,6 +186,27 @@ withService('rabbitmq', (url) => {
         /prefetsh/,
       ],
       [
+        'options of consumers that it makes itself',
+        ['a', { queue: 'q', exchange: 'x', url: 'amqp://x', policy: {} }, () => undefined],
+        /no option "policy" of listen: give "retryDelays"; createConsumer\(\)/,
+      ],
+      [
+        'a topology',
+        ['a', { queue: 'q', exchange: 'x', url: 'amqp://x', topology: {} }, () => undefined],
+        /no option "topology" of listen: it is always perDelay\(\)/,
+      ],
+      [
+        'bindings',
+        ['a', { queue: 'q', exchange: 'x', url: 'amqp://x', bindings: [] }, () => undefined],
+        /no option "bindings" of listen: .*"exchangeType"/,
+      ],
+      [
+        'a misspelt option, with those that listen has',
+        ['a', { queue: 'q', exchange: 'x', url: 'amqp://x', retry_delays: [] }, () => undefined],
+        /no option "retry_delays" of listen: known are url, .*exchange, exchangeType.*retryDelays/,
+      ],
+      ['an address alone', ['a', 'amqp://u:pass@x', () => undefined], /cannot listen with a text:/],
+      [
         'delays that are none',
         ['a', { queue: 'q', exchange: 'x', url: 'amqp://x', retryDelays: ['soon'] }, () => 1],
         /delays\[0\]/,

@@ -350,7 +350,8 @@ describe('a relay refuses', () => {
   const sink = new TestSink();
   test.each<[string, object, RegExp]>([
     ['no target', { to: undefined }, /as "to" of a relay/],
-    ['a target of another kind', { to: { url: 'x' } }, /as "to" of a relay/],
+    ['a target of another kind', { to: { url: 'x' } }, /an object with url as "to" of a relay/],
+    ['a spool as it is', { to: { enqueue: () => 1 } }, /cannot use a spool .*spoolSink\(spool\)/],
     ['an exchange without a name', { to: { amqp: 'amqp://x' } }, /exchange/],
     ['a misspelt target', { to: { amqp: 'amqp://x', exchange: 'x', key: 'y' } }, /"key"/],
     ['a route that is no function', { to: { deliver: 'x' } }, /to\.deliver/],
@@ -371,5 +372,21 @@ describe('a relay refuses', () => {
     expect(() => relayWorld(to as RelayTarget, options)).toThrow(
       expect.objectContaining({ message: expect.stringMatching(text) }),
     );
+  });
+
+  test.each<[string, unknown]>([
+    ['a text', 'amqp://ann:hunter2@shop'],
+    ['an object', { url: 'amqp://ann:hunter2@shop', exchange: 'shop' }],
+    ['a list', ['amqp://ann:hunter2@shop']],
+    ['a handler', { deliver: 'http://ann:hunter2@shop' }],
+  ])('%s without showing the password in it', (_, to) => {
+    let said = '';
+    try {
+      relayWorld(to as RelayTarget);
+    } catch (error) {
+      said = (error as Error).message;
+    }
+    expect(said).toContain('of a relay: ');
+    expect(said).not.toContain('hunter2');
   });
 });
