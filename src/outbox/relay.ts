@@ -8,9 +8,8 @@
  */
 
 import { type Duration, type Millis, MINUTE_MS, SECOND_MS } from '../core/duration.ts';
-import { RespoolError } from '../core/errors.ts';
+import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { EventKind, EventOf } from '../core/event.ts';
-import type { Failure } from '../core/failure.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import type { Handler } from '../ports/handler.ts';
 import { Runtime } from '../spool/runtime.ts';
@@ -53,6 +52,7 @@ export class Relay implements AsyncDisposable {
   #phase: 'ready' | 'running' | 'ended' = 'ready';
   #stopping: Promise<void> | undefined;
   #downSince: Millis | undefined;
+  #isToldGone = false;
   /** Takes the handler away again. */
   #unhandle: () => void = () => undefined;
   #cancelForget: () => void = () => undefined;
@@ -72,11 +72,13 @@ export class Relay implements AsyncDisposable {
       isProbed: this.#target.isProbed,
       onChange: (state) => {
         // A probe that is on its way has no answer yet.
-        if (state === 'open') this.#downSince = undefined;
-        else if (state === 'shut') this.#downSince ??= clock.now();
+        if (state === 'open') {
+          this.#downSince = undefined;
+          this.#isToldGone = false;
+        } else if (state === 'shut') this.#downSince ??= clock.now();
         this.#handle(state);
       },
-      onGone: (why) => this.#tellGone(why),
+      onGone: ({ reason }) => this.#tellGone(reason),
     });
     const window = new Window({ max: settings.concurrency, clock, load: () => this.#spool.load });
     this.#spool.on('*', () => window.look());
@@ -113,7 +115,20 @@ export class Relay implements AsyncDisposable {
       this.#phase = 'ready';
       throw error;
     }
-    if (this.#isRunning) this.#forgetIn(0);
+    if (!this.#isRunning) return;
+    this.#forgetIn(0);
+    void this.#reach();
+  }
+
+  /** With nothing to send, a wrong address would look healthy until the first message. */
+  async #reach(): Promise<void> {
+    try {
+      await this.#target.reach?.();
+    } catch (error) {
+      if (!this.#isRunning) return;
+      if (isRespoolError(error, 'broker.unavailable')) this.#tellGone(error.message);
+      else this.#runtime.engine.trouble(`sending to ${this.#target.name}`, error);
+    }
   }
 
   /**
@@ -159,7 +174,10 @@ export class Relay implements AsyncDisposable {
     };
   }
 
-  #tellGone({ reason }: Failure): void {
+  /** Once, until it answers. */
+  #tellGone(reason: string): void {
+    if (this.#isToldGone) return;
+    this.#isToldGone = true;
     const text = `${reason}; nothing more is claimed until it answers`;
     const error = new RespoolError('broker.unavailable', text);
     this.#runtime.engine.trouble(`sending to ${this.#target.name}`, error);

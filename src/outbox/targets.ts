@@ -23,6 +23,8 @@ export interface Target {
   readonly isProbed: boolean;
   /** `valve` is asked before each send, and told of its answers. */
   handlerWith(valve: Valve): Handler;
+  /** Asks it once without a message; an error says why nothing can be sent. */
+  reach?(): Promise<void>;
   /** Lets go of what was opened here. */
   close(): Promise<void>;
 }
@@ -39,7 +41,7 @@ export interface TargetSettings {
 const AWAY_AFTER: Duration = '1s';
 const SENDS_MAX = 100;
 
-/** Checks a target. Nothing is connected before the first message. */
+/** Checks a target. Nothing is connected before it is asked for. */
 export function targetOf(to: RelayTarget, settings: TargetSettings): Target {
   if (typeof to === 'object' && to !== null) {
     if ('amqp' in to) return exchangeTarget(to, settings);
@@ -77,7 +79,7 @@ function exchangeTarget(
     // What has no answer by now was given back, and nobody waits for it.
     await sink.close({ waits: false });
   };
-  return { ...target, name: `exchange "${exchange}"`, close };
+  return { ...target, name: `exchange "${exchange}"`, reach: () => sink.reach(), close };
 }
 
 /** Whoever made the sink closes it. */

@@ -66,6 +66,13 @@ export class Link {
     return this.#isBlocked;
   }
 
+  /** Why nothing can be sent at present, for a sentence about what was not. */
+  get whyAway(): string {
+    if (this.#isBlocked) return 'the broker takes no messages at present (alarm of memory or disk)';
+    const why = this.#lastError === undefined ? '' : ` (${this.#lastError.message})`;
+    return `there is no connection to the broker${why}`;
+  }
+
   /** The connection as it is now, without waiting. */
   get current(): AmqpConnection | undefined {
     return this.#connection;
@@ -143,6 +150,7 @@ export class Link {
     }
     this.#unlisten = this.#listen(connection);
     this.#connection = connection;
+    this.#lastError = undefined;
     this.#tell({ kind: 'up' });
     return connection;
   }

@@ -324,10 +324,8 @@ export class Outlet {
   }
 
   #whyWaiting(): RespoolError {
-    const text = this.#link.isBlocked
-      ? 'the broker takes no messages at present (alarm of memory or disk)'
-      : 'there is no connection to the broker';
-    return new RespoolError('broker.unavailable', `cannot publish: ${text}; it was not sent`);
+    const { whyAway } = this.#link;
+    return new RespoolError('broker.unavailable', `cannot publish: ${whyAway}; it was not sent`);
   }
 
   #full(outgoing: Outgoing): RespoolError {
@@ -363,7 +361,7 @@ function optionsOf({ outgoing, token }: Sending): object {
 }
 
 /** Whether an exchange is there; undefined when it cannot be told now. */
-async function isThere(
+export async function isThere(
   connection: AmqpConnection | undefined,
   exchange: string,
 ): Promise<boolean | undefined> {

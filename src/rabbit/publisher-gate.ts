@@ -186,14 +186,10 @@ export class Gate {
   }
 
   #stuck(isHandedOver: boolean): RespoolError {
-    const { link } = this.#parts;
-    const why = link.isBlocked
-      ? 'the broker takes no messages at present (alarm of memory or disk)'
-      : 'there is no connection to the broker';
     // What was handed over may be on its way: nobody can tell.
     return new RespoolError(
       isHandedOver ? 'broker.unconfirmed' : 'broker.unavailable',
-      `cannot publish: ${why}`,
+      `cannot publish: ${this.#parts.link.whyAway}`,
     );
   }
 

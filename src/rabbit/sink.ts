@@ -16,7 +16,8 @@ import type { AmqpConnection, Outgoing } from './amqp.ts';
 import type { TlsOptions } from './client.ts';
 import { CONTENT_TYPE_BYTES } from './codecs.ts';
 import { connectionOf, type RabbitConnection } from './connection.ts';
-import { OUTLET_LIMITS, Outlet } from './outlet.ts';
+import type { Link } from './link.ts';
+import { isThere, OUTLET_LIMITS, Outlet } from './outlet.ts';
 import { isNack } from './outlet-reasons.ts';
 import { Gate } from './publisher-gate.ts';
 import { badKeyList } from './publisher-headers.ts';
@@ -49,6 +50,10 @@ export interface RabbitSinkOptions {
 export interface RabbitSink extends Sink {
   /** Calls whenever the broker can be reached again; returns the way to stop. */
   onBack(call: () => void): () => void;
+  /**
+   * Connects before the first parcel, and goes on trying; an error says why it cannot be sent to.
+   */
+  reach(): Promise<void>;
   /** With `waits: false`, gives up what has no answer yet instead of waiting for it. */
   close(options?: { readonly waits?: boolean }): Promise<void>;
 }
@@ -124,8 +129,20 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
       link.on(({ kind }) => {
         if (kind === 'up' || kind === 'unblocked') call();
       }),
+    reach: () => reach(link, exchange),
     close: ({ waits = true } = {}) => (closing ??= close(waits)),
   };
+}
+
+async function reach(link: Link, exchange: string): Promise<void> {
+  const connection = await link.tryConnect().catch((error: unknown) => {
+    // Goes on, so that it is there when the first parcel comes; what no waiting mends ends here.
+    if (isRespoolError(error, 'broker.unavailable')) link.connected().catch(() => undefined);
+    throw error;
+  });
+  if (exchange === '' || (await isThere(connection, exchange)) !== false) return;
+  const text = `there is no exchange "${exchange}"; declare it`;
+  throw new RespoolError('broker.unroutable', text);
 }
 
 function settingsOf(options: RabbitSinkOptions): {

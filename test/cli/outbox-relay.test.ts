@@ -201,7 +201,7 @@ withService('rabbitmq', () => {
         const exchange = `${broker.prefix}.empty`;
         await broker.channel.assertExchange(exchange, 'topic', { durable: true });
         const [id = ''] = await shell.emit([{ routingKey: 'order.created' }]);
-        const to = ['--url', broker.url, '--exchange', exchange, '--verbose'];
+        const to = ['--url', broker.url, '--exchange', exchange];
         const running = started(shell, ['outbox', 'relay', ...shell.flags, ...to]);
         await running.printed(new RegExp(`${id} deferred .*code=broker.unroutable`));
         const [shown] = (await shell.outbox(['show', id, '--json'])).objects();
@@ -226,6 +226,21 @@ withService('rabbitmq', () => {
         const { stdout } = await running.ended;
         expect(stdout.match(/trouble doing="sending to/g)).toHaveLength(1);
         expect(stdout.match(/answers again/g)).toHaveLength(1);
+        expect(stdout).not.toContain('deferred');
+      });
+
+      test('with nothing to send, a target that cannot be sent to is told of all the same', async () => {
+        const [shell, broker] = [await outboxShell(), await rabbitShell()];
+        const wrong = new URL(broker.url);
+        wrong.password = 'not-the-one';
+        const to = ['--url', wrong.href, '--exchange', 'x'];
+        const refused = started(shell, ['outbox', 'relay', ...shell.flags, ...to]);
+        await refused.printed(/trouble doing="sending to exchange .*ACCESS.REFUSED.*check user/);
+        const nowhere = ['--url', broker.url, '--exchange', `${broker.prefix}.nowhere`];
+        const lost = started(shell, ['outbox', 'relay', ...shell.flags, ...nowhere]);
+        await lost.printed(/trouble doing="sending to exchange .*there is no exchange/);
+        refused.signal('SIGTERM');
+        expect((await refused.ended).stdout).not.toContain('not-the-one');
       });
 
       test('goes over TLS with the files of rabbit.tls', async () => {

@@ -134,6 +134,35 @@ withService('rabbitmq', (url) => {
       expect(await arrived(1)).toHaveLength(1);
     });
 
+    test('says why there is no connection, and reaches out before the first parcel', async () => {
+      const { exchange, dispose } = await brokerWorld(url());
+      onTestFinished(dispose);
+      const wrong = new URL(url());
+      wrong.password = 'not-the-one';
+      const sink = rabbitSink({ url: wrong.href, exchange, awayAfter: 1 });
+      onTestFinished(() => sink.close({ waits: false }));
+      await expect(sink.reach()).rejects.toMatchObject({
+        code: 'broker.unavailable',
+        message: expect.stringMatching(/ACCESS.REFUSED.*check user, password and vhost$/),
+      });
+      const parcel = { topic: 'q.a', headers: {}, body: Buffer.from('{}'), enqueuedAt: 5_000 };
+      await sink.send([{ ...parcel, id: 'a1' }]);
+      const [second] = await sink.send([{ ...parcel, id: 'a2' }]);
+      expect(second).toMatchObject({
+        code: 'broker.unavailable',
+        reason: expect.stringMatching(
+          /no connection to the broker \(.*ACCESS.REFUSED.*check user, password and vhost\)$/,
+        ),
+      });
+      expect(JSON.stringify(second)).not.toContain('not-the-one');
+      const missing = rabbitSink({ url: url(), exchange: `${exchange}.nowhere` });
+      onTestFinished(() => missing.close());
+      await expect(missing.reach()).rejects.toThrow(/there is no exchange .*nowhere"; declare it/);
+      const right = rabbitSink({ url: url(), exchange });
+      onTestFinished(() => right.close());
+      await expect(right.reach()).resolves.toBeUndefined();
+    });
+
     test('tells what its queue refuses from a broker that is lost', async () => {
       const { exchange, dispose } = await brokerWorld(url());
       onTestFinished(dispose);

@@ -90,6 +90,8 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
 function isOfAll(event: SpoolEvent): boolean {
   // Said below in more words.
   if (event.kind === 'engine-started' || event.kind === 'engine-stopped') return false;
+  // A failure of its own. What waits for a target that is gone has none, and that is told once.
+  if (event.kind === 'deferred') return event.failure !== undefined;
   const level = levelOf(event.kind);
   return level === 'error' || level === 'warn' || !('id' in event);
 }
