@@ -99,11 +99,13 @@ test.skipIf(
   onTestFinished(remove);
   const database = await makeDatabase();
   onTestFinished(database.remove);
-  const env = { ...process.env, NO_COLOR: '1', RABBITMQ_URL: url, POSTGRES_URL: database.url };
+  const env = { ...process.env, NO_COLOR: '1', RABBITMQ_URL: url, DATABASE_URL: database.url };
   const args = ['--conditions=respool-source', join(examples, WITH_BOTH)];
-  const { stdout } = await run(process.execPath, args, { timeout: 30_000, env });
-  expect(stdout).toContain('order.process: charged');
-  expect(stdout).toContain('{ charges: 1 }');
+  // Twice, as anybody does who tries something.
+  for (let times = 0; times < 2; times += 1) {
+    const { stdout } = await run(process.execPath, args, { timeout: 30_000, env });
+    expect(stdout).toBe('order.process: charged\n{ charges: 1 }\n');
+  }
 });
 
 for (const [file, patterns] of Object.entries(SHOWS)) {
