@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import Sqlite from 'better-sqlite3';
+import { failure } from 'respool';
 import { createOutbox } from 'respool/outbox';
 import { describe, expect, test } from 'vitest';
 import { withService } from '../services/index.ts';
@@ -161,6 +162,8 @@ withService('postgres', () => {
         schema: shell.schema,
         pending: 3,
         due: 2,
+        active: 0,
+        later: 1,
         deferred: 1,
         held: 1,
         dead: 0,
@@ -170,7 +173,8 @@ withService('postgres', () => {
       expect(told?.['oldestAgeMs']).toBeGreaterThanOrEqual(0);
       const { stdout } = await shell.outbox(['stats'], TTY);
       expect(stdout).toMatch(/pending +3 +/);
-      expect(stdout).toMatch(/ due +2\n/);
+      expect(stdout).toMatch(/ due +2\n +on their way +0\n +later +1\n/);
+      expect(stdout).toMatch(/^deferred +1 of the pending, the oldest /m);
       expect(stdout).toMatch(/held +1 +/);
       // The one that was removed: nothing was sent.
       expect(stdout).toMatch(/sent or removed, kept +1 +/);
@@ -198,6 +202,37 @@ withService('postgres', () => {
       const [next] = (await shell.outbox(['show', behind[0] ?? '', '--json'])).objects();
       const { dueAt } = (next as { status: { dueAt: number } }).status;
       expect(dueAt).toBeLessThanOrEqual(after?.['at'] as number);
+    });
+  });
+
+  describe('outbox stats, while the target is away', () => {
+    test('advises no action at a message that only waits for it', async () => {
+      const shell = await outboxShell();
+      const [held = '', , waiting = ''] = await shell.emit(
+        ['k', 'k', 'l', 'l'].map((key) => ({ routingKey: 'a', key })),
+      );
+      const outbox = createOutbox({ pool: shell.pool, schema: shell.schema });
+      const gone = failure('transient', 'broker.unavailable', 'there is no connection');
+      const to = {
+        name: 'gone',
+        send: async (parcels: readonly unknown[]) => parcels.map(() => gone),
+        close: async () => undefined,
+      };
+      const relay = outbox.relay({ to });
+      await shell.outbox(['hold', held]);
+      const deferred = new Promise((resolve) => relay.on('deferred', resolve));
+      await relay.start();
+      await deferred;
+      await relay.stop();
+      await outbox.close();
+      const { stdout } = await shell.outbox(['stats'], TTY);
+      expect(stdout).toContain('the target does not answer');
+      expect(stdout).not.toContain(`remove ${waiting}`);
+      expect(stdout).toContain(`remove ${held}`);
+      await shell.outbox(['release', held]);
+      const after = await shell.outbox(['stats'], TTY);
+      expect(after.stdout).toContain('the target does not answer');
+      expect(after.stdout).not.toContain('respool outbox');
     });
   });
 

@@ -21,7 +21,7 @@ const COLUMNS: readonly Column[] = [
   { head: 'when' },
   { head: 'who', isFlexible: true },
   { head: 'action' },
-  { head: 'messages', align: 'right' },
+  { head: 'asked for', align: 'right' },
   { head: 'what', isFlexible: true },
 ];
 
@@ -30,7 +30,9 @@ export const audit: CommandSpec = {
   name: 'audit',
   summary: 'show what operators did',
   group: 'Looking',
-  description: 'Shows the last 50 records, oldest first. Each was written before the action.',
+  description:
+    'Shows the last 50 records, oldest first. Each was written before the action, with the ' +
+    'messages it was asked for: also those that refused it.',
   options: [
     { flags: '--limit <count>', description: 'the last so many; default 50' },
     { flags: '--after <number>', description: 'only above this number' },

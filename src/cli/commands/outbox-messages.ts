@@ -164,7 +164,7 @@ const AFTER: readonly CommandSpec[] = [
   overOutbox(audit, {
     description:
       'Shows the last 50 things that operators did to the outbox, oldest first. Each was written ' +
-      'before the action.',
+      'before the action, with the messages it was asked for: also those that refused it.',
     examples: [{ line: 'respool outbox audit --json', does: 'one object per record' }],
   }),
   overOutbox(check, {

@@ -72,8 +72,11 @@ const stats: CommandSpec = {
   summary: 'show the outbox in numbers, and which keys are stuck',
   group: 'Outbox',
   description:
-    'Shows what is pending, due, deferred, held, dead and sent, since when, and the keys whose ' +
-    `first message is deferred, held or long overdue while others wait behind it. ${PLACE}`,
+    'Shows what is pending, held, dead and sent, since when, and the keys whose first message is ' +
+    'deferred, held or long overdue while others wait behind it. Pending ones are due (a relay ' +
+    'may take them now), on their way, or later: after a failure, before their eta, or behind ' +
+    'another of their key, which counts as due until a relay has seen that. Those that failed or ' +
+    `have an eta are deferred, due or not. ${PLACE}`,
   options: OUTBOX_OPTIONS,
   examples: [
     { line: 'respool outbox stats', does: 'how many, since when, what is stuck' },

@@ -39,6 +39,14 @@ const STUCK_COLUMNS: readonly Column[] = [
   { head: 'why', isFlexible: true },
 ];
 
+/** The target did not answer, and that is not the message's fault: no action at it helps. */
+const AWAY: ReadonlySet<string> = new Set([
+  'broker.unavailable',
+  'broker.unconfirmed',
+  'store.unavailable',
+  'sink.unanswered',
+]);
+
 /** A key whose first message does not go. */
 interface StuckKey extends KeyHead {
   readonly entry: SeenEntry | undefined;
@@ -97,6 +105,8 @@ function objectOf({ info, stats, due, stuck }: Told): object {
     ...info,
     pending: pendingOf(stats).count,
     due,
+    active: states.active.count,
+    later: laterOf(stats, due),
     oldestAt,
     oldestAgeMs: oldestAt === null ? null : Math.max(0, at - oldestAt),
     deferred: states.deferred.count,
@@ -123,6 +133,11 @@ function pendingOf({ states }: Stats): { count: number; oldestAt: Millis | null 
   };
 }
 
+/** Pending, and neither due nor on its way; never less than none, since each is counted by itself. */
+function laterOf(stats: Stats, due: number): number {
+  return Math.max(0, pendingOf(stats).count - due - stats.states.active.count);
+}
+
 async function textOf(out: Out, { info, stats, due, stuck }: Told): Promise<string> {
   const { at, states, nextDueAt, paused } = stats;
   const row = (name: string, count: number, oldestAt: Millis | null = null): string[] => [
@@ -134,13 +149,20 @@ async function textOf(out: Out, { info, stats, due, stuck }: Told): Promise<stri
   const rows = [
     row('pending', pending.count, pending.oldestAt),
     row('  due', due),
-    row('  deferred', states.deferred.count, states.deferred.oldestAt),
+    row('  on their way', states.active.count, states.active.oldestAt),
+    row('  later', laterOf(stats, due)),
     row('held', states.hold.count, states.hold.oldestAt),
     row('dead', states.bounce.count, states.bounce.oldestAt),
     row('sent or removed, kept', states.archived.count, states.archived.oldestAt),
   ];
   const lines = [placeText(info), '', await tableOf(out, NUMBER_COLUMNS, rows), ''];
   lines.push(`next due  ${nextDueAt === null ? 'nothing waits' : relative(nextDueAt, at)}`);
+  const { deferred } = states;
+  if (deferred.count > 0) {
+    const oldest =
+      deferred.oldestAt === null ? '' : `, the oldest ${relative(deferred.oldestAt, at)}`;
+    lines.push(`deferred  ${numberText(deferred.count)} of the pending${oldest}`);
+  }
   for (const { topic, by, at: since } of paused) {
     const what = topic === EVERYTHING ? 'everything' : safe(topic);
     lines.push(
@@ -158,14 +180,31 @@ async function stuckLines(out: Out, stuck: readonly StuckKey[], now: Millis): Pr
       entry === undefined ? [] : listRow(entry, now);
     return [safe(orderKey), numberText(behind), safe(id), state, tries, next, why];
   });
-  const [first] = shown;
-  const id = safe(first?.id ?? '');
   const more = stuck.length - shown.length;
   return [
     await tableOf(out, STUCK_COLUMNS, rows),
     ...(more > 0 ? [`and ${numberText(more)} more; all with --json`] : []),
     '',
-    `→ respool outbox retry ${id}    tries it now`,
-    `→ respool outbox remove ${id}   skips it: the next of its key goes on, retry brings it back`,
+    ...hintsOf(shown),
   ];
+}
+
+function hintsOf(shown: readonly StuckKey[]): string[] {
+  const first = shown.find((one) => !isAway(one));
+  const id = safe(first?.id ?? '');
+  const hints: string[] = [];
+  if (shown.some(isAway)) {
+    hints.push('→ the target does not answer: when it does, what waits for it goes by itself');
+  }
+  if (first !== undefined) {
+    hints.push(
+      `→ respool outbox retry ${id}    tries it now`,
+      `→ respool outbox remove ${id}   skips it: the next of its key goes on, retry brings it back`,
+    );
+  }
+  return hints;
+}
+
+function isAway({ state, entry }: StuckKey): boolean {
+  return state === 'deferred' && AWAY.has(entry?.status.because?.code ?? '');
 }
