@@ -23,7 +23,8 @@ interface PostgresPlace extends OutboxBase {
   readonly tables?: string;
   /**
    * A URL that leads straight to the server, not through pgbouncer: relays listen there for what is
-   * told by `transaction()` and `wake()`. Without it they look every 50 ms to 1 s.
+   * told by `transaction()` and `wake()`. Without it those of other processes look for new commits
+   * every 50 ms to 1 s; those of this outbox are told all the same.
    */
   readonly listenUrl?: string;
 }

@@ -27,11 +27,14 @@ export interface EmitOptions {
    * for a key locks what it stands for first, so that two do not emit for it at once.
    */
   readonly key?: string;
-  /** The name of a policy of the outbox. */
+  /** The name of a policy of the outbox; the relay looks it up among its own. */
   readonly policy?: string;
   /** The same key again is a duplicate, and emits nothing. */
   readonly dedupeKey?: string;
-  /** An id of yours; otherwise one is made. It is the message id on the wire. */
+  /**
+   * An id of yours, 1 to 64 of `0-9 a-z _ -`; otherwise one is made. It is the message id on the
+   * wire, and the same again is a duplicate until 24 hours after it was sent.
+   */
   readonly id?: string;
 }
 
@@ -98,7 +101,10 @@ export interface RelayOptions {
   readonly expires?: Duration;
   /** How long a claim lasts without a heartbeat; default 60s. */
   readonly lease?: Duration;
-  /** How often the table is looked at even when nothing calls; default 30s. */
+  /**
+   * How often due messages are asked for even when nothing calls, as a safety net; default 30s. New
+   * commits are noticed within a second without it.
+   */
   readonly poll?: Duration;
   /** How long a dead target is left alone before it is tried again; default 1s, doubling to 30s. */
   readonly pauseAfter?: Duration;
