@@ -29,7 +29,8 @@ export function createOutbox(options: OutboxOptions): unknown {
   if (typeof options !== 'object' || options === null) {
     throw new RespoolError(
       'config.invalid',
-      `cannot make an outbox with ${shapeOf(options)}: allowed is { pool }, { url } or { database }`,
+      `cannot make an outbox with ${shapeOf(options)}: allowed is { pool }, { url } or ` +
+        '{ database }',
     );
   }
   const given = ['pool', 'url', 'database'].filter(

@@ -107,8 +107,10 @@ function routeTarget(to: { readonly deliver: Handler }): Target {
   checkNames('to', to, ['deliver']);
   const { deliver } = to;
   if (typeof deliver !== 'function') {
-    const text = `cannot use ${shapeOf(deliver)} as "to.deliver" of a relay: a handler is a function`;
-    throw new RespoolError('config.invalid', text);
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use ${shapeOf(deliver)} as "to.deliver" of a relay: a handler is a function`,
+    );
   }
   return {
     name: 'a route',
