@@ -52,12 +52,13 @@ export function isTold(kind: ToldEvent['kind'], level: Level): boolean {
   return LEVELS.indexOf(levelOf(kind)) <= LEVELS.indexOf(level);
 }
 
-/** The event as one line for people. */
-export function eventLine(out: Out, event: ToldEvent): string {
+/** The event as one line for people; `source` goes before what happened. */
+export function eventLine(out: Out, event: ToldEvent, source?: string): string {
   const style = Object.hasOwn(STYLES, event.kind) ? STYLES[event.kind] : undefined;
   const kind = style === undefined ? safe(event.kind) : out.style(style, event.kind);
   const id = 'id' in event ? `${safe(event.id)} ` : '';
-  return `${id}${kind}${fieldsOf(event).map(fieldText).join('')}`;
+  const by = source === undefined ? '' : `${source} `;
+  return `${id}${by}${kind}${fieldsOf(event).map(fieldText).join('')}`;
 }
 
 type Field = readonly [string, string | number | undefined];

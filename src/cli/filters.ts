@@ -10,12 +10,28 @@ import { CommandError } from './exit-codes.ts';
 import { type Options, usageOf } from './options.ts';
 import type { OptionSpec } from './spec.ts';
 
+/** States by the words in which people, and other outputs, speak of them. */
+const STATES_MEANT: Readonly<Record<string, string>> = {
+  held: 'hold',
+  bounced: 'bounce',
+  dead: 'bounce',
+  failed: 'bounce',
+  pending: 'incoming,deferred',
+  due: 'incoming',
+  retrying: 'deferred',
+  sent: 'archived',
+  delivered: 'archived',
+  removed: 'archived',
+  kept: 'archived',
+};
+
 /** The options that choose messages; all given conditions hold together. */
 export const FILTER_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--state <state>',
     description: 'in this state; several with commas',
     choices: STATES,
+    meant: STATES_MEANT,
     repeatable: true,
   },
   { flags: '--topic <pattern>', description: 'a topic; * for one word, # for any number' },

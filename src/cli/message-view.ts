@@ -44,21 +44,29 @@ export const LIST_COLUMNS: readonly Column[] = [
   { head: 'why', isFlexible: true },
 ];
 
+/** How a message is looked at. */
+export interface View {
+  readonly now: Millis;
+  /** The words of an outbox: there is no notice of a bounce, and no handler. */
+  readonly isOutbox?: true | undefined;
+}
+
 /** The message as a row of a list. */
-export function listRow({ envelope, status }: SeenEntry, now: Millis): string[] {
+export function listRow({ envelope, status }: SeenEntry, view: View): string[] {
+  const { now } = view;
   return [
     safe(envelope.id),
     safe(status.state),
     safe(envelope.topic),
     span(now - envelope.enqueuedAt),
     numberText(status.attempts),
-    nextOf(status, now),
+    nextOf(status, view),
     whyOf(status),
   ];
 }
 
-function nextOf({ state, dueAt }: Entry['status'], now: Millis): string {
-  if (dueAt === null) return '';
+function nextOf({ state, dueAt }: Entry['status'], { now, isOutbox }: View): string {
+  if (dueAt === null || (state === 'bounce' && isOutbox === true)) return '';
   // Not the message is due, but the word that it bounced.
   if (state === 'bounce') return dueAt <= now ? 'notice due' : `notice ${relative(dueAt, now)}`;
   if (state === 'active') return dueAt < now ? 'lease over' : `lease ${span(dueAt - now)}`;
@@ -66,7 +74,9 @@ function nextOf({ state, dueAt }: Entry['status'], now: Millis): string {
   return dueAt <= now ? 'due' : relative(dueAt, now);
 }
 
-function whyOf({ because, lastFailure }: Entry['status']): string {
+function whyOf({ because, ending, lastFailure }: Entry['status']): string {
+  // A failure that was overcome is no reason of anything; the full view has it.
+  if (ending === 'delivered') return '';
   const { code, text } = because ?? {
     code: lastFailure?.code ?? '',
     text: lastFailure?.reason ?? '',
@@ -75,8 +85,9 @@ function whyOf({ because, lastFailure }: Entry['status']): string {
 }
 
 /** The message in full, for people. */
-export async function fullView(out: Out, entry: SeenEntry, now: Millis): Promise<string> {
-  const parts = [await pairsOf(out, factsOf(entry, now))];
+export async function fullView(out: Out, entry: SeenEntry, view: View): Promise<string> {
+  const { now } = view;
+  const parts = [await pairsOf(out, factsOf(entry, view))];
   const { headers } = entry.envelope;
   const { notes, history } = entry.status;
   if (Object.keys(headers).length > 0) {
@@ -115,25 +126,28 @@ async function pairsOf(out: Out, pairs: readonly (readonly [string, string])[]):
     .join('\n');
 }
 
-function factsOf({ envelope, status }: SeenEntry, now: Millis): [string, string][] {
+function factsOf({ envelope, status }: SeenEntry, view: View): [string, string][] {
+  const { now, isOutbox = false } = view;
   const { body } = envelope;
-  const { because, lastFailure } = status;
+  const { lastFailure } = status;
+  const isNotice = status.lane === 'notice' && !isOutbox;
+  const isDead = status.state === 'bounce' && isOutbox;
   const facts: [string, string | undefined][] = [
     ['id', envelope.id],
     ['topic', envelope.topic],
-    ['state', status.lane === 'notice' ? `${status.state} (lane notice)` : status.state],
+    ['state', isNotice ? `${status.state} (lane notice)` : status.state],
     ['enqueued', both(envelope.enqueuedAt, now)],
     ['updated', both(status.updatedAt, now)],
-    [dueWord(status), when(status.dueAt, now)],
+    [dueWord(status), isDead ? undefined : when(status.dueAt, now)],
     ['not before', when(envelope.eta ?? null, now)],
     ['expires', when(envelope.expiresAt ?? null, now)],
     ['ending', status.ending],
-    ['why', because && `${because.code}: ${because.text} (by ${because.by})`],
+    ['why', becauseText(status, isOutbox)],
     ['last failure', lastFailure && `${lastFailure.code}: ${lastFailure.reason}`],
     ['fingerprint', lastFailure?.fingerprint],
     ['attempts', countsOf(status)],
     ['holder', status.holder],
-    ['policy', status.policy ?? "its handler's, or the default"],
+    ['policy', status.policy ?? (isOutbox ? 'the default' : "its handler's, or the default")],
     ['priority', numberText(envelope.priority)],
     ['destination', envelope.destination],
     ['order key', envelope.orderKey],
@@ -144,6 +158,12 @@ function factsOf({ envelope, status }: SeenEntry, now: Millis): [string, string]
     ['revision', numberText(status.revision)],
   ];
   return facts.filter((fact): fact is [string, string] => fact[1] !== undefined);
+}
+
+function becauseText({ because }: Entry['status'], isOutbox: boolean): string | undefined {
+  if (because === undefined) return undefined;
+  const { code, text, by } = because;
+  return `${code}: ${text} (by ${isOutbox && by === 'handler' ? 'relay' : by})`;
 }
 
 function dueWord({ state }: Entry['status']): string {

@@ -67,7 +67,7 @@ export class Options {
 }
 
 /** The name as people type it. */
-function flagOf(name: string): string {
+export function flagOf(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 

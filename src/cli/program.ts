@@ -5,6 +5,7 @@
  */
 
 import { Argument, Command, CommanderError, Option } from 'commander';
+import { didYouMean } from '../connect/nearest.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { commands } from './commands.ts';
 import { CommandError, EXIT, EXIT_CODES, type ExitCode, exitCodeOf } from './exit-codes.ts';
@@ -216,12 +217,13 @@ function commandOf(spec: CommandSpec, io: Io, hooks: Hooks, above = ''): Command
   return command;
 }
 
-function optionOf({ flags, description, choices, repeatable }: OptionSpec, path: string): Option {
+function optionOf(spec: OptionSpec, path: string): Option {
+  const { flags, description, choices, meant = {}, repeatable } = spec;
   const words = choices === undefined ? '' : ` (${choices.join(', ')})`;
   const option = new Option(flags, `${description}${words}`);
   const flag = flags.replace(/ .*$/, '');
   const known = (word: string): string =>
-    choices === undefined ? word : knownWord(word, choices, flag, path);
+    choices === undefined ? word : knownWord(word, choices, flag, path, meant);
   if (repeatable === true) {
     option.argParser((value: string, before: readonly string[] | undefined) => [
       ...(before ?? []),
@@ -237,9 +239,18 @@ function optionOf({ flags, description, choices, repeatable }: OptionSpec, path:
   return option;
 }
 
-function knownWord(word: string, choices: readonly string[], what: string, path: string): string {
+function knownWord(
+  word: string,
+  choices: readonly string[],
+  what: string,
+  path: string,
+  meant: Readonly<Record<string, string>> = {},
+): string {
   if (choices.includes(word)) return word;
-  throw wrongWord(`cannot use "${word}" as ${what}: allowed is ${choices.join(', ')}`, path);
+  const hint = Object.hasOwn(meant, word)
+    ? ` (did you mean "${meant[word]}"?)`
+    : didYouMean(word, choices);
+  throw wrongWord(`cannot use "${word}" as ${what}: allowed is ${choices.join(', ')}${hint}`, path);
 }
 
 function wrongWord(text: string, path: string): CommandError {

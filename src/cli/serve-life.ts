@@ -131,7 +131,7 @@ async function prepareRelay(
   const spool = (): Promise<Spool> => Promise.resolve(configured.spool);
   const made = await createConfiguredRelay(loaded, { spool });
   return () => {
-    const life = startRelay(made, { clock, log, isVerbose: true });
+    const life = startRelay(made, { clock, log, isVerbose: true, isBesideSpool: true });
     // As for consumers.
     atEnd(() => life.stop(0));
     return life;

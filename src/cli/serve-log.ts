@@ -22,7 +22,8 @@ export interface LogOptions {
 
 /** Where the service's lines go. */
 export interface ServeLog {
-  event(event: ToldEvent): void;
+  /** `source`: whose event it is, where it is not the spool's. */
+  event(event: ToldEvent, source?: 'relay'): void;
   /** A line of the service itself; `fields` are for JSON. */
   say(level: Level, text: string, fields?: object): void;
 }
@@ -51,10 +52,11 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
     io.stdout.write(`${options.hide(line)}\n`);
   };
   return {
-    event: (event) => {
+    event: (event, source) => {
       if (!isTold(event.kind, options.level)) return;
-      if (isJson) put(jsonLine({ level: levelOf(event.kind), ...rounded(event) }));
-      else put(`${out.style('dim', timeOfDay(event.at))} ${eventLine(out, event)}`);
+      const from = source === undefined ? {} : { source };
+      if (isJson) put(jsonLine({ level: levelOf(event.kind), ...from, ...rounded(event) }));
+      else put(`${out.style('dim', timeOfDay(event.at))} ${eventLine(out, event, source)}`);
     },
     say: (level, text, fields = {}) => {
       if (level !== 'error' && level !== 'warn' && out.quiet) return;

@@ -27,6 +27,8 @@ export interface OptionSpec {
   readonly description: string;
   /** The words that are allowed; for completions too. */
   readonly choices?: readonly string[];
+  /** Words that others use, and the choice that each means; they are hinted at, not taken. */
+  readonly meant?: Readonly<Record<string, string>>;
   /** May be given several times; with choices also as words joined by commas. */
   readonly repeatable?: true;
 }
@@ -79,6 +81,8 @@ export interface CommandContext {
   readonly globals: Globals;
   readonly io: Io;
   readonly out: Out;
+  /** The messages are those of an outbox: nothing is announced there, and a relay sends. */
+  readonly isOutbox?: true;
   /** All commands, for what is made of them. */
   readonly commands: readonly CommandSpec[];
   /** The desk to work at, opened at the first call and closed when the command ends. */

@@ -99,7 +99,7 @@ const MANY = { min: 1, max: 10_000 };
 const POLL_MIN_MS = 10;
 const STORE_ALLOWED =
   'postgres://… or sqlite:FILE, the database of your application, such as ' +
-  'postgres://user:${DATABASE_PASSWORD}@host/shop or sqlite:./app.db';
+  'postgres://host/shop or sqlite:./app.db';
 const TO_ALLOWED =
   '{ amqp: url, exchange: name }, { spool: true }, { http: { url: … } }, ' +
   '{ exec: [command, …] }, a handler or a sink';

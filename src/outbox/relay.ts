@@ -12,6 +12,7 @@ import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { EventKind, EventOf } from '../core/event.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import type { Handler } from '../ports/handler.ts';
+import { EVERYTHING } from '../spool/pauses.ts';
 import { Runtime } from '../spool/runtime.ts';
 import type { SpoolOptions } from '../spool/options.ts';
 import { Spool } from '../spool/spool.ts';
@@ -29,6 +30,8 @@ export interface RelayLoad extends EngineLoad {
   readonly target: ValveState;
   /** Since when the target does not answer, in milliseconds since the epoch; none: it does. */
   readonly downSince?: Millis;
+  /** Routing keys that an operator has paused; `#` stands for all. */
+  readonly paused: readonly string[];
 }
 
 /** Old keys of the inbox are looked for this often, and so soon again after some were found. */
@@ -89,7 +92,9 @@ export class Relay implements AsyncDisposable {
   get load(): RelayLoad {
     const downSince = this.#downSince;
     const since = downSince === undefined ? {} : { downSince };
-    return { ...this.#spool.load, target: this.#valve.state, ...since };
+    const { now } = this.#runtime.pauses;
+    const paused = now === 'all' ? [EVERYTHING] : now;
+    return { ...this.#spool.load, target: this.#valve.state, ...since, paused };
   }
 
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */

@@ -28,7 +28,7 @@ test('the last 50 are shown, or as many as asked for', async () => {
 test('people see a table of who did what, when', async () => {
   const { cli } = await withRecords(1);
   const { stdout } = await cli(['audit']);
-  expect(stdout).toMatch(/^number +when +who +action +asked for +what$/m);
+  expect(stdout).toMatch(/^number +when +who +action +messages +what$/m);
   expect(stdout).toMatch(/^ +1 +\d{4}-.*Z +somebody +hold +1 +reason=reason 0 one$/m);
 });
 

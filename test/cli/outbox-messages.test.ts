@@ -1,4 +1,5 @@
 /** Commands of a spool over the messages of an outbox: each does there what its namesake does. */
+import { failure, fixed } from 'respool';
 import { createOutbox } from 'respool/outbox';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { TestSink } from '../outbox/relay-setup.ts';
@@ -40,6 +41,50 @@ withService('postgres', () => {
       ]);
       const sink = await relayed(shell, (sent) => sent.ids.length > 0);
       expect(sink.ids).toEqual([next]);
+    });
+
+    test('speak of a dead message in the words of an outbox: nothing is announced', async () => {
+      const shell = await outboxShell();
+      const [id = ''] = await shell.emit([{ routingKey: 'a' }]);
+      await shell.outbox(['bounce', id]);
+      const texts = [
+        await shell.outbox(['list'], TTY),
+        await shell.outbox(['show', id], TTY),
+        await shell.cli(['outbox', 'bounce', '--help']),
+        await shell.cli(['outbox', 'list', '--help']),
+      ].map(({ stdout }) => stdout);
+      expect(texts.join('\n')).not.toMatch(/notice|announce|handler/);
+      expect(texts[1]).toMatch(/policy +the default/);
+    });
+
+    test('a failure that was overcome is no reason in the list, and one of the full view', async () => {
+      const shell = await outboxShell();
+      const [id = ''] = await shell.emit([{ id: 'own-id', routingKey: 'a' }]);
+      let sends = 0;
+      const outbox = createOutbox({
+        pool: shell.pool,
+        schema: shell.schema,
+        policies: { default: fixed('1ms') },
+      });
+      const bad = failure('transient', 'broker.unroutable', 'there is no exchange');
+      const relay = outbox.relay({
+        to: {
+          name: 'second time',
+          send: async (parcels) => {
+            sends += 1;
+            return parcels.map(() => (sends === 1 ? bad : 'confirmed'));
+          },
+          close: async () => undefined,
+        },
+      });
+      const sent = new Promise((resolve) => relay.on('delivered', resolve));
+      await relay.start();
+      await sent;
+      await relay.stop();
+      await outbox.close();
+      expect((await shell.outbox(['list'], TTY)).stdout).toMatch(/own-id +archived/);
+      expect((await shell.outbox(['list'], TTY)).stdout).not.toContain('no exchange');
+      expect((await shell.outbox(['show', id], TTY)).stdout).toMatch(/last failure +.*no exchange/);
     });
 
     test('hold keeps messages back, and release lets them go on', async () => {

@@ -28,7 +28,7 @@ function setup(failures: readonly Error[]) {
   const left = [...failures];
   const done: string[] = [];
   const relay = {
-    load: { running: 0, target: 'open' } as { target: string; downSince?: number },
+    load: { running: 0, target: 'open', paused: [] } as object,
     on: () => () => undefined,
     start: async () => {
       const failure = left.shift();
@@ -124,4 +124,22 @@ test('a service tells what it is doing, and since when its target is down', asyn
 test('a service without a relay says nothing of one', async () => {
   const { ask } = await serviceSetup();
   expect(await (await ask('/healthz')).json()).toEqual({ ok: true });
+});
+
+test('what is paused is said at its start and when it changes', async () => {
+  const { clock, log, said, configured } = setup([]);
+  Object.assign(configured.relay.load, { paused: ['#'] });
+  const life = startRelay(configured, { clock, log });
+  await clock.advance(0);
+  expect(said.slice(1)).toEqual(['warn paused: everything waits until respool outbox resume']);
+  Object.assign(configured.relay.load, { paused: ['mail.*'] });
+  await clock.advance('1m');
+  expect(said.slice(2)).toEqual([
+    'warn paused: mail.* waits until respool outbox resume mail.*',
+    'info resumed: everything',
+  ]);
+  await life.stop(0);
+  Object.assign(configured.relay.load, { paused: [] });
+  await clock.advance('1m');
+  expect(said).toHaveLength(4);
 });

@@ -9,6 +9,7 @@ import { withService } from '../services/index.ts';
 import { outboxShell, TTY } from './outbox-place.ts';
 import { setup } from './setup.ts';
 
+const RELAY = ['outbox', 'relay', '--store', 'sqlite:./app.db'];
 const CANARY = 'c4nary-Zm9vYmFyYmF6cXV4';
 
 withService('postgres', () => {
@@ -112,7 +113,7 @@ withService('postgres', () => {
       expect(later.stdout).toMatch(/not before +.*in (?:59m|1h)/);
       const none = await shell.outbox(['show', 'no-such-one']);
       expect(none.code).toBe(1);
-      expect(none.stderr).toContain('there is no message "no-such-one"');
+      expect(none.stderr).toContain('there is no message "no-such-one"; see: respool outbox list');
     });
   });
 
@@ -362,6 +363,14 @@ describe('wrong usage', () => {
     [['outbox', 'sql', '--from', 'x', '--store', 'postgres://h/d'], 'allowed is a whole number'],
     [['outbox', 'sql', '--from', '2', '--store', 'postgres://h/d'], 'a whole number 0 to 1'],
     [['outbox', 'list', '--store', 'memory:'], 'postgres://… or sqlite:FILE'],
+    [['outbox', 'list', '--store', 'mysql://x'], 'postgres://host/shop or sqlite:./app.db'],
+    [['outbox', 'list', '--store', 'mysql://x'], 'from --store\n'],
+    [[...RELAY, '--http', 'http://127.0.0.1'], 'the configuration: "outbox.relay.to.http" with'],
+    [[...RELAY, '--http', 'http://127.0.0.1'], 'from --http\n'],
+    [[...RELAY, '--spool', '--clean-up', 'x'], 'from --clean-up\n'],
+    [['outbox', 'list', '--state', 'held'], '(did you mean "hold"?)'],
+    [['outbox', 'list', '--state', 'dead'], '(did you mean "bounce"?)'],
+    [['outbox', 'list', '--state', 'archive'], '(did you mean "archived"?)'],
     [['outbox', 'init', '--store', 'postgres://h/d', '--schema', 'A'], '"outbox.schema"'],
     [['outbox', 'init', '--store', 'sqlite:a.db', '--schema', 'x'], 'it is of PostgreSQL'],
     [['outbox'], 'name a command: init, sql, relay, stats, list'],

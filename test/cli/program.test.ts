@@ -69,7 +69,7 @@ describe('wrong usage ends with 2 and the nearest name', () => {
     ],
     [
       ['config', 'set', 'stor', 'x'],
-      'cannot use "stor" as <key>: allowed is store, entries, bodies, transforms; ' +
+      'cannot use "stor" as <key>: allowed is store, entries, bodies, transforms (did you mean "store"?); ' +
         'see: respool config set --help',
     ],
     [['list', '--state'], 'option "--state <state>" argument missing'],

@@ -21,7 +21,7 @@ const COLUMNS: readonly Column[] = [
   { head: 'when' },
   { head: 'who', isFlexible: true },
   { head: 'action' },
-  { head: 'asked for', align: 'right' },
+  { head: 'messages', align: 'right' },
   { head: 'what', isFlexible: true },
 ];
 

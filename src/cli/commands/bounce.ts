@@ -14,7 +14,7 @@ export const bounce: CommandSpec = {
   arguments: ACTION_ARGUMENTS,
   options: [
     ...ACTION_OPTIONS,
-    { flags: '--reason <text>', description: 'why, for the notice and whoever looks later' },
+    { flags: '--reason <text>', description: 'why, for whoever looks later' },
   ],
   examples: [
     {

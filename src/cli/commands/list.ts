@@ -48,7 +48,7 @@ export const list: CommandSpec = {
 };
 
 async function printList(
-  { desk, io, out }: CommandContext,
+  { desk, io, isOutbox, out }: CommandContext,
   query: PageOptions,
   limit: number,
 ): Promise<void> {
@@ -68,7 +68,7 @@ async function printList(
     const now = io.clock.now();
     if (out.json) for (const entry of page.entries) await out.object(messageObject(entry));
     else if (page.entries.length > 0) {
-      const rows = page.entries.map((entry) => listRow(entry, now));
+      const rows = page.entries.map((entry) => listRow(entry, { now, isOutbox }));
       await out.line(table(rows));
     }
     shown += page.entries.length;

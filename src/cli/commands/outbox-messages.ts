@@ -19,17 +19,26 @@ import { show } from './show.ts';
 
 const ID = '0198f0c2-8a3e-7c41-9d2b-5f60718293a4';
 
+/** What is said of a command here. */
+interface Words extends Required<Pick<CommandSpec, 'description' | 'examples'>> {
+  /** Default: as over a spool. */
+  readonly summary?: string;
+}
+
 /** The same command over the messages of an outbox. */
 function overOutbox(
   spec: CommandSpec,
-  { description, examples }: Required<Pick<CommandSpec, 'description' | 'examples'>>,
+  { description, examples, summary = spec.summary }: Words,
 ): CommandSpec {
   const { role: _role, createsStore: _creates, ...rest } = spec;
+  // Nothing is announced here: all messages are to be delivered.
+  const options = (spec.options ?? []).filter(({ flags }) => !flags.startsWith('--lane'));
   return {
     ...rest,
+    summary,
     group: 'Outbox',
     description: `${description} ${OUTBOX_PLACE}`,
-    options: [...(spec.options ?? []), ...OUTBOX_OPTIONS],
+    options: [...options, ...OUTBOX_OPTIONS],
     examples,
     run: async (context: CommandContext) => {
       const { atOutbox } = await import('../outbox/desk.ts');
@@ -109,6 +118,7 @@ const STEERING: readonly CommandSpec[] = [
     ],
   }),
   overOutbox(bounce, {
+    summary: 'give messages up',
     description:
       'Gives messages up: they are dead, are kept with the reason, and the next of their key ' +
       'goes on. Filters without --state mean incoming, deferred and held ones.',

@@ -90,7 +90,7 @@ export const setPolicy: CommandSpec = {
     'next wait is planned after the next failure. Filters without --state mean incoming, ' +
     'deferred and held ones.',
   arguments: [
-    { name: '<policy>', description: 'a name; see respool policy list' },
+    { name: '<policy>', description: 'a name of the configuration' },
     ...ACTION_ARGUMENTS,
   ],
   options: ACTION_OPTIONS,

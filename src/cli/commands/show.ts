@@ -19,7 +19,7 @@ export const show: CommandSpec = {
     { line: 'respool show 0198f0c2-8a3e-7c41-9d2b-5f60718293a4', does: 'where it is, and why' },
   ],
   role: 'read',
-  run: async ({ args, desk, io, out }) => {
+  run: async ({ args, desk, io, isOutbox, out }) => {
     let missing = 0;
     let shown = 0;
     const bar = idProgress({ args, io, out });
@@ -46,13 +46,14 @@ export const show: CommandSpec = {
         const entry = found.get(id);
         if (entry === undefined) {
           missing += 1;
-          const text = `there is no message "${id}"; see: respool list`;
+          const list = isOutbox === true ? 'respool outbox list' : 'respool list';
+          const text = `there is no message "${id}"; see: ${list}`;
           aside.error(new RespoolError('message.unknown', text));
           continue;
         }
         if (out.json) await out.object(messageObject(entry));
         else {
-          const view = await fullView(out, entry, io.clock.now());
+          const view = await fullView(out, entry, { now: io.clock.now(), isOutbox });
           await out.line(shown === 0 ? view : `\n${view}`);
         }
         shown += 1;

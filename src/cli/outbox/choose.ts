@@ -5,8 +5,10 @@
 
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { EffectiveOutbox } from '../../connect/outbox.ts';
+import { isRespoolError, RespoolError } from '../../core/errors.ts';
 import { readConfig } from '../config.ts';
 import { CommandError } from '../exit-codes.ts';
+import { flagOf } from '../options.ts';
 import type { CommandContext, OptionSpec } from '../spec.ts';
 
 /** Which outbox it is, for the help of every command over one. */
@@ -55,18 +57,47 @@ export async function chooseOutbox(context: CommandContext): Promise<ChosenOutbo
   if (context.globals.url !== undefined) {
     throw usage('outbox works on the database of the outbox itself: name that with --store');
   }
-  return chosen(await readConfig(context, storeFlags(context), { routes: 'outbox' }));
+  return chosen(await read(context, storeFlags(context), 'outbox'));
 }
 
 /** The outbox with its relay, for who sends. */
 export async function chooseRelay(context: CommandContext): Promise<ChosenOutbox> {
   const flags = { ...storeFlags(context), ...relayFlags(context) };
-  const { loaded, outbox } = chosen(await readConfig(context, flags, { routes: 'relay' }));
+  const { loaded, outbox } = chosen(await read(context, flags, 'relay'));
   if (outbox.relay !== undefined) return { loaded, outbox };
   throw usage(
     'there is nowhere to send to: give --exchange with --url amqp://…, --spool or --http, or ' +
       'write "outbox.relay.to" into the configuration',
   );
+}
+
+/** An error that came of an option names it as people typed it. */
+async function read(
+  context: CommandContext,
+  flags: Readonly<Record<string, unknown>>,
+  routes: 'outbox' | 'relay',
+): Promise<LoadedConfig> {
+  try {
+    return await readConfig(context, flags, { routes });
+  } catch (error) {
+    if (!isRespoolError(error)) throw error;
+    throw new RespoolError(error.code, asTyped(error.message), { cause: error });
+  }
+}
+
+function asTyped(text: string): string {
+  const isHttp = text.endsWith('; from --outbox.relay.to') && text.includes('the option "allow"');
+  if (isHttp) {
+    return text
+      .replace('; from --outbox.relay.to', '; from --http')
+      .replace(
+        /the option ("allow": \[.*?\])/,
+        'the configuration: "outbox.relay.to.http" with $1',
+      );
+  }
+  return text
+    .replace('--outbox.relay.to', '--exchange, --spool or --http')
+    .replace(/--outbox\.(?:relay\.)?([a-zA-Z]+)/, (_, name: string) => flagOf(name));
 }
 
 function chosen(loaded: LoadedConfig): ChosenOutbox {

@@ -14,7 +14,7 @@ import { placeText } from './relay-life.ts';
 /** The same context with its desk over the outbox that options and configuration lead to. */
 export function atOutbox(context: CommandContext): CommandContext {
   let desk: Promise<Desk> | undefined;
-  return { ...context, desk: () => (desk ??= openOutboxDesk(context)) };
+  return { ...context, isOutbox: true, desk: () => (desk ??= openOutboxDesk(context)) };
 }
 
 async function openOutboxDesk(context: CommandContext): Promise<Desk> {

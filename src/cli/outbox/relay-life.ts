@@ -9,9 +9,11 @@
 
 import type { ConfiguredRelay, OutboxInfo, RelayInfo } from '../../connect/open-outbox.ts';
 import { told } from '../../control/told-events.ts';
+import { SECOND_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import type { SpoolEvent } from '../../core/event.ts';
 import type { RelayLoad } from '../../outbox/relay.ts';
+import { EVERYTHING } from '../../spool/pauses.ts';
 import { levelOf } from '../event-line.ts';
 import { numberText, safe } from '../safe.ts';
 import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts';
@@ -20,6 +22,8 @@ import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts
 export interface RelayLifeParts extends LifeParts {
   /** Whether each message is told of; default: only what is wrong, and what changes for all. */
   readonly isVerbose?: boolean;
+  /** Whether a spool writes into the same log: its messages may have the same ids. */
+  readonly isBesideSpool?: boolean;
 }
 
 /** A relay that runs, or waits for its database. */
@@ -44,11 +48,12 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
   const { relay, info } = configured;
   const { clock, log } = parts;
   const over = new AbortController();
+  const source = parts.isBesideSpool === true ? 'relay' : undefined;
   let sent = 0;
   let state: RelayHealth['state'] = 'waiting';
   relay.on('*', (event) => {
     if (event.kind === 'delivered') sent += 1;
-    if (parts.isVerbose === true || isOfAll(event)) log.event(told(event));
+    if (parts.isVerbose === true || isOfAll(event)) log.event(told(event), source);
   });
   tellChanges(configured, parts);
   const starting = startWhenPossible(
@@ -64,6 +69,7 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
     if (!isStarted) return;
     if (!over.signal.aborted) state = 'sending';
     log.say('info', relaysText(info), { relay: info });
+    if (!over.signal.aborted) tellPauses(configured, parts, over.signal);
   });
   const stop = async (withinMs: number): Promise<void> => {
     over.abort();
@@ -108,6 +114,39 @@ function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayLifeParts):
     isGone = false;
     log.say('info', `${targetText(info)} answers again`, { to: info.to });
   });
+}
+
+/** A relay learns of pauses within seconds; they are no events of this process. */
+const PAUSES_EVERY_MS: number = 2 * SECOND_MS;
+
+/** A relay that sends nothing since somebody paused it would look as if it had nothing to do. */
+function tellPauses(
+  { relay }: ConfiguredRelay,
+  { clock, log }: RelayLifeParts,
+  signal: AbortSignal,
+): void {
+  let before: readonly string[] = [];
+  let callOff = (): void => undefined;
+  const look = (): void => {
+    const { paused } = relay.load;
+    for (const topic of paused.filter((one) => !before.includes(one))) {
+      const [what, how] = pauseWords(topic);
+      log.say('warn', `paused: ${what} waits until ${how}`, { paused: topic });
+    }
+    for (const topic of before.filter((one) => !paused.includes(one))) {
+      log.say('info', `resumed: ${pauseWords(topic)[0]}`, { resumed: topic });
+    }
+    before = paused;
+    callOff = clock.after(PAUSES_EVERY_MS, look);
+  };
+  look();
+  signal.addEventListener('abort', () => callOff());
+}
+
+/** What is paused, and the command that ends it. */
+function pauseWords(topic: string): readonly [string, string] {
+  const resume = 'respool outbox resume';
+  return topic === EVERYTHING ? ['everything', resume] : [safe(topic), `${resume} ${safe(topic)}`];
 }
 
 /** Where the outbox is, in words. */

@@ -34,7 +34,8 @@ export async function relayUntilSignal(context: CommandContext): Promise<ExitCod
   if (end.kind === 'signal') {
     const { signal } = end;
     log.say('info', `stopping after ${signal}, within ${String(stopWithin)}`, { signal });
-  } else log.say('error', `stopping: ${textOf(end.error)}`);
+  } else if (end.kind === 'error') log.say('error', `stopping: ${textOf(end.error)}`);
+  // What was refused is said below, where every command says it.
   await life.stop(durationMs(stopWithin, 'serve.stopWithin'));
   log.say('info', `stopped, sent ${numberText(life.sent())}`, { sent: life.sent() });
   if (end.kind === 'refused') out.error(end.error);

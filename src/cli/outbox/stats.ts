@@ -133,7 +133,7 @@ function pendingOf({ states }: Stats): { count: number; oldestAt: Millis | null 
   };
 }
 
-/** Pending, and neither due nor on its way; never less than none, since each is counted by itself. */
+/** Pending, and neither due nor on its way; each is counted by itself, so never below none. */
 function laterOf(stats: Stats, due: number): number {
   return Math.max(0, pendingOf(stats).count - due - stats.states.active.count);
 }
@@ -177,7 +177,7 @@ async function stuckLines(out: Out, stuck: readonly StuckKey[], now: Millis): Pr
   const shown = stuck.slice(0, SHOWN_MAX);
   const rows = shown.map(({ orderKey, behind, id, state, entry }) => {
     const [, , , , tries = '', next = '', why = ''] =
-      entry === undefined ? [] : listRow(entry, now);
+      entry === undefined ? [] : listRow(entry, { now, isOutbox: true });
     return [safe(orderKey), numberText(behind), safe(id), state, tries, next, why];
   });
   const more = stuck.length - shown.length;
