@@ -7,17 +7,18 @@
  * It begins with a probe: a relay that is started again and again before a dead target does not
  * claim hundreds of messages each time. While it is shut nothing is claimed; while it probes a few
  * are, and one of them is sent, which asked the fewest times before. What the target did not answer
- * costs no attempt. It goes by itself the next time: when others were answered meanwhile and it is
- * not, it is the message, and the target is not gone.
+ * costs no attempt. It goes by itself the next time: when others are answered and it is not, it is
+ * the message (Suspects).
  */
 
-import { MINUTE_MS } from '../core/duration.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/duration.ts';
 import { show, textOf } from '../core/errors.ts';
 import { type Failure, failure } from '../core/failure.ts';
 import { failed, type Outcome } from '../core/outcome.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
+import { type Said, Suspects } from './relay-suspects.ts';
 
 /** How much goes through. */
 export type ValveState = 'open' | 'shut' | 'probing';
@@ -27,6 +28,8 @@ export interface ValveParts {
   readonly clock: Clock;
   /** False for a target that is never gone as a whole. */
   readonly isProbed: boolean;
+  /** As many are claimed at once, at the most. */
+  readonly concurrency: number;
   /** The first pause, and the longest. */
   readonly pauseMs: number;
   readonly pauseMaxMs: number;
@@ -41,8 +44,6 @@ const AWAY: ReadonlySet<string> = new Set([
   'store.unavailable',
   'engine.stopping',
 ]);
-/** Probes in a row that one message may make of a target that is away. */
-const AWAY_PROBES_MAX = 3;
 
 /** The target did not take it. */
 const UNSENT: ReadonlySet<string> = new Set([
@@ -59,13 +60,17 @@ const UNKNOWN: ReadonlySet<string> = new Set([UNANSWERED, 'broker.unconfirmed'])
 /** A sink should answer long before: one that does not holds up all that wait behind. */
 const ANSWER_MAX_MS: number = 2 * MINUTE_MS;
 
-/** Messages that are remembered to have had no answer, at the most. */
-const SUSPECTS_MAX = 20_000;
+/** Those that wait for a probe that takes longer are given back: their own time goes on. */
+const PROBE_MAX_MS: number = ANSWER_MAX_MS + 30 * SECOND_MS;
 
 /** Messages that are claimed for a probe: one of them is sent. */
 export const PROBERS_MAX = 8;
-/** Where all of them asked in vain before, the one that did again lets another be claimed first. */
+/** Where all of them asked in vain before, they wait so much longer: others are claimed first. */
 const ASIDE_MS = 250;
+/** The same in pauses: as many as it takes until all that asked had their turn, at the most. */
+const ASIDE_PAUSES_MAX = 4;
+/** Messages that are remembered to have asked, at the most. */
+const ASKED_MAX = 20_000;
 
 const DOUBLINGS_MAX = 30;
 
@@ -76,10 +81,7 @@ export class Valve {
   #why: Failure = failure('transient', UNANSWERED, 'the target did not answer');
   /** Tries in a row that had no answer. */
   #silences = 0;
-  /** Sends that had an answer. */
-  #heard = 0;
-  /** Messages without an answer, and how many sends had been answered by then. */
-  readonly #suspects = new Map<string, number>();
+  readonly #suspects = new Suspects();
   /** Those that have to pay for having no answer. */
   readonly #guilty = new Set<string>();
   /** Messages that asked in vain since the last answer, and how often. */
@@ -89,8 +91,9 @@ export class Valve {
   #asking: string | undefined;
   /** Whether every one that could have asked had asked before. */
   #isCrowd = false;
-  /** How long the one that asked last stands aside. */
-  #aside: { readonly id: string; readonly ms: number } | undefined;
+  /** Those that were claimed for the last probe: how long they stand aside. */
+  #aside: { readonly ids: ReadonlySet<string>; readonly ms: number } | undefined;
+  #cancelWait: (() => void) | undefined;
   /** Whether it calls, and probes after its calls since its last answer that had none. */
   #isCalled = false;
   #callsInVain = 0;
@@ -125,13 +128,19 @@ export class Valve {
   /** The handler, behind this valve: while it probes, one message after the other. */
   guard(handler: Handler): Handler {
     return async (delivery) => {
-      const { id } = delivery;
+      const { id, signal } = delivery;
       if (!(await this.#admitted(id))) return this.judge(id, failed(this.#unsent()));
+      // Without a send when its time was over before, or when it never ends.
+      const next = (): void => {
+        if (this.#asking === id) this.#ask();
+      };
+      signal.addEventListener('abort', next, { once: true });
       try {
         return await handler(delivery);
       } finally {
-        // Without a send when its time was over before.
-        if (this.#asking === id) this.#ask();
+        signal.removeEventListener('abort', next);
+        this.#guilty.delete(id);
+        next();
       }
     };
   }
@@ -142,7 +151,7 @@ export class Valve {
     if (this.#guilty.delete(id)) return outcome;
     const { code, reason } = outcome.failure;
     // Due at once: while the valve is shut nobody here takes it, and others may reach the target.
-    const delayMs = this.#aside?.id === id ? this.#aside.ms : 0;
+    const delayMs = this.#aside?.ids.has(id) === true ? this.#aside.ms : 0;
     return { kind: 'postponed', delayMs, reason, code };
   }
 
@@ -158,6 +167,7 @@ export class Valve {
   close(): void {
     this.#isClosed = true;
     this.#cancelPause?.();
+    this.#cancelWait?.();
     this.#admitAll(false);
   }
 
@@ -165,6 +175,8 @@ export class Valve {
     if (this.#state !== 'probing') return this.#state === 'open';
     if (this.#isClosed) return false;
     return new Promise((resolve) => {
+      // Of two deliveries of one message, the first has lost its claim.
+      this.#probers.get(id)?.(false);
       this.#probers.set(id, resolve);
       // Those that were claimed with it come in the same turn of the loop.
       if (this.#asking === undefined) this.#parts.clock.soon(() => this.#askFirst());
@@ -178,12 +190,14 @@ export class Valve {
   /** Sends the one that asked the fewest times before. */
   #ask(): void {
     this.#asking = undefined;
-    if (this.#state !== 'probing') return;
+    this.#cancelWait?.();
+    if (this.#state !== 'probing' || this.#isClosed) return;
     const times = (id: string): number => this.#probes.get(id) ?? 0;
     const [first] = [...this.#probers.keys()].toSorted((a, b) => times(a) - times(b));
     if (first === undefined) return;
-    this.#isCrowd = this.#probers.size >= PROBERS_MAX && times(first) > 0;
+    this.#isCrowd = this.#probers.size >= this.#crowd && times(first) > 0;
     this.#asking = first;
+    this.#cancelWait = this.#parts.clock.after(PROBE_MAX_MS, () => this.#admitAll(false));
     const admit = this.#probers.get(first);
     this.#probers.delete(first);
     admit?.(true);
@@ -209,64 +223,48 @@ export class Valve {
     if (this.#state === 'shut') return parcels.map(() => this.#unsent());
     const isProbe = this.#state === 'probing';
     const answers = await answersOf(sink, parcels, this.#parts.clock);
-    const silent = answers.filter(isSilent);
-    const isMixed = silent.length < answers.length;
-    if (isMixed) {
-      this.#heard += 1;
+    const said = parcels.map(({ id }, at) => ({ id, answer: meaningOf(answers[at]) }));
+    const isFault = this.#suspects.hear(said);
+    if (said.some(({ answer }) => answer === 'heard')) {
       this.#silences = 0;
       this.#callsInVain = 0;
       this.#probes.clear();
-    }
-    const isGuilty = parcels
-      .map(({ id }, at) => this.#suspect(id, answers[at], { isProbe, isMixed }))
-      .includes(true);
-    const [why] = silent;
+    } else if (isProbe) this.#countProbes(parcels);
+    const why = answers.find(isSilent);
     if (why === undefined) this.#become('open');
-    else if (parcels.length === 1 && isGuilty) this.#guilty.add(parcels[0]?.id ?? '');
-    else this.#shut(why, isProbe ? parcels[0]?.id : undefined);
+    else if (isFault) this.#guilty.add(parcels[0]?.id ?? '');
+    else this.#shut(why, isProbe ? parcels : []);
     return answers;
   }
 
-  /**
-   * Remembers what had no answer. True when others were answered since it had none for the first
-   * time, and again it has none.
-   */
-  #suspect(
-    id: string,
-    answer: unknown,
-    { isProbe, isMixed }: { readonly isProbe: boolean; readonly isMixed: boolean },
-  ): boolean {
-    if (!isSilent(answer)) {
-      this.#suspects.delete(id);
-      return false;
-    }
-    if (this.#probes.size >= SUSPECTS_MAX) this.#probes.clear();
-    const probes = (this.#probes.get(id) ?? 0) + (isProbe ? 1 : 0);
-    if (probes > 0) this.#probes.set(id, probes);
-    const heard = this.#suspects.get(id);
-    const isAway = AWAY.has(answer.code) && !isMixed && probes < AWAY_PROBES_MAX;
-    if (heard === undefined && isAway) return false;
-    if (this.#suspects.size >= SUSPECTS_MAX) this.#suspects.clear();
-    this.#suspects.set(id, heard ?? this.#heard);
-    return heard !== undefined && this.#heard > heard;
+  #countProbes(parcels: readonly Parcel[]): void {
+    if (this.#probes.size >= ASKED_MAX) this.#probes.clear();
+    for (const { id } of parcels) this.#probes.set(id, (this.#probes.get(id) ?? 0) + 1);
   }
 
-  /** `probe`: the message that asked. */
-  #shut(why: Failure, probe: string | undefined): void {
+  /** `probe`: what asked. */
+  #shut(why: Failure, probe: readonly Parcel[]): void {
     if (this.#state === 'shut' || this.#isClosed) return;
     const { clock } = this.#parts;
     this.#why = why;
+    const claimed = new Set([...probe.map(({ id }) => id), ...this.#probers.keys()]);
     this.#become('shut');
     if (this.#silences === 0) this.#parts.onGone(why);
     const waitMs = this.#doubled(this.#silences);
     this.#silences += 1;
-    const isAside = probe !== undefined && this.#isCrowd;
-    this.#aside = isAside ? { id: probe, ms: waitMs + ASIDE_MS } : undefined;
+    const isAside = probe.length > 0 && this.#isCrowd;
+    const pauses = Math.min(ASIDE_PAUSES_MAX, Math.ceil(this.#probes.size / this.#crowd));
+    this.#aside = isAside ? { ids: claimed, ms: waitMs * pauses + ASIDE_MS } : undefined;
     if (this.#isCalled) this.#callsInVain += 1;
     this.#isCalled = false;
     const calls = this.#callsInVain;
     this.#calledAfter = clock.monotonic() + (calls === 0 ? 0 : this.#doubled(calls - 1));
     this.#pause(waitMs);
+  }
+
+  /** As many are claimed for a probe where as many wait. */
+  get #crowd(): number {
+    return Math.min(PROBERS_MAX, this.#parts.concurrency);
   }
 
   #doubled(times: number): number {
@@ -289,6 +287,7 @@ export class Valve {
     this.#state = state;
     if (state !== 'probing') {
       this.#asking = undefined;
+      this.#cancelWait?.();
       this.#admitAll(state === 'open');
     }
     this.#parts.onChange(state);
@@ -327,6 +326,11 @@ async function answered(sink: Sink, parcels: readonly Parcel[]): Promise<readonl
   const answers: unknown = await sink.send(parcels);
   if (!Array.isArray(answers)) throw new Error(`it returned ${show(answers)} and no list`);
   return parcels.map((_, at) => answers[at] as unknown);
+}
+
+function meaningOf(answer: unknown): Said['answer'] {
+  if (!isSilent(answer)) return 'heard';
+  return AWAY.has(answer.code) ? 'away' : 'silent';
 }
 
 function isSilent(answer: unknown): answer is Failure {

@@ -149,3 +149,23 @@ test('a handler may take longer than a sink, and permanent failures stay permane
   expect(calls).toBe(1);
   await relay.stop();
 });
+
+test('a handler that never ends while it asks holds up nobody for longer than its time limit', async () => {
+  let mode: 'gone' | 'hangs' | 'there' = 'gone';
+  const deliver: Handler = () => {
+    if (mode === 'gone') return failed(failure('transient', 'broker.unavailable', 'gone'));
+    if (mode === 'there') return undefined;
+    mode = 'there';
+    return new Promise(() => undefined);
+  };
+  const { relay, clock, spool } = relayWorld({ deliver });
+  await put(spool, 40);
+  await relay.start();
+  await clock.settle();
+  mode = 'hangs';
+  await clock.advance(30 * MINUTE);
+  expect(await spool.count()).toMatchObject({ incoming: 0, active: 0, deferred: 0, bounce: 0 });
+  const stopped = relay.stop({ within: '10s' });
+  await clock.advance(MINUTE);
+  await stopped;
+});

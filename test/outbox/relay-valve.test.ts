@@ -187,6 +187,30 @@ describe('a target that is gone', () => {
     await relay.stop();
   });
 
+  test('charges nobody for coming and going', async () => {
+    const sink = new TestSink();
+    const { relay, clock, spool } = relayWorld(sink);
+    await put(spool, 300);
+    // Two sends are answered, the third is lost, and it is away for five minutes.
+    let downUntil = 0;
+    let sends = 0;
+    sink.answer = (parcels) => {
+      if (clock.now() < downUntil) return gone(parcels);
+      sends += 1;
+      if (sends % 3 !== 0) return confirmed(parcels);
+      downUntil = clock.now() + 5 * MINUTE;
+      return parcels.map(() => failure('transient', 'broker.unconfirmed', 'lost'));
+    };
+    await relay.start();
+    await clock.advance('2h');
+    for await (const { status } of spool.list()) expect(status.attempts).toBeLessThan(5);
+    expect(await spool.count()).toMatchObject({ bounce: 0 });
+    sink.answer = confirmed;
+    await clock.advance('10m');
+    expect(await spool.count()).toMatchObject({ incoming: 0, deferred: 0 });
+    await relay.stop();
+  });
+
   test('lets a relay stop at once, without a timer left', async () => {
     const sink = new TestSink();
     sink.answer = gone;
@@ -271,7 +295,11 @@ describe('a message that the target does not take', () => {
     const more = await put(spool, 40);
     await clock.advance('1m');
     for (const id of more) expect(await spool.get(id)).toBeUndefined();
-    await clock.advance('3h');
+    // Only while others are answered it is known to be its own fault.
+    for (let minute = 0; minute < 240; minute += 1) {
+      await put(spool, 1);
+      await clock.advance('1m');
+    }
     for (const id of bad) {
       expect(await status(id)).toMatchObject({
         state: 'bounce',
@@ -304,4 +332,26 @@ describe('a message that the target does not take', () => {
     expect(await spool.count()).toMatchObject({ deferred: 0 });
     await relay.stop();
   });
+
+  test.each([
+    ['sink.unanswered', 500],
+    ['broker.unavailable', 500],
+    ['sink.unanswered', 1],
+  ])(
+    'is not in the way of others, though twelve of them come first ("%s", %d at once)',
+    async (code, concurrency) => {
+      const sink = new TestSink();
+      const { relay, clock, spool } = relayWorld(sink, { concurrency });
+      const ids = await put(spool, 40);
+      const bad = new Set(ids.slice(0, 12));
+      sink.answer = (parcels) => {
+        const isLost = parcels.some(({ id }) => bad.has(id));
+        return parcels.map(() => (isLost ? failure('transient', code, 'lost') : 'confirmed'));
+      };
+      await relay.start();
+      await clock.advance('20m');
+      for (const id of ids.slice(12)) expect(await spool.get(id)).toBeUndefined();
+      await relay.stop();
+    },
+  );
 });
