@@ -46,6 +46,8 @@ export class Wakes {
   #foreignTurns: number | undefined;
   #heads: string | undefined;
   #hasWritten = false;
+  /** What is due next has moved while we wrote. */
+  #isDoubtful = false;
 
   constructor(options: CheckedOptions, server: Server, clock: Clock, instance: string) {
     this.#options = options;
@@ -201,7 +203,10 @@ export class Wakes {
     const isMoved = this.#heads !== undefined && heads !== this.#heads;
     this.#heads = String(heads);
     const isOurs = hadWritten || this.#hasWritten;
-    return isForeign || hasTurned || (isMoved && !isOurs);
+    // Others may have moved it as well: told at the first look at which we wrote nothing.
+    const isDoubtful = isMoved || this.#isDoubtful;
+    this.#isDoubtful = isDoubtful && isOurs;
+    return isForeign || hasTurned || (isDoubtful && !isOurs);
   }
 }
 
