@@ -114,7 +114,7 @@ function missing(error: unknown, tried: Tried): Account {
   const [, what = tried.what, name = tried.name, vhost = '/'] = found ?? [];
   const todo =
     what === 'exchange' && tried.act === 'bind'
-      ? 'create it, or give the binding a "type" so that it is declared'
+      ? 'create it, or give the binding a "type" ("exchangeType" of listen) so that it is declared'
       : 'create it: respool rabbit topology apply';
   return {
     code: 'topology.mismatch',
