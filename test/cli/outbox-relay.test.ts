@@ -357,6 +357,14 @@ withService('postgres', () => {
     expect((await shell.cli(['cat', id])).stdout).toBe('hello');
   });
 
+  test('a relay that an operator paused says so', async () => {
+    const shell = await outboxShell();
+    await shell.configure({}, { store: 'sqlite:./respool' });
+    await shell.outbox(['pause', 'mail.*']);
+    const running = started(shell, ['outbox', 'relay', '--spool']);
+    await running.printed(/paused: mail\.\* waits until respool outbox resume mail\.\*/);
+  });
+
   test('{ http } posts each message, and no private address unless that is meant', async () => {
     const shell = await outboxShell();
     const { promise: posted, resolve } = Promise.withResolvers<string>();

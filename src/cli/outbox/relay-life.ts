@@ -116,7 +116,7 @@ function tellChanges({ relay, info }: ConfiguredRelay, { log }: RelayLifeParts):
   });
 }
 
-/** A relay learns of pauses within seconds; they are no events of this process. */
+/** Pauses of other processes are no events of this one; the relay itself looks for them, too. */
 const PAUSES_EVERY_MS: number = 2 * SECOND_MS;
 
 /** A relay that sends nothing since somebody paused it would look as if it had nothing to do. */

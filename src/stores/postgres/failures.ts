@@ -82,7 +82,7 @@ const CODES: Readonly<Record<Trouble, ErrorCode>> = {
 
 const ADVICE: Readonly<Record<Trouble, string>> = {
   again: 'others keep it locked; it is worth another try',
-  lost: 'the store goes on when the server is there again',
+  lost: 'the store goes on when the server is there again; if it never was, check the URL',
   full: 'the server has no space left on its disk; the store goes on when there is some',
   corrupt: 'restore the database from a backup',
   refused: 'check the URL, the role and its rights',

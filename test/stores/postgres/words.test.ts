@@ -96,6 +96,9 @@ describe('errors', () => {
     const error = storeError(codeError('53100'), 'insert entries');
     expect(isRespoolError(error, 'store.full')).toBe(true);
     expect(error.message).toContain('cannot insert entries: said so (53100)');
+    const away = storeError(codeError('ECONNREFUSED'), 'open the store');
+    expect(isRespoolError(away, 'store.unavailable')).toBe(true);
+    expect(away.message).toContain('if it never was, check the URL');
   });
 });
 
