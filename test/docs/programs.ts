@@ -18,6 +18,8 @@ export interface Ran {
   readonly printed: string;
 }
 
+/** A machine that does other things as well takes its time. */
+const PROGRAM_MAX_MS = 60_000;
 /** How folders are called in pasted output. */
 const SHOWN_FOLDER = '/srv/app';
 /** Who acts in pasted output, whoever it was. */
@@ -186,7 +188,7 @@ function execute(
     ...Object.fromEntries(SERVER_MARKS.map((one) => [SERVERS[one], urls[one]])),
   };
   return new Promise((resolve) => {
-    execFile(command, args, { cwd, env, timeout: 20_000 }, (error, stdout, stderr) => {
+    execFile(command, args, { cwd, env, timeout: PROGRAM_MAX_MS }, (error, stdout, stderr) => {
       const code = error === null ? 0 : (error.code ?? error.signal ?? 'nothing');
       resolve({ code, printed: `${stdout}${stderr}` });
     });
