@@ -90,8 +90,11 @@ export async function createConfiguredOutbox(
   const database = await openFile(place.file, file);
   const outbox = createOutbox({ ...base, database });
   const close = async (): Promise<void> => {
-    await outbox.close();
-    database.close();
+    try {
+      await outbox.close();
+    } finally {
+      database.close();
+    }
   };
   return { outbox, info, close };
 }
@@ -165,8 +168,11 @@ export async function createConfiguredRelay(
     relay,
     info: { ...info, ...options, to: shownTarget(target, loaded) },
     close: async () => {
-      await closeTarget();
-      await close();
+      try {
+        await closeTarget();
+      } finally {
+        await close();
+      }
     },
   };
 }

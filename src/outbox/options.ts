@@ -5,7 +5,6 @@
 import { durationMs } from '../core/duration.ts';
 import { checkNames, checkNumber } from '../core/limits.ts';
 import { exponential, type RetryPolicy } from '../core/policy.ts';
-import type { Clock, Dice } from '../ports/clock.ts';
 import type { PgPool } from '../stores/postgres/client.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
@@ -65,8 +64,6 @@ export interface OutboxSettings {
     OutboxParts,
     'policies' | 'backoffs' | 'maxBytes' | 'makeBodies' | 'logger' | 'clock' | 'dice'
   >;
-  readonly clock: Clock;
-  readonly dice: Dice;
 }
 
 const NAMES: readonly string[] = [
@@ -109,7 +106,5 @@ export function outboxSettings(options: OutboxBase, own: readonly string[]): Out
       makeId: createIdMaker(dice),
     },
     parts: { policies, backoffs, maxBytes, makeBodies: noBodies, logger, clock, dice },
-    clock,
-    dice,
   };
 }

@@ -73,5 +73,9 @@ async function openPool(url: string): Promise<PgPool> {
   });
   // An idle connection that breaks is replaced; without a listener it would end the process.
   pool.on('error', () => undefined);
+  // So would one that the server ends as soon as it is made, before whoever waits can listen.
+  pool.on('connect', (client) => {
+    client.on('error', () => undefined);
+  });
   return pool;
 }

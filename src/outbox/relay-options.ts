@@ -17,6 +17,8 @@ import type { CleanUp, RelayOptions } from './types.ts';
 export interface RelaySettings {
   readonly batch: number;
   readonly concurrency: number;
+  /** Messages of each pattern that are claimed for a probe; one of all of them is sent. */
+  readonly probers: number;
   readonly topics: readonly string[];
   readonly expiresMs: number | undefined;
   readonly pauseMs: number;
@@ -40,6 +42,8 @@ const NAMES = [
 
 const MANY = { min: 1, max: 10_000 };
 const TOPICS_MAX = 100;
+/** Messages that are claimed for a probe, over all patterns. */
+const PROBERS_MAX = 8;
 const PAUSE_MAX_MS: number = 30 * SECOND_MS;
 
 /** Checks what was given, but for what the spool of the relay checks itself. */
@@ -47,10 +51,14 @@ export function relaySettings(options: RelayOptions): RelaySettings {
   checkNames('relay', options, NAMES);
   const { expires, pauseAfter = SECOND_MS, cleanUp = 'at once' } = options;
   const pauseMs = durationMs(pauseAfter, 'pauseAfter', { minMs: 1, maxMs: HOUR_MS });
+  const concurrency = checkNumber('concurrency', options.concurrency ?? 500, MANY);
+  const topics = topicsOf(options.topics);
+  const share = Math.max(1, Math.floor(PROBERS_MAX / topics.length));
   return {
     batch: checkNumber('batch', options.batch ?? 100, MANY),
-    concurrency: checkNumber('concurrency', options.concurrency ?? 500, MANY),
-    topics: topicsOf(options.topics),
+    concurrency,
+    probers: Math.min(share, concurrency),
+    topics,
     expiresMs: expires === undefined ? undefined : durationMs(expires, 'expires', { minMs: 1 }),
     pauseMs,
     pauseMaxMs: Math.max(pauseMs, PAUSE_MAX_MS),

@@ -28,8 +28,8 @@ export interface ValveParts {
   readonly clock: Clock;
   /** False for a target that is never gone as a whole. */
   readonly isProbed: boolean;
-  /** As many are claimed at once, at the most. */
-  readonly concurrency: number;
+  /** As many are claimed for a probe where as many wait. */
+  readonly probers: number;
   /** The first pause, and the longest. */
   readonly pauseMs: number;
   readonly pauseMaxMs: number;
@@ -63,8 +63,6 @@ const ANSWER_MAX_MS: number = 2 * MINUTE_MS;
 /** Those that wait for a probe that takes longer are given back: their own time goes on. */
 const PROBE_MAX_MS: number = ANSWER_MAX_MS + 30 * SECOND_MS;
 
-/** Messages that are claimed for a probe: one of them is sent. */
-export const PROBERS_MAX = 8;
 /** Where all of them asked in vain before, they wait so much longer: others are claimed first. */
 const ASIDE_MS = 250;
 /** The same in pauses: as many as it takes until all that asked had their turn, at the most. */
@@ -195,7 +193,7 @@ export class Valve {
     const times = (id: string): number => this.#probes.get(id) ?? 0;
     const [first] = [...this.#probers.keys()].toSorted((a, b) => times(a) - times(b));
     if (first === undefined) return;
-    this.#isCrowd = this.#probers.size >= this.#crowd && times(first) > 0;
+    this.#isCrowd = this.#probers.size >= this.#parts.probers && times(first) > 0;
     this.#asking = first;
     this.#cancelWait = this.#parts.clock.after(PROBE_MAX_MS, () => this.#admitAll(false));
     const admit = this.#probers.get(first);
@@ -253,18 +251,13 @@ export class Valve {
     const waitMs = this.#doubled(this.#silences);
     this.#silences += 1;
     const isAside = probe.length > 0 && this.#isCrowd;
-    const pauses = Math.min(ASIDE_PAUSES_MAX, Math.ceil(this.#probes.size / this.#crowd));
+    const pauses = Math.min(ASIDE_PAUSES_MAX, Math.ceil(this.#probes.size / this.#parts.probers));
     this.#aside = isAside ? { ids: claimed, ms: waitMs * pauses + ASIDE_MS } : undefined;
     if (this.#isCalled) this.#callsInVain += 1;
     this.#isCalled = false;
     const calls = this.#callsInVain;
     this.#calledAfter = clock.monotonic() + (calls === 0 ? 0 : this.#doubled(calls - 1));
     this.#pause(waitMs);
-  }
-
-  /** As many are claimed for a probe where as many wait. */
-  get #crowd(): number {
-    return Math.min(PROBERS_MAX, this.#parts.concurrency);
   }
 
   #doubled(times: number): number {

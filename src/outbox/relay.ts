@@ -19,7 +19,7 @@ import { Spool } from '../spool/spool.ts';
 import type { OutboxParts } from './parts.ts';
 import { relaySettings, type RelaySettings } from './relay-options.ts';
 import { withExpiry } from './relay-store.ts';
-import { PROBERS_MAX, Valve, type ValveState } from './relay-valve.ts';
+import { Valve, type ValveState } from './relay-valve.ts';
 import { Window } from './relay-window.ts';
 import { type Target, targetOf } from './targets.ts';
 import type { RelayOptions } from './types.ts';
@@ -117,7 +117,7 @@ export class Relay implements AsyncDisposable {
       await this.#spool.start();
     } catch (error) {
       this.#unhandle();
-      this.#phase = 'ready';
+      if (this.#isRunning) this.#phase = 'ready';
       throw error;
     }
     if (!this.#isRunning) return;
@@ -169,8 +169,7 @@ export class Relay implements AsyncDisposable {
     this.#unhandle();
     this.#unhandle = () => undefined;
     if (state === 'shut' || !this.#isRunning) return;
-    const probers = Math.min(PROBERS_MAX, this.#settings.concurrency);
-    const limit = state === 'probing' ? { concurrency: probers } : {};
+    const limit = state === 'probing' ? { concurrency: this.#settings.probers } : {};
     const undos = this.#settings.topics.map((topic) =>
       this.#spool.handle(topic, this.#handler, limit),
     );

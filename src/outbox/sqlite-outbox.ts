@@ -22,6 +22,7 @@ import { type DatabaseOutboxOptions, fromOf, outboxSettings, type SqlOptions } f
 import { spoolOf } from './outbox-spool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
+import { shapeOf } from './shape.ts';
 import { within } from './sqlite-transaction.ts';
 import { isSqlite } from './tx.ts';
 import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
@@ -53,7 +54,7 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     if (!isSqlite(database)) {
       throw new RespoolError(
         'config.invalid',
-        `cannot make an outbox over ${show(database)}: "database" is no better-sqlite3 database`,
+        `cannot make an outbox over ${shapeOf(database)}: "database" is no better-sqlite3 database`,
       );
     }
     if (tables === '') {

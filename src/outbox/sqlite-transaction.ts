@@ -32,6 +32,8 @@ export function within<T>(database: SqliteDatabase, doing: string, work: () => T
 export function refusePromise(value: unknown, doing: string): void {
   const isPromise = typeof value === 'object' && value !== null && 'then' in value;
   if (!isPromise || typeof value.then !== 'function') return;
+  // Nobody waits for it: should it fail, that must not end the process.
+  Promise.resolve(value).catch(() => undefined);
   throw new RespoolError(
     'config.invalid',
     `cannot ${doing}: its function returned a promise, and better-sqlite3 is synchronous; do ` +

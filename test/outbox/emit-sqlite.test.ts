@@ -72,6 +72,9 @@ test('a function that returns a promise is refused, and rolled back', async () =
   const working = (): unknown =>
     outbox.transaction(() => Promise.resolve(outbox.emit(database, 'a')));
   expect(working).toThrow('its function returned a promise, and better-sqlite3 is synchronous');
+  // Nor does one that fails later end the process.
+  const failing = (): unknown => outbox.transaction(() => Promise.reject(new Error('later')));
+  expect(failing).toThrow('its function returned a promise');
   expect(await entries()).toEqual([]);
 });
 
@@ -79,6 +82,8 @@ test('outside a transaction, and with what is no database, an emit is refused', 
   const { database, outbox, entries } = await openSqliteOutbox();
   expect(() => outbox.emit(database, 'a')).toThrow(/in no transaction/);
   expect(() => outbox.emit({} as never, 'a')).toThrow(/is no better-sqlite3 database/);
+  const wrong = (): unknown => createOutbox({ database: 'postgres://ann:hunter2@shop' as never });
+  expect(wrong).toThrow(/^(?!.*hunter2)/);
   expect(await entries()).toEqual([]);
 });
 

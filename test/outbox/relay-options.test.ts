@@ -221,6 +221,25 @@ describe('a relay', () => {
     });
   });
 
+  test('that was stopped while it could not open its store stays stopped', async () => {
+    let fail = (): void => undefined;
+    const opening = new Promise<void>((_, reject) => {
+      fail = () => reject(new Error('no server'));
+    });
+    const { makeStore } = relayWorld(new TestSink()).parts;
+    const broken: typeof makeStore = (options) => {
+      const store = makeStore(options);
+      return Object.assign(Object.create(store) as typeof store, { open: () => opening });
+    };
+    const { relay } = relayWorld(new TestSink(), {}, { makeStore: broken });
+    const starting = relay.start();
+    const stopping = relay.stop();
+    fail();
+    await expect(starting).rejects.toThrow('no server');
+    await stopping;
+    await expect(relay.start()).rejects.toThrow('it was stopped');
+  });
+
   test('that could not open its store can be started again', async () => {
     let isBroken = true;
     const sink = new TestSink();

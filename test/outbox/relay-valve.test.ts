@@ -211,6 +211,20 @@ describe('a target that is gone', () => {
     await relay.stop();
   });
 
+  test('has few claimed for each probe, however many patterns of topics there are', async () => {
+    const sink = new TestSink();
+    sink.answer = gone;
+    const topics = Array.from({ length: 20 }, (_, at) => `t${at}`);
+    const { relay, clock, spool, events } = relayWorld(sink, { topics });
+    for (const topic of topics) await put(spool, 20, topic);
+    await relay.start();
+    await clock.settle();
+    // One of each; and one of them all is sent.
+    expect(events.filter(({ kind }) => kind === 'claimed').length).toBeLessThanOrEqual(20);
+    expect(sink.ids).toHaveLength(1);
+    await relay.stop();
+  });
+
   test('lets a relay stop at once, without a timer left', async () => {
     const sink = new TestSink();
     sink.answer = gone;

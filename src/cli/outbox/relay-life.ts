@@ -71,15 +71,20 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
     log.say('info', relaysText(info), { relay: info });
     if (!over.signal.aborted) tellPauses(configured, parts, over.signal);
   });
+  const endAll = async (withinMs: number): Promise<void> => {
+    try {
+      await relay.stop({ within: withinMs });
+    } finally {
+      await configured.close();
+    }
+  };
   const stop = async (withinMs: number): Promise<void> => {
     over.abort();
     state = 'stopped';
     const endsAt = clock.monotonic() + withinMs;
     // A start that is on its way ends first, unless it takes too long: a server may hang.
     const isOver = await endsWithin(starting, withinMs, clock);
-    const ending = relay
-      .stop({ within: Math.max(0, endsAt - clock.monotonic()) })
-      .then(() => configured.close());
+    const ending = endAll(Math.max(0, endsAt - clock.monotonic()));
     if (isOver) await ending;
     // It has taken no message yet: nothing has to be waited for.
     else ending.catch((error: unknown) => log.say('warn', textOf(error)));
