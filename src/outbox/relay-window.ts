@@ -17,22 +17,21 @@ export interface WindowParts {
   readonly load: () => Pick<EngineLoad, 'running' | 'settling'>;
 }
 
-/** Somebody waits for what is settled next. */
-interface Change {
-  readonly promise: Promise<void>;
-  readonly tell: () => void;
+/** A handler that has not begun to send. */
+interface Waiting {
+  readonly signal: AbortSignal;
+  readonly begin: () => void;
 }
 
 /** Should nobody tell of a change, it is looked for this often. */
 const LOOK_EVERY_MS = 100;
 
-/** Lets as many through as may be sent again. */
+/** Lets as many through as may be sent again, in the order in which they came. */
 export class Window {
   readonly #parts: WindowParts;
-  /** Handlers that have not begun to send. */
-  #waiting = 0;
-  #change: Change | undefined;
-  #isTelling = false;
+  #waiting: Waiting[] = [];
+  #isLooking = false;
+  #cancelLook: (() => void) | undefined;
 
   constructor(parts: WindowParts) {
     this.#parts = parts;
@@ -41,14 +40,11 @@ export class Window {
   /** The same handler, begun when there is room. */
   before(handler: Handler): Handler {
     return async (delivery) => {
-      this.#waiting += 1;
-      try {
-        while (!this.#hasRoom) {
-          await this.#changed();
-          delivery.signal.throwIfAborted();
-        }
-      } finally {
-        this.#waiting -= 1;
+      const { signal } = delivery;
+      // This one is running as well.
+      if (this.#waiting.length > 0 || this.#room < 0) {
+        await new Promise<void>((begin) => this.#wait({ signal, begin }));
+        signal.throwIfAborted();
       }
       return handler(delivery);
     };
@@ -56,32 +52,39 @@ export class Window {
 
   /** Something was settled; once for all of it in this turn of the loop. */
   look(): void {
-    if (this.#change === undefined || this.#isTelling) return;
-    this.#isTelling = true;
+    if (this.#waiting.length === 0 || this.#isLooking) return;
+    this.#isLooking = true;
     this.#parts.clock.soon(() => {
-      this.#isTelling = false;
-      this.#change?.tell();
+      this.#isLooking = false;
+      this.#admit();
     });
   }
 
-  get #hasRoom(): boolean {
+  /** How many more may begin; what waits is running for the engine. */
+  get #room(): number {
     const { running, settling } = this.#parts.load();
-    return running - this.#waiting + settling < this.#parts.max;
+    return this.#parts.max - (running - this.#waiting.length + settling);
   }
 
-  #changed(): Promise<void> {
-    this.#change ??= this.#nextChange();
-    return this.#change.promise;
+  #wait(one: Waiting): void {
+    this.#waiting.push(one);
+    this.#cancelLook ??= this.#parts.clock.after(LOOK_EVERY_MS, () => this.#admit());
   }
 
-  #nextChange(): Change {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const tell = (): void => {
-      this.#change = undefined;
-      callOff();
-      resolve();
+  #admit(): void {
+    this.#cancelLook?.();
+    this.#cancelLook = undefined;
+    let room = this.#room;
+    const isFree = ({ signal }: Waiting): boolean => {
+      if (signal.aborted) return true;
+      room -= 1;
+      return room >= 0;
     };
-    const callOff = this.#parts.clock.after(LOOK_EVERY_MS, tell);
-    return { promise, tell };
+    const free = this.#waiting.map(isFree);
+    const waiting = this.#waiting;
+    this.#waiting = waiting.filter((_, at) => free[at] !== true);
+    for (const [at, { begin }] of waiting.entries()) if (free[at] === true) begin();
+    if (this.#waiting.length === 0) return;
+    this.#cancelLook = this.#parts.clock.after(LOOK_EVERY_MS, () => this.#admit());
   }
 }

@@ -34,6 +34,17 @@ export interface RelayLoad extends EngineLoad {
   readonly paused: readonly string[];
 }
 
+/** Told when something was written down; an event that nobody hears is never made. */
+const SETTLED: readonly EventKind[] = [
+  'delivered',
+  'deferred',
+  'bounced',
+  'held',
+  'released',
+  'stale',
+  'lease-lost',
+];
+
 /** Old keys of the inbox are looked for this often, and so soon again after some were found. */
 const FORGET_EVERY_MS: number = MINUTE_MS;
 const FORGET_AGAIN_MS: number = SECOND_MS;
@@ -84,7 +95,7 @@ export class Relay implements AsyncDisposable {
       onGone: ({ reason }) => this.#tellGone(reason),
     });
     const window = new Window({ max: settings.concurrency, clock, load: () => this.#spool.load });
-    this.#spool.on('*', () => window.look());
+    for (const kind of SETTLED) this.#spool.on(kind, () => window.look());
     this.#handler = window.before(this.#valve.guard(this.#target.handlerWith(this.#valve)));
   }
 
