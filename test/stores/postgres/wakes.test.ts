@@ -143,7 +143,7 @@ withService('postgres', () => {
     expect(await store.claim(claimRequest(store))).toHaveLength(1);
   });
 
-  test('a store is not woken by what it writes itself, and looks less often while it is quiet', async () => {
+  test('a store is woken once at the most by what it writes itself, and looks less often while it is quiet', async () => {
     const clock = countingClock();
     const store = await openStore({}, { clock });
     const watch = watching(store);
@@ -152,10 +152,11 @@ withService('postgres', () => {
     await store.commit([changeOf(entry, stepped(entry, { dueAt: later(1) }))]);
     await store.claim(claimRequest(store, { now: later(1) }));
     await expect.poll(() => clock.spans.includes(800), { timeout: 20_000 }).toBe(true);
-    expect(watch.calls()).toBe(0);
-    expect(clock.spans.filter((ms) => [100, 200, 400, 800].includes(ms))).toEqual([
-      100, 200, 400, 800,
-    ]);
+    // What is due next has moved: others may have done that in the same moment.
+    expect(watch.calls()).toBeLessThanOrEqual(1);
+    const spans = clock.spans.filter((ms) => [100, 200, 400, 800].includes(ms));
+    expect(spans.slice(-4)).toEqual([100, 200, 400, 800]);
+    expect(spans.length).toBeLessThanOrEqual(8);
   });
 
   test('a store that lost its LISTEN connection listens again', async () => {
