@@ -1,25 +1,32 @@
 /**
  * ports — free TCP ports on loopback, none handed out twice by one process.
+ *
+ * Below those that the system gives to outgoing connections: a server that is down for a moment
+ * must find its port free when it is started again.
  */
 
+import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
+
+const FIRST_PORT = 12_000;
+const LAST_PORT = 32_000;
 
 const handedOut = new Set<number>();
 
 /** A port that is free now. Whoever takes it must be ready for somebody having been quicker. */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = await new Promise<number>((resolve, reject) => {
-      const server = createServer();
-      server.once('error', reject);
-      server.listen(0, '127.0.0.1', () => {
-        const address = server.address();
-        const found = address === null || typeof address === 'string' ? 0 : address.port;
-        server.close(() => resolve(found));
-      });
-    });
-    if (handedOut.has(port)) continue;
+    const port = randomInt(FIRST_PORT, LAST_PORT);
+    if (handedOut.has(port) || !(await isFree(port))) continue;
     handedOut.add(port);
     return port;
   }
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
+  });
 }
