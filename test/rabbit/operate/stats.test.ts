@@ -74,8 +74,10 @@ withService('rabbitmq', () => {
     const report = await until(async () => {
       management.forget();
       const told = await queueStats({ connection, management, plans: [one, two] });
-      const { unacked, oldestAgeMs } = byName(told, one.queue);
-      return unacked === 1 && oldestAgeMs !== undefined ? told : undefined;
+      const { unacked, published, consumers, oldestAgeMs } = byName(told, one.queue);
+      // Each of them comes when the broker has counted it.
+      const isCounted = unacked === 1 && published === 3 && consumers === 1;
+      return isCounted && oldestAgeMs !== undefined ? told : undefined;
     });
     expect(report).toMatchObject({ source: 'management', note: undefined });
     const main = byName(report, one.queue);
