@@ -265,7 +265,23 @@ export function rowsOf(rows: readonly NewRow[], values: Values): Rows {
     .add('body_bytes', 'int4', bodies);
 }
 
-export const BLOB_SQL = '$1::bytea';
+const BLOB_SQL = '$1::bytea';
+
+/** Stores what is `given`, and tells as `refused` what was there already; parts of a WITH. */
+export function storedSql(table: Names['table'], columns: readonly string[]): string {
+  const names = columns.join(', ');
+  return `stored AS (
+  INSERT INTO ${table.entries} (${names}) SELECT ${names} FROM given
+  ON CONFLICT DO NOTHING RETURNING id, seq
+), kept AS (
+  INSERT INTO ${table.contents} (seq, envelope, body)
+  SELECT s.seq, convert_from(substr(${BLOB_SQL}, g.start, g.text_bytes), 'UTF8'),
+    substr(${BLOB_SQL}, g.start + g.text_bytes, g.body_bytes)
+  FROM stored s JOIN given g ON g.id = s.id
+), refused AS MATERIALIZED (
+  SELECT g.id FROM given g WHERE NOT EXISTS (SELECT FROM stored s WHERE s.id = g.id)
+)`;
+}
 
 /** The statement that stores rows and gives the ids of those that it did not store. */
 function insertSql(
@@ -282,18 +298,8 @@ function insertSql(
   if (columns.includes(ORDER_COLUMN[0])) firsts.push(`nextval('${turns}')`);
   const guards = firsts.map((first) => `(SELECT ${first}) IS NOT NULL`);
   const guard = guards.length === 0 ? '' : ` WHERE ${guards.join(' AND ')}`;
-  const names = columns.join(', ');
-  return `WITH given AS MATERIALIZED (${rows.sql}${guard}), stored AS (
-  INSERT INTO ${table.entries} (${names}) SELECT ${names} FROM given
-  ON CONFLICT DO NOTHING RETURNING id, seq
-), kept AS (
-  INSERT INTO ${table.contents} (seq, envelope, body)
-  SELECT s.seq, convert_from(substr(${BLOB_SQL}, g.start, g.text_bytes), 'UTF8'),
-    substr(${BLOB_SQL}, g.start + g.text_bytes, g.body_bytes)
-  FROM stored s JOIN given g ON g.id = s.id
-), refused AS MATERIALIZED (
-  SELECT g.id FROM given g WHERE NOT EXISTS (SELECT FROM stored s WHERE s.id = g.id)
-)${noted === undefined ? '' : `, noted AS (${noted})`}
+  return `WITH given AS MATERIALIZED (${rows.sql}${guard}),
+${storedSql(table, columns)}${noted === undefined ? '' : `, noted AS (${noted})`}
 SELECT id FROM refused`;
 }
 

@@ -5,7 +5,6 @@ import { RespoolError } from '../../core/errors.ts';
 import type { SqlTx } from '../../ports/sql.ts';
 import { textArray, Values } from './arrays.ts';
 import {
-  BLOB_SQL,
   columnsOf,
   type Inserted,
   type NewRow,
@@ -13,6 +12,7 @@ import {
   ORDER_COLUMN,
   ownersSql,
   rowsOf,
+  storedSql,
 } from './inserts.ts';
 import type { Names } from './names.ts';
 import { type Guard, guardSql, Proof, proofSql, TOLD_SQL, type Within } from './proof.ts';
@@ -97,22 +97,12 @@ function insertSql(
   },
 ): string {
   const { columns, rows, isOwn, guard } = given;
-  const names = columns.join(', ');
   const isKeyed = columns.includes(ORDER_COLUMN[0]);
   const told = `SELECT ${TOLD_SQL}, r.id FROM proof p LEFT JOIN refused r ON true`;
   const turn = `(SELECT nextval('${turns}')) IS NOT NULL`;
   const condition = isKeyed ? `CASE WHEN ${isOwn} THEN ${turn} ELSE false END` : isOwn;
-  return `WITH ${proofSql(guard)}given AS MATERIALIZED (${rows} WHERE ${condition}), stored AS (
-  INSERT INTO ${table.entries} (${names}) SELECT ${names} FROM given
-  ON CONFLICT DO NOTHING RETURNING id, seq
-), kept AS (
-  INSERT INTO ${table.contents} (seq, envelope, body)
-  SELECT s.seq, convert_from(substr(${BLOB_SQL}, g.start, g.text_bytes), 'UTF8'),
-    substr(${BLOB_SQL}, g.start + g.text_bytes, g.body_bytes)
-  FROM stored s JOIN given g ON g.id = s.id
-), refused AS MATERIALIZED (
-  SELECT g.id FROM given g WHERE NOT EXISTS (SELECT FROM stored s WHERE s.id = g.id)
-)
+  return `WITH ${proofSql(guard)}given AS MATERIALIZED (${rows} WHERE ${condition}),
+${storedSql(table, columns)}
 ${guard === 'sure' ? 'SELECT id FROM refused' : told}`;
 }
 
