@@ -11,7 +11,7 @@ import { checkNames } from '../core/limits.ts';
 import { ladder } from '../core/policy.ts';
 import { outbox as outboxCompat } from '../rabbit/compat/outbox.ts';
 import { type Consumer, createConsumer } from '../rabbit/consumer.ts';
-import type { ConsumerOptions } from '../rabbit/consumer-options.ts';
+import { CONSUMER_NAMES, type ConsumerOptions } from '../rabbit/consumer-options.ts';
 import type { RabbitHandler } from '../rabbit/handler.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
 import { perDelay } from '../rabbit/topology/per-delay.ts';
@@ -45,33 +45,11 @@ const FOREIGN: Readonly<Record<string, string>> = {
 };
 
 const NAMES: readonly string[] = [
-  'url',
-  'connection',
-  'tls',
-  'name',
+  ...CONSUMER_NAMES.filter((name) => !(name in FOREIGN)),
   'exchange',
   'exchangeType',
-  'queue',
-  'type',
   'retryDelays',
-  'waits',
-  'prefetch',
-  'concurrency',
-  'timeout',
-  'compat',
-  'declare',
-  'maxLost',
-  'middleware',
-  'schema',
-  'decoders',
-  'consumerTag',
-  'consumeArguments',
-  'exclusive',
-  'priority',
-  'queueOptions',
-  'clock',
-  'dice',
-] as const satisfies readonly (keyof ListenOptions)[];
+];
 
 const DELAYS_DEFAULT: readonly Duration[] = ['1s', '10s', '1m', '5m'];
 

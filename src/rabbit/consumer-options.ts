@@ -106,7 +106,8 @@ export interface ConsumerSettings {
   readonly decode: Decode;
 }
 
-const NAMES = [
+/** What `createConsumer` takes. */
+export const CONSUMER_NAMES: readonly string[] = [
   'url',
   'connection',
   'tls',
@@ -152,7 +153,7 @@ const WAITS_DEFAULT: readonly Duration[] = ['1m', '1h'];
 
 /** Checks what was given. */
 export function consumerSettings(options: ConsumerOptions): ConsumerSettings {
-  checkNames('createConsumer', options, NAMES);
+  checkNames('createConsumer', options, CONSUMER_NAMES);
   const { middleware = [], backoffs = {}, schema } = options;
   const isList = Array.isArray(middleware) && middleware.every((one) => typeof one === 'function');
   if (!isList) throw invalid('middleware', middleware, 'a list of functions');
