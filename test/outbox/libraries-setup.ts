@@ -80,20 +80,11 @@ async function usePrisma(max: number): Promise<Library> {
     },
   });
   return {
-    async transaction(work) {
-      const client = await pool.connect();
-      try {
-        await client.query('BEGIN');
+    transaction: (work) =>
+      byHand(pool, async (client) => {
         const tx = shape(client);
         await work(tx, fromPrisma(tx));
-        await client.query('COMMIT');
-      } catch (error) {
-        await client.query('ROLLBACK');
-        throw error;
-      } finally {
-        client.release();
-      }
-    },
+      }),
     run: (tx, text) => (tx as ReturnType<typeof shape>).$queryRawUnsafe(text),
     root: {
       $queryRawUnsafe: () => [],
@@ -119,19 +110,25 @@ export type Run = (work: (tx: AnyTx) => Promise<void>) => Promise<unknown>;
 
 async function useClient(max?: number): Promise<Run> {
   const pool = await openPool(max === undefined ? {} : { max });
-  return async (work) => {
-    const client = await pool.connect();
-    try {
-      await client.query('BEGIN');
-      await work(client);
-      await client.query('COMMIT');
-    } catch (error) {
-      await client.query('ROLLBACK');
-      throw error;
-    } finally {
-      client.release();
-    }
-  };
+  return (work) => byHand(pool, work);
+}
+
+/** Begins and ends with nothing but a client. */
+async function byHand(
+  pool: pg.Pool,
+  work: (client: pg.PoolClient) => Promise<void>,
+): Promise<void> {
+  const client = await pool.connect();
+  try {
+    await client.query('BEGIN');
+    await work(client);
+    await client.query('COMMIT');
+  } catch (error) {
+    await client.query('ROLLBACK');
+    throw error;
+  } finally {
+    client.release();
+  }
 }
 
 async function useOwn(max?: number): Promise<Run> {
