@@ -5,6 +5,7 @@
 
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
+import { isSaid } from './server-codes.ts';
 
 /** No such table, no such schema, no such column: as PostgreSQL says it. */
 const CODES: ReadonlySet<unknown> = new Set(['42P01', '3F000', '42703']);
@@ -12,8 +13,6 @@ const CODES: ReadonlySet<unknown> = new Set(['42P01', '3F000', '42703']);
 const TEXT = /no such (?:table|column)|has no column named/;
 /** As stores say it of tables that were made by a later version. */
 const NEWER = /newer/;
-/** Libraries put the error of the server into one of their own, and that perhaps into another. */
-const DEPTH_MAX = 5;
 
 /** What is said of tables that are missing. */
 export interface Lack {
@@ -37,7 +36,7 @@ export function explain(error: unknown, doing: string, { place, advice }: Lack):
 
 /** Whether that is what is wrong. */
 export function areTablesMissing(error: unknown): boolean {
-  return isMissing(error, DEPTH_MAX) || isOutdated(error);
+  return isSaid(error, isMissing) || isOutdated(error);
 }
 
 /** The store, which says the same when it is opened without its tables. */
@@ -59,10 +58,7 @@ function isOutdated(error: unknown): boolean {
   return isRespoolError(error, 'store.version') && !NEWER.test(error.message);
 }
 
-function isMissing(error: unknown, depth: number): boolean {
-  if (typeof error !== 'object' || error === null || depth === 0) return false;
-  const { code, message, cause, meta } = error as Readonly<Record<string, unknown>>;
+function isMissing({ code, message }: Readonly<Record<string, unknown>>): boolean {
   if (CODES.has(code)) return true;
-  if (code === 'SQLITE_ERROR' && typeof message === 'string' && TEXT.test(message)) return true;
-  return isMissing(cause, depth - 1) || isMissing(meta, depth - 1);
+  return code === 'SQLITE_ERROR' && typeof message === 'string' && TEXT.test(message);
 }

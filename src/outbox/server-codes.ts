@@ -1,4 +1,4 @@
-/** server-codes — what PostgreSQL said was wrong, through whatever library it comes. */
+/** server-codes — what a database said was wrong, through whatever library it comes. */
 
 /** Libraries put the error of the server into one of their own, and that perhaps into another. */
 const DEPTH_MAX = 5;
@@ -9,9 +9,18 @@ export const NO_TRANSACTION = '25P01';
 export const COLLISION = '40001';
 
 /** Whether the server failed a statement with this code. */
-export function hasCode(error: unknown, code: string, depth: number = DEPTH_MAX): boolean {
+export function hasCode(error: unknown, code: string): boolean {
+  return isSaid(error, (said) => said['code'] === code);
+}
+
+/** Whether an error, or one of those that it holds, is such a one. */
+export function isSaid(
+  error: unknown,
+  isSuch: (said: Readonly<Record<string, unknown>>) => boolean,
+  depth: number = DEPTH_MAX,
+): boolean {
   if (typeof error !== 'object' || error === null || depth === 0) return false;
-  const found = error as Readonly<Record<string, unknown>>;
-  if (found['code'] === code) return true;
-  return hasCode(found['cause'], code, depth - 1) || hasCode(found['meta'], code, depth - 1);
+  const said = error as Readonly<Record<string, unknown>>;
+  if (isSuch(said)) return true;
+  return isSaid(said['cause'], isSuch, depth - 1) || isSaid(said['meta'], isSuch, depth - 1);
 }
