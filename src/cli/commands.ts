@@ -12,6 +12,7 @@ import { cat } from './commands/cat.ts';
 import { check } from './commands/check.ts';
 import { completion } from './commands/completion.ts';
 import { config } from './commands/config.ts';
+import { dlq } from './commands/dlq.ts';
 import { doctor } from './commands/doctor.ts';
 import { enqueue } from './commands/enqueue.ts';
 import { events } from './commands/events.ts';
@@ -64,5 +65,6 @@ export const commands: readonly CommandSpec[] = [
   doctor,
   bench,
   rabbit,
+  dlq,
   outbox,
 ];

@@ -41,6 +41,7 @@ export type CommandGroup =
   | 'Looking'
   | 'Looking after'
   | 'RabbitMQ'
+  | 'Dead letters'
   | 'Outbox';
 
 /** A command. */

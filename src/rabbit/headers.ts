@@ -36,6 +36,14 @@ export const H = {
   endedReason: 'respool-ended-reason',
   endedAt: 'respool-ended-at',
   endedBy: 'respool-ended-by',
+  /** How often an operator sent it again, by which replay last, and when. */
+  replays: 'respool-replays',
+  replay: 'respool-replay',
+  replayedAt: 'respool-replayed-at',
+  /** The queue that a sweep took it from, when, and how often it had died. */
+  sweptFrom: 'respool-swept-from',
+  sweptAt: 'respool-swept-at',
+  sweptDeaths: 'respool-swept-deaths',
 } as const;
 
 /** The policy that a message asks for, as the spool reads it too. */

@@ -1,0 +1,5 @@
+/** `respool dlq` — sweep and watch. */
+
+import type { CommandSpec } from '../spec.ts';
+
+export const sweepCommands: readonly CommandSpec[] = [];

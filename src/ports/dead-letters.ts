@@ -1,0 +1,182 @@
+/**
+ * dead-letters — the door to messages that were given up: a dead or parked queue of RabbitMQ, and
+ * the spool's bounced, held and archived messages.
+ *
+ *   look ─▶ letters, nothing is changed
+ *   take ─▶ in hand ─settle─▶ sent on · parked · removed · left where it was
+ *
+ * Promise: a letter is gone from here only when it is safe where it should be; what was taken and
+ * not settled stays where it was, in its order. `testkit/deadLettersSuite` is the contract in full.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { Headers } from '../core/entry.ts';
+
+/** `dead`: a dead queue, or `bounce`; `parked`: a parked queue, or `hold`; `archived`. */
+export type LetterKind = 'dead' | 'parked' | 'archived';
+
+/** Where a letter can be sent. */
+export type LetterRoute =
+  | { readonly kind: 'queue'; readonly exchange: string; readonly key: string }
+  | { readonly kind: 'topic'; readonly topic: string };
+
+/** A message that was given up, without its body. */
+export interface Letter {
+  /** Its message id; where it has none, one made of what it is. */
+  readonly id: string;
+  /**
+   * Tells it from others of the same place, and is the same at every look, also by another process:
+   * plans are made of these. Two copies of one message may have the same.
+   */
+  readonly key: string;
+  readonly kind: LetterKind;
+  /** The name of the queue, or the state of the spool. */
+  readonly place: string;
+  /** Its topic, or the routing key it was first published with. */
+  readonly topic: string;
+  /** Where it came from or was going: `exchange/queue` at a broker, its destination in a spool. */
+  readonly origin: string;
+  /** Where a replay takes it; undefined: nobody knows. */
+  readonly home: LetterRoute | undefined;
+  /** Why it was given up; `unknown` and '' where nobody said. */
+  readonly code: string;
+  readonly reason: string;
+  /** The same for failures that are alike at the same place: `groupOf` of core. */
+  readonly group: string;
+  /** How often it died, by everything that counted it. */
+  readonly deaths: number;
+  /** Attempts of handlers of ours; 0 where none counted. */
+  readonly attempts: number;
+  /** How often an operator sent it again, and by which replay last. */
+  readonly replays: number;
+  readonly replayedBy: string | undefined;
+  readonly enqueuedAt: Millis | undefined;
+  readonly diedAt: Millis | undefined;
+  readonly size: number;
+  readonly contentType: string | undefined;
+  /** As text, for people and filters. */
+  readonly headers: Headers;
+}
+
+/** A letter that lies open. */
+export interface OpenLetter {
+  readonly letter: Letter;
+  /** Its body; only until the next letter is asked for, or this one is settled. */
+  body(): Promise<Uint8Array>;
+}
+
+/** Which letters; all given conditions hold together. */
+export interface LetterQuery {
+  readonly kinds?: readonly LetterKind[];
+  readonly ids?: readonly string[];
+  /** A topic or pattern. */
+  readonly topic?: string;
+  readonly origin?: string;
+  readonly code?: string;
+  readonly group?: string;
+  /** Found in its id, topic, origin or reason. */
+  readonly text?: string;
+  readonly header?: { readonly name: string; readonly value?: string };
+  /** By the time it died; where nobody knows, the time it was enqueued; otherwise it fits. */
+  readonly before?: Millis;
+  readonly after?: Millis;
+  /** Died more often than this. */
+  readonly deathsAbove?: number;
+}
+
+/** What looking costs at this place. */
+export type Caution =
+  | { readonly kind: 'free' }
+  /** The broker counts each look as a delivery, and does nothing about it. */
+  | { readonly kind: 'counted'; readonly text: string }
+  /** The broker may drop what is looked at: refused, with what would lift it. */
+  | { readonly kind: 'refused'; readonly text: string; readonly remedy: string };
+
+export interface LetterLookOptions {
+  readonly query?: LetterQuery;
+  /** Looks at so many at the most, fitting or not; default 100,000. */
+  readonly max?: number;
+  readonly signal?: AbortSignal;
+}
+
+export interface LetterTakeOptions {
+  /** Which of those that lie here now; the others stay as they are. */
+  readonly isWanted: (letter: Letter) => boolean;
+  /** Taken and not yet settled at once, 1 to 1,000; default 100. */
+  readonly inHand?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** A letter in hand; settle it, or let the loop end. */
+export interface TakenLetter extends OpenLetter {
+  readonly token: unknown;
+}
+
+/** What a repair makes of a letter; what is absent stays. */
+export interface LetterChange {
+  readonly body?: Uint8Array;
+  readonly contentType?: string;
+  /** null takes one away. */
+  readonly headers?: Readonly<Record<string, string | null>>;
+}
+
+/** What becomes of a letter. */
+export type Fate =
+  | { readonly kind: 'leave' }
+  | {
+      readonly kind: 'send';
+      /** Default: its home. */
+      readonly to?: LetterRoute;
+      readonly change?: LetterChange;
+      /** The replay that sends it; written with the message, beside a counter that is raised. */
+      readonly replay: string;
+      readonly by: string;
+    }
+  | { readonly kind: 'park'; readonly code: string; readonly reason: string; readonly by: string }
+  /** Gone from here. In a spool archived as removed, unless `hard`; from a queue always gone. */
+  | {
+      readonly kind: 'remove';
+      readonly hard: boolean;
+      readonly reason: string;
+      readonly by: string;
+    };
+
+/** What came of it. */
+export type Settled =
+  | { readonly kind: 'done' }
+  /** It was not here any more: somebody else was quicker. */
+  | { readonly kind: 'gone' }
+  /** It was not sent, and is where it was. */
+  | { readonly kind: 'failed'; readonly code: string; readonly reason: string }
+  /** It is where it was, and may have been sent all the same. */
+  | { readonly kind: 'unsure'; readonly reason: string };
+
+/** What became of letters that were sent again. */
+export interface Since {
+  /** Ids of those that failed again. */
+  readonly failed: readonly string[];
+  /** Ids of those that are known to be delivered; a queue cannot tell. */
+  readonly delivered: readonly string[];
+}
+
+/** Messages that were given up, in one place. */
+export interface DeadLetters {
+  /** As people call it: `queue "orders.dlq"`, `spool`. */
+  readonly name: string;
+  /** Told before the first look; a place that refuses is not looked at. */
+  caution(): Promise<Caution>;
+  /** How many lie here now, about. */
+  count(): Promise<number>;
+  /** Goes once through what lies here now, oldest first, and leaves everything as it is. */
+  look(options?: LetterLookOptions): AsyncIterable<OpenLetter>;
+  /**
+   * Goes once through what lies here now, oldest first. Whoever leaves the loop gives back what is
+   * in hand. A pass may end early (a broker lets nobody hold messages for long): it is over when
+   * one brings nothing.
+   */
+  take(options: LetterTakeOptions): AsyncIterable<TakenLetter>;
+  settle(taken: TakenLetter, fate: Fate): Promise<Settled>;
+  /** What became of those that this replay sent, as far as can be seen from here. */
+  since(replay: string, ids: readonly string[]): Promise<Since>;
+  close(): Promise<void>;
+}
