@@ -8,7 +8,7 @@ import type { Duration, Millis } from '../core/duration.ts';
 import type { Entry, Headers } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import { type EventKind, type EventOf, LISTENED } from '../core/event.ts';
-import { checkHeaders, checkIds, checkOneOf, checkTopicPattern } from '../core/limits.ts';
+import { checkHeaders, checkIds, checkOneOf } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import { STATES } from '../core/state.ts';
@@ -36,6 +36,7 @@ import type { Message, MessageOptions } from './message.ts';
 import type { SpoolOptions } from './options.ts';
 import { keyHeads } from './order.ts';
 import { EVERYTHING, type Pause } from './pauses.ts';
+import { pausing } from './pausing.ts';
 import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
 import { rekey, type RekeyOptions, type RekeyProgress } from './rekey.ts';
@@ -270,12 +271,12 @@ export class Spool {
 
   /** Stops delivering these topics (default: all), durably and in every process. */
   async pause({ topic = EVERYTHING, by = BY_DEFAULT }: PauseOptions = {}): Promise<void> {
-    await this.#pausing('pause', topic, by);
+    await pausing(this.#runtime, 'pause', topic, by);
   }
 
   /** Ends a pause: the same pattern it was made with. */
   async resume({ topic = EVERYTHING, by = BY_DEFAULT }: PauseOptions = {}): Promise<void> {
-    await this.#pausing('resume', topic, by);
+    await pausing(this.#runtime, 'resume', topic, by);
   }
 
   /** What is paused, by whom and since when. */
@@ -362,19 +363,6 @@ export class Spool {
       undo();
       engine.poke();
     };
-  }
-
-  async #pausing(action: 'pause' | 'resume', topic: string, by: string): Promise<void> {
-    const runtime = this.#runtime;
-    await runtime.ready();
-    const pattern = checkTopicPattern(topic);
-    await actions.audit(runtime, { by, action, ids: [], details: { topic: pattern } });
-    const at = runtime.source.now();
-    if (action === 'pause') await runtime.pauses.pause(pattern, by, at);
-    else await runtime.pauses.resume(pattern);
-    runtime.events.emit({ at, kind: action === 'pause' ? 'paused' : 'resumed', topic: pattern });
-    runtime.engine.poke();
-    runtime.source.alarm();
   }
 }
 
