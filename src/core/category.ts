@@ -1,0 +1,238 @@
+/**
+ * category — what kind of failure it was, in ten words: whom to ask, and whether sending it again
+ * can help. Pure. Rules of the user go first, then what the code says, then words of the reason.
+ *
+ * Of HTTP: 503, 507 and 509 mean that the other side had no room (`resource`), 502 that it was not
+ * reached (`network`), 408 and 504 that it took too long; every other 5xx is an error inside of it
+ * (`bug`), every other 4xx one of ours (`validation`).
+ */
+
+import { RespoolError, show } from './errors.ts';
+import { compileGlob } from './glob.ts';
+import { checkNames, checkOneOf, checkTopicPattern } from './limits.ts';
+import { topicMatches } from './topic.ts';
+
+/** The categories; `other` is what no rule knows. */
+export const CATEGORIES = [
+  'network',
+  'timeout',
+  'rate-limit',
+  'auth',
+  'not-found',
+  'validation',
+  'conflict',
+  'bug',
+  'resource',
+  'other',
+] as const;
+
+export type Category = (typeof CATEGORIES)[number];
+
+/** A rule of the user; all that is given must fit, and the first rule that fits decides. */
+export interface CategoryRule {
+  readonly category: Category;
+  /** The code, with `*` and `?`: `erp.*`. */
+  readonly code?: string;
+  /** A text within the reason, in any case; parts around `*` in their order. */
+  readonly reason?: string;
+  /** A topic or pattern. */
+  readonly topic?: string;
+  /** The queue it lies in, with `*` and `?`. */
+  readonly queue?: string;
+}
+
+/** What a category is found by; a letter is one. */
+export interface Categorised {
+  readonly code: string;
+  readonly reason: string;
+  readonly topic?: string;
+  /** The queue, or the state of the spool. */
+  readonly place?: string;
+}
+
+/** Rules of a user, at the most. */
+export const CATEGORY_RULES_MAX = 100;
+/** The longest text of a rule. */
+export const CATEGORY_TEXT_MAX_CHARS = 255;
+/** So much of a reason is read. */
+const REASON_READ_CHARS = 1_000;
+
+/** The category of a failure. For many of them: `categoriser`. */
+export function categoryOf(failed: Categorised, rules: readonly CategoryRule[] = []): Category {
+  return categoriser(rules)(failed);
+}
+
+/** Tells the category of failures, with the rules of the user read once. */
+export function categoriser(
+  rules: readonly CategoryRule[] = [],
+): (failed: Categorised) => Category {
+  const read = rules.map(({ category, ...rule }) => ({ category, fits: fitting(rule) }));
+  return (failed) =>
+    read.find(({ fits }) => fits(failed))?.category ??
+    byCode(failed.code) ??
+    byReason(failed.reason) ??
+    'other';
+}
+
+function fitting(rule: Omit<CategoryRule, 'category'>): (failed: Categorised) => boolean {
+  const { reason, topic } = rule;
+  const code = rule.code === undefined ? undefined : compileGlob(rule.code);
+  const queue = rule.queue === undefined ? undefined : compileGlob(rule.queue);
+  return (failed) =>
+    (code === undefined || code.match(failed.code) !== undefined) &&
+    (topic === undefined || topicMatches(topic, failed.topic ?? '')) &&
+    (queue === undefined || queue.match(failed.place ?? '') !== undefined) &&
+    (reason === undefined || holdsInOrder(failed.reason, reason));
+}
+
+/** Whether the text has all parts of the pattern, one after the other. */
+function holdsInOrder(text: string, pattern: string): boolean {
+  const read = text.slice(0, REASON_READ_CHARS).toLowerCase();
+  let at = 0;
+  for (const part of pattern.toLowerCase().split('*')) {
+    const found = read.indexOf(part, at);
+    if (found < 0) return false;
+    at = found + part.length;
+  }
+  return true;
+}
+
+/** Refuses rules that are none; `what` is how the caller calls them. */
+export function checkCategoryRules(rules: unknown, what = 'categories'): readonly CategoryRule[] {
+  if (!Array.isArray(rules)) {
+    throw invalid(show(rules), what, 'a list of rules, such as [{ category, code }]');
+  }
+  if (rules.length > CATEGORY_RULES_MAX) {
+    throw invalid(`${rules.length} rules`, what, `at most ${CATEGORY_RULES_MAX}`);
+  }
+  return rules.map((rule: unknown, at) => checkRule(rule, `${what}[${at}]`));
+}
+
+function checkRule(rule: unknown, what: string): CategoryRule {
+  if (typeof rule !== 'object' || rule === null || Array.isArray(rule)) {
+    throw invalid(show(rule), what, 'a rule, such as { category, code }');
+  }
+  checkNames(`"${what}"`, rule, ['category', ...CONDITIONS]);
+  const { category, ...given } = rule as Readonly<Record<string, unknown>>;
+  const conditions = CONDITIONS.filter((name) => given[name] !== undefined);
+  if (conditions.length === 0) {
+    throw invalid('a rule that fits everything', what, `at least one of ${CONDITIONS.join(', ')}`);
+  }
+  for (const name of conditions) checkText(given[name], `${what}.${name}`);
+  if (given['topic'] !== undefined) checkRuleTopic(given['topic'], `${what}.topic`);
+  return {
+    category: checkOneOf(`${what}.category`, category, CATEGORIES),
+    ...Object.fromEntries(conditions.map((name) => [name, given[name]])),
+  };
+}
+
+const CONDITIONS = ['code', 'reason', 'topic', 'queue'] as const;
+
+function checkText(value: unknown, what: string): void {
+  const isText = typeof value === 'string' && value.trim() !== '' && value !== '*';
+  if (isText && value.length <= CATEGORY_TEXT_MAX_CHARS) return;
+  throw invalid(
+    show(value),
+    what,
+    `a text of 1 to ${CATEGORY_TEXT_MAX_CHARS} characters that is not "*" alone`,
+  );
+}
+
+function checkRuleTopic(value: unknown, what: string): void {
+  try {
+    checkTopicPattern(value);
+  } catch {
+    // The check speaks of a message; here it is a setting.
+    throw invalid(show(value), what, 'dot-separated words, * for one word, # for any number');
+  }
+}
+
+function invalid(value: string, what: string, allowed: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot use ${value} as "${what}": allowed is ${allowed}`,
+  );
+}
+
+type Table = readonly (readonly [RegExp, Category])[];
+
+function firstOf(table: Table, text: string): Category | undefined {
+  return table.find(([pattern]) => pattern.test(text))?.[1];
+}
+
+function byCode(code: string): Category | undefined {
+  return firstOf(CODES, code);
+}
+
+// n.b. Every expression here is linear: alternatives without repetition inside repetition.
+const CODES: Table = [
+  [/^http\.429$/, 'rate-limit'],
+  [/^http\.(?:401|402|403|407|511)$/, 'auth'],
+  [/^http\.(?:404|410)$/, 'not-found'],
+  [/^http\.(?:408|504|timeout)$/, 'timeout'],
+  [/^http\.(?:409|412|423|425|428)$/, 'conflict'],
+  [/^http\.(?:503|507|509)$/, 'resource'],
+  [/^http\.(?:502|unreachable|reset|tls|protocol|aborted|error)$/, 'network'],
+  [/^http\.(?:4\d\d|header)$/, 'validation'],
+  [/^http\.5\d\d$/, 'bug'],
+  [/^smtp\.(?:454|530|534|535|538)$/, 'auth'],
+  [/^smtp\.(?:550|551|556)$/, 'not-found'],
+  [/^smtp\.421$/, 'network'],
+  [/^smtp\.(?:4\d\d|552)$/, 'resource'],
+  [/^smtp\.5\d\d$/, 'validation'],
+  [/^(?:amqp\.(?:312|404|no[-_.]route)|broker\.unroutable)$/, 'not-found'],
+  [/^amqp\.(?:403|530)$/, 'auth'],
+  [/^(?:amqp\.(?:405|406)|topology\.mismatch)$/, 'conflict'],
+  [/^amqp\.(?:311|501|502|503)$/, 'validation'],
+  [/^(?:amqp\.506|broker\.(?:refused|full)|store\.full|limit\.exceeded)$/, 'resource'],
+  [/^broker\.(?:late|unconfirmed)$/, 'timeout'],
+  [/^(?:amqp\.(?:320|504|541)|broker\.unavailable|store\.unavailable)$/, 'network'],
+  // Why the broker itself gave a message up.
+  [/(?:^|[.-])expired$|^policy\.max-age$/, 'timeout'],
+  [/(?:^|[.-])maxlen$/, 'resource'],
+  [/(?:^|[.-])delivery[-_]limit$|^holder\.lost$/, 'bug'],
+  [/^(?:body|message)\.invalid$/, 'validation'],
+  [/^(?:body\.(?:missing|corrupt)|exec\.start)$/, 'resource'],
+  [/^exec\.signal$/, 'bug'],
+  [/^exec\.missing$/, 'not-found'],
+  [/timed?[-_. ]?out$|^UND_ERR_\w+_TIMEOUT$|^57014$/i, 'timeout'],
+  [
+    /^(?:ECONN|EPIPE|EHOST|ENET|EADDR|EAI_|E?NOTFOUND|ENODATA|UND_ERR_(?:SOCKET|CLOSED))/,
+    'network',
+  ],
+  [/^(?:ERR_TLS|ERR_SSL|EPROTO|CERT_|UNABLE_TO_|HPE_)|SELF_SIGNED|^08[0-9A-Z]{3}$/, 'network'],
+  [/^(?:ENOSPC|EMFILE|ENFILE|ENOMEM|EDQUOT|ENOBUFS|EBUSY|ERR_OUT_OF_MEMORY)$/, 'resource'],
+  [/^53[0-9A-Z]{3}$/, 'resource'],
+  [/^(?:EACCES|EPERM|28[0-9A-Z]{3}|42501)$/, 'auth'],
+  [/^ENOENT$/, 'not-found'],
+  [/^(?:EEXIST|23505|40001|40P01)$/, 'conflict'],
+  [/^2[23][0-9A-Z]{3}$|^(?:ZodError|ValidationError)$/, 'validation'],
+  [/^(?:Type|Reference|Range|Syntax|Assertion)Error$|^ERR_(?:ASSERTION|INVALID_ARG)/, 'bug'],
+];
+
+function byReason(reason: string): Category | undefined {
+  const read = reason.slice(0, REASON_READ_CHARS).toLowerCase();
+  const status = /\b(?:status|code|http|http\/\d(?:\.\d)?)(?: code)?[ :=]{1,3}([45]\d\d)\b/.exec(
+    read,
+  );
+  return (status === null ? undefined : byCode(`http.${status[1]}`)) ?? firstOf(WORDS, read);
+}
+
+/** What is said most plainly goes first: a "connection timed out" is a time-out. */
+const WORDS: Table = [
+  [/time[d-]? ?-?out|deadline exceeded|took too long|etimedout/, 'timeout'],
+  [/rate.?limit|too many requests|throttl|quota/, 'rate-limit'],
+  [/is not a function|cannot read propert|is not defined|of (?:undefined|null)\b/, 'bug'],
+  [/nullpointer|null pointer|nil pointer|segmentation fault|assertion|stack overflow/, 'bug'],
+  [/(?:type|reference|range|index|key|attribute)error\b|internal server error/, 'bug'],
+  [/econn|enotfound|getaddrinfo|unreachable|socket|network|\bdns\b|no answer/, 'network'],
+  [/connection (?:was )?(?:refused|reset|closed|lost|aborted)|certificate|\btls\b/, 'network'],
+  [/unauthori[sz]ed|forbidden|(?:permission|access) (?:was )?denied|authenticat/, 'auth'],
+  [/(?:invalid|expired|wrong|bad) (?:token|credential|api key|password|signature)/, 'auth'],
+  [/conflict|already exist|duplicate|deadlock|version mismatch|optimistic/, 'conflict'],
+  [/out of memory|no space|disk full|too many (?:connections|open files)|overload/, 'resource'],
+  [/service unavailable|temporarily unavailable|no capacity|queue is full/, 'resource'],
+  [/not found|no such|does not exist|doesn't exist|unknown (?:user|recipient)/, 'not-found'],
+  [/invalid|malformed|validation|schema|is required|missing (?:field|property)/, 'validation'],
+  [/unexpected token|cannot parse|parse error|unsupported|not allowed/, 'validation'],
+];
