@@ -26,6 +26,7 @@ import type {
 } from '../transforms/index.ts';
 import type { SealOptions } from '../transforms/seal.ts';
 import type { CompatConfig } from './compat.ts';
+import type { DeadLettersConfig } from './dead-letters.ts';
 import type { StyleConfig } from './styles.ts';
 
 /** Gives a configuration its type; returns it as it is. */
@@ -80,6 +81,8 @@ export interface Config extends SpoolConfig {
   readonly consumers?: readonly ConsumerConfig[];
   /** The outbox in the database of an application, and who sends on what is in it. */
   readonly outbox?: OutboxConfig;
+  /** Categories of dead letters, and when they are replayed without anybody asking. */
+  readonly deadLetters?: DeadLettersConfig;
   readonly serve?: ServeConfig;
   readonly log?: LogConfig;
 }

@@ -10,6 +10,7 @@ import type { RetryPolicy } from '../core/policy.ts';
 import { type SpoolOptions, settingsOf } from '../spool/options.ts';
 import { CONSUMER_DEFAULTS } from './consumer-view.ts';
 import type { consumersOf, EffectiveConsumer } from './consumers.ts';
+import { deadLettersOf, type EffectiveDeadLetters, RULE_DEFAULTS } from './dead-letters.ts';
 import type { Config, LogConfig, RabbitConfig, ServeConfig } from './define-config.ts';
 import type { Named } from './environment.ts';
 import { isTokenHash } from './key.ts';
@@ -34,6 +35,7 @@ export interface EffectiveConfig
     | 'rabbit'
     | 'consumers'
     | 'outbox'
+    | 'deadLetters'
     | 'serve'
     | 'log'
   > {
@@ -44,6 +46,7 @@ export interface EffectiveConfig
   readonly rabbit: RabbitConfig;
   readonly consumers: readonly EffectiveConsumer[];
   readonly outbox?: EffectiveOutbox;
+  readonly deadLetters: EffectiveDeadLetters;
   readonly serve: EffectiveServe;
   readonly log: Required<LogConfig>;
 }
@@ -240,12 +243,17 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
   const consumers = said.consumersOf?.(tree['consumers'], ofConsumers) ?? [];
   const { hasRelay } = said;
   const outbox = said.outboxOf?.(tree['outbox'], { folder, policies, url, hasRelay });
+  const deadLetters = deadLettersOf(tree['deadLetters'], parts);
   const wanted = [...routes, ...bounces].reduce((sum, { concurrency }) => sum + concurrency, 0);
   const byDefault: Origin = { from: 'default', name: '' };
   for (const key of ['routes', 'bounces']) {
     for (const name of defaultedIn(tree[key], key)) origins.set(name, byDefault);
   }
   for (const name of defaultedIn(tree['consumers'], 'consumers', CONSUMER_DEFAULTS)) {
+    origins.set(name, byDefault);
+  }
+  const { rules } = (tree['deadLetters'] ?? {}) as Readonly<Record<string, unknown>>;
+  for (const name of defaultedIn(rules, 'deadLetters.rules', RULE_DEFAULTS)) {
     origins.set(name, byDefault);
   }
   const warnings = [...unreached(routes, 'routes'), ...unreached(bounces, 'bounces')];
@@ -269,6 +277,7 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
     rabbit,
     consumers,
     outbox,
+    deadLetters,
     serve: { ...serve, tokens: tokensOf(serve['tokens']), hosts: hostsOf(serve['hosts']), ...tls },
   } as unknown as EffectiveConfig;
   warnings.push(...strange(config, wanted));

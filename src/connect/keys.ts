@@ -7,6 +7,7 @@
 
 import { DAY_MS, HOUR_MS, SECOND_MS } from '../core/duration.ts';
 import { checkOneOf } from '../core/limits.ts';
+import { checkQueueName, REPLAYS_MAX_DEFAULT } from './dead-letters.ts';
 import {
   anyText,
   checkBrokerUrl,
@@ -144,6 +145,25 @@ export const KEYS: readonly Key[] = [
   },
   { key: 'consumers', kind: 'data', type: 'a list of [consumers](#consumers)' },
   ...OUTBOX_KEYS,
+  {
+    key: 'deadLetters.categories',
+    kind: 'data',
+    type: 'a list of [categories](#dead-letters)',
+  },
+  { key: 'deadLetters.rules', kind: 'data', type: 'a list of [rules](#dead-letters)' },
+  {
+    key: 'deadLetters.replaysMax',
+    kind: 'number',
+    type: '1 to 1,000',
+    byDefault: REPLAYS_MAX_DEFAULT,
+    check: range(1, 1_000),
+  },
+  {
+    key: 'deadLetters.parkedQueue',
+    kind: 'text',
+    type: 'the name of a queue',
+    check: checkQueueName,
+  },
   {
     key: 'serve.host',
     kind: 'text',

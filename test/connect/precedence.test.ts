@@ -59,6 +59,8 @@ const VALUES: Readonly<Record<string, readonly [flag: unknown, file: unknown, en
   'outbox.relay.lease': ['1m', 62_000, '63s'],
   'outbox.relay.poll': ['1s', '2s', '3s'],
   'outbox.relay.pauseAfter': ['1s', '2s', '3s'],
+  'deadLetters.replaysMax': [4, 5, 6],
+  'deadLetters.parkedQueue': ['flag.parked', 'file.parked', 'env.parked'],
   'serve.host': ['::1', 'localhost', '0.0.0.0'],
   'serve.port': [0, 8080, 65_535],
   'serve.tls.key': ['/flag.pem', '/file.pem', '/env.pem'],
