@@ -1,0 +1,72 @@
+/**
+ * letter-query — which letters an operator means. Pure; for places that filter while they look.
+ *
+ * Known by shape: the letters themselves are a matter of the doors.
+ */
+
+import type { Millis } from './duration.ts';
+import type { Headers } from './entry.ts';
+import { topicMatches } from './topic.ts';
+
+/** What is asked of a letter. */
+interface AskedLetter {
+  readonly id: string;
+  readonly kind: string;
+  readonly topic: string;
+  readonly origin: string;
+  readonly code: string;
+  readonly reason: string;
+  readonly group: string;
+  readonly deaths: number;
+  readonly enqueuedAt: Millis | undefined;
+  readonly diedAt: Millis | undefined;
+  readonly headers: Headers;
+}
+
+/** The conditions; all that are given hold together. */
+interface LetterConditions {
+  readonly kinds?: readonly string[];
+  readonly ids?: readonly string[];
+  readonly topic?: string;
+  readonly origin?: string;
+  readonly code?: string;
+  readonly group?: string;
+  readonly text?: string;
+  readonly header?: { readonly name: string; readonly value?: string };
+  readonly before?: Millis;
+  readonly after?: Millis;
+  readonly deathsAbove?: number;
+}
+
+/** Whether a letter fits all conditions of a query. */
+export function fitsLetter(letter: AskedLetter, query: LetterConditions): boolean {
+  return (
+    (query.kinds === undefined || query.kinds.includes(letter.kind)) &&
+    (query.ids === undefined || query.ids.includes(letter.id)) &&
+    (query.topic === undefined || topicMatches(query.topic, letter.topic)) &&
+    (query.origin === undefined || query.origin === letter.origin) &&
+    (query.code === undefined || query.code === letter.code) &&
+    (query.group === undefined || query.group === letter.group) &&
+    (query.deathsAbove === undefined || letter.deaths > query.deathsAbove) &&
+    isWithin(letter.diedAt ?? letter.enqueuedAt, query) &&
+    hasHeader(letter.headers, query.header) &&
+    (query.text === undefined || hasText(letter, query.text))
+  );
+}
+
+// Strictly before, strictly after. A letter of which nobody knows the time is not left behind.
+function isWithin(at: Millis | undefined, { before, after }: LetterConditions): boolean {
+  if (at === undefined) return true;
+  return (after === undefined || at > after) && (before === undefined || at < before);
+}
+
+function hasHeader(headers: Headers, wanted: LetterConditions['header']): boolean {
+  if (wanted === undefined) return true;
+  if (!Object.hasOwn(headers, wanted.name)) return false;
+  return wanted.value === undefined || headers[wanted.name] === wanted.value;
+}
+
+function hasText({ id, topic, origin, reason }: AskedLetter, text: string): boolean {
+  const wanted = text.toLowerCase();
+  return [id, topic, origin, reason].some((place) => place.toLowerCase().includes(wanted));
+}
