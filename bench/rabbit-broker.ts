@@ -65,12 +65,16 @@ export class Broker {
     await this.fill(queue, count);
   }
 
-  async fill(name: string, count: number): Promise<void> {
+  async fill(
+    name: string,
+    count: number,
+    headers?: Readonly<Record<string, unknown>>,
+  ): Promise<void> {
     const { channel } = await this.hands();
     for (let at = 0; at < count; at += 1) {
       this.#filled += 1;
       const messageId = `0198${this.#filled.toString(16).padStart(12, '0')}`;
-      channel.sendToQueue(name, BODY, { persistent: true, messageId });
+      channel.sendToQueue(name, BODY, { persistent: true, messageId, headers });
       if (at % 500 === 499) await channel.waitForConfirms();
     }
     await channel.waitForConfirms();
