@@ -1,6 +1,14 @@
 /** respool/testkit — what tests of your own stores and spools are made of. */
 
 export { bodyStoreSuite } from './body-store-suite.ts';
+export {
+  deadLettersSuite,
+  type LetterArrival,
+  type LettersAbilities,
+  type LetterSample,
+  type LettersMaker,
+  type LettersUnderTest,
+} from './dead-letters-suite.ts';
 export { entryStoreSuite } from './entry-store-suite.ts';
 export {
   type Fault,

@@ -1,0 +1,48 @@
+/**
+ * dead-letters-suite — the contract of a place of dead letters in full, one case per promise.
+ *
+ * Both places of this package pass it against the real thing; so should yours. Each case gets a
+ * fresh, empty place from the maker and disposes of it.
+ */
+
+import assert from 'node:assert/strict';
+import { fateCases } from './letter-cases/fates.ts';
+import { lookCases } from './letter-cases/look.ts';
+import type { LetterCase, LettersAbilities, LettersMaker } from './letter-cases/shared.ts';
+import { takeCases } from './letter-cases/take.ts';
+import type { SuiteCase } from './suite.ts';
+
+export type {
+  LetterArrival,
+  LettersAbilities,
+  LetterSample,
+  LettersMaker,
+  LettersUnderTest,
+} from './letter-cases/shared.ts';
+
+const CASES: readonly LetterCase[] = [...lookCases, ...takeCases, ...fateCases];
+
+/** The cases this place has to pass, by what it can be asked. */
+export function deadLettersSuite(make: LettersMaker, can: LettersAbilities): readonly SuiteCase[] {
+  return CASES.filter(({ needs }) => needs === undefined || can[needs]).map(({ name, run }) => ({
+    name,
+    async run() {
+      const { dispose, ...under } = await make();
+      const missing = (way: string) => (): never =>
+        assert.fail(`the maker promised "${way}" and does not give it`);
+      try {
+        await run({
+          second: missing('second'),
+          failAgain: missing('failAgain'),
+          deliver: missing('deliver'),
+          breakDown: missing('breakDown'),
+          mend: missing('mend'),
+          elsewhere: missing('elsewhere'),
+          ...under,
+        });
+      } finally {
+        await dispose();
+      }
+    },
+  }));
+}
