@@ -148,7 +148,7 @@ describe('checkCategoryRules', () => {
     [[{ category: 'bug', code: 7 }], /categories\[0\]\.code/],
     [[{ category: 'bug', topic: 'a b' }], /categories\[0\]\.topic.*dot-separated/],
     [[{ category: 'bug', reason: 'x'.repeat(CATEGORY_TEXT_MAX_CHARS + 1) }], /255 characters/],
-    [Array(CATEGORY_RULES_MAX + 1).fill({ category: 'bug', code: 'x' }), /at most 100/],
+    [Array.from({ length: CATEGORY_RULES_MAX + 1 }, () => ({})), /at most 100/],
   ])('refuses %j', (rules, text) => {
     expect(() => checkCategoryRules(rules)).toThrow(text);
   });
