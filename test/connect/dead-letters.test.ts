@@ -127,7 +127,7 @@ describe('a bad value is refused with its key, and with what to do', () => {
     [{ when, every: '1ms' }, ['rules[0].every"', '1s to 1d']],
     [{ when, rate: 0 }, ['rules[0].rate"', '1 to 100000']],
     [{ when, times: 0 }, ['rules[0].times"', '1 to 1000']],
-    [{ when, max: 0 }, ['rules[0].max"', '1 to 100000']],
+    [{ when, max: 0 }, ['rules[0].max"', '1 to 5000']],
     [{ when, canary: -1 }, ['rules[0].canary"', '0 to 1000']],
   ];
   test.each(rules)('a rule %j', async (rule, words) => {

@@ -10,7 +10,9 @@
 import type { Category } from '../../core/category.ts';
 import type { Duration, Millis } from '../../core/duration.ts';
 import type { DeadLetters, LetterRoute } from '../../ports/dead-letters.ts';
-import type { ReplaySource } from '../replay/types.ts';
+import type { CategoryRule } from '../../core/category.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Replay, ReplayDesk, ReplayOptions, ReplaySource } from '../replay/types.ts';
 
 /** How a configuration writes a rule. */
 export interface ReplayRuleConfig {
@@ -41,7 +43,7 @@ export interface ReplayRuleConfig {
   readonly rate?: number;
   /** A letter that was replayed so often is parked, 1 to 1,000; default `deadLetters.replaysMax`. */
   readonly times?: number;
-  /** Letters per round, 1 to 100,000; default 1,000. */
+  /** Letters per round, 1 to 5,000; default 1,000. */
   readonly max?: number;
   /** So many go first, and the rest only when they do not fail again, 0 to 1,000; default 1. */
   readonly canary?: number;
@@ -73,13 +75,15 @@ export type RoundResult =
 export interface RuleState {
   readonly lastAt?: Millis;
   readonly result?: RoundResult;
-  readonly because?: string;
+  readonly because?: string | undefined;
   /** The next round is not before this. */
   readonly nextAt?: Millis;
   /** Rounds in a row that were stopped or failed. */
   readonly failures?: number;
-  /** Replays of the round that is on its way, or of the last one. */
+  /** The replays of the last round, and older ones that are not over. */
   readonly replays?: readonly string[];
+  /** Whoever ran the last round was told to end before it was over. */
+  readonly isInterrupted?: boolean;
   readonly sent?: number;
   /** Letters that may have been sent already: left to people. */
   readonly unsure?: readonly string[];
@@ -103,3 +107,53 @@ export interface HealthQuestion {
 
 /** `well`, or why not. */
 export type Health = 'well' | { readonly why: string };
+
+/** Places that are open for one round. */
+export interface OpenPlaces {
+  readonly places: readonly RulePlace[];
+  close(): Promise<void>;
+}
+
+/** How a rule replays; each in the name of the rule. */
+export interface RuleHands {
+  plan(place: RulePlace, options: ReplayOptions, by: string): Promise<Replay>;
+  /** Runs it to its end, or goes on with it; ends early when the signal says so. */
+  run(place: RulePlace, id: string, to: RunOrder): Promise<Replay>;
+  read(id: string): Promise<Replay | undefined>;
+  /** What was not sent is where it was, and free for the next plan. */
+  cancel(id: string, by: string): Promise<void>;
+  /** Ids of letters that may have been sent. */
+  unsure(id: string): Promise<readonly string[]>;
+}
+
+export interface RunOrder {
+  readonly by: string;
+  readonly signal: AbortSignal;
+}
+
+/** What a rule tells of a round. */
+export interface RuleNews {
+  readonly rule: string;
+  readonly at: Millis;
+  readonly result: RoundResult;
+  readonly because?: string;
+  readonly replays: readonly string[];
+  readonly sent: number;
+  readonly nextAt: Millis;
+}
+
+/** What rules need. */
+export interface RuleTools {
+  /** Where the state of rules is kept, and what they do is written down first. */
+  readonly desk: (by: string) => Pick<ReplayDesk, 'records' | 'recordAction'>;
+  readonly openPlaces: (rule: ReplayRule) => Promise<OpenPlaces>;
+  readonly health: (question: HealthQuestion) => Promise<Health>;
+  readonly hands: RuleHands;
+  /** The rules for categories of the configuration. */
+  readonly categories: readonly CategoryRule[];
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+  readonly tell: (news: RuleNews) => void;
+  /** What this process is called; no two have the same. */
+  readonly runner: string;
+}

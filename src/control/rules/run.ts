@@ -1,0 +1,113 @@
+/**
+ * run — rules at their own pace, until a signal. Each rule goes alone: one that waits or fails does
+ * not hold up the others, and of several processes one runs it.
+ */
+
+import { durationMs, HOUR_MS, MINUTE_MS } from '../../core/duration.ts';
+import { textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { runnerOf, stateOf, takeTurn } from './ledger.ts';
+import { byOfRule, runRound } from './round.ts';
+import type { ReplayRule, RuleNews, RuleState, RuleTools } from './types.ts';
+
+/** A rule that was stopped waits for twice as long each time, but not longer than this. */
+export const RULE_PAUSE_MAX_MS: number = HOUR_MS;
+
+/** So many doublings lead over every limit. */
+const DOUBLINGS_MAX = 20;
+/** A rule that another process runs is looked at again after this, at the latest. */
+const LOOK_AGAIN_MS: number = MINUTE_MS;
+
+/** Runs the rules until the signal. */
+export async function runRules(rules: readonly ReplayRule[], tools: RuleTools): Promise<void> {
+  await Promise.all(rules.map((rule) => liveOf(rule, tools)));
+}
+
+/** One round of each rule, due or not; undefined: another process has it in hand. */
+export async function runRulesOnce(
+  rules: readonly ReplayRule[],
+  tools: RuleTools,
+): Promise<readonly (RuleNews | undefined)[]> {
+  return Promise.all(rules.map((rule) => roundOf(rule, tools)));
+}
+
+async function liveOf(rule: ReplayRule, tools: RuleTools): Promise<void> {
+  const { clock, signal } = tools;
+  while (!signal.aborted) {
+    try {
+      const state = await stateOf(tools.desk(byOfRule(rule)).records, rule.name);
+      const waitMs = waitOf(state, tools);
+      if (waitMs > 0) await pause(clock, waitMs, signal);
+      else if ((await roundOf(rule, tools)) === undefined) {
+        await pause(clock, LOOK_AGAIN_MS, signal);
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      // The state itself cannot be read or written: said, and tried again.
+      const everyMs = durationMs(rule.every, 'every');
+      const at = clock.now();
+      const because = textOf(error);
+      const nextAt = at + everyMs;
+      tools.tell({ rule: rule.name, at, result: 'failed', because, replays: [], sent: 0, nextAt });
+      await pause(clock, everyMs, signal);
+    }
+  }
+}
+
+function waitOf(state: RuleState, { clock, runner }: RuleTools): number {
+  const now = clock.now();
+  const other = runnerOf(state, now);
+  if (other !== undefined && other.name !== runner)
+    return Math.min(LOOK_AGAIN_MS, other.until - now);
+  return (state.nextAt ?? 0) - now;
+}
+
+async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | undefined> {
+  const { clock, runner } = tools;
+  const { records } = tools.desk(byOfRule(rule));
+  const turn = await takeTurn({ records, rule: rule.name, runner, clock });
+  if (turn === 'taken') return undefined;
+  const round = await runRound(rule, tools, turn);
+  const at = clock.now();
+  const { result, because, replays, known, sent, unsure, isInterrupted } = round;
+  const hasFailed = result === 'stopped' || result === 'failed';
+  const before = turn.before.failures ?? 0;
+  // A destination that is not well says nothing about whether it would work again.
+  const failures = hasFailed ? before + 1 : result === 'waiting' ? before : 0;
+  const nextAt = isInterrupted ? at : at + pauseOf(rule, hasFailed ? failures : 0);
+  await turn.give({
+    lastAt: at,
+    result,
+    because,
+    nextAt,
+    failures,
+    replays: known,
+    sent,
+    unsure,
+    isInterrupted,
+  });
+  const news = { rule: rule.name, at, result, replays, sent, nextAt };
+  const whole: RuleNews = because === undefined ? news : { ...news, because };
+  tools.tell(whole);
+  return whole;
+}
+
+/** The time until the next round, after so many failures in a row. */
+export function pauseOf({ every }: Pick<ReplayRule, 'every'>, failures: number): number {
+  const everyMs = durationMs(every, 'every');
+  const longest = Math.max(everyMs, RULE_PAUSE_MAX_MS);
+  return Math.min(longest, everyMs * 2 ** Math.min(failures, DOUBLINGS_MAX));
+}
+
+function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = (): void => {
+      callOff();
+      signal.removeEventListener('abort', end);
+      resolve();
+    };
+    const callOff = clock.after(ms, end);
+    signal.addEventListener('abort', end);
+    if (signal.aborted) end();
+  });
+}
