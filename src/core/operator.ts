@@ -1,14 +1,15 @@
 /**
  * operator — what an operator's action makes of an entry. Pure; the spool audits and commits it.
  *
- * hold() · release() · retryNow() · bounce() · remove() · setPolicy() · a header change. An active
- * entry is somebody's: it can be touched only when its lease is over.
+ * hold() · release() · retryNow() · replay() · bounce() · remove() · setPolicy() · a header change.
+ * An active entry is somebody's: it can be touched only when its lease is over.
  */
 
 import type { Millis } from './duration.ts';
-import type { Because, Entry, Envelope, Status } from './entry.ts';
+import type { Because, Entry, Envelope, Headers, Status } from './entry.ts';
 import { unreachable } from './errors.ts';
 import { reasonText } from './failure.ts';
+import { AMQP_HEADER, REPLAY_HEADER } from './letter-headers.ts';
 import { forgetAt, type Retention } from './next-status.ts';
 import { mayMove, type State } from './state.ts';
 
@@ -17,10 +18,28 @@ export type OperatorAction =
   | { readonly kind: 'hold'; readonly reason: string }
   | { readonly kind: 'release' }
   | { readonly kind: 'retryNow' }
+  | ReplayAction
   | { readonly kind: 'bounce'; readonly reason: string }
   | { readonly kind: 'remove'; readonly hard: boolean; readonly reason: string }
   | { readonly kind: 'setPolicy'; readonly policy: string }
   | { readonly kind: 'touch' };
+
+/** What had ended, or is held, is sent once more by an operation, perhaps repaired. */
+export interface ReplayAction extends HeaderChange {
+  readonly kind: 'replay';
+  /** The operation; written into the header `respool-replay`. */
+  readonly replay: string;
+  /** Another topic. */
+  readonly topic?: string;
+}
+
+/** What is changed about headers. */
+export interface HeaderChange {
+  /** null takes one away. */
+  readonly headers?: Readonly<Record<string, string | null>>;
+  /** Of its header, whatever the case of its name. */
+  readonly contentType?: string;
+}
 
 /** Either the entry's next status (or its removal), with a changed envelope if any; or why not. */
 export type OperatorAnswer =
@@ -60,6 +79,8 @@ export function operatorMove(
       return released(entry, base, now);
     case 'retryNow':
       return retried(entry, base, now, 'retryNow');
+    case 'replay':
+      return replayed(entry, base, now, action);
     case 'bounce':
       return bounced(entry, base, because('operator.bounce', action.reason, by), context);
     case 'remove':
@@ -130,9 +151,8 @@ function released(entry: Entry, base: Status, now: Millis): OperatorAnswer {
 
 function retried(entry: Entry, base: Status, now: Millis, action: string): OperatorAnswer {
   const { state, lane, ending } = entry.status;
-  if (entry.envelope.body.place === 'none') {
-    return refused(entry, action, 'its body was not kept after the delivery; enqueue it again');
-  }
+  const why = whyNot(entry.envelope);
+  if (why !== undefined) return refused(entry, action, why);
   const fresh: Status = {
     ...withoutBecause(base),
     state: 'incoming',
@@ -144,15 +164,76 @@ function retried(entry: Entry, base: Status, now: Millis, action: string): Opera
   const hasEnded =
     state === 'bounce' || state === 'archived' || lane === 'notice' || ending !== undefined;
   if (!hasEnded) return moved(entry, 'incoming', fresh);
-  const { ending: _ending, ...again } = fresh;
-  const answer = moved(entry, 'incoming', {
+  const answer = moved(entry, 'incoming', sentAgain(fresh));
+  return answer.kind === 'refused' ? answer : { ...answer, ...unexpired(entry.envelope, now) };
+}
+
+/** Unlike a retry, a held one starts a new round too, and each is counted: replays end somewhere. */
+function replayed(
+  entry: Entry,
+  base: Status,
+  now: Millis,
+  { replay, topic, ...change }: ReplayAction,
+): OperatorAnswer {
+  const { envelope, status } = entry;
+  if (!REPLAYED_FROM.includes(status.state)) {
+    const why = `it is ${status.state}; only what bounced, is archived or held can be`;
+    return refused(entry, 'replay', why);
+  }
+  const why = whyNot(envelope);
+  if (why !== undefined) return refused(entry, 'replay', why);
+  const { envelope: kept = envelope } = unexpired(envelope, now);
+  const headers = changedHeaders(envelope.headers, change);
+  const next: Envelope = {
+    ...kept,
+    ...(topic === undefined ? {} : { topic }),
+    headers: { ...headers, [REPLAY_HEADER]: replay },
+  };
+  const fresh = { ...withoutBecause(base), dueAt: now };
+  return { kind: 'do', to: sentAgain(fresh), envelope: next };
+}
+
+const REPLAYED_FROM: readonly State[] = ['bounce', 'hold', 'archived'];
+
+/** Headers as a change makes them; the limits are the caller's to check. */
+export function changedHeaders(
+  headers: Headers,
+  { headers: changes = {}, contentType }: HeaderChange,
+): Headers {
+  const merged: Record<string, string> = { ...headers };
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null) delete merged[name];
+    else merged[name] = value;
+  }
+  if (contentType === undefined) return merged;
+  for (const name of Object.keys(merged)) {
+    if (name.toLowerCase() === 'content-type') delete merged[name];
+  }
+  return { ...merged, 'content-type': contentType };
+}
+
+/** The first status of a new round. */
+function sentAgain(base: Status): Status {
+  const { ending: _ending, ...again } = base;
+  return {
     ...again,
+    state: 'incoming',
+    lane: 'delivery',
     attempts: 0,
     notices: 0,
     lost: 0,
-    replays: fresh.replays + 1,
-  });
-  return answer.kind === 'refused' ? answer : { ...answer, ...unexpired(entry.envelope, now) };
+    replays: base.replays + 1,
+  };
+}
+
+/** Why nobody can deliver it once more. */
+function whyNot({ body, headers }: Envelope): string | undefined {
+  if (body.place === 'none') return 'its body was not kept after the delivery; enqueue it again';
+  // Its topic has no handler: it belongs to a queue, and goes back there.
+  if (Object.hasOwn(headers, AMQP_HEADER)) {
+    return 'it is a copy of a message of a broker; to put it back, run: respool dlq restore';
+  }
+  return undefined;
 }
 
 /** An expiry that is over is taken away: with it, what is sent again would bounce at once. */

@@ -7,7 +7,13 @@
 import type { Entry, Envelope, Headers } from '../core/entry.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { Retention } from '../core/next-status.ts';
-import { actionTo, type OperatorAction, operatorMove } from '../core/operator.ts';
+import {
+  actionTo,
+  changedHeaders,
+  type OperatorAction,
+  type OperatorContext,
+  operatorMove,
+} from '../core/operator.ts';
 import type { State } from '../core/state.ts';
 import type { Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
@@ -49,19 +55,46 @@ const STEP_MAX = 500;
 /** How often an action that was overtaken looks again. */
 const TRIES_MAX = 5;
 
+/** What an action makes of one entry: a change, or why there is none. */
+export type Planned =
+  | { readonly kind: 'do'; readonly change: Change; readonly onStale?: () => Promise<void> }
+  | { readonly kind: 'refused'; readonly text: string };
+
+/** An action as it is audited, and what it makes of each entry. */
+export interface PlannedAction {
+  readonly action: string;
+  readonly details: Readonly<Record<string, unknown>>;
+  plan(entry: Entry, context: OperatorContext): Planned | Promise<Planned>;
+}
+
 /** Does something to messages, by their ids. */
-export async function act(
+export function act(
   parts: ActionParts,
   ids: readonly string[],
   action: OperatorAction,
   by: string,
 ): Promise<ActionResult[]> {
+  const { kind, ...details } = action;
+  const plan: PlannedAction['plan'] = (entry, context) => {
+    const answer = operatorMove(entry, action, context);
+    return answer.kind === 'do' ? { kind: 'do', change: changeTo(entry, answer) } : answer;
+  };
+  return actAs(parts, ids, { action: kind, details, plan }, by);
+}
+
+/** The same for an action that is more than a move. */
+export async function actAs(
+  parts: ActionParts,
+  ids: readonly string[],
+  planned: PlannedAction,
+  by: string,
+): Promise<ActionResult[]> {
   const results: ActionResult[] = [];
   for (let from = 0; from < ids.length; from += STEP_MAX) {
     const step = ids.slice(from, from + STEP_MAX);
-    const { kind, ...details } = action;
-    await audit(parts, { by, action: kind, ids: step, details });
-    results.push(...(await actOn(parts, step, action, by)));
+    const { action, details } = planned;
+    await audit(parts, { by, action, ids: step, details });
+    results.push(...(await actOn(parts, step, planned, by)));
   }
   return results;
 }
@@ -115,11 +148,7 @@ export async function changeHeaders(
 ): Promise<'done' | 'stale'> {
   const entry = await known(parts, id);
   if (change.revision !== undefined && change.revision !== entry.status.revision) return 'stale';
-  const merged: Record<string, string> = { ...entry.envelope.headers };
-  for (const [name, value] of Object.entries(change.headers)) {
-    if (value === null) delete merged[name];
-    else merged[name] = value;
-  }
+  const merged = changedHeaders(entry.envelope.headers, { headers: change.headers });
   const envelope: Envelope = { ...entry.envelope, headers: change.check(merged) };
   const { retention, source } = parts;
   const answer = operatorMove(entry, { kind: 'touch' }, { now: source.now(), by, retention });
@@ -158,13 +187,13 @@ function unknown(id: string): RespoolError {
 async function actOn(
   parts: ActionParts,
   ids: readonly string[],
-  action: OperatorAction,
+  planned: PlannedAction,
   by: string,
 ): Promise<ActionResult[]> {
   const results = new Map<string, ActionResult>();
   let open = [...new Set(ids)];
   for (let round = 0; open.length > 0 && round < TRIES_MAX; round += 1) {
-    open = await tryOnce(parts, open, action, by, results);
+    open = await tryOnce(parts, open, planned, by, results);
   }
   const overtaken = 'it kept changing while we tried; try again';
   return ids.map((id) => results.get(id) ?? { id, result: 'refused', why: overtaken });
@@ -174,7 +203,7 @@ async function actOn(
 async function tryOnce(
   parts: ActionParts,
   ids: readonly string[],
-  action: OperatorAction,
+  planned: PlannedAction,
   by: string,
   results: Map<string, ActionResult>,
 ): Promise<string[]> {
@@ -182,7 +211,7 @@ async function tryOnce(
   const found = await Promise.all(ids.map((id) => readable(entries, id)));
   // Asked after the look, not before: a clock set back in between would end leases that still run.
   const now = source.now();
-  const doing: { readonly entry: Entry; readonly change: Change }[] = [];
+  const doing: (Extract<Planned, { kind: 'do' }> & { readonly entry: Entry })[] = [];
   for (const [at, entry] of found.entries()) {
     const id = ids[at] ?? '';
     if (entry === undefined) {
@@ -194,15 +223,16 @@ async function tryOnce(
       continue;
     }
     const announces = parts.announces(entry.envelope.topic);
-    const answer = operatorMove(entry, action, { now, by, retention, announces });
-    if (answer.kind === 'do') doing.push({ entry, change: changeTo(entry, answer) });
+    const answer = await planned.plan(entry, { now, by, retention, announces });
+    if (answer.kind === 'do') doing.push({ ...answer, entry });
     else results.set(id, { id, result: 'refused', why: answer.text });
   }
   const answers = await entries.commit(doing.map((one) => one.change));
   const stale: string[] = [];
-  for (const [at, { entry, change }] of doing.entries()) {
+  for (const [at, { entry, change, onStale }] of doing.entries()) {
     const { id } = change;
     if (answers[at] !== 'done') {
+      await onStale?.();
       stale.push(id);
       continue;
     }
@@ -225,15 +255,16 @@ async function readable(
   }
 }
 
-function afterwards({ reaper, source }: ActionParts, entry: Entry, { to }: Change): void {
-  const { body } = entry.envelope;
-  if (to === 'remove' && body.place === 'store') reaper.add(body.ref);
+function afterwards({ reaper, source }: ActionParts, entry: Entry, change: Change): void {
+  const { to, bodyRef } = change;
+  if (bodyRef !== undefined) reaper.add(bodyRef);
   if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') source.noteDue(to.dueAt);
   // It may be the turn of another now; which one, only the store knows.
   if (entry.envelope.orderKey !== undefined) source.alarm();
 }
 
-function changeTo(
+/** The guarded write of a move. */
+export function changeTo(
   { envelope: present, status }: Entry,
   { to, envelope }: Pick<Change, 'to' | 'envelope'>,
 ): Change {

@@ -350,7 +350,8 @@ function notRead(id: string): RespoolError {
   );
 }
 
-function tooLarge(maxBytes: number): RespoolError {
+/** The refusal of a body that passes the limit. */
+export function tooLarge(maxBytes: number): RespoolError {
   return new RespoolError(
     'limit.exceeded',
     `cannot accept the body: it has more than the allowed ${maxBytes} bytes (limits.bodyBytes)`,

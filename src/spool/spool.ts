@@ -16,6 +16,7 @@ import type { Verdict } from '../core/verdict.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
+import type { RecordStore } from '../ports/record-store.ts';
 import type { Enqueued } from './accept.ts';
 import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
@@ -25,6 +26,8 @@ import { check, type CheckParts, type CheckReport } from './check.ts';
 import type { EnqueueTx } from './enqueue-tx.ts';
 import { Entrance } from './entrance.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
+import { type CopyToKeep, keep } from './keep.ts';
+import { letterRecords } from './letter-records.ts';
 import {
   type ListFilter,
   type ListOptions,
@@ -40,6 +43,7 @@ import { pausing } from './pausing.ts';
 import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
 import { rekey, type RekeyOptions, type RekeyProgress } from './rekey.ts';
+import { replay, type ReplayOrder } from './replay.ts';
 import { Runtime } from './runtime.ts';
 
 /** Who acts when nobody says who. */
@@ -202,6 +206,23 @@ export class Spool {
   /** Due at once; bounced and archived ones start a new round, without an expiry that is over. */
   retryNow(ids: readonly string[], by?: string): Promise<ActionResult[]> {
     return this.#act(ids, { kind: 'retryNow' }, by);
+  }
+
+  /** Sends what had ended or is held once more, as part of an operation; perhaps repaired. */
+  async replay(ids: readonly string[], order: ReplayOrder, by?: string): Promise<ActionResult[]> {
+    checkIds(ids);
+    await this.#runtime.ready();
+    return replay(this.#runtime, ids, order, by ?? BY_DEFAULT);
+  }
+
+  /** Puts copies down as archived, of messages that are removed or changed elsewhere. */
+  keep(copies: readonly CopyToKeep[], by: string = BY_DEFAULT): Promise<void> {
+    return keep(this.#runtime, copies, by);
+  }
+
+  /** Small durable facts about dead letters; only kinds that begin with `dlq.`. */
+  get letterRecords(): RecordStore {
+    return letterRecords(this.#runtime);
   }
 
   /** Gives these up: they bounce, and their bounce is announced. */

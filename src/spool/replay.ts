@@ -1,0 +1,118 @@
+/**
+ * replay — sends messages that had ended, or are held, once more: as they were, or repaired.
+ *
+ *   audited ─▶ new body kept, under another ref ─▶ guarded commit ─▶ old ref to the reaper
+ *
+ * Promise: until the commit is durable the message has its old body, and after it the new one.
+ */
+
+import type { Entry } from '../core/entry.ts';
+import { isRespoolError } from '../core/errors.ts';
+import { checkHeaders, checkKey, checkNames, checkTopic } from '../core/limits.ts';
+import { operatorMove, type ReplayAction } from '../core/operator.ts';
+import type { LetterChange } from '../ports/dead-letters.ts';
+import {
+  type ActionParts,
+  type ActionResult,
+  actAs,
+  changeTo,
+  type Planned,
+  type PlannedAction,
+} from './actions.ts';
+import { type BodySettings, keepBody, type KeptBody, type OwnBody, ownBody } from './body.ts';
+import { goingBody } from './body-record.ts';
+import { isOrphan } from './caretaker.ts';
+
+/** How messages are replayed. */
+export interface ReplayOrder {
+  /** The operation; written into the header `respool-replay` of each. */
+  readonly replay: string;
+  /** Another topic for them. */
+  readonly topic?: string;
+  /** What a repair makes of them; what is absent stays. */
+  readonly change?: LetterChange;
+}
+
+/** What a replay needs. */
+export interface ReplayParts extends ActionParts {
+  readonly bodySettings: BodySettings;
+  readonly settings: { readonly headerMaxBytes: number };
+  /** A stop of the spool waits for this. */
+  during<T>(work: () => Promise<T>): Promise<T>;
+}
+
+/** Sends them; what came of each, in their order. */
+export function replay(
+  parts: ReplayParts,
+  ids: readonly string[],
+  order: ReplayOrder,
+  by: string,
+): Promise<ActionResult[]> {
+  const action = actionOf(order);
+  const given = order.change?.body;
+  // Taken over before anything is awaited: the caller may use its buffer again.
+  const body = given === undefined ? undefined : ownBody(given);
+  const { kind, ...told } = action;
+  // The body is nobody's business but the message's; how large it is may be told.
+  const details = given === undefined ? told : { ...told, bodyBytes: given.byteLength };
+  const plan: PlannedAction['plan'] = async (entry, context) => {
+    const answer = operatorMove(entry, action, context);
+    if (answer.kind === 'refused') return answer;
+    const envelope = answer.envelope ?? entry.envelope;
+    try {
+      checkHeaders(envelope.headers, parts.settings.headerMaxBytes);
+      const change = changeTo(entry, { ...answer, envelope });
+      return body === undefined
+        ? { kind: 'do', change }
+        : await repaired(parts, entry, change, body);
+    } catch (error) {
+      if (!isRespoolError(error) || !BEYOND.includes(error.code)) throw error;
+      return { kind: 'refused', text: `cannot replay message "${envelope.id}": ${error.message}` };
+    }
+  };
+  return parts.during(() => actAs(parts, ids, { action: kind, details, plan }, by));
+}
+
+const NAMES = ['replay', 'topic', 'change'];
+const CHANGE_NAMES = ['body', 'contentType', 'headers'];
+/** What is wrong with one message, and with no other. */
+const BEYOND: readonly string[] = ['limit.exceeded', 'message.invalid'];
+
+function actionOf(order: ReplayOrder): ReplayAction {
+  checkNames('a replay', order, NAMES);
+  const { replay: operation, topic, change = {} } = order;
+  checkNames('a change', change, CHANGE_NAMES);
+  const { headers, contentType } = change;
+  return {
+    kind: 'replay',
+    replay: checkKey('replay', operation),
+    ...(topic === undefined ? {} : { topic: checkTopic(topic) }),
+    ...(headers === undefined ? {} : { headers }),
+    ...(contentType === undefined ? {} : { contentType }),
+  };
+}
+
+/** The change with another body, which is durable by then. */
+async function repaired(
+  { entries, bodySettings }: ReplayParts,
+  entry: Entry,
+  change: Extract<Planned, { kind: 'do' }>['change'],
+  given: OwnBody,
+): Promise<Planned> {
+  const envelope = change.envelope ?? entry.envelope;
+  const { info, inline }: KeptBody = await keepBody(given, envelope.id, bodySettings);
+  return {
+    kind: 'do',
+    change: {
+      ...change,
+      ...goingBody(entry.envelope),
+      envelope: { ...envelope, body: info },
+      ...(inline === undefined ? {} : { inlineBody: inline }),
+    },
+    onStale: async () => {
+      // Asked, not believed: a store that repeats a write of ours may call it stale.
+      const isUnused = info.place === 'store' && (await isOrphan(entries, info.ref));
+      if (isUnused) await bodySettings.bodies.remove([info.ref]);
+    },
+  };
+}
