@@ -12,6 +12,7 @@ import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
+import type { RecordStore } from '../ports/record-store.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../spool/actions.ts';
 import type { CheckProgress, CheckReport } from '../spool/check.ts';
@@ -19,6 +20,8 @@ import type { ListFilter, PageOptions } from '../spool/list.ts';
 import type { Message } from '../spool/message.ts';
 import type { Pause } from '../spool/pauses.ts';
 import type { RekeyOptions, RekeyProgress } from '../spool/rekey.ts';
+import type { ReplayOrder } from '../spool/replay.ts';
+import type { KeptCopy } from './replay/types.ts';
 
 /** An operator's desk. */
 export interface Control {
@@ -42,6 +45,11 @@ export interface Control {
   hold(ids: readonly string[], reason?: string): Promise<ActionResult[]>;
   release(ids: readonly string[]): Promise<ActionResult[]>;
   retryNow(ids: readonly string[]): Promise<ActionResult[]>;
+  /**
+   * Sends what bounced, is archived or held once more as part of an operation, in a new round of
+   * attempts, and raises the counter of replays; headers, topic and body may be changed on the way.
+   */
+  replay(ids: readonly string[], order: ReplayOrder): Promise<ActionResult[]>;
   bounce(ids: readonly string[], reason?: string): Promise<ActionResult[]>;
   remove(
     ids: readonly string[],
@@ -61,6 +69,12 @@ export interface Control {
   pauses(): Promise<readonly Pause[]>;
   /** What operators did, oldest first, above this sequence; at most 1,000, default 100. */
   audit(after?: number, max?: number): Promise<readonly (AuditRecord & { sequence: number })[]>;
+  /** Writes what is about to be done into the audit record; durable when it resolves. */
+  recordAction(action: string, details: Readonly<Record<string, unknown>>): Promise<void>;
+  /** Puts copies down as archived, of what is removed or changed elsewhere; durable then. */
+  keep(copies: readonly KeptCopy[]): Promise<void>;
+  /** Small durable facts about dead letters; only kinds that begin with `dlq.`. */
+  readonly records: RecordStore;
   stats(): Promise<Stats>;
   shape(options?: ShapeOptions): Promise<Shape>;
   /** `onProgress` hears how far it is; of a service about every second. */

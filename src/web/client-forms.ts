@@ -63,7 +63,7 @@ export const id: Form<string> = (value, at) => {
 };
 
 /** One of these words. */
-function oneOf<const T extends string>(words: readonly T[]): Form<T> {
+export function oneOf<const T extends string>(words: readonly T[]): Form<T> {
   return (value, at) => {
     const found = words.find((word) => word === value);
     if (found !== undefined) return found;

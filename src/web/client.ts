@@ -16,20 +16,19 @@ import { askCheck } from './client-check.ts';
 import * as forms from './client-forms.ts';
 import { askHeads } from './client-heads.ts';
 import { type ClientOptions, ServiceClient } from './client-http.ts';
+import { byIds, partly } from './client-ids.ts';
+import { letters } from './client-letters.ts';
 import { sendMany, sendMessage } from './client-post.ts';
 import { createRekey } from './client-rekey.ts';
 import { queryOfFilter } from './filter-query.ts';
 
 export type { ClientOptions } from './client-http.ts';
 
-/** Ids in one request, at the most. */
-const IDS_MAX = 5_000;
-
 /** The desk of a running service. Nothing is sent before something is asked. */
 export function connectControl(options: ClientOptions): Control {
   const client = new ServiceClient(options);
   const { by = 'local' } = options;
-  return { by, ...looks(client), ...steers(client) };
+  return { by, ...looks(client), ...steers(client), ...letters(client) };
 }
 
 type Looks = Pick<
@@ -100,9 +99,11 @@ function looks(client: ServiceClient): Looks {
   };
 }
 
-function steers(client: ServiceClient): Omit<Control, 'by' | keyof Looks> {
+function steers(
+  client: ServiceClient,
+): Omit<Control, 'by' | keyof Looks | keyof ReturnType<typeof letters>> {
   const act = (ids: readonly string[], action: BulkAction): Promise<ActionResult[]> =>
-    byIds(client, ids, action);
+    byIds(client, ids, { path: '/v1/bulk', json: { action } });
   return {
     enqueue: (message) => sendMessage(client, message),
     enqueueMany: (messages): Promise<Enqueued[]> => sendMany(client, messages),
@@ -123,34 +124,6 @@ function steers(client: ServiceClient): Omit<Control, 'by' | keyof Looks> {
     check: (options) => askCheck(client, options),
     rekey: createRekey(client),
   };
-}
-
-async function byIds(
-  client: ServiceClient,
-  ids: readonly string[],
-  action: BulkAction,
-): Promise<ActionResult[]> {
-  const results = new Map<string, ActionResult>();
-  const possible = ids.filter((id) => ID_PATTERN.test(id));
-  for (let from = 0; from < possible.length; from += IDS_MAX) {
-    const some = possible.slice(from, from + IDS_MAX);
-    const json = { action, ids: some };
-    const asking = client.ask('/v1/bulk', forms.results, { method: 'POST', json });
-    const answer = await asking.catch((error: unknown) => {
-      throw partly(error, from, `of ${possible.length} messages were done before`);
-    });
-    for (const result of answer.results) results.set(result.id, result);
-    const missing = some.find((id) => !results.has(id));
-    if (missing !== undefined) throw client.strange(`no result for the message "${missing}"`);
-  }
-  // What cannot be an id is no reason to refuse the others.
-  return ids.map((id) => results.get(id) ?? { id, result: 'unknown' });
-}
-
-/** The same error; what was done before it happened must not be lost with it. */
-function partly(error: unknown, done: number, what: string): unknown {
-  if (done === 0 || !isRespoolError(error)) return error;
-  return new RespoolError(error.code, `${error.message}; ${done} ${what}`, { cause: error });
 }
 
 async function prepare(

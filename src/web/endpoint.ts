@@ -58,6 +58,8 @@ export interface Endpoint<P, Q, B> {
   readonly isBodyOptional?: boolean;
   /** How long the body may be; default 1 MiB. */
   readonly maxBytes?: number;
+  /** What to do with a longer one. */
+  readonly hint?: string;
   /** The code of a refusal of its body; default `config.invalid`. */
   readonly code?: ErrorCode;
   readonly answers: Answers;
@@ -98,18 +100,16 @@ export function addEndpoint<P, Q, B>(app: App, endpoint: Endpoint<P, Q, B>): voi
 }
 
 async function bytesOf<P, Q, B>(
-  { body, maxBytes = BODY_MAX_BYTES }: Endpoint<P, Q, B>,
+  { body, maxBytes = BODY_MAX_BYTES, hint = ENOUGH }: Endpoint<P, Q, B>,
   env: Bindings,
   share: Share,
 ): Promise<Uint8Array | undefined> {
   if (body === undefined) return undefined;
-  const hint = maxBytes === BODY_MAX_BYTES ? ENOUGH : LARGER;
   return env.read({ what: 'the request', maxBytes, hint, share });
 }
 
 const BODY_MAX_BYTES = 1_048_576;
 const ENOUGH = 'nothing that this path takes is longer';
-const LARGER = 'larger bodies go to /v1/topics/{topic}/messages';
 
 /** Puts an endpoint that is served elsewhere into the document. */
 export function describeEndpoint<P, Q, B>(

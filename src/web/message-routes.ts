@@ -20,6 +20,7 @@ import { JSON_TYPE } from './writing.ts';
 const MESSAGES_MAX = 1_000;
 /** Larger bodies go as raw posts. */
 const JSON_MAX_BYTES = 16_777_216;
+const LARGER = 'larger bodies go to /v1/topics/{topic}/messages';
 /** Nobody's names are this long; what exactly is allowed, the spool says. */
 const WORD_MAX_CHARS = 1_000;
 const VALUE_MAX_CHARS = 65_536;
@@ -65,6 +66,7 @@ export function addMessageRoutes(
     body: z.union([newMessage, z.array(newMessage).min(1).max(MESSAGES_MAX)]),
     code: 'message.invalid',
     maxBytes: JSON_MAX_BYTES,
+    hint: LARGER,
     answers: {
       201: {
         description: 'Durable. A list is answered with a list, in the same order.',

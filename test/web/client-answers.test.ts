@@ -36,6 +36,8 @@ const saying =
   (_, response) =>
     void response.writeHead(status, OURS).end(JSON.stringify(value));
 
+const COPY = { id: 'x', topic: 'a', headers: {}, body: new Uint8Array(1), reason: 'removed' };
+
 const QUESTIONS: Readonly<Record<string, (far: Control) => Promise<unknown>>> = {
   enqueue: (far) => far.enqueue({ topic: 'a' }),
   'enqueue of a stream': (far) => far.enqueue({ topic: 'a', body: new Blob(['x']) }),
@@ -49,6 +51,7 @@ const QUESTIONS: Readonly<Record<string, (far: Control) => Promise<unknown>>> = 
   hold: (far) => far.hold(['x']),
   release: (far) => far.release(['x']),
   retryNow: (far) => far.retryNow(['x']),
+  replay: (far) => far.replay(['x'], { replay: 'r' }),
   bounce: (far) => far.bounce(['x']),
   remove: (far) => far.remove(['x']),
   setPolicy: (far) => far.setPolicy(['x'], 'p'),
@@ -58,6 +61,15 @@ const QUESTIONS: Readonly<Record<string, (far: Control) => Promise<unknown>>> = 
   resume: (far) => far.resume(),
   pauses: (far) => far.pauses(),
   audit: (far) => far.audit(),
+  recordAction: (far) => far.recordAction('sweep', {}),
+  keep: (far) => far.keep([COPY]),
+  records: (far) => far.records.append('dlq.a', 1),
+  'records read': (far) => far.records.read('dlq.a', 0, 10),
+  'records trim': (far) => far.records.trim('dlq.a', 1),
+  'records put': (far) => far.records.put('dlq.a', 'k', 1),
+  'records get': (far) => far.records.get('dlq.a', 'k'),
+  'records list': (far) => far.records.list('dlq.a'),
+  'records remove': (far) => far.records.remove('dlq.a', 'k'),
   stats: (far) => far.stats(),
   shape: (far) => far.shape(),
   check: (far) => far.check(),

@@ -74,6 +74,13 @@ describe('the document', () => {
 });
 
 const action = { kind: 'hold', reason: 'odd' };
+const COPY = { id: 'x', topic: 'a', headers: {}, bodyBase64: 'aGk=', reason: 'removed' };
+const VALUES = [
+  'POST /v1/records/{kind}/values',
+  'GET /v1/records/{kind}/values',
+  'DELETE /v1/records/{kind}/values',
+  '/v1/records/dlq.notes/values',
+] as const;
 
 /** Requests as people send them: name, path, body, status. */
 const EXCHANGES: readonly [string, string, unknown, number][] = [
@@ -111,6 +118,22 @@ const EXCHANGES: readonly [string, string, unknown, number][] = [
   ['POST /v1/rekey', '/v1/rekey', { confirm: 'no' }, 409],
   ['GET /v1/rekey', '/v1/rekey', undefined, 200],
   ['DELETE /v1/rekey', '/v1/rekey', undefined, 200],
+  [
+    'POST /v1/replay',
+    '/v1/replay',
+    { ids: ['x'], replay: 'r1', change: { headers: { a: null } } },
+    200,
+  ],
+  ['POST /v1/replay', '/v1/replay', { ids: ['x'] }, 400],
+  ['POST /v1/copies', '/v1/copies', { copies: [COPY] }, 200],
+  ['POST /v1/audit', '/v1/audit', { action: 'sweep', details: { moved: 1 } }, 200],
+  ['POST /v1/records/{kind}', '/v1/records/dlq.replay.1', { record: [1] }, 200],
+  ['GET /v1/records/{kind}', '/v1/records/dlq.replay.1?after=0&max=10', undefined, 200],
+  ['GET /v1/records/{kind}', '/v1/records/audit', undefined, 400],
+  ['DELETE /v1/records/{kind}', '/v1/records/dlq.replay.1?upTo=1', undefined, 200],
+  [VALUES[0], VALUES[3], { key: 'k', value: 1, revision: 0 }, 200],
+  [VALUES[1], VALUES[3], undefined, 200],
+  [VALUES[2], `${VALUES[3]}?key=k`, undefined, 200],
   ['GET /healthz', '/healthz', undefined, 200],
   ['GET /readyz', '/readyz', undefined, 200],
 ];
