@@ -27,6 +27,8 @@ export interface Place {
   readonly source: ReplaySource;
   /** As people call it. */
   readonly name: string;
+  /** The broker of a queue. */
+  readonly reached?: Reached;
 }
 
 /** Which places. */
@@ -168,7 +170,8 @@ interface QueueParts {
 
 async function queuePlace(queue: string, parts: QueueParts): Promise<Place> {
   const { createQueueLetters } = await import('../../rabbit/dead/queue-letters.ts');
-  const { context, broker, reached, isTrusted } = parts;
+  const { context, loaded, broker, reached, isTrusted } = parts;
+  const { parkedQueue } = loaded.config.deadLetters;
   const [owner] = placeOf(queue, broker.plans).of;
   const wire = broker.consumers.find((one) => one.queue === owner)?.compat?.wire;
   const letters = createQueueLetters({
@@ -178,11 +181,12 @@ async function queuePlace(queue: string, parts: QueueParts): Promise<Place> {
     management: reached.management,
     isTrusted,
     clock: context.io.clock,
+    ...(parkedQueue === undefined ? {} : { parkedQueue }),
     ...(wire === undefined ? {} : { wire }),
   });
   context.atEnd(() => letters.close());
   const source: ReplaySource = { kind: 'queue', queue, broker: broker.address };
-  return { letters, source, name: letters.name };
+  return { letters, source, name: letters.name, reached };
 }
 
 /** The brokers that are known here, the one that was named alone. */
