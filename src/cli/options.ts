@@ -50,6 +50,11 @@ export class Options {
     return this.#values[name] === true;
   }
 
+  /** Whether a switch was given as `--no-…`; its name is that without the `no`. */
+  isOff(name: string): boolean {
+    return this.#values[name] === false;
+  }
+
   /** The whole number that was given, within its range, or undefined. */
   number(
     name: string,

@@ -67,6 +67,7 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
 
 /** They need a broker: rabbit*.test.ts and outbox-relay.test.ts call them with --json. */
 const ELSEWHERE = [
+  'dlq watch',
   'outbox relay',
   'rabbit consume',
   'rabbit topology plan',

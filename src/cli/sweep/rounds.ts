@@ -1,0 +1,54 @@
+/**
+ * rounds — something that is done again and again until a signal: from start to start, and never
+ * twice at a time. And the broker that one round reaches.
+ */
+
+import type { Broker } from '../../connect/brokers.ts';
+import type { LoadedConfig } from '../../connect/load-config.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { atMost } from '../../rabbit/patience.ts';
+import { type Reached, reach } from '../rabbit/reach.ts';
+import type { CommandContext } from '../spec.ts';
+
+/** Does it at once, then every span; one that takes longer is followed at once by the next. */
+export async function inRounds(
+  {
+    clock,
+    everyMs,
+    signal,
+  }: { readonly clock: Clock; readonly everyMs: number; readonly signal: AbortSignal },
+  round: () => Promise<void>,
+): Promise<void> {
+  const over = new Promise<void>((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+  while (!signal.aborted) {
+    const startedAt = clock.monotonic();
+    await round();
+    const waitMs = startedAt + everyMs - clock.monotonic();
+    if (waitMs > 0 && !signal.aborted) await atMost(clock, waitMs, over);
+  }
+}
+
+/** A broker that answers, until it is left. */
+export interface ReachedOnce extends Reached {
+  leave(): Promise<void>;
+}
+
+/** Connects; everything is closed by `leave`, and not only when the command ends. */
+export async function reachOnce(
+  context: CommandContext,
+  { loaded, broker }: { readonly loaded: LoadedConfig; readonly broker: Broker },
+): Promise<ReachedOnce> {
+  const closers: (() => Promise<void> | void)[] = [];
+  const atEnd: CommandContext['atEnd'] = (close) => void closers.push(close);
+  const leave = async (): Promise<void> => {
+    for (const close of closers.splice(0).reverse()) await close();
+  };
+  try {
+    return { ...(await reach({ ...context, atEnd }, loaded, broker)), leave };
+  } catch (error) {
+    await leave();
+    throw error;
+  }
+}

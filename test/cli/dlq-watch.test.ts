@@ -1,0 +1,190 @@
+/** dlq watch — fired once and resolved once, for queues of the real broker and for the spool. */
+import { chmod, readFile, writeFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { Hands } from '../rabbit/ground.ts';
+import { withService } from '../services/index.ts';
+import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';
+import { type CallOptions, type Running, setup, type Shell } from './setup.ts';
+
+/** Runs until the test ends, at the latest. */
+function watching(shell: Shell, argv: readonly string[], options?: CallOptions): Running {
+  const running = shell.start(['dlq', 'watch', '--every', '1s', ...argv], options);
+  onTestFinished(async () => {
+    running.signal('SIGTERM');
+    await running.ended;
+  });
+  return running;
+}
+
+async function stopped(running: Running): Promise<string[]> {
+  running.signal('SIGTERM');
+  const { code, stdout, stderr } = await running.ended;
+  expect(code, stderr).toBe(0);
+  return stdout.split('\n').filter((line) => line !== '');
+}
+
+async function deadQueue(): Promise<RabbitShell & { readonly queue: string }> {
+  const shell = await rabbitShell();
+  await shell.configure({});
+  const queue = `${shell.prefix}.dlq`;
+  await shell.channel.assertQueue(queue, { durable: true });
+  return { ...shell, queue };
+}
+
+withService('rabbitmq', () => {
+  describe('queues', () => {
+    test('a queue above its limit is told once, across restarts, and once when it is back', async () => {
+      const shell = await deadQueue();
+      const { queue, prefix, put, channel } = shell;
+      const words = ['--queue', `${prefix}.*`, '--above', '2', '--json'];
+      const first = watching(shell, words);
+      await first.printed(/watching amqp/);
+      await put(queue, ['a', 'b', 'c']);
+      await first.printed(/"event":"fired"/);
+      await put(queue, ['d']);
+      expect(await stopped(first)).toHaveLength(1);
+
+      const second = watching(shell, words);
+      await second.printed(/watching amqp/);
+      await channel.deleteQueue(queue);
+      await channel.assertQueue(queue, { durable: true });
+      await second.printed(/"event":"resolved"/);
+      const lines = await stopped(second);
+      expect(lines).toHaveLength(1);
+      expect(JSON.parse(lines[0] ?? '')).toMatchObject({
+        event: 'resolved',
+        queue,
+        depth: 0,
+        above: 2,
+      });
+
+      const third = watching(shell, words);
+      await third.printed(/watching amqp/);
+      await put(queue, ['a', 'b', 'c', 'd']);
+      await third.printed(/"event":"fired"/);
+      await channel.deleteQueue(queue);
+      await third.printed(/"event":"resolved"/);
+      const told = (await stopped(third)).map((line) => JSON.parse(line) as object);
+      expect(told).toMatchObject([
+        { event: 'fired', queue, depth: 4, group: null },
+        { event: 'resolved', queue, depth: 0, growth: -4 },
+      ]);
+    });
+
+    test('no message is touched, and a line tells queue, depth and limit', async () => {
+      const shell = await deadQueue();
+      const { queue, put } = shell;
+      await put(queue, ['a']);
+      const running = watching(shell, ['--queue', queue]);
+      const [line] = await running.printed(/^.* fired .*$/m);
+      expect(line).toMatch(/^\d{4}-.*Z fired cli-\w+\.dlq depth=1 above=0$/);
+      await stopped(running);
+      const message = await (await Hands.open()).take(queue);
+      expect(message).toMatchObject({ fields: { redelivered: false } });
+    });
+
+    test('--exec gets the alert, and is called again at the next round when it failed', async () => {
+      const shell = await deadQueue();
+      const { queue, put, folder } = shell;
+      const script = path.join(folder, 'hook.sh');
+      await writeFile(
+        script,
+        'cat >> told.txt; echo "$DLQ_EVENT $DLQ_QUEUE $DLQ_DEPTH" >> told.txt\n' +
+          'test -e seen || { touch seen; echo broken >&2; exit 3; }\n',
+      );
+      await chmod(script, 0o755);
+      await put(queue, ['a', 'b']);
+      const running = watching(shell, ['--queue', queue, '--exec', 'sh hook.sh']);
+      await running.printed(/warning: cannot tell .* ended with 3: broken/);
+      await running.printed(/ fired /);
+      expect(await stopped(running)).toHaveLength(1);
+      const told = (await readFile(path.join(folder, 'told.txt'), 'utf8')).trim().split('\n');
+      expect(told).toHaveLength(4);
+      expect(JSON.parse(told[2] ?? '')).toMatchObject({ event: 'fired', queue, depth: 2 });
+      expect(told[3]).toBe(`fired ${queue} 2`);
+    });
+
+    test('--webhook is posted the alert, and again when it answers with an error', async () => {
+      const shell = await deadQueue();
+      const { queue, put } = shell;
+      const bodies: unknown[] = [];
+      const { url } = await receiver((body) => {
+        bodies.push(JSON.parse(body));
+        return bodies.length === 1 ? 500 : 204;
+      });
+      await put(queue, ['a']);
+      const running = watching(shell, ['--queue', queue, '--webhook', url]);
+      await running.printed(/warning: cannot tell .* answered 500/);
+      await running.printed(/ fired /);
+      await stopped(running);
+      expect(bodies).toHaveLength(2);
+      expect(bodies[1]).toMatchObject({ event: 'fired', queue, depth: 1, above: 0 });
+    });
+
+    test('a broker that is away is tried again', async () => {
+      const shell = await setup();
+      const words = ['--queue', 'orders.dlq', '--url', 'amqp://127.0.0.1:1'];
+      const running = watching(shell, words);
+      await running.printed(/(?:cannot look at[\s\S]*){2}/);
+      await stopped(running);
+    });
+  });
+});
+
+describe('the spool', () => {
+  test('bounced messages are told with their largest group', async () => {
+    const shell = await setup();
+    const spool = shell.spool();
+    await spool.enqueue({ id: 'one', topic: 'a', body: 'x' });
+    await spool.bounce(['one'], 'no such user');
+    const running = watching(shell, ['--json']);
+    await running.printed(/"event":"fired"/);
+    await spool.remove(['one'], { hard: true });
+    await running.printed(/"event":"resolved"/);
+    const told = (await stopped(running)).map((line) => JSON.parse(line) as object);
+    expect(told).toMatchObject([
+      { event: 'fired', place: 'spool', queue: 'dead', depth: 1 },
+      { event: 'resolved', place: 'spool', queue: 'dead', depth: 0, growth: -1 },
+    ]);
+  });
+});
+
+describe('usage', () => {
+  test.each([
+    [['--exec', 'x', '--webhook', 'http://a'], 'use --exec or --webhook, not both'],
+    [['--webhook', 'ftp://a'], 'cannot use what was given as --webhook'],
+    [['--above', '-1'], '--above'],
+    [['--every', '0s'], '--every'],
+    [['--queue', 'a'], 'name the broker'],
+  ])('%j is refused', async (words, text) => {
+    const { cli } = await setup({ hasStore: true });
+    const ran = await cli(['dlq', 'watch', ...words]);
+    expect(ran, ran.stderr).toMatchObject({ code: 2 });
+    expect(ran.stderr).toContain(text);
+  });
+});
+
+async function receiver(
+  answer: (body: string) => number,
+): Promise<{ readonly server: Server; readonly url: string }> {
+  const server = createServer((request, response) => {
+    const pieces: Buffer[] = [];
+    request.on('data', (piece: Buffer) => pieces.push(piece));
+    request.on('end', () => {
+      response.writeHead(answer(Buffer.concat(pieces).toString('utf8'))).end();
+    });
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  onTestFinished(async () => {
+    await new Promise((resolve) => {
+      server.close(resolve);
+      server.closeAllConnections();
+    });
+  });
+  return { server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook` };
+}
