@@ -29,6 +29,8 @@ export interface ReplayOrder {
   readonly replay: string;
   /** Another topic for them. */
   readonly topic?: string;
+  /** Only what was replayed so often before; others are refused: somebody was quicker. */
+  readonly replays?: number;
   /** What a repair makes of them; what is absent stays. */
   readonly change?: LetterChange;
 }
@@ -56,6 +58,10 @@ export function replay(
   // The body is nobody's business but the message's; how large it is may be told.
   const details = given === undefined ? told : { ...told, bodyBytes: given.byteLength };
   const plan: PlannedAction['plan'] = async (entry, context) => {
+    const { replays } = entry.status;
+    if (order.replays !== undefined && order.replays !== replays) {
+      return refused(entry, `it was sent again meanwhile, ${replays} times in all`);
+    }
     const answer = operatorMove(entry, action, context);
     if (answer.kind === 'refused') return answer;
     const envelope = answer.envelope ?? entry.envelope;
@@ -67,13 +73,17 @@ export function replay(
         : await repaired(parts, entry, change, body);
     } catch (error) {
       if (!isRespoolError(error) || !BEYOND.includes(error.code)) throw error;
-      return { kind: 'refused', text: `cannot replay message "${envelope.id}": ${error.message}` };
+      return refused(entry, error.message);
     }
   };
   return parts.during(() => actAs(parts, ids, { action: kind, details, plan }, by));
 }
 
-const NAMES = ['replay', 'topic', 'change'];
+function refused({ envelope }: Entry, why: string): Planned {
+  return { kind: 'refused', text: `cannot replay message "${envelope.id}": ${why}` };
+}
+
+const NAMES = ['replay', 'topic', 'replays', 'change'];
 const CHANGE_NAMES = ['body', 'contentType', 'headers'];
 /** What is wrong with one message, and with no other. */
 const BEYOND: readonly string[] = ['limit.exceeded', 'message.invalid'];

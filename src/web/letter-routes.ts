@@ -29,6 +29,12 @@ const replayBody = z.strictObject({
   ids: z.array(idSchema).max(IDS_MAX),
   replay: word.describe('The operation; each message has it in its header respool-replay.'),
   topic: topic.optional().describe('Another topic.'),
+  replays: z
+    .number()
+    .int()
+    .nonnegative()
+    .optional()
+    .describe('Only what was replayed so often before.'),
   change: z
     .strictObject({
       bodyBase64: base64.optional(),
@@ -109,10 +115,11 @@ export function addLetterRoutes(app: App): void {
 
 type OrderJson = Omit<z.infer<typeof replayBody>, 'ids'>;
 
-function orderOf({ replay, topic: other, change }: OrderJson): ReplayOrder {
+function orderOf({ replay, topic: other, replays, change }: OrderJson): ReplayOrder {
   return {
     replay,
     ...(other === undefined ? {} : { topic: other }),
+    ...(replays === undefined ? {} : { replays }),
     ...(change === undefined ? {} : { change: changeOf(change) }),
   };
 }
