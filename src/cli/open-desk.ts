@@ -31,6 +31,8 @@ import { safe } from './safe.ts';
 /** Where a command works, and in whose name. */
 export interface Desk {
   readonly control: Control;
+  /** The same desk in another name, for what is done without anybody asking. */
+  readonly as: (by: string) => Control;
   /** The address of the service it goes through; undefined when it works on the store itself. */
   readonly url: string | undefined;
   /** Whether the configuration here has a seal; of a service that was named nothing is known. */
@@ -153,13 +155,14 @@ async function serviceDesk(
   const token = tokens.find((one) => one !== undefined && !isTokenHash(one));
   const hasHash = tokens.some((one) => one !== undefined && isTokenHash(one));
   out.detail(`through the service at ${safe(url.replace(/\/\/[^/]*@/, '//'))}`);
-  const control = connectControl({
-    url,
-    by: byOf(io),
-    tokenAdvice: tokenAdvice(token !== undefined, hasHash),
-    ...(token === undefined ? {} : { token }),
-  });
-  return { control, url, isSealed: loaded?.config.seal !== undefined };
+  const as = (by: string): Control =>
+    connectControl({
+      url,
+      by,
+      tokenAdvice: tokenAdvice(token !== undefined, hasHash),
+      ...(token === undefined ? {} : { token }),
+    });
+  return { control: as(byOf(io)), as, url, isSealed: loaded?.config.seal !== undefined };
 }
 
 /** There is no flag for a token: every user of a machine can read the command lines of others. */
@@ -182,8 +185,8 @@ async function storeDesk(parts: DeskParts, loaded: LoadedConfig): Promise<Desk> 
 
 async function deskOver(spool: Spool, io: Io, { config }: LoadedConfig): Promise<Desk> {
   const { createControl } = await import('../control/desk.ts');
-  const control = createControl(spool, { by: byOf(io) });
-  return { control, url: undefined, isSealed: config.seal !== undefined };
+  const as = (by: string): Control => createControl(spool, { by });
+  return { control: as(byOf(io)), as, url: undefined, isSealed: config.seal !== undefined };
 }
 
 async function sharedDesk(

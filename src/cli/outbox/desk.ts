@@ -19,8 +19,8 @@ export function atOutbox(context: CommandContext): CommandContext {
 
 async function openOutboxDesk(context: CommandContext): Promise<Desk> {
   const { outbox } = await openOutbox(context);
-  const control = createControl(outbox.spool, { by: byOf(context.io) });
-  return { control, url: undefined, isSealed: false };
+  const as: Desk['as'] = (by) => createControl(outbox.spool, { by });
+  return { control: as(byOf(context.io)), as, url: undefined, isSealed: false };
 }
 
 /** The outbox, closed when the command ends. */
