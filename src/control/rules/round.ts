@@ -12,7 +12,7 @@ import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Letter, LetterQuery, LetterRoute } from '../../ports/dead-letters.ts';
 import type { Replay, ReplayOptions } from '../replay/types.ts';
 import type { Turn } from './ledger.ts';
-import type { ReplayRule, RoundResult, RulePlace, RuleTools } from './types.ts';
+import type { Health, ReplayRule, RoundResult, RulePlace, RuleTools } from './types.ts';
 
 /** What came of a round. */
 export interface Round {
@@ -124,24 +124,21 @@ class RoundOfRule {
 
   /** What a round before has begun here comes first. */
   async #goOn(place: RulePlace): Promise<Part> {
-    const { hands } = this.#parts.tools;
+    const { tools, turn } = this.#parts;
     for (const id of this.#known) {
-      const replay = await hands.read(id);
+      const replay = await tools.hands.read(id);
       if (replay !== undefined && !isAt(replay, place)) continue;
       if (replay !== undefined) await this.#remember(replay);
       if (replay === undefined || replay.state === 'done' || replay.state === 'cancelled') {
         this.#known.delete(id);
         continue;
       }
-      if (replay.state === 'stopped') {
-        // Its guard has counted what failed then; what is well now gets canaries of its own.
-        await hands.cancel(id, this.#by);
-        this.#known.delete(id);
-        continue;
-      }
-      if (replay.state === 'paused' && this.#parts.turn.before.isInterrupted !== true) {
+      if (replay.state === 'paused' && turn.before.isInterrupted !== true) {
         return { result: 'waiting', because: `replay ${id} is paused: resume or cancel it` };
       }
+      const { routes } = await this.#find(place);
+      const health = await this.#ask(place, routes);
+      if (health !== 'well') return { result: 'waiting', because: health.why };
       this.#replays.push(id);
       return this.#run(place, replay);
     }
@@ -149,8 +146,8 @@ class RoundOfRule {
   }
 
   async #begin(place: RulePlace): Promise<Part> {
-    const { rule, tools, turn } = this.#parts;
-    const { letters, source } = place;
+    const { tools, turn } = this.#parts;
+    const { letters } = place;
     if (this.#left === 0 || (await letters.count()) === 0) return { result: 'quiet' };
     const caution = await letters.caution();
     if (caution.kind === 'refused') {
@@ -159,7 +156,7 @@ class RoundOfRule {
     }
     const found = await this.#find(place);
     if (found.ids.length === 0) return { result: 'quiet' };
-    const health = await tools.health({ rule, source, routes: found.routes });
+    const health = await this.#ask(place, found.routes);
     if (health !== 'well') return { result: 'waiting', because: health.why };
     const replay = await tools.hands.plan(place, this.#optionsOf(found.ids), this.#by);
     this.#replays.push(replay.id);
@@ -168,6 +165,11 @@ class RoundOfRule {
     // Before anything is sent: whoever comes after a crash has to know of it.
     await turn.note({ replays: [...this.#known] });
     return this.#run(place, replay);
+  }
+
+  #ask({ source }: RulePlace, routes: readonly LetterRoute[]): Promise<Health> {
+    const { rule, tools } = this.#parts;
+    return tools.health({ rule, source, routes });
   }
 
   async #run(place: RulePlace, { id, counts: before }: Replay): Promise<Part> {

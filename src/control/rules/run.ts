@@ -5,7 +5,7 @@
 
 import { durationMs, HOUR_MS, MINUTE_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
-import type { Clock } from '../../ports/clock.ts';
+import { waitFor } from '../replay/pace.ts';
 import { runnerOf, stateOf, takeTurn } from './ledger.ts';
 import { byOfRule, runRound } from './round.ts';
 import type { ReplayRule, RuleNews, RuleState, RuleTools } from './types.ts';
@@ -37,9 +37,9 @@ async function liveOf(rule: ReplayRule, tools: RuleTools): Promise<void> {
     try {
       const state = await stateOf(tools.desk(byOfRule(rule)).records, rule.name);
       const waitMs = waitOf(state, tools);
-      if (waitMs > 0) await pause(clock, waitMs, signal);
+      if (waitMs > 0) await waitFor(clock, waitMs, signal);
       else if ((await roundOf(rule, tools)) === undefined) {
-        await pause(clock, LOOK_AGAIN_MS, signal);
+        await waitFor(clock, LOOK_AGAIN_MS, signal);
       }
     } catch (error) {
       if (signal.aborted) return;
@@ -49,7 +49,7 @@ async function liveOf(rule: ReplayRule, tools: RuleTools): Promise<void> {
       const because = textOf(error);
       const nextAt = at + everyMs;
       tools.tell({ rule: rule.name, at, result: 'failed', because, replays: [], sent: 0, nextAt });
-      await pause(clock, everyMs, signal);
+      await waitFor(clock, everyMs, signal);
     }
   }
 }
@@ -97,17 +97,4 @@ export function pauseOf({ every }: Pick<ReplayRule, 'every'>, failures: number):
   const everyMs = durationMs(every, 'every');
   const longest = Math.max(everyMs, RULE_PAUSE_MAX_MS);
   return Math.min(longest, everyMs * 2 ** Math.min(failures, DOUBLINGS_MAX));
-}
-
-function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = (): void => {
-      callOff();
-      signal.removeEventListener('abort', end);
-      resolve();
-    };
-    const callOff = clock.after(ms, end);
-    signal.addEventListener('abort', end);
-    if (signal.aborted) end();
-  });
 }

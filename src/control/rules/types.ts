@@ -120,8 +120,6 @@ export interface RuleHands {
   /** Runs it to its end, or goes on with it; ends early when the signal says so. */
   run(place: RulePlace, id: string, to: RunOrder): Promise<Replay>;
   read(id: string): Promise<Replay | undefined>;
-  /** What was not sent is where it was, and free for the next plan. */
-  cancel(id: string, by: string): Promise<void>;
   /** Ids of letters that may have been sent. */
   unsure(id: string): Promise<readonly string[]>;
 }

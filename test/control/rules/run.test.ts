@@ -122,7 +122,7 @@ test('a rule runs at its pace, again and again, until the signal', async () => {
   expect(ground.clock.timers).toBe(0);
 });
 
-test('a rule that is stopped waits twice as long each time, and starts with a new canary', async () => {
+test('a rule that is stopped waits twice as long each time, and then goes on', async () => {
   const ground = new Ground();
   ground.place.put(letterOf('a'));
   ground.hands.end = async () => ({
@@ -133,14 +133,14 @@ test('a rule that is stopped waits twice as long each time, and starts with a ne
   const running = runRules([ruleOf({ every: '10m' })], ground.tools());
   await ground.clock.settle();
   await ground.clock.advance('19m');
-  expect(ground.hands.planned).toHaveLength(1);
+  expect(ground.hands.ran).toHaveLength(1);
   await ground.clock.advance('1m');
-  expect(ground.hands.planned).toHaveLength(2);
-  expect(ground.hands.cancelled).toEqual(['p1']);
+  expect(ground.hands.ran).toHaveLength(2);
   await ground.clock.advance('40m');
-  expect(ground.hands.planned).toHaveLength(3);
+  expect(ground.hands.ran).toHaveLength(3);
   await ground.clock.advance('1h');
-  expect(ground.hands.planned).toHaveLength(4);
+  // What was stopped is gone on with: only its own record knows what may have been sent.
+  expect(ground.hands.ran).toEqual(['p1', 'p1', 'p1', 'p1']);
   expect(ground.news.map(({ result }) => result)).toEqual(Array(4).fill('stopped'));
   expect(ground.news[0]?.because).toContain('canaries failed again');
   expect(await ground.state()).toMatchObject({ failures: 4, result: 'stopped' });
@@ -149,6 +149,18 @@ test('a rule that is stopped waits twice as long each time, and starts with a ne
   expect(await ground.state()).toMatchObject({ failures: 0, result: 'done' });
   ground.stop.abort();
   await running;
+});
+
+test('a replay that was stopped is not gone on with while its destination is not well', async () => {
+  const ground = new Ground();
+  ground.place.put(letterOf('a'));
+  ground.hands.end = async () => ({ state: 'stopped' });
+  await runRulesOnce([ruleOf()], ground.tools());
+  ground.health = { why: 'no consumer' };
+  const [news] = await runRulesOnce([ruleOf()], ground.tools());
+  expect(news).toMatchObject({ result: 'waiting', because: 'no consumer' });
+  expect(await ground.state()).toMatchObject({ failures: 1, replays: ['p1'] });
+  expect(ground.hands.ran).toEqual(['p1']);
 });
 
 test('a round in which nothing could be sent counts as stopped', async () => {

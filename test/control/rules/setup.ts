@@ -82,7 +82,6 @@ export class Hands implements RuleHands {
   readonly replays = new Map<string, Replay>();
   readonly planned: { readonly options: ReplayOptions; readonly by: string }[] = [];
   readonly ran: string[] = [];
-  readonly cancelled: string[] = [];
   readonly unsureOf = new Map<string, string[]>();
   /** What a run makes of a replay. */
   end: (replay: Replay, signal: AbortSignal) => Promise<Partial<Replay>> = async ({ plan }) => ({
@@ -117,7 +116,6 @@ export class Hands implements RuleHands {
   }
 
   async cancel(id: string): Promise<void> {
-    this.cancelled.push(id);
     this.replays.set(id, { ...(this.replays.get(id) as Replay), state: 'cancelled' });
   }
 
