@@ -1,0 +1,72 @@
+/**
+ * carry-out — runs a replay here to its end, with a bar; Ctrl-C pauses it.
+ *
+ * Promise: whatever ends it, the record tells how far it is, and the last line how to go on.
+ */
+
+import type { ReplayDesk, Replay } from '../../control/replay/types.ts';
+import { resumeReplay, runReplay, type RunTools } from '../../control/replay/run.ts';
+import type { DeadLetters } from '../../ports/dead-letters.ts';
+import { endedBy, EXIT, type ExitCode } from '../exit-codes.ts';
+import { createProgress } from '../progress.ts';
+import { safe } from '../safe.ts';
+import type { CommandContext } from '../spec.ts';
+import { countsText, decided, resumeLine } from './view.ts';
+
+/** What is run, and where. */
+export interface Carried {
+  readonly desk: ReplayDesk;
+  readonly letters: DeadLetters;
+  readonly replay: Replay;
+  readonly unsure?: RunTools['unsure'];
+}
+
+/** Runs it, and tells what came of it; a signal throws, with how to resume. */
+export async function carryOut(context: CommandContext, carried: Carried): Promise<ExitCode> {
+  const { io, out } = context;
+  const { desk, letters, replay, unsure } = carried;
+  const stop = new AbortController();
+  let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
+  const off = io.onSignal((signal) => {
+    stoppedBy ??= signal;
+    stop.abort();
+  });
+  const bar = createProgress(io, out);
+  const { count } = replay.plan;
+  const tools: RunTools = {
+    clock: io.clock,
+    signal: stop.signal,
+    onProgress: ({ counts }) => bar.show(decided(counts), count),
+    ...(unsure === undefined ? {} : { unsure }),
+  };
+  const run = replay.state === 'planned' ? runReplay : resumeReplay;
+  try {
+    const ended = await run(desk, letters, replay.id, tools);
+    bar.clear();
+    await tell(context, ended);
+    if (ended.state === 'paused' && stoppedBy !== undefined) {
+      throw endedBy(stoppedBy, `; go on with: ${resumeLine(ended.id)}`);
+    }
+    return codeOf(ended);
+  } finally {
+    off();
+    bar.clear();
+  }
+}
+
+async function tell({ out }: CommandContext, replay: Replay): Promise<void> {
+  if (out.json) return out.object(replay);
+  const { id, state, counts, plan, because } = replay;
+  const why = because === undefined ? '' : `: ${safe(because)}`;
+  await out.line(`replay ${safe(id)} is ${state}${why}`);
+  await out.line(countsText(counts, plan.count));
+  if (state === 'stopped') out.note(`when the cause is gone: ${resumeLine(id)}`);
+  const isOdd = counts.failed + counts.unsure + counts.again > 0;
+  if (isOdd) out.note(`which, and why: respool dlq replays report ${safe(id)}`);
+}
+
+/** Done, and nothing of it needs care. */
+function codeOf({ state, counts }: Replay): ExitCode {
+  const isWell = state === 'done' && counts.failed === 0 && counts.unsure === 0;
+  return isWell ? EXIT.done : EXIT.refused;
+}

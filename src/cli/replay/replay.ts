@@ -1,0 +1,175 @@
+/**
+ * replay — plans a replay over every place that was asked for, shows what would happen, asks, and
+ * runs one after the other.
+ */
+
+import path from 'node:path';
+import { removeReplay } from '../../control/replay/operations.ts';
+import { drawPlan, planReplay } from '../../control/replay/plan.ts';
+import { loadTransform, rehearse, type LetterTransform } from '../../control/replay/transform.ts';
+import type { Replay, ReplayDesk, ReplayOptions } from '../../control/replay/types.ts';
+import type { DeadLetters } from '../../ports/dead-letters.ts';
+import { ask } from '../ask.ts';
+import { type Look, openLook } from '../dlq/look.ts';
+import { atLetters, type LettersContext, type Place } from '../dlq/places.ts';
+import { CommandError, EXIT, type ExitCode, exitCodeOf } from '../exit-codes.ts';
+import { createProgress } from '../progress.ts';
+import { safe } from '../safe.ts';
+import type { CommandContext } from '../spec.ts';
+import { carryOut } from './carry-out.ts';
+import { chosenOf } from './chosen.ts';
+import { replayOptionsOf } from './options.ts';
+import { messages, planView, rehearsalsView, resumeLine } from './view.ts';
+
+/** One place, and what of it is replayed how. */
+interface Aim {
+  readonly place: Place;
+  /** Only what fits is seen. */
+  readonly letters: DeadLetters;
+  readonly options: ReplayOptions;
+  readonly transform: LetterTransform | undefined;
+}
+
+/** Plans, asks and runs. */
+export async function replayLetters(given: CommandContext): Promise<ExitCode> {
+  const context = atLetters(given);
+  const { options, out } = context;
+  if (options.flag('dryRun') && options.flag('planOnly')) {
+    throw new CommandError('usage.invalid', '--dry-run and --plan-only: give one of them');
+  }
+  const aims = await aimsOf(context);
+  if (options.flag('dryRun')) return showPlans(context, aims);
+  const { control } = await context.desk();
+  const planned = await planAll(context, aims, control);
+  if (planned.length === 0) {
+    if (!out.json) await out.line('no message fits; nothing to do');
+    return EXIT.done;
+  }
+  if (options.flag('planOnly')) {
+    for (const { replay } of planned) {
+      if (out.json) await out.object(replay);
+      else await out.line(`replay ${safe(replay.id)} is planned; run it: ${resumeLine(replay.id)}`);
+    }
+    return EXIT.done;
+  }
+  await confirmed(context, planned, control);
+  return runAll(context, planned, control);
+}
+
+async function aimsOf(context: LettersContext): Promise<readonly Aim[]> {
+  const { options, io } = context;
+  const look = await openLook(context, { isStrict: true });
+  const { config } = await context.loaded();
+  const { replaysMax } = config.deadLetters;
+  const aims = look.places.map((place) => ({
+    place,
+    letters: fittingOf(look, place),
+    options: replayOptionsOf(options, {
+      query: look.filter.query,
+      kind: place.source.kind,
+      replaysMax,
+      resolve: (file) => path.resolve(io.cwd, file),
+    }),
+  }));
+  const file = aims[0]?.options.transform;
+  const transform = file === undefined ? undefined : await loadTransform(file);
+  return aims.map((aim) => ({ ...aim, transform }));
+}
+
+/** A category is no matter of the place. */
+function fittingOf({ filter, tell }: Look, { letters }: Place): DeadLetters {
+  const { category } = filter;
+  return category === undefined
+    ? letters
+    : chosenOf(letters, (letter) => tell(letter) === category);
+}
+
+/** What would happen; nothing is written. */
+async function showPlans(context: LettersContext, aims: readonly Aim[]): Promise<ExitCode> {
+  const { io, out } = context;
+  for (const { place, letters, options, transform } of aims) {
+    const tools = { clock: io.clock, ...(transform === undefined ? {} : { transform }) };
+    const { plan } = await drawPlan(letters, place.source, options, tools);
+    const { query } = options;
+    const rehearsals =
+      transform === undefined || plan.count === 0
+        ? undefined
+        : await rehearse(letters, transform, query === undefined ? {} : { query });
+    if (out.json) {
+      await out.object({ dryRun: true, source: place.source, options, plan, rehearsals });
+      continue;
+    }
+    await out.line(await planView(out, place.name, plan));
+    if (rehearsals !== undefined) await out.line(rehearsalsView(out, rehearsals));
+  }
+  return EXIT.done;
+}
+
+interface Planned extends Aim {
+  readonly replay: Replay;
+}
+
+/** Freezes what fits, place by place; one without any letters is left out. */
+async function planAll(
+  { io, out }: LettersContext,
+  aims: readonly Aim[],
+  desk: ReplayDesk,
+): Promise<readonly Planned[]> {
+  const planned: Planned[] = [];
+  for (const aim of aims) {
+    const { place, letters, options, transform } = aim;
+    if ((await place.letters.count()) === 0) continue;
+    const bar = createProgress(io, out);
+    const replay = await planReplay(desk, letters, place.source, options, {
+      clock: io.clock,
+      onProgress: (seen) => bar.show(seen),
+      ...(transform === undefined ? {} : { transform }),
+    }).finally(() => bar.clear());
+    if (replay.plan.count === 0) await removeReplay(desk, replay.id, { clock: io.clock });
+    else planned.push({ ...aim, replay });
+    if (replay.plan.count > 0 && !out.json) {
+      out.note(await planView(out, place.name, replay.plan));
+    }
+  }
+  return planned;
+}
+
+/** Returns when the answer is yes; otherwise nothing is left of the plans. */
+async function confirmed(
+  context: LettersContext,
+  planned: readonly Planned[],
+  desk: ReplayDesk,
+): Promise<void> {
+  const count = planned.reduce((sum, { replay }) => sum + replay.plan.count, 0);
+  try {
+    await ask(context, `replay ${messages(count)}?`);
+  } catch (error) {
+    const { clock } = context.io;
+    for (const { replay } of planned) await removeReplay(desk, replay.id, { clock });
+    throw error;
+  }
+}
+
+/** One after the other; one that fails does not keep the others waiting. */
+async function runAll(
+  context: LettersContext,
+  planned: readonly Planned[],
+  desk: ReplayDesk,
+): Promise<ExitCode> {
+  let code: ExitCode = EXIT.done;
+  for (const [at, { replay, place }] of planned.entries()) {
+    try {
+      const ended = await carryOut(context, { desk, letters: place.letters, replay });
+      if (ended !== EXIT.done) code = ended;
+    } catch (error) {
+      const later = planned.slice(at + 1);
+      if (error instanceof CommandError) {
+        for (const { replay: one } of later) context.out.note(`not begun: ${resumeLine(one.id)}`);
+      }
+      if (error instanceof CommandError || later.length === 0) throw error;
+      context.out.error(error);
+      code = exitCodeOf(error);
+    }
+  }
+  return code;
+}

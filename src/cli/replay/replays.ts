@@ -1,0 +1,73 @@
+/** replays — what is on record of replays: all of them, one, and what became of each message. */
+
+import { getReplay, listReplays as allReplays } from '../../control/replay/operations.ts';
+import { reportReplay as linesOf } from '../../control/replay/report.ts';
+import { needReplay } from '../../control/replay/record.ts';
+import type { Replay, ReplayDesk } from '../../control/replay/types.ts';
+import { atLetters } from '../dlq/places.ts';
+import { EXIT, type ExitCode } from '../exit-codes.ts';
+import type { CommandContext } from '../spec.ts';
+import { pagedTable, tableOf } from '../table.ts';
+import { LINE_COLUMNS, lineRow, REPLAY_COLUMNS, replayRow, replayView } from './view.ts';
+
+const PAGE = 500;
+
+/** The desk of a command over replays; there is none at a broker. */
+export async function deskOf(context: CommandContext): Promise<ReplayDesk> {
+  return (await atLetters(context).desk()).control;
+}
+
+/** The replay that a command names. */
+export async function namedReplay(context: CommandContext, desk: ReplayDesk): Promise<Replay> {
+  const [id = ''] = context.args;
+  return (await getReplay(desk, id)) ?? needReplay(desk.records, id);
+}
+
+export async function listReplays(context: CommandContext): Promise<ExitCode> {
+  const { io, out, options } = context;
+  const states = options.texts('state');
+  const replays = (await allReplays(await deskOf(context))).filter(
+    ({ state }) => states.length === 0 || states.includes(state),
+  );
+  if (out.json) {
+    for (const replay of replays) await out.object(replay);
+    return EXIT.done;
+  }
+  if (replays.length === 0) {
+    out.note('there is no replay; make one: respool dlq replay');
+    return EXIT.done;
+  }
+  const now = io.clock.now();
+  const rows = replays.map((replay) => replayRow(replay, now));
+  await out.line(await tableOf(out, REPLAY_COLUMNS, rows));
+  return EXIT.done;
+}
+
+export async function showReplay(context: CommandContext): Promise<ExitCode> {
+  const { io, out } = context;
+  const replay = await namedReplay(context, await deskOf(context));
+  if (out.json) await out.object(replay);
+  else await out.line(await replayView(out, replay, io.clock.now()));
+  return EXIT.done;
+}
+
+export async function reportReplay(context: CommandContext): Promise<ExitCode> {
+  const { out, options } = context;
+  const results = options.texts('result');
+  const desk = await deskOf(context);
+  const { id } = await namedReplay(context, desk);
+  const draw = pagedTable(out, LINE_COLUMNS);
+  let rows: string[][] = [];
+  const print = async (): Promise<void> => {
+    if (rows.length > 0) await out.line(draw(rows));
+    rows = [];
+  };
+  for await (const line of linesOf(desk, id)) {
+    if (results.length > 0 && !results.includes(line.result)) continue;
+    if (out.json) await out.object(line);
+    else rows.push(lineRow(line));
+    if (rows.length >= PAGE) await print();
+  }
+  await print();
+  return EXIT.done;
+}
