@@ -15,6 +15,8 @@ import { LEVEL, type OldSettings, type Said } from './old-names.ts';
 /** What names the broker. */
 export interface BrokerSources {
   readonly old: OldSettings;
+  /** Whether the broker is where the old tool looks when nobody says where it is. */
+  readonly hasOldDefaults: boolean;
   /** `--url` or `--broker`. */
   readonly url: string | undefined;
   /** `--management-url`. */
@@ -41,8 +43,8 @@ type Parts = { readonly [K in Part]?: Said<string | number | boolean> };
 export function chooseBroker(sources: BrokerSources): ChosenBroker | undefined {
   const { old, loaded } = sources;
   const urls = urlsOf(sources);
-  const isOld = OLD_PARTS.some((part) => old[part] !== undefined) || old.mgmtPort !== undefined;
-  if (urls.length === 0 && !isOld) return undefined;
+  if (urls.length === 0 && !sources.hasOldDefaults) return undefined;
+  const isOld = urls.length === 0 || OLD_PARTS.some((part) => old[part] !== undefined);
   const said = [old as Parts, ...urls.map(partsOfUrl)];
   const part = <T>(name: Part, byDefault: T): T =>
     (pick(

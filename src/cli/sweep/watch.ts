@@ -99,6 +99,7 @@ function brokerOf(
 ): { readonly broker: Broker; readonly loaded: LoadedConfig } {
   const chosen = chooseBroker({
     old: {},
+    hasOldDefaults: false,
     url: undefined,
     managementUrl: options.filled('managementUrl'),
     loaded,
