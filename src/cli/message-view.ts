@@ -119,7 +119,11 @@ const HISTORY_COLUMNS: readonly Column[] = [
   { head: 'reason', isFlexible: true },
 ];
 
-async function pairsOf(out: Out, pairs: readonly (readonly [string, string])[]): Promise<string> {
+/** Names and values in two columns. */
+export async function pairsOf(
+  out: Out,
+  pairs: readonly (readonly [string, string])[],
+): Promise<string> {
   const widest = Math.max(...pairs.map(([name]) => name.length));
   return pairs
     .map(([name, value]) => `${out.style('dim', safe(name).padEnd(widest))}  ${safe(value)}`)

@@ -19,7 +19,7 @@ import { CommandError } from '../exit-codes.ts';
 import { type Desk, openDesk } from '../open-desk.ts';
 import { usageOf } from '../options.ts';
 import { type Reached, reach } from '../rabbit/reach.ts';
-import type { CommandContext, OptionSpec } from '../spec.ts';
+import type { CommandContext } from '../spec.ts';
 
 /** One place, open until the command ends. */
 export interface Place {
@@ -49,24 +49,6 @@ export interface LettersContext extends CommandContext {
   readonly loaded: () => Promise<LoadedConfig>;
 }
 
-/** What every command over places takes. */
-export const PLACE_OPTIONS: readonly OptionSpec[] = [
-  {
-    flags: '--queue <pattern>',
-    description: 'queues of RabbitMQ, * and ? allowed; default: the spool',
-    repeatable: true,
-  },
-  { flags: '--broker <url>', description: 'the broker, where --url names a service' },
-  {
-    flags: '--management-url <url>',
-    description: 'the management API; default: the host of the broker, port 15672',
-  },
-  {
-    flags: '--trust-limit',
-    description: 'look although nobody can tell what the broker does after many looks',
-  },
-];
-
 const KINDS_DEFAULT: readonly LetterKind[] = ['dead', 'parked'];
 /** Queues that one command opens, at the most. */
 const QUEUES_MAX = 1_000;
@@ -74,7 +56,10 @@ const QUEUES_MAX = 1_000;
 const TOLD_MAX = 10;
 
 /** The same context for dead letters; on queues the store is made where there is none. */
-export function atLetters(context: CommandContext): LettersContext {
+export function atLetters(
+  context: CommandContext,
+  { mayCreate = context.options.texts('queue').length > 0 } = {},
+): LettersContext {
   const { options } = context;
   const { url, ...rest } = context.globals;
   const isBroker = url !== undefined && /^amqps?:/i.test(url);
@@ -87,7 +72,6 @@ export function atLetters(context: CommandContext): LettersContext {
   }
   const broker = named ?? (isBroker ? url : undefined);
   const globals = isBroker || url === undefined ? rest : { ...rest, url };
-  const mayCreate = options.texts('queue').length > 0;
   let desk: Promise<Desk> | undefined;
   let loaded: Promise<LoadedConfig> | undefined;
   const flags = {
@@ -123,6 +107,12 @@ export async function openPlaces(
   const names = await namesOf(globs, broker, reached);
   const parts = { context, loaded, broker, reached, isTrusted: isTrusted === true };
   return Promise.all(names.map((name) => queuePlace(name, parts)));
+}
+
+/** The broker that options and configuration lead to, reached until the command ends. */
+export async function reachBroker(context: LettersContext): Promise<Reached> {
+  const loaded = await context.loaded();
+  return reach(context, loaded, brokerOf(context, loaded));
 }
 
 /** The place that a replay was planned for. */
@@ -183,6 +173,7 @@ async function queuePlace(queue: string, parts: QueueParts): Promise<Place> {
     clock: context.io.clock,
     ...(parkedQueue === undefined ? {} : { parkedQueue }),
     ...(wire === undefined ? {} : { wire }),
+    ...(parkedQueue === undefined ? {} : { parkedQueue }),
   });
   context.atEnd(() => letters.close());
   const source: ReplaySource = { kind: 'queue', queue, broker: broker.address };

@@ -61,9 +61,12 @@ export interface LetterGroups {
 const SAMPLES = { default: 3, max: 100 };
 const GROUPS = { default: 1_000, max: 100_000 };
 
+/** What is looked into. */
+export type LookedInto = Pick<DeadLetters, 'look'>;
+
 /** Groups the letters of these places. */
 export async function groupsOf(
-  places: DeadLetters | readonly DeadLetters[],
+  places: LookedInto | readonly LookedInto[],
   options: GroupOptions = {},
 ): Promise<LetterGroups> {
   const { query, category, rules, looksMax, signal } = options;
@@ -87,8 +90,8 @@ type Growing = { -readonly [Name in keyof LetterGroup]: LetterGroup[Name] } & {
   samples: string[];
 };
 
-/** Counts letters one by one, for whoever looks at them anyway. */
-export function groupCounter({ samples, max }: Pick<GroupOptions, 'samples' | 'max'> = {}): {
+/** Counts letters one by one. */
+function groupCounter({ samples, max }: Pick<GroupOptions, 'samples' | 'max'> = {}): {
   add(letter: Letter, category: Category): void;
   told(): LetterGroups;
 } {

@@ -1,0 +1,368 @@
+/**
+ * remove — takes dead letters away: counted first, asked for, on the audit record, then done.
+ *
+ *   queue: in hand ─▶ copy archived in the spool, durable ─▶ acked      --hard: acked
+ *   spool: archived, from where restore brings it back                  --hard: gone
+ *
+ * Promise: at most as many as were counted, and none that died since. Whoever kills us leaves a
+ * letter where it was, in the archive, or in both. What cannot be kept is left where it is.
+ */
+
+import type { Control } from '../../control/control.ts';
+import type { KeptCopy } from '../../control/replay/types.ts';
+import { isRespoolError, textOf } from '../../core/errors.ts';
+import { fitsLetter } from '../../core/letter-query.ts';
+import type { Fate, Letter, Settled, TakenLetter } from '../../ports/dead-letters.ts';
+import type { MoveProgress } from '../../rabbit/operate/reports.ts';
+import { ask } from '../ask.ts';
+import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
+import { moveWith } from '../rabbit/moving.ts';
+import { numberText, safe } from '../safe.ts';
+import { type Look, openLook } from './look.ts';
+import type { LettersContext, Place } from './places.ts';
+import { idsOf, typeCount } from './typed.ts';
+
+/** Letters whose keys are remembered between the count and the removal. */
+const KEYS_MAX = 200_000;
+/** In hand at once, and their bodies. */
+const IN_HAND = 100;
+const IN_HAND_MAX_BYTES = 16 * 2 ** 20;
+const LIMIT_MAX = 1_000_000_000;
+/** Failures that are told one by one. */
+const FAILURES_TOLD = 10;
+
+/** What was counted. */
+interface Count {
+  readonly counted: readonly Counted[];
+  readonly total: number;
+  /** Of the ids that were given, those that are there. */
+  readonly found: ReadonlySet<string>;
+}
+
+/** Which letters of one place, as they were counted. */
+interface Counted {
+  readonly place: Place;
+  count: number;
+  /** undefined: too many; then only their number holds. */
+  keys: Set<string> | undefined;
+}
+
+/** What came of it. */
+interface Tally {
+  removed: number;
+  gone: number;
+  failed: number;
+  readonly failures: { readonly id: string; readonly why: string }[];
+}
+
+/** Removes letters by ids or by a filter. */
+export async function remove(context: LettersContext): Promise<ExitCode> {
+  const { args, options } = context;
+  const ids = await idsOf(context);
+  const look = await openLook(context, { isStrict: true });
+  if (args.length > 0 && !look.filter.isEmpty) {
+    throw usage('ids and filters do not go together: give one of them');
+  }
+  if (args.length === 0 && look.filter.isEmpty) {
+    throw usage(
+      'say which letters to remove: ids, - for ids from stdin, or a filter such as ' +
+        '--category validation; everything: respool dlq purge',
+    );
+  }
+  const isHard = options.flag('hard');
+  return removeAll(context, look, {
+    action: 'remove',
+    ids: args.length > 0 ? ids : undefined,
+    confirm: async (_count, what) => {
+      // As the other commands: what was named one by one, and can be undone, is not asked for.
+      if (args.length === 0) await ask(context, `remove ${what}?`);
+      if (isHard) await ask(context, 'remove for good, with the bodies? nothing brings them back');
+    },
+  });
+}
+
+/** Removes everything that fits, after its number was typed. */
+export async function purge(context: LettersContext): Promise<ExitCode> {
+  const look = await openLook(context, { isStrict: true });
+  const verb = context.options.flag('hard') ? 'remove for good' : 'remove';
+  return removeAll(context, look, {
+    action: 'purge',
+    ids: undefined,
+    confirm: (count, what) => typeCount(context, count, `${verb} ${what}`),
+  });
+}
+
+interface Order {
+  readonly action: 'remove' | 'purge';
+  readonly ids: readonly string[] | undefined;
+  readonly confirm: (count: number, what: string) => Promise<void>;
+}
+
+async function removeAll(context: LettersContext, look: Look, order: Order): Promise<ExitCode> {
+  const { options, out } = context;
+  const { action, ids } = order;
+  const count = await countAll(context, look, ids);
+  const { counted, total } = count;
+  const where = look.places.map(({ name }) => name).join(', ');
+  const what = `${total === 1 ? '1 letter' : `${total} letters`} of ${safe(where)}`;
+  if (options.flag('dryRun')) {
+    if (out.json) await out.object({ action, count: total, dryRun: true });
+    else await out.line(`would remove ${what}`);
+    return EXIT.done;
+  }
+  const tally: Tally = { removed: 0, gone: 0, failed: 0, failures: [] };
+  if (total > 0) {
+    await order.confirm(total, what);
+    await carryOut(context, look, { order, counted, total, tally });
+  } else if (action === 'purge' && options.text('count') !== undefined) {
+    await order.confirm(total, what);
+  }
+  const unknown = (ids ?? []).filter((id) => !count.found.has(id)).length;
+  return tellTally(context, { action, total, tally, unknown });
+}
+
+async function carryOut(
+  context: LettersContext,
+  look: Look,
+  {
+    order,
+    counted,
+    total,
+    tally,
+  }: {
+    readonly order: Order;
+    readonly counted: readonly Counted[];
+    readonly total: number;
+    readonly tally: Tally;
+  },
+): Promise<void> {
+  const { options } = context;
+  const { control } = await context.desk();
+  const isHard = options.flag('hard');
+  const reason = options.filled('reason') ?? 'removed by an operator';
+  await control.recordAction(`dlq.${order.action}`, {
+    places: counted.map(({ place }) => place.source),
+    filter: { ...look.filter.query, ...categoryPart(look) },
+    ...(order.ids === undefined ? {} : { ids: order.ids }),
+    count: total,
+    hard: isHard,
+    reason,
+  });
+  const fate: Fate = { kind: 'remove', hard: isHard, reason, by: control.by };
+  await moveWith(context, total, async (signal, onProgress) => {
+    for (const one of counted) {
+      const isFitting = fitting(look, order.ids, one);
+      await removeOf(one, { control, fate, tally, signal, onProgress, isFitting });
+    }
+  });
+}
+
+function categoryPart({ filter: { category } }: Look): object {
+  return category === undefined ? {} : { category };
+}
+
+async function countAll(
+  { options }: LettersContext,
+  look: Look,
+  ids: readonly string[] | undefined,
+): Promise<Count> {
+  const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_MAX;
+  const counted = new Map<Place, Counted>(
+    look.places.map((place) => [place, { place, count: 0, keys: new Set() }]),
+  );
+  const found = new Set<string>();
+  let total = 0;
+  for await (const { place, open } of look.letters(ids === undefined ? {} : { ids })) {
+    const one = counted.get(place);
+    if (one === undefined) continue;
+    if (ids !== undefined) found.add(open.letter.id);
+    one.count += 1;
+    one.keys?.add(open.letter.key);
+    if (one.count > KEYS_MAX) one.keys = undefined;
+    total += 1;
+    if (total === limit) break;
+  }
+  return { counted: [...counted.values()].filter(({ count }) => count > 0), total, found };
+}
+
+function fitting(
+  { filter, tell }: Look,
+  ids: readonly string[] | undefined,
+  { keys }: Counted,
+): (letter: Letter) => boolean {
+  const named = ids === undefined ? undefined : new Set(ids);
+  return (letter) =>
+    (keys === undefined || keys.has(letter.key)) &&
+    (named === undefined || named.has(letter.id)) &&
+    fitsLetter(letter, filter.query) &&
+    (filter.category === undefined || filter.category === tell(letter));
+}
+
+interface Removal {
+  readonly control: Control;
+  readonly fate: Fate & { readonly kind: 'remove' };
+  readonly tally: Tally;
+  readonly signal: AbortSignal;
+  readonly onProgress: (progress: MoveProgress) => void;
+  readonly isFitting: (letter: Letter) => boolean;
+}
+
+/** A letter in hand, and the copy of it that is kept first; undefined: none is. */
+interface InHand {
+  readonly taken: TakenLetter;
+  readonly copy: KeptCopy | undefined;
+}
+
+/** Passes end early where a broker lets nobody hold messages for long: until one brings nothing. */
+async function removeOf({ place, count }: Counted, removal: Removal): Promise<void> {
+  const { signal, isFitting } = removal;
+  const left = new Set<string>();
+  const isWanted = (letter: Letter): boolean => !left.has(letter.key) && isFitting(letter);
+  let rest = count;
+  let batchMax = IN_HAND - 1;
+  let isBringing = true;
+  while (isBringing && rest > 0 && !signal.aborted) {
+    isBringing = false;
+    let batch: InHand[] = [];
+    for await (const taken of place.letters.take({ isWanted, inHand: IN_HAND, signal })) {
+      isBringing = true;
+      const inHand = await inHandOf(place, taken, removal);
+      if (inHand !== undefined) batch.push(inHand);
+      else left.add(taken.letter.key);
+      if (batch.length >= batchMax || bytesOf(batch) >= IN_HAND_MAX_BYTES || batch.length >= rest) {
+        rest -= await removeBatch(place, batch, removal, left);
+        batch = [];
+        removal.onProgress({
+          queue: place.name,
+          moved: count - rest,
+          skipped: left.size,
+          total: count,
+        });
+      }
+      if (rest - left.size <= 0 || signal.aborted) break;
+    }
+    // Fewer came than were counted, and what was in hand went back: now one after the other.
+    if (batch.length > 0) batchMax = 1;
+  }
+}
+
+/** Made while it lies open; undefined: it cannot be kept, and stays. */
+async function inHandOf(
+  { source }: Place,
+  taken: TakenLetter,
+  { fate, tally }: Removal,
+): Promise<InHand | undefined> {
+  if (source.kind === 'spool' || fate.hard) return { taken, copy: undefined };
+  const { keptFrom } = await import('../../rabbit/dead/kept.ts');
+  try {
+    return { taken, copy: keptFrom(taken) };
+  } catch (error) {
+    if (!isUnkept(error)) throw error;
+    fail(tally, taken.letter.id, textOf(error));
+    return undefined;
+  }
+}
+
+function bytesOf(batch: readonly InHand[]): number {
+  return batch.reduce((sum, { taken }) => sum + taken.letter.size, 0);
+}
+
+/** Keeps the copies, then settles; how many are not here any more. */
+async function removeBatch(
+  { letters }: Place,
+  batch: readonly InHand[],
+  removal: Removal,
+  left: Set<string>,
+): Promise<number> {
+  const { fate, tally } = removal;
+  const kept = await keepCopies(batch, removal, left);
+  const results = await Promise.all(kept.map(({ taken }) => letters.settle(taken, fate)));
+  let away = 0;
+  for (const [at, result] of results.entries()) {
+    const letter = kept[at]?.taken.letter;
+    if (letter === undefined) continue;
+    if (result.kind === 'done') tally.removed += 1;
+    else if (result.kind === 'gone') tally.gone += 1;
+    else {
+      fail(tally, letter.id, reasonOf(result));
+      left.add(letter.key);
+      continue;
+    }
+    away += 1;
+  }
+  return away;
+}
+
+/** All in one write; where one of them is too much for the store, one by one. */
+async function keepCopies(
+  batch: readonly InHand[],
+  { control, tally }: Removal,
+  left: Set<string>,
+): Promise<readonly InHand[]> {
+  const copies = batch.flatMap(({ copy }) => (copy === undefined ? [] : [copy]));
+  if (copies.length === 0) return batch;
+  try {
+    await control.keep(copies);
+    return batch;
+  } catch (error) {
+    if (!isUnkept(error)) throw error;
+  }
+  const kept: InHand[] = [];
+  for (const one of batch) {
+    try {
+      if (one.copy !== undefined) await control.keep([one.copy]);
+      kept.push(one);
+    } catch (error) {
+      if (!isUnkept(error)) throw error;
+      fail(tally, one.taken.letter.id, textOf(error));
+      left.add(one.taken.letter.key);
+    }
+  }
+  return kept;
+}
+
+function isUnkept(error: unknown): boolean {
+  return isRespoolError(error, 'limit.exceeded') || isRespoolError(error, 'message.invalid');
+}
+
+function reasonOf(result: Extract<Settled, { readonly reason: string }>): string {
+  return result.reason;
+}
+
+function fail(tally: Tally, id: string, why: string): void {
+  tally.failed += 1;
+  if (tally.failures.length < FAILURES_TOLD) tally.failures.push({ id, why });
+}
+
+async function tellTally(
+  { out, options }: LettersContext,
+  { action, total, tally, unknown }: TallyParts,
+): Promise<ExitCode> {
+  const { removed, gone, failed, failures } = tally;
+  if (out.json) {
+    await out.object({ action, count: total, removed, gone, failed, unknown, failures });
+  } else {
+    for (const { id, why } of failures) out.note(`${safe(id)}: ${safe(why)}`);
+    if (failed > failures.length) out.note(`and ${failed - failures.length} more`);
+    const verb = options.flag('hard') ? 'removed for good' : 'removed';
+    const parts = [`${verb} ${numberText(removed)}`];
+    if (failed > 0) parts.push(`left ${numberText(failed)}`);
+    if (gone > 0) parts.push(`gone meanwhile ${numberText(gone)}`);
+    if (unknown > 0) parts.push(`unknown ${numberText(unknown)}`);
+    const isNothing = total === 0 && unknown === 0;
+    await out.line(isNothing ? 'no letter fits; nothing to do' : parts.join(', '));
+  }
+  return failed + unknown > 0 ? EXIT.refused : EXIT.done;
+}
+
+interface TallyParts {
+  readonly action: Order['action'];
+  readonly total: number;
+  readonly tally: Tally;
+  /** Ids that were given, and are not there. */
+  readonly unknown: number;
+}
+
+function usage(text: string): CommandError {
+  return new CommandError('usage.invalid', text);
+}
