@@ -5,6 +5,9 @@ import { describe, expect, test } from 'vitest';
 import { deadSpool } from './dlq-ground.ts';
 import { setup } from './setup.ts';
 
+// oxlint-disable-next-line no-control-regex -- they are exactly what must not be there.
+const OBEYED = /[\u001b\u0007\u202e]/;
+
 describe('dlq list', () => {
   test('shows what bounced and what is held, with cause, age and category', async () => {
     const { cli } = await deadSpool();
@@ -112,10 +115,10 @@ describe('dlq list', () => {
     await own.stop();
     for (const words of [['list'], ['show', 'evil'], ['groups'], ['count', '--by', 'code']]) {
       const { stdout, stderr } = await cli(['dlq', ...words]);
-      expect(stdout + stderr).not.toMatch(/[\u001b\u0007\u202e]/);
+      expect(stdout + stderr).not.toMatch(OBEYED);
     }
     const exported = await cli(['dlq', 'export', '--text', 'evil']);
-    expect(exported.stdout).not.toMatch(/[\u001b\u0007\u202e]/);
+    expect(exported.stdout).not.toMatch(OBEYED);
   });
 });
 

@@ -18,6 +18,7 @@ import { ask } from '../ask.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { moveWith } from '../rabbit/moving.ts';
 import { numberText, safe } from '../safe.ts';
+import { kindsOf } from './filter.ts';
 import { type Look, openLook } from './look.ts';
 import type { LettersContext, Place } from './places.ts';
 import { idsOf, typeCount } from './typed.ts';
@@ -58,6 +59,7 @@ interface Tally {
 /** Removes letters by ids or by a filter. */
 export async function remove(context: LettersContext): Promise<ExitCode> {
   const { args, options } = context;
+  checkKinds(context);
   const ids = await idsOf(context);
   const look = await openLook(context, { isStrict: true });
   if (args.length > 0 && !look.filter.isEmpty) {
@@ -83,6 +85,7 @@ export async function remove(context: LettersContext): Promise<ExitCode> {
 
 /** Removes everything that fits, after its number was typed. */
 export async function purge(context: LettersContext): Promise<ExitCode> {
+  checkKinds(context);
   const look = await openLook(context, { isStrict: true });
   const verb = context.options.flag('hard') ? 'remove for good' : 'remove';
   return removeAll(context, look, {
@@ -90,6 +93,12 @@ export async function purge(context: LettersContext): Promise<ExitCode> {
     ids: undefined,
     confirm: (count, what) => typeCount(context, count, `${verb} ${what}`),
   });
+}
+
+function checkKinds(context: LettersContext): void {
+  const isArchived = kindsOf(context)?.includes('archived') === true;
+  if (!isArchived || context.options.flag('hard')) return;
+  throw usage('what is archived is removed already: add --hard to have it gone for good');
 }
 
 interface Order {
