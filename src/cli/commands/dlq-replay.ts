@@ -15,6 +15,12 @@ const UNSURE: OptionSpec = {
 /** The broker alone: which queue is known already. */
 const BROKER_OPTIONS = PLACE_OPTIONS.filter(({ flags }) => !flags.startsWith('--queue'));
 
+const WHICH_OPTIONS: readonly OptionSpec[] = LOOK_OPTIONS.map((option) =>
+  option.flags.startsWith('--kind')
+    ? { ...option, description: 'of the spool: bounced, held, or archived; default dead' }
+    : option,
+);
+
 const HOW_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--to <place>',
@@ -52,7 +58,7 @@ const replay: CommandSpec = {
     'parked. Ctrl-C pauses. Without --queue it is about the spool; several queues are replayed ' +
     'one after the other, each as an operation of its own. Ends with 1 when it was stopped, or ' +
     'when messages failed or may have been sent.',
-  options: [...LOOK_OPTIONS, ...HOW_OPTIONS],
+  options: [...WHICH_OPTIONS, ...HOW_OPTIONS],
   role: 'operate',
   examples: [
     { line: 'respool dlq replay --code http.503', does: 'of the spool: shows the plan, and asks' },

@@ -10,6 +10,7 @@ import { loadTransform, rehearse, type LetterTransform } from '../../control/rep
 import type { Replay, ReplayDesk, ReplayOptions } from '../../control/replay/types.ts';
 import type { DeadLetters } from '../../ports/dead-letters.ts';
 import { ask } from '../ask.ts';
+import { kindsOf } from '../dlq/filter.ts';
 import { type Look, openLook } from '../dlq/look.ts';
 import { atLetters, type LettersContext, type Place } from '../dlq/places.ts';
 import { CommandError, EXIT, type ExitCode, exitCodeOf } from '../exit-codes.ts';
@@ -58,7 +59,10 @@ export async function replayLetters(given: CommandContext): Promise<ExitCode> {
 
 async function aimsOf(context: LettersContext): Promise<readonly Aim[]> {
   const { options, io } = context;
-  const look = await openLook(context, { isStrict: true });
+  // What is held was held by somebody, or parked for being replayed too often.
+  const isSpool = options.texts('queue').length === 0;
+  const kinds = kindsOf(context) ?? (isSpool ? ['dead'] : undefined);
+  const look = await openLook(context, { isStrict: true, ...(kinds && { kinds }) });
   const { config } = await context.loaded();
   const { replaysMax } = config.deadLetters;
   const aims = look.places.map((place) => ({
