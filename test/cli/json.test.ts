@@ -9,6 +9,8 @@ import type { CommandSpec } from '../../src/cli/spec.ts';
 import { setup, type Shell } from './setup.ts';
 
 const ID = 'one';
+const HELD = 'held';
+const REMOVED = 'removed';
 const OUTBOX = ['--store', 'sqlite:./app.db'];
 
 /** What each command is called with; a command without a line here fails the first test. */
@@ -62,6 +64,15 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
   'outbox resume': ['a', ...OUTBOX],
   'outbox audit': OUTBOX,
   'outbox check': OUTBOX,
+  'dlq list': [],
+  'dlq show': [HELD],
+  'dlq export': [],
+  'dlq count': [],
+  'dlq groups': [],
+  'dlq note': ['0123456789a', 'known'],
+  'dlq remove': [HELD],
+  'dlq purge': ['--count', '1'],
+  'dlq restore': [REMOVED],
   'rabbit topology export': ['--url', 'amqp://localhost', '--queue', 'orders'],
 };
 
@@ -95,6 +106,9 @@ async function filled(): Promise<Shell> {
   const spool = shell.spool();
   await spool.enqueue({ id: ID, topic: 'a', body: 'hello' });
   await spool.setPolicy(ID, 'default');
+  for (const id of [HELD, REMOVED]) await spool.enqueue({ id, topic: 'a' });
+  await spool.hold([HELD]);
+  await spool.remove([REMOVED]);
   await spool.stop();
   const database = new Sqlite(path.join(shell.folder, 'app.db'));
   const outbox = createOutbox({ database });

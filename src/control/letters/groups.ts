@@ -138,7 +138,7 @@ function emptyGroup(letter: Letter, category: Category): Growing {
   };
 }
 
-/** A place groups by topics, by its name, or by the queue that letters belong to: whichever fits. */
+/** A place groups by topics, by its name, or by the main queue of letters: whichever fits. */
 function atOf({ group, code, reason, topic, place, origin }: Letter): string {
   const queue = origin.slice(origin.lastIndexOf('/') + 1);
   const isAt = (at: string): boolean => groupOf({ code, reason, at, origin }) === group;
