@@ -25,6 +25,7 @@ import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
 import type { RelayLife } from './outbox/relay-life.ts';
 import type { ConsumersLife } from './rabbit/consumers-life.ts';
+import type { RulesLife } from './replay/rules-life.ts';
 import { jsonLine, safe } from './safe.ts';
 import { createServeLog, type ServeLog } from './serve-log.ts';
 import type { CommandContext } from './spec.ts';
@@ -42,6 +43,8 @@ interface Running {
   readonly consumers: ConsumersLife | undefined;
   /** undefined: there is none. */
   readonly relay: RelayLife | undefined;
+  /** undefined: there are none. */
+  readonly rules: RulesLife | undefined;
 }
 
 /** Serves until SIGTERM or SIGINT, or until an error that nobody caught. */
@@ -89,8 +92,9 @@ export async function serveUntilSignal(
   await spool.announce(url);
   consumers = startConsumers?.();
   relay = startRelay?.();
+  const rules = await startRules(context, { configured, loaded, log });
   isReady = true;
-  const running = { configured, service, log, loaded, consumers, relay };
+  const running = { configured, service, log, loaded, consumers, relay, rules };
   welcome(running, url, context.io.cwd);
   const end = await ending;
   isReady = false;
@@ -138,6 +142,19 @@ async function prepareRelay(
   };
 }
 
+/** Starts the rules for dead letters, if the configuration has some. */
+async function startRules(
+  context: CommandContext,
+  { configured, loaded, log }: Pick<Running, 'configured' | 'loaded' | 'log'>,
+): Promise<RulesLife | undefined> {
+  if (loaded.config.deadLetters.rules.length === 0) return undefined;
+  const { startRules: start } = await import('./replay/rules-life.ts');
+  const life = await start(context, { loaded, spool: configured.spool, log });
+  // As for consumers.
+  context.atEnd(() => life.stop(0));
+  return life;
+}
+
 const BODY_MAX_BYTES_DEFAULT = 64 * 2 ** 20;
 
 /** Why it ends. */
@@ -173,7 +190,7 @@ export function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
 }
 
 async function wind(running: Running, end: End, clock: Clock): Promise<void> {
-  const { configured, service, log, loaded, consumers, relay } = running;
+  const { configured, service, log, loaded, consumers, relay, rules } = running;
   const { stopWithin } = loaded.config.serve;
   if (end.kind === 'error') {
     log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
@@ -190,6 +207,8 @@ async function wind(running: Running, end: End, clock: Clock): Promise<void> {
   // Short posts that have begun are taken before the spool closes; a client that stalls must not
   // use up the time of the deliveries.
   await service.drain(withinMs / 4);
+  // Before the spool, whose records they write.
+  await rules?.stop(leftMs() / 2);
   // Before the spool: a relay may send into it.
   await relay?.stop(leftMs() / 2);
   await Promise.all([configured.spool.stop({ within: leftMs() }), consumers?.stop(leftMs())]);

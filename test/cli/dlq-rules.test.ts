@@ -112,6 +112,19 @@ test('rules run until a signal, and tell of each round that came to something', 
   ]);
 });
 
+test('a service runs the rules of its configuration, and they end with it', async () => {
+  const shell = await withRules([TIMEOUTS]);
+  const running = shell.start(['serve', '--json']);
+  await running.printed(/"result":"done"/);
+  running.signal('SIGTERM');
+  const ran = await running.ended;
+  expect(ran.code, ran.stderr).toBe(0);
+  expect(ran.stdout).toContain('replays by rule timeouts, every 5m');
+  expect(ran.objects().at(-1)).toMatchObject({ text: 'stopped' });
+  const [replay] = (await shell.cli(['dlq', 'replays', 'list', '--json'])).objects();
+  expect(replay).toMatchObject({ by: 'rule:timeouts', state: 'done' });
+});
+
 test('a rule that failed ends a single round with 1', async () => {
   const shell = await withRules([{ name: 'q', when: { queue: 'none' } }]);
   const ran = await shell.cli(['dlq', 'rules', 'run', '--once', '--json']);

@@ -73,12 +73,23 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
   'dlq remove': [HELD],
   'dlq purge': ['--count', '1'],
   'dlq restore': [REMOVED],
+  'dlq replay': ['--kind', 'parked', '--canary', '0', '--yes'],
   'rabbit topology export': ['--url', 'amqp://localhost', '--queue', 'orders'],
 };
 
 /** They need a broker: rabbit*.test.ts and outbox-relay.test.ts call them with --json. */
 const ELSEWHERE = [
   'dlq watch',
+  // They need a replay, or rules: dlq-replay*.test.ts and dlq-rules.test.ts call them with --json.
+  'dlq replays list',
+  'dlq replays show',
+  'dlq replays pause',
+  'dlq replays resume',
+  'dlq replays cancel',
+  'dlq replays report',
+  'dlq replays forget',
+  'dlq rules list',
+  'dlq rules run',
   'outbox relay',
   'rabbit consume',
   'rabbit topology plan',
