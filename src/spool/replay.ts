@@ -39,12 +39,14 @@ export interface ReplayOrder {
 export interface ReplayParts extends ActionParts {
   readonly bodySettings: BodySettings;
   readonly settings: { readonly headerMaxBytes: number };
+  /** Opens the stores if they are not. */
+  ready(): Promise<void>;
   /** A stop of the spool waits for this. */
   during<T>(work: () => Promise<T>): Promise<T>;
 }
 
 /** Sends them; what came of each, in their order. */
-export function replay(
+export async function replay(
   parts: ReplayParts,
   ids: readonly string[],
   order: ReplayOrder,
@@ -76,6 +78,7 @@ export function replay(
       return refused(entry, error.message);
     }
   };
+  await parts.ready();
   return parts.during(() => actAs(parts, ids, { action: kind, details, plan }, by));
 }
 

@@ -211,7 +211,6 @@ export class Spool {
   /** Sends what had ended or is held once more, as part of an operation; perhaps repaired. */
   async replay(ids: readonly string[], order: ReplayOrder, by?: string): Promise<ActionResult[]> {
     checkIds(ids);
-    await this.#runtime.ready();
     return replay(this.#runtime, ids, order, by ?? BY_DEFAULT);
   }
 
