@@ -20,3 +20,35 @@ export type {
 } from './control.ts';
 export { type ControlOptions, createControl } from './desk.ts';
 export { FlowMeter } from './flow.ts';
+export {
+  cancelReplay,
+  getReplay,
+  listReplays,
+  pauseReplay,
+  removeReplay,
+} from './replay/operations.ts';
+export { REPLAY_DEFAULTS } from './replay/options.ts';
+export { drawPlan, planReplay, type PlanTools, routeText } from './replay/plan.ts';
+export { reportReplay } from './replay/report.ts';
+export { resumeReplay, runReplay, type RunTools } from './replay/run.ts';
+export {
+  type LetterTransform,
+  loadTransform,
+  rehearse,
+  type Rehearsal,
+  type Repair,
+  type RepairBody,
+  type RepairChange,
+} from './replay/transform.ts';
+export type {
+  CannotKind,
+  KeptCopy,
+  Replay,
+  ReplayCounts,
+  ReplayDesk,
+  ReplayLine,
+  ReplayOptions,
+  ReplayPlan,
+  ReplaySource,
+  ReplayState,
+} from './replay/types.ts';

@@ -6,12 +6,11 @@
  */
 import { groupOf } from '../../../src/core/group.ts';
 import { RespoolError } from '../../../src/core/errors.ts';
-import { topicMatches } from '../../../src/core/topic.ts';
+import { fitsLetter } from '../../../src/core/letter-query.ts';
 import type {
   DeadLetters,
   Fate,
   Letter,
-  LetterQuery,
   LetterTakeOptions,
   Settled,
   TakenLetter,
@@ -48,7 +47,8 @@ export interface MemoryPlace {
   put(samples: readonly (LetterSample & { readonly replays?: number })[]): void;
   /** What was sent is given up again. */
   failAgain(ids: readonly string[]): void;
-  door(): DeadLetters & { drop(): void };
+  /** `between`: called when a letter is sent, and not yet gone from here. */
+  door(between?: () => void): DeadLetters & { drop(): void };
 }
 
 export function createPlace(name = 'dead'): MemoryPlace {
@@ -77,7 +77,7 @@ export function createPlace(name = 'dead'): MemoryPlace {
         place.items.push(held);
       }
     },
-    door: () => createDoor(place, name),
+    door: (between) => createDoor(place, name, between),
   };
   return place;
 }
@@ -109,23 +109,11 @@ function heldOf(place: string, sample: LetterSample & { readonly replays?: numbe
   return { letter, body, by: undefined };
 }
 
-function fits(letter: Letter, query: LetterQuery | undefined): boolean {
-  const { kinds, ids, topic, code, group, text, header } = query ?? {};
-  const texts = [letter.id, letter.topic, letter.origin, letter.reason];
-  return (
-    (kinds === undefined || kinds.includes(letter.kind)) &&
-    (ids === undefined || ids.includes(letter.id)) &&
-    (topic === undefined || topicMatches(topic, letter.topic)) &&
-    (code === undefined || code === letter.code) &&
-    (group === undefined || group === letter.group) &&
-    (text === undefined || texts.some((part) => part.includes(text))) &&
-    (header === undefined ||
-      (header.name in letter.headers &&
-        (header.value === undefined || header.value === letter.headers[header.name])))
-  );
-}
-
-function createDoor(place: MemoryPlace, name: string): DeadLetters & { drop(): void } {
+function createDoor(
+  place: MemoryPlace,
+  name: string,
+  between: (() => void) | undefined,
+): DeadLetters & { drop(): void } {
   const self = {};
   let isDropped = false;
   let woken = Promise.withResolvers<void>();
@@ -149,12 +137,15 @@ function createDoor(place: MemoryPlace, name: string): DeadLetters & { drop(): v
       throw new RespoolError('move.refused', `cannot take from "${name}": somebody else does`);
     }
     let given = 0;
+    const isOver = () => isDropped || signal?.aborted === true || given >= place.passMax;
+    const all = place.items.slice();
+    signal?.addEventListener('abort', () => wake());
     try {
-      for (const held of [...place.items]) {
-        if (isDropped || signal?.aborted === true || given >= place.passMax) return;
+      for (const held of all) {
+        if (isOver()) return;
         if (!place.items.includes(held) || !isWanted(held.letter)) continue;
-        while (inHand() >= max && !isDropped && signal?.aborted !== true) await woken.promise;
-        if (isDropped || signal?.aborted === true) return;
+        while (inHand() >= max && !isOver()) await woken.promise;
+        if (isOver()) return;
         held.by = self;
         given += 1;
         yield { letter: held.letter, body: async () => held.body, token: held };
@@ -172,16 +163,19 @@ function createDoor(place: MemoryPlace, name: string): DeadLetters & { drop(): v
     async *look({ query, max = 100_000 } = {}) {
       place.looks += 1;
       let seen = 0;
-      for (const { letter, body } of [...place.items]) {
+      const all = place.items.slice();
+      for (const { letter, body } of all) {
         seen += 1;
         if (seen > max) return;
-        if (fits(letter, query)) yield { letter, body: async () => body };
+        if (fitsLetter(letter, query ?? {})) yield { letter, body: async () => body };
       }
     },
     take,
     async settle(taken, fate) {
       const held = taken.token as Held;
-      const answer = await settle(place, held, fate);
+      // As a queue: what came back when its loop ended is not in hand any more.
+      if (held.by !== self) return { kind: 'gone' };
+      const answer = await settle(place, held, fate, between);
       if (held.by === self && !isDropped) held.by = undefined;
       wake();
       return answer;
@@ -204,12 +198,21 @@ function createDoor(place: MemoryPlace, name: string): DeadLetters & { drop(): v
   };
 }
 
-async function settle(place: MemoryPlace, held: Held, fate: Fate): Promise<Settled> {
+/** The reason of an unsure answer to what was sent. */
+export const SENT_ALL_THE_SAME = 'sent all the same';
+
+async function settle(
+  place: MemoryPlace,
+  held: Held,
+  fate: Fate,
+  between: (() => void) | undefined,
+): Promise<Settled> {
   const { letter, body } = held;
   if (fate.kind === 'leave') return { kind: 'done' };
   await place.hold?.(letter);
   const refused = place.refuse?.(letter, fate);
-  if (refused !== undefined) return refused;
+  const isSent = refused?.kind === 'unsure' && refused.reason === SENT_ALL_THE_SAME;
+  if (refused !== undefined && !isSent) return refused;
   const at = place.items.indexOf(held);
   if (at < 0) return { kind: 'gone' };
   if (fate.kind === 'send') {
@@ -228,6 +231,8 @@ async function settle(place: MemoryPlace, held: Held, fate: Fate): Promise<Settl
       replay: fate.replay,
     });
   } else (fate.kind === 'park' ? place.parked : place.removed).push(held);
-  place.items.splice(at, 1);
+  if (refused !== undefined) return refused;
+  between?.();
+  place.items.splice(place.items.indexOf(held), 1);
   return { kind: 'done' };
 }

@@ -1,0 +1,129 @@
+/**
+ * journal — the log of one replay: what was planned, what is about to be sent, what came of it.
+ *
+ *   plan, plan, …   the frozen keys, 500 at a time
+ *   step            these are about to be sent · those came to this
+ *   proven          the canaries did well
+ *
+ * Letters are numbers here: their place in the plan. One append per batch: results ride along with
+ * the next intent, since a result that is missing costs nothing but a look after a crash.
+ */
+
+import type { Clock } from '../../ports/clock.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
+import type { Millis } from '../../core/duration.ts';
+import { logKindOf } from './record.ts';
+import type { ReplayLine } from './types.ts';
+
+/** A letter of a plan; without an id where that is the key. */
+export type PlanItem = readonly [key: string, id?: string];
+
+/** What came of letters; `back`: not sent after all, as before. */
+export interface Outcome {
+  readonly result: ReplayLine['result'] | 'back';
+  readonly to?: string;
+  readonly code?: string;
+  readonly reason?: string;
+}
+
+/** The same outcome of several letters. */
+export interface OutcomeGroup extends Outcome {
+  readonly items: readonly number[];
+}
+
+/** One record of the log. */
+export type JournalRecord =
+  | { readonly kind: 'plan'; readonly items: readonly PlanItem[] }
+  | {
+      readonly kind: 'step';
+      readonly at: Millis;
+      readonly intent?: readonly number[];
+      readonly results?: readonly OutcomeGroup[];
+    }
+  | { readonly kind: 'proven'; readonly at: Millis };
+
+const CHUNK_MAX = 500;
+const READ_MAX = 1_000;
+
+/** Freezes what is planned. */
+export async function writePlan(
+  records: RecordStore,
+  id: string,
+  items: readonly PlanItem[],
+): Promise<void> {
+  for (let at = 0; at < items.length; at += CHUNK_MAX) {
+    const record: JournalRecord = { kind: 'plan', items: items.slice(at, at + CHUNK_MAX) };
+    await records.append(logKindOf(id), record);
+  }
+}
+
+/** The whole log, oldest first. */
+export async function* readJournal(
+  records: RecordStore,
+  id: string,
+): AsyncIterable<{ readonly sequence: number; readonly record: JournalRecord }> {
+  let after = 0;
+  for (;;) {
+    const page = await records.read(logKindOf(id), after, READ_MAX);
+    for (const { sequence, record } of page) {
+      after = sequence;
+      yield { sequence, record: record as JournalRecord };
+    }
+    if (page.length === 0) return;
+  }
+}
+
+/** Forgets the log of a replay. */
+export async function removeJournal(records: RecordStore, id: string): Promise<void> {
+  let last = 0;
+  for await (const { sequence } of readJournal(records, id)) last = sequence;
+  if (last > 0) await records.trim(logKindOf(id), last);
+}
+
+/** Writes on in the log of a replay that runs. */
+export class Journal {
+  readonly #records: RecordStore;
+  readonly #kind: string;
+  readonly #clock: Clock;
+  #pending = new Map<string, { readonly outcome: Outcome; readonly items: number[] }>();
+
+  constructor(records: RecordStore, id: string, clock: Clock) {
+    this.#records = records;
+    this.#kind = logKindOf(id);
+    this.#clock = clock;
+  }
+
+  /** Remembers what came of a letter until the next step. */
+  note(item: number, outcome: Outcome): void {
+    const { result, to, code, reason } = outcome;
+    const key = JSON.stringify([result, to, code, reason]);
+    const group = this.#pending.get(key);
+    if (group === undefined) this.#pending.set(key, { outcome, items: [item] });
+    else group.items.push(item);
+  }
+
+  /** Durable when it resolves: these are about to be sent, and all that was noted so far. */
+  async step(intent: readonly number[]): Promise<void> {
+    const results = [...this.#pending.values()].map(({ outcome, items }) => ({
+      ...outcome,
+      items,
+    }));
+    if (intent.length === 0 && results.length === 0) return;
+    this.#pending = new Map();
+    await this.#append({
+      kind: 'step',
+      at: this.#clock.now(),
+      ...(intent.length === 0 ? {} : { intent }),
+      ...(results.length === 0 ? {} : { results }),
+    });
+  }
+
+  /** The canaries did well: the rest may go, also after a pause. */
+  async proven(): Promise<void> {
+    await this.#append({ kind: 'proven', at: this.#clock.now() });
+  }
+
+  async #append(record: JournalRecord): Promise<void> {
+    await this.#records.append(this.#kind, record);
+  }
+}

@@ -1,0 +1,208 @@
+/**
+ * ledger — where each letter of a plan stands, in memory, rebuilt from the journal.
+ *
+ *   open ─claim─▶ busy ─▶ sent · failed · parked · unsure · gone · left
+ *    ▲   ▲           └─▶ open          not sent after all
+ *    │   └─ failed, where a new run tries once more
+ *   meant  an earlier run was about to send it, and nobody knows whether it did
+ *
+ * Two copies of a message may have the same key: each has a place of its own here, and any copy
+ * may stand for any of them.
+ */
+
+import type { Millis } from '../../core/duration.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
+import { type Outcome, readJournal } from './journal.ts';
+import type { ReplayCounts, ReplayLine } from './types.ts';
+
+type Standing = 'open' | 'busy' | 'meant' | Exclude<ReplayLine['result'], 'again'>;
+
+/** A letter's place in the plan, and how it stood when it was claimed. */
+export interface Claim {
+  readonly item: number;
+  readonly before: Standing;
+  /** It may have been sent before. */
+  readonly wasMeant: boolean;
+}
+
+/** The places of one key; those before `from` are settled for this run. */
+interface Copies {
+  items: number[];
+  from: number;
+}
+
+/** Nothing done yet. */
+export const NO_COUNTS: ReplayCounts = {
+  sent: 0,
+  failed: 0,
+  parked: 0,
+  unsure: 0,
+  gone: 0,
+  left: 0,
+  again: 0,
+};
+
+/** Where everything stands. */
+export class Ledger {
+  readonly #ids: string[] = [];
+  readonly #standings: Standing[] = [];
+  readonly #lines: ({ readonly at: Millis; readonly outcome: Outcome } | undefined)[] = [];
+  readonly #byKey = new Map<string, Copies>();
+  readonly #again = new Set<number>();
+  /** Failed, or unsure and to be sent: tried once more by this run. */
+  readonly #retry = new Set<number>();
+  #counts: Record<keyof ReplayCounts, number> = { ...NO_COUNTS };
+  /** Open or meant: still to be looked for. */
+  #wanted = 0;
+  #isProven = false;
+
+  /** Reads the journal of a replay. */
+  static async load(records: RecordStore, id: string): Promise<Ledger> {
+    const ledger = new Ledger();
+    for await (const { record } of readJournal(records, id)) {
+      if (record.kind === 'plan')
+        for (const [key, name = key] of record.items) ledger.add(key, name);
+      else if (record.kind === 'proven') ledger.#isProven = true;
+      else {
+        // Results first: they are of what was meant before.
+        for (const { items, ...outcome } of record.results ?? []) {
+          for (const item of items) ledger.settle(item, outcome, record.at);
+        }
+        for (const item of record.intent ?? []) ledger.#set(item, 'meant');
+      }
+    }
+    return ledger;
+  }
+
+  get counts(): ReplayCounts {
+    return { ...this.#counts };
+  }
+
+  /** How many are still to be looked for. */
+  get wanted(): number {
+    return this.#wanted + this.#retry.size;
+  }
+
+  /** Whether canaries did well already. */
+  get isProven(): boolean {
+    return this.#isProven;
+  }
+
+  idOf(item: number): string {
+    return this.#ids[item] ?? '';
+  }
+
+  add(key: string, id: string): void {
+    const item = this.#ids.push(id) - 1;
+    const same = this.#byKey.get(key);
+    if (same === undefined) this.#byKey.set(key, { items: [item], from: 0 });
+    else same.items.push(item);
+    this.#standings.push('open');
+    this.#lines.push(undefined);
+    this.#wanted += 1;
+  }
+
+  /** A new run begins: what failed is tried again, and what is unsure if it shall be. */
+  begin(unsure: 'leave' | 'send'): void {
+    for (const [item, standing] of this.#standings.entries()) {
+      const isTried = standing === 'failed' || (unsure === 'send' && standing === 'unsure');
+      if (isTried) this.#retry.add(item);
+    }
+    // What may have been sent goes before what surely was not: of two alike that lie here after a
+    // crash, one has to be left.
+    const isMeant = (item: number) =>
+      this.#standings[item] === 'meant' || this.#standings[item] === 'unsure';
+    for (const copies of this.#byKey.values()) {
+      copies.from = 0;
+      if (copies.items.length === 1) continue;
+      const { items } = copies;
+      copies.items = [...items.filter(isMeant), ...items.filter((item) => !isMeant(item))];
+    }
+  }
+
+  /** Whether a letter of this key is still to be looked for. */
+  isWanted(key: string): boolean {
+    return this.#find(key) !== undefined;
+  }
+
+  /** Takes the place of a letter of this key, if there is one left. */
+  claim(key: string): Claim | undefined {
+    const item = this.#find(key);
+    if (item === undefined) return undefined;
+    const before = this.#standings[item] ?? 'open';
+    this.#retry.delete(item);
+    this.#set(item, 'busy');
+    return { item, before, wasMeant: before === 'meant' || before === 'unsure' };
+  }
+
+  /** What came of a letter. */
+  settle(item: number, outcome: Outcome, at: Millis): void {
+    const { result } = outcome;
+    if (result === 'back') return this.#set(item, 'open');
+    this.#lines[item] = { at, outcome };
+    if (result !== 'again') return this.#set(item, result);
+    if (this.#again.has(item)) return;
+    this.#again.add(item);
+    this.#counts.again += 1;
+  }
+
+  /** A claim that came to nothing: as it was. */
+  release({ item, before }: Claim): void {
+    this.#set(item, before);
+    if (before === 'failed' || before === 'unsure') this.#retry.add(item);
+  }
+
+  /** What was not found by a whole pass: meant ones were sent, the others are gone. */
+  *missing(): Iterable<{ readonly item: number; readonly result: 'sent' | 'gone' }> {
+    for (const [item, standing] of this.#standings.entries()) {
+      if (!this.#isWantedItem(item)) continue;
+      this.#retry.delete(item);
+      const wasMeant = standing === 'meant' || standing === 'unsure';
+      yield { item, result: wasMeant ? 'sent' : 'gone' };
+    }
+  }
+
+  /** The last word on each letter, in the order of the plan. */
+  *lines(): Iterable<ReplayLine> {
+    for (const [item, line] of this.#lines.entries()) {
+      if (line === undefined) continue;
+      const { result, ...rest } = line.outcome;
+      if (result !== 'back') yield { at: line.at, id: this.idOf(item), result, ...rest };
+    }
+  }
+
+  #find(key: string): number | undefined {
+    const copies = this.#byKey.get(key);
+    if (copies === undefined) return undefined;
+    const { items } = copies;
+    while (this.#isOver(items[copies.from])) copies.from += 1;
+    for (let at = copies.from; at < items.length; at += 1) {
+      const item = items[at] ?? -1;
+      if (this.#isWantedItem(item)) return item;
+    }
+    return undefined;
+  }
+
+  #isWantedItem(item: number): boolean {
+    const standing = this.#standings[item];
+    return standing === 'open' || standing === 'meant' || this.#retry.has(item);
+  }
+
+  #isOver(item: number | undefined): boolean {
+    if (item === undefined) return false;
+    return !this.#isWantedItem(item) && this.#standings[item] !== 'busy';
+  }
+
+  #set(item: number, standing: Standing): void {
+    const before = this.#standings[item];
+    if (before === undefined) return;
+    this.#count(before, -1);
+    this.#count(standing, 1);
+    this.#standings[item] = standing;
+  }
+
+  #count(standing: Standing, by: 1 | -1): void {
+    if (standing === 'open' || standing === 'meant') this.#wanted += by;
+    else if (standing !== 'busy') this.#counts[standing] += by;
+  }
+}

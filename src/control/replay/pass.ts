@@ -1,0 +1,292 @@
+/**
+ * pass — goes once through a place and sends what the plan wants of it, in batches.
+ *
+ *   take ─▶ gather a batch ─▶ its intent is durable ─▶ send within window and pace ─▶ note results
+ *                └─ the next batch is gathered and written down while this one is on its way
+ *
+ * Promise: nothing is sent without an intent on record; whatever ends the pass, what is on its way
+ * is waited for, and what is not sent stays where it was.
+ */
+
+import { textOf } from '../../core/errors.ts';
+import type { DeadLetters, Settled, TakenLetter } from '../../ports/dead-letters.ts';
+import type { Guard } from './guard.ts';
+import type { Journal, Outcome } from './journal.ts';
+import type { Claim, Ledger } from './ledger.ts';
+import type { News } from './news.ts';
+import type { Pace } from './pace.ts';
+import { type DecideParts, decide, type Piece } from './piece.ts';
+import type { Tenure } from './tenure.ts';
+import type { KeptCopy } from './types.ts';
+
+/** What a pass works with; the same for all passes of a run. */
+export interface PassParts extends DecideParts {
+  readonly letters: DeadLetters;
+  readonly ledger: Ledger;
+  readonly journal: Journal;
+  readonly guard: Guard;
+  readonly pace: Pace;
+  readonly news: News;
+  readonly tenure: Tenure;
+  readonly now: () => number;
+  readonly keep: (copies: readonly KeptCopy[]) => Promise<void>;
+}
+
+/** Letters in hand at once, as the door allows it. */
+const IN_HAND_MAX = 1_000;
+/** A batch has no more than is sent in about this part of a second. */
+const BATCH_SECONDS = 1;
+
+/** How far a pass goes. */
+export interface PassOrder {
+  /** Acts on so many letters at the most. */
+  readonly limit: number;
+  /**
+   * When so many are found, all are settled before more are asked for. n.b. A pass that ends takes
+   * back what is in hand: whoever asks for more than there is has to begin again.
+   */
+  readonly pauseAt: number;
+}
+
+/** What a pass came to. */
+export interface PassResult {
+  /** Letters of the plan that were found. */
+  readonly found: number;
+  /** Letters that were sent, or tried to. */
+  readonly acted: number;
+  /** Letters that were found, and are back since the pass ended. */
+  readonly returned: number;
+}
+
+/** One pass. */
+export async function runPass(parts: PassParts, order: PassOrder): Promise<PassResult> {
+  return new Pass(parts, order).run();
+}
+
+class Pass {
+  readonly #parts: PassParts;
+  readonly #order: PassOrder;
+  readonly #batchMax: number;
+  readonly #active = new Set<Promise<void>>();
+  #batch: Piece[] = [];
+  #dispatching: Promise<void> = Promise.resolve();
+  #room = Promise.withResolvers<void>();
+  #found = 0;
+  #acted = 0;
+  #returned = 0;
+  /** The place has ended the pass: nothing is in hand any more but what is being settled. */
+  #isOver = false;
+
+  constructor(parts: PassParts, order: PassOrder) {
+    this.#parts = parts;
+    this.#order = order;
+    const { window, rate = window } = parts.settings;
+    this.#batchMax = Math.max(1, Math.min(Math.ceil(window / 2), Math.ceil(rate * BATCH_SECONDS)));
+  }
+
+  async run(): Promise<PassResult> {
+    const { letters, ledger, journal, settings, tenure } = this.#parts;
+    const stop = new AbortController();
+    const passing = letters.take({
+      isWanted: ({ key }) => ledger.isWanted(key),
+      inHand: Math.min(IN_HAND_MAX, settings.window + 2 * this.#batchMax),
+      signal: stop.signal,
+    });
+    const taking = passing[Symbol.asyncIterator]();
+    try {
+      await this.#gather(taking);
+      await this.#dispatching;
+    } catch (error) {
+      tenure.halt.stop({ kind: 'broken', error });
+    }
+    // In this order: what is on its way ends first, then the place may have back what is in hand.
+    await Promise.all(this.#active);
+    stop.abort();
+    await taking.return?.().catch(() => undefined);
+    try {
+      await journal.step([]);
+    } catch (error) {
+      tenure.halt.stop({ kind: 'broken', error });
+    }
+    return { found: this.#found, acted: this.#acted, returned: this.#returned };
+  }
+
+  async #gather(taking: AsyncIterator<TakenLetter>): Promise<void> {
+    const { tenure, ledger } = this.#parts;
+    const { limit, pauseAt } = this.#order;
+    while (tenure.isHeld && this.#acted < limit && ledger.wanted > 0) {
+      const next = await this.#next(taking);
+      if (next === undefined) break;
+      await this.#consider(next);
+      if (this.#batch.length >= this.#batchMax) await this.#flush();
+      if (this.#found === pauseAt) await this.#drain();
+    }
+    if (this.#mayStart) await this.#flush();
+    else for (const { claim } of this.#batch) this.#giveBack(claim);
+  }
+
+  /** Waits until nothing is in hand. */
+  async #drain(): Promise<void> {
+    await this.#flush();
+    await this.#dispatching;
+    await Promise.all(this.#active);
+  }
+
+  get #mayStart(): boolean {
+    return this.#parts.tenure.isHeld && !this.#isOver;
+  }
+
+  #giveBack(claim: Claim): void {
+    this.#parts.ledger.release(claim);
+    this.#found -= 1;
+    this.#acted -= 1;
+    this.#returned += 1;
+  }
+
+  /** The next letter; undefined when there is none, or the run ends. */
+  async #next(taking: AsyncIterator<TakenLetter>): Promise<TakenLetter | undefined> {
+    const { letters, tenure } = this.#parts;
+    const { signal } = tenure.halt;
+    const halted = Promise.withResolvers<undefined>();
+    const onHalt = () => halted.resolve(undefined);
+    signal.addEventListener('abort', onHalt);
+    try {
+      const asked = taking.next();
+      // A dispatch that breaks halts the run, and whoever waits here hears of it there.
+      const next = await Promise.race([asked, halted.promise]);
+      if (next === undefined) asked.catch(() => undefined);
+      else if (next.done !== true) return next.value;
+      else this.#isOver = true;
+      return undefined;
+    } catch (error) {
+      this.#isOver = true;
+      const because = `cannot go on through ${letters.name}: ${textOf(error)}`;
+      tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+      return undefined;
+    } finally {
+      signal.removeEventListener('abort', onHalt);
+    }
+  }
+
+  async #consider(taken: TakenLetter): Promise<void> {
+    const { ledger, guard } = this.#parts;
+    const claim = ledger.claim(taken.letter.key);
+    if (claim === undefined) {
+      // A further copy with a key of the plan, which counts copies.
+      await this.#leave(taken);
+      return;
+    }
+    this.#found += 1;
+    const plan = await decide(this.#parts, taken, claim);
+    if (plan.kind === 'act') {
+      this.#acted += 1;
+      this.#batch.push({ claim, taken, plan });
+      return;
+    }
+    for (const outcome of plan.outcomes) {
+      this.#note(claim.item, outcome);
+      if (outcome.result === 'failed') guard.countFailed(outcome.code ?? '', outcome.reason ?? '');
+    }
+    await this.#leave(taken);
+    this.#judge();
+  }
+
+  async #leave(taken: TakenLetter): Promise<void> {
+    await this.#parts.letters.settle(taken, { kind: 'leave' }).catch(() => {
+      // It stays in any case; what is wrong is heard by asking for the next one.
+    });
+  }
+
+  async #flush(): Promise<void> {
+    const batch = this.#batch;
+    if (batch.length === 0) return;
+    this.#batch = [];
+    const meant = this.#parts.journal.step(batch.map(({ claim }) => claim.item));
+    // Heard by the dispatch; without this a failure while the former batch goes is nobody's.
+    meant.catch(() => undefined);
+    await this.#dispatching;
+    this.#dispatching = this.#dispatch(batch, meant);
+  }
+
+  /** Never rejects. */
+  async #dispatch(batch: readonly Piece[], meant: Promise<void>): Promise<void> {
+    const { tenure, pace, settings, journal } = this.#parts;
+    try {
+      await meant;
+      if (this.#mayStart) await this.#keep(batch);
+    } catch (error) {
+      tenure.halt.stop({ kind: 'broken', error });
+    }
+    for (const piece of batch) {
+      while (this.#active.size >= settings.window) await this.#room.promise;
+      if (this.#mayStart) await pace.turn(tenure.halt.signal);
+      if (this.#mayStart) this.#start(piece);
+      else {
+        // n.b. What may have been sent before has an intent without a result, and stays so.
+        if (!piece.claim.wasMeant) journal.note(piece.claim.item, { result: 'back' });
+        this.#giveBack(piece.claim);
+      }
+    }
+  }
+
+  async #keep(batch: readonly Piece[]): Promise<void> {
+    const copies = batch.flatMap(({ plan }) =>
+      plan.kind === 'act' && plan.copy !== undefined ? [plan.copy] : [],
+    );
+    if (copies.length > 0) await this.#parts.keep(copies);
+  }
+
+  #start(piece: Piece): void {
+    const sending = this.#act(piece).finally(() => {
+      this.#active.delete(sending);
+      this.#room.resolve();
+      this.#room = Promise.withResolvers<void>();
+    });
+    this.#active.add(sending);
+  }
+
+  /** Never rejects. */
+  async #act({ claim, taken, plan }: Piece): Promise<void> {
+    if (plan.kind !== 'act') return;
+    const { letters, guard, news } = this.#parts;
+    const settled = await letters
+      .settle(taken, plan.fate)
+      .catch((error: unknown): Settled => ({ kind: 'unsure', reason: textOf(error) }));
+    const outcome = outcomeOf(settled, plan.outcome);
+    this.#note(claim.item, outcome);
+    if (outcome.result === 'sent') {
+      guard.countSent();
+      news.expect(claim.item);
+    } else if (settled.kind === 'failed' || settled.kind === 'unsure') {
+      guard.countFailed(outcome.code ?? settled.kind, settled.reason);
+    }
+    this.#judge();
+  }
+
+  #judge(): void {
+    const { guard, tenure } = this.#parts;
+    const because = guard.verdict();
+    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+  }
+
+  #note(item: number, outcome: Outcome): void {
+    const { ledger, journal, now } = this.#parts;
+    ledger.settle(item, outcome, now());
+    journal.note(item, outcome);
+  }
+}
+
+function outcomeOf(settled: Settled, done: Outcome): Outcome {
+  switch (settled.kind) {
+    case 'done':
+      return done;
+    case 'gone':
+      return { result: 'gone' };
+    case 'failed':
+      return { result: 'failed', code: settled.code, reason: settled.reason };
+    case 'unsure':
+      return { result: 'unsure', reason: settled.reason };
+    default:
+      return settled;
+  }
+}

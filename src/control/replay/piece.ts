@@ -1,0 +1,107 @@
+/** piece — one letter in hand, and what is to become of it. */
+
+import { ORIGINAL_HEADER } from '../../core/letter-headers.ts';
+import type { Fate, TakenLetter } from '../../ports/dead-letters.ts';
+import type { Outcome } from './journal.ts';
+import type { Claim } from './ledger.ts';
+import type { ReplaySettings } from './options.ts';
+import { routeText } from './plan.ts';
+import { type LetterTransform, repairLetter } from './transform.ts';
+import type { KeptCopy } from './types.ts';
+
+/** A letter with the decision on it. */
+export interface Piece {
+  readonly claim: Claim;
+  readonly taken: TakenLetter;
+  readonly plan: Decision;
+}
+
+/** `leave`: stays, with this outcome. `act`: the fate, and the outcome when it is done. */
+export type Decision =
+  | { readonly kind: 'leave'; readonly outcomes: readonly Outcome[] }
+  | {
+      readonly kind: 'act';
+      readonly fate: Fate;
+      readonly outcome: Outcome;
+      /** The original, to be kept first. */
+      readonly copy?: KeptCopy;
+    };
+
+/** What decisions are made by. */
+export interface DecideParts {
+  readonly id: string;
+  readonly by: string;
+  readonly settings: ReplaySettings;
+  readonly transform: LetterTransform | undefined;
+}
+
+/** The code of letters that were replayed too often. */
+export const LIMIT_CODE = 'replay.limit';
+
+const UNSURE: Outcome = {
+  result: 'unsure',
+  reason: 'an earlier run ended while it was about to be sent',
+};
+
+/** Decides on one letter. */
+export async function decide(
+  { id, by, settings, transform }: DecideParts,
+  taken: TakenLetter,
+  { wasMeant }: Claim,
+): Promise<Decision> {
+  const { letter } = taken;
+  if (wasMeant && letter.replayedBy === id) {
+    // Only a letter that was sent by this replay bears its name: it went, and came back.
+    return { kind: 'leave', outcomes: [{ result: 'sent' }, { result: 'again' }] };
+  }
+  if (wasMeant && settings.unsure === 'leave') return { kind: 'leave', outcomes: [UNSURE] };
+  if (letter.replays >= settings.replaysMax) return parked(taken, by);
+  const route = settings.to ?? letter.home;
+  if (route === undefined) {
+    return left('replay.homeless', 'nobody knows where it came from');
+  }
+  const to = routeText(route);
+  const send: Fate = {
+    kind: 'send',
+    replay: id,
+    by,
+    ...(settings.to === undefined ? {} : { to: route }),
+  };
+  const outcome: Outcome = { result: 'sent', to };
+  if (transform === undefined) return { kind: 'act', fate: send, outcome };
+  const repaired = await repairLetter(transform, taken);
+  if (repaired.kind === 'skip') return left('transform.skipped', 'the transform leaves it');
+  if (repaired.kind === 'failed') {
+    const { reason } = repaired;
+    return { kind: 'leave', outcomes: [{ result: 'failed', code: 'transform.failed', reason }] };
+  }
+  if (repaired.kind === 'same') return { kind: 'act', fate: send, outcome };
+  const copy = await originalOf(taken, id);
+  return { kind: 'act', fate: { ...send, change: repaired.change }, outcome, copy };
+}
+
+function left(code: string, reason: string): Decision {
+  return { kind: 'leave', outcomes: [{ result: 'left', code, reason }] };
+}
+
+function parked({ letter }: TakenLetter, by: string): Decision {
+  const reason = `it was replayed ${letter.replays} times`;
+  // What is parked already stays where it is.
+  if (letter.kind === 'parked') return left(LIMIT_CODE, reason);
+  return {
+    kind: 'act',
+    fate: { kind: 'park', code: LIMIT_CODE, reason, by },
+    outcome: { result: 'parked', code: LIMIT_CODE, reason },
+  };
+}
+
+async function originalOf(taken: TakenLetter, replay: string): Promise<KeptCopy> {
+  const { letter } = taken;
+  return {
+    id: letter.id,
+    topic: letter.topic,
+    headers: { ...letter.headers, [ORIGINAL_HEADER]: letter.id },
+    body: Uint8Array.from(await taken.body()),
+    reason: `changed by replay ${replay}`,
+  };
+}

@@ -1,0 +1,178 @@
+/**
+ * run — carries a replay out: canaries first, then the rest, until it is done or told otherwise.
+ *
+ *   lease ─▶ what is left of the plan ─▶ canaries ─▶ watch ─▶ the rest ─▶ done
+ *                                           └──────────┴────────┴─▶ paused · stopped · cancelled
+ *
+ * Promise: a letter is sent at most once, unless what is unsure is asked to be sent; whatever
+ * happens, each is where it was or where it should be, and the record tells how far it is.
+ */
+
+import { RespoolError, textOf } from '../../core/errors.ts';
+import type { Clock, Dice } from '../../ports/clock.ts';
+import type { DeadLetters } from '../../ports/dead-letters.ts';
+import { systemClock, systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
+import { Guard } from './guard.ts';
+import { Journal } from './journal.ts';
+import { Ledger, NO_COUNTS } from './ledger.ts';
+import { News } from './news.ts';
+import { replaySettings } from './options.ts';
+import { Pace } from './pace.ts';
+import { type PassParts, runPass } from './pass.ts';
+import { checkCaution } from './plan.ts';
+import { auditReplay, needReplay } from './record.ts';
+import { checkRunnable, lostError, Tenure } from './tenure.ts';
+import { type LetterTransform, sameTransform } from './transform.ts';
+import type { Replay, ReplayDesk, ReplayOptions } from './types.ts';
+
+/** What a run is made with. */
+export interface RunTools {
+  readonly clock?: Clock;
+  readonly dice?: Dice;
+  /** Ends the run as paused, after what is on its way. */
+  readonly signal?: AbortSignal;
+  /** Hears how far it is, about every second and at the end. */
+  readonly onProgress?: (replay: Replay) => void;
+  /** Loaded already; default: the file that the plan names. */
+  readonly transform?: LetterTransform;
+  /** What may have been sent by an earlier run; default: as planned. */
+  readonly unsure?: ReplayOptions['unsure'];
+}
+
+/** Runs a planned replay to its end, or until it is told otherwise. */
+export function runReplay(
+  desk: ReplayDesk,
+  letters: DeadLetters,
+  id: string,
+  tools: RunTools = {},
+): Promise<Replay> {
+  return carryOut('run', { desk, letters, id, tools });
+}
+
+/** Goes on where a replay was paused, stopped or left by its process. */
+export function resumeReplay(
+  desk: ReplayDesk,
+  letters: DeadLetters,
+  id: string,
+  tools: RunTools = {},
+): Promise<Replay> {
+  return carryOut('resume', { desk, letters, id, tools });
+}
+
+interface Order {
+  readonly desk: ReplayDesk;
+  readonly letters: DeadLetters;
+  readonly id: string;
+  readonly tools: RunTools;
+}
+
+async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay> {
+  const { desk, letters, id, tools } = order;
+  const { clock = systemClock, dice = systemDice, signal, onProgress } = tools;
+  const { records } = desk;
+  const before = await needReplay(records, id);
+  checkRunnable(before, clock);
+  const transform = await sameTransform(before.options, before.transformDigest, tools.transform);
+  await checkCaution(letters);
+  await auditReplay(desk, action, before);
+  let ledger: Ledger | undefined;
+  const tenure = await Tenure.begin({
+    records,
+    clock,
+    id,
+    name: `${desk.by}/${randomName(dice)}`,
+    counts: () => ledger?.counts ?? before.counts ?? NO_COUNTS,
+    onProgress,
+  });
+  const interrupted = { kind: 'end', state: 'paused', because: 'it was interrupted' } as const;
+  const onAbort = () => tenure.halt.stop(interrupted);
+  signal?.addEventListener('abort', onAbort);
+  if (signal?.aborted === true) onAbort();
+  try {
+    ledger = await Ledger.load(records, id);
+    const doubt = await sendAll(order, { before, ledger, tenure, transform, clock });
+    return await finish(tenure, id, doubt);
+  } catch (error) {
+    // Told on record where that is possible; where it is not, the lease runs out.
+    const because = `it broke off: ${textOf(error)}`;
+    const isLost = tenure.halt.reason?.kind === 'lost';
+    if (isLost) await tenure.drop();
+    else await tenure.end('stopped', because).catch(() => undefined);
+    throw error;
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
+  }
+}
+
+interface Scene {
+  readonly before: Replay;
+  readonly ledger: Ledger;
+  readonly tenure: Tenure;
+  readonly transform: LetterTransform | undefined;
+  readonly clock: Clock;
+}
+
+/** Canaries, watch, rest; a text when the last look had no answer. */
+async function sendAll(order: Order, scene: Scene): Promise<string | undefined> {
+  const { desk, letters, id, tools } = order;
+  const { before, ledger, tenure, transform, clock } = scene;
+  const planned = replaySettings(before.options);
+  const settings = { ...planned, unsure: tools.unsure ?? planned.unsure };
+  const journal = new Journal(desk.records, id, clock);
+  const guard = new Guard(settings.stopAbove);
+  const news = new News({ id, letters, ledger, journal, guard, clock });
+  const pace = new Pace(clock, settings.rate);
+  const { by } = desk;
+  const now = () => clock.now();
+  const keep: PassParts['keep'] = (copies) => desk.keep(copies);
+  const deciding = { id, by, settings, transform };
+  const parts = { ...deciding, letters, ledger, journal, guard, pace, news, tenure, now, keep };
+  ledger.begin(settings.unsure);
+  // Canaries that did well need not do so again, unless the guard had a reason to stop since.
+  const isProven = ledger.isProven && before.state !== 'stopped';
+  if (settings.canary > 0 && !isProven) {
+    await passes(parts, settings.canary);
+    if (!tenure.halt.isSet && ledger.wanted > 0) {
+      await news.watchCanaries(tenure, settings.canaryWaitMs);
+      await journal.step([]);
+      if (!tenure.halt.isSet) await journal.proven();
+    }
+  }
+  news.watch(tenure);
+  await passes(parts, Number.POSITIVE_INFINITY);
+  await news.quiet();
+  if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
+  const doubt = guard.isOn && !tenure.halt.isSet ? await news.last() : undefined;
+  await journal.step([]);
+  return doubt;
+}
+
+/** Passes until the limit is reached, the plan is through, or nothing more is found. */
+async function passes(parts: PassParts, limit: number): Promise<void> {
+  const { tenure, ledger, journal, now } = parts;
+  let rest = limit;
+  let pauseAt = 0;
+  while (tenure.isHeld && ledger.wanted > 0 && rest > 0) {
+    const { found, acted, returned } = await runPass(parts, { limit: rest, pauseAt });
+    if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
+    rest -= acted;
+    // What came back is there for sure: the next pass settles as many before it asks for more.
+    pauseAt = returned;
+    if (!tenure.isHeld || found + returned > 0) continue;
+    for (const { item, result } of ledger.missing()) {
+      ledger.settle(item, { result }, now());
+      journal.note(item, { result });
+    }
+  }
+}
+
+async function finish(tenure: Tenure, id: string, doubt: string | undefined): Promise<Replay> {
+  const { reason } = tenure.halt;
+  if (reason === undefined) return tenure.end('done', doubt);
+  if (reason.kind === 'end') return tenure.end(reason.state, reason.because);
+  if (reason.kind === 'lost') throw lostError(id);
+  throw reason.error instanceof Error
+    ? reason.error
+    : new RespoolError('store.unavailable', textOf(reason.error));
+}
