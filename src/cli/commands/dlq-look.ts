@@ -27,6 +27,9 @@ const REMOVE_OPTIONS: readonly OptionSpec[] = [
   DRY_RUN,
 ];
 
+/** A look must not leave a store behind. */
+const LOOKING = (): { readonly mayCreate: boolean } => ({ mayCreate: false });
+
 /** A run at letters; what it needs is loaded when it is called. */
 function at(
   run: (context: LettersContext) => Promise<ExitCode>,
@@ -52,7 +55,7 @@ const list: CommandSpec = {
     { line: "respool dlq list --queue '*.dlq' --category network", does: 'of all dead queues' },
   ],
   role: 'read',
-  run: at(async (context) => (await import('../dlq/list.ts')).list(context)),
+  run: at(async (context) => (await import('../dlq/list.ts')).list(context), LOOKING),
 };
 
 const show: CommandSpec = {
@@ -64,7 +67,7 @@ const show: CommandSpec = {
   options: LOOK_OPTIONS,
   examples: [{ line: 'respool dlq show order-4711 --queue orders.dlq', does: 'all of it' }],
   role: 'read',
-  run: at(async (context) => (await import('../dlq/list.ts')).showLetter(context)),
+  run: at(async (context) => (await import('../dlq/list.ts')).showLetter(context), LOOKING),
 };
 
 const exportIt: CommandSpec = {
@@ -83,7 +86,7 @@ const exportIt: CommandSpec = {
     { line: 'respool dlq export --queue orders.dlq --output dead.jsonl', does: 'all of a queue' },
   ],
   role: 'read',
-  run: at(async (context) => (await import('../dlq/list.ts')).exportLetters(context)),
+  run: at(async (context) => (await import('../dlq/list.ts')).exportLetters(context), LOOKING),
 };
 
 const count: CommandSpec = {
@@ -97,7 +100,7 @@ const count: CommandSpec = {
   ],
   examples: [{ line: "respool dlq count --queue '*.dlq' --by category", does: 'what is wrong' }],
   role: 'read',
-  run: at(async (context) => (await import('../dlq/groups.ts')).printCounts(context)),
+  run: at(async (context) => (await import('../dlq/groups.ts')).printCounts(context), LOOKING),
 };
 
 const groups: CommandSpec = {
@@ -118,7 +121,7 @@ const groups: CommandSpec = {
     { line: "respool dlq groups --queue '*.dlq' --json", does: 'with ids of some letters' },
   ],
   role: 'read',
-  run: at(async (context) => (await import('../dlq/groups.ts')).printGroups(context)),
+  run: at(async (context) => (await import('../dlq/groups.ts')).printGroups(context), LOOKING),
 };
 
 const note: CommandSpec = {

@@ -10,7 +10,7 @@ import { relative, span } from '../times.ts';
 import { letterFilterOf } from './filter.ts';
 import { type Found, lookedInto, openLook } from './look.ts';
 import type { CountedBy } from './options.ts';
-import { categoryRules, type LettersContext } from './places.ts';
+import { categoryRules, deskIfAny, type LettersContext } from './places.ts';
 
 const RIGHT = { align: 'right' as const };
 const GROUP_COLUMNS: readonly Column[] = [
@@ -36,7 +36,6 @@ export async function printGroups(context: LettersContext): Promise<ExitCode> {
   const max = options.number('limit', { min: 1, max: GROUPS_SHOWN_MAX });
   const samples = options.number('samples', { min: 0, max: SAMPLES_MAX });
   const look = await openLook(context);
-  const { control } = await context.desk();
   const places = look.places.map((place) => lookedInto(context, place));
   const { query, category } = look.filter;
   const rules = await categoryRules(context);
@@ -46,7 +45,8 @@ export async function printGroups(context: LettersContext): Promise<ExitCode> {
     rules,
     ...(samples === undefined ? {} : { samples }),
   });
-  const notes = await notesOf(control);
+  const desk = await deskIfAny(context);
+  const notes = desk === undefined ? new Map<string, never>() : await notesOf(desk.control);
   const shown = groups.slice(0, max);
   if (out.json) {
     for (const group of shown) await out.object({ ...group, note: notes.get(group.group) ?? null });

@@ -10,7 +10,7 @@ import { jsonLine, safe } from '../safe.ts';
 import { pagedTable } from '../table.ts';
 import { kindsOf } from './filter.ts';
 import { type Found, openLook } from './look.ts';
-import type { LettersContext } from './places.ts';
+import { deskIfAny, type LettersContext } from './places.ts';
 import { foundObject, LETTER_COLUMNS, letterRow, letterView } from './view.ts';
 
 const LIMIT_MAX = 1_000_000_000;
@@ -57,12 +57,15 @@ export async function showLetter(context: LettersContext): Promise<ExitCode> {
   const isSpool = options.texts('queue').length === 0;
   const kinds = kindsOf(context) ?? (isSpool ? ALL_KINDS : undefined);
   const look = await openLook(context, { kinds });
-  const { control } = await context.desk();
+  const desk = await deskIfAny(context);
   let count = 0;
   for await (const found of look.letters({ ids: [id] })) {
-    const note = await noteOf(control, found.open.letter.group);
+    const { group } = found.open.letter;
+    const note = desk === undefined ? undefined : await noteOf(desk.control, group);
     if (out.json) {
-      await out.object(await exportLetter(found.open, { category: found.category, note }));
+      await out.object(
+        await exportLetter(found.open, { category: found.category, note: note ?? null }),
+      );
     } else {
       const text = await letterView(out, found, { now: io.clock.now(), note: note?.text });
       await out.line(count === 0 ? text : `\n${text}`);

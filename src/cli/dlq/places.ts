@@ -10,7 +10,7 @@ import { type Broker, brokerAt, brokersOf } from '../../connect/brokers.ts';
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { ReplaySource } from '../../control/replay/types.ts';
 import type { CategoryRule } from '../../core/category.ts';
-import { RespoolError, show } from '../../core/errors.ts';
+import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
 import { compileGlob, type Glob } from '../../core/glob.ts';
 import type { DeadLetters, LetterKind } from '../../ports/dead-letters.ts';
 import { placeOf } from '../../rabbit/operate/home.ts';
@@ -19,6 +19,7 @@ import { CommandError } from '../exit-codes.ts';
 import { type Desk, openDesk } from '../open-desk.ts';
 import { usageOf } from '../options.ts';
 import { type Reached, reach } from '../rabbit/reach.ts';
+import { safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
 
 /** One place, open until the command ends. */
@@ -85,6 +86,21 @@ export function atLetters(
     desk: () => (desk ??= openDesk({ ...context, globals, mayCreate })),
     loaded: () => (loaded ??= readConfig(context, flags, { routes: 'queues' })),
   };
+}
+
+/**
+ * The desk, for what a look over queues can do without: a look makes no store, and where there is
+ * none there are no notes either.
+ */
+export async function deskIfAny(context: LettersContext): Promise<Desk | undefined> {
+  if (context.options.texts('queue').length === 0) return context.desk();
+  try {
+    return await context.desk();
+  } catch (error) {
+    if (!isRespoolError(error, 'store.unavailable')) throw error;
+    context.out.detail(`without notes on groups: ${safe(error.message)}`);
+    return undefined;
+  }
 }
 
 /** The rules of the configuration that say what category a failure is of. */

@@ -1,19 +1,11 @@
 /**
- * remove — takes dead letters away: counted first, asked for, on the audit record, then done.
+ * remove — dead letters are taken away: counted first, asked for, on the audit record, then done.
  *
- *   queue: in hand ─▶ copy archived in the spool, durable ─▶ acked      --hard: acked
- *   spool: archived, from where restore brings it back                  --hard: gone
- *
- * Promise: at most as many as were counted, and none that died since. Whoever kills us leaves a
- * letter where it was, in the archive, or in both. What cannot be kept is left where it is.
+ * Promise: at most as many as were counted, and none that died since.
  */
 
-import type { Control } from '../../control/control.ts';
-import type { KeptCopy } from '../../control/replay/types.ts';
-import { isRespoolError, textOf } from '../../core/errors.ts';
 import { fitsLetter } from '../../core/letter-query.ts';
-import type { Fate, Letter, Settled, TakenLetter } from '../../ports/dead-letters.ts';
-import type { MoveProgress } from '../../rabbit/operate/reports.ts';
+import type { Letter } from '../../ports/dead-letters.ts';
 import { ask } from '../ask.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { moveWith } from '../rabbit/moving.ts';
@@ -21,16 +13,12 @@ import { numberText, safe } from '../safe.ts';
 import { kindsOf } from './filter.ts';
 import { type Look, openLook } from './look.ts';
 import type { LettersContext, Place } from './places.ts';
+import { Removal, type Tally } from './removal.ts';
 import { idsOf, typeCount } from './typed.ts';
 
 /** Letters whose keys are remembered between the count and the removal. */
 const KEYS_MAX = 200_000;
-/** In hand at once, and their bodies. */
-const IN_HAND = 100;
-const IN_HAND_MAX_BYTES = 16 * 2 ** 20;
 const LIMIT_MAX = 1_000_000_000;
-/** Failures that are told one by one. */
-const FAILURES_TOLD = 10;
 
 /** What was counted. */
 interface Count {
@@ -46,14 +34,6 @@ interface Counted {
   count: number;
   /** undefined: too many; then only their number holds. */
   keys: Set<string> | undefined;
-}
-
-/** What came of it. */
-interface Tally {
-  removed: number;
-  gone: number;
-  failed: number;
-  readonly failures: { readonly id: string; readonly why: string }[];
 }
 
 /** Removes letters by ids or by a filter. */
@@ -157,11 +137,14 @@ async function carryOut(
     hard: isHard,
     reason,
   });
-  const fate: Fate = { kind: 'remove', hard: isHard, reason, by: control.by };
+  const fate = { kind: 'remove' as const, hard: isHard, reason, by: control.by };
   await moveWith(context, total, async (signal, onProgress) => {
     for (const one of counted) {
+      const { place, count } = one;
       const isFitting = fitting(look, order.ids, one);
-      await removeOf(one, { control, fate, tally, signal, onProgress, isFitting });
+      const tell = (moved: number, skipped: number): void =>
+        onProgress({ queue: place.name, moved, skipped, total: count });
+      await new Removal({ place, count, control, fate, tally, isFitting, tell }).run(signal);
     }
   });
 }
@@ -205,142 +188,6 @@ function fitting(
     (named === undefined || named.has(letter.id)) &&
     fitsLetter(letter, filter.query) &&
     (filter.category === undefined || filter.category === tell(letter));
-}
-
-interface Removal {
-  readonly control: Control;
-  readonly fate: Fate & { readonly kind: 'remove' };
-  readonly tally: Tally;
-  readonly signal: AbortSignal;
-  readonly onProgress: (progress: MoveProgress) => void;
-  readonly isFitting: (letter: Letter) => boolean;
-}
-
-/** A letter in hand, and the copy of it that is kept first; undefined: none is. */
-interface InHand {
-  readonly taken: TakenLetter;
-  readonly copy: KeptCopy | undefined;
-}
-
-/** Passes end early where a broker lets nobody hold messages for long: until one brings nothing. */
-async function removeOf({ place, count }: Counted, removal: Removal): Promise<void> {
-  const { signal, isFitting } = removal;
-  const left = new Set<string>();
-  const isWanted = (letter: Letter): boolean => !left.has(letter.key) && isFitting(letter);
-  let rest = count;
-  let batchMax = IN_HAND - 1;
-  let isBringing = true;
-  while (isBringing && rest > 0 && !signal.aborted) {
-    isBringing = false;
-    let batch: InHand[] = [];
-    for await (const taken of place.letters.take({ isWanted, inHand: IN_HAND, signal })) {
-      isBringing = true;
-      const inHand = await inHandOf(place, taken, removal);
-      if (inHand !== undefined) batch.push(inHand);
-      else left.add(taken.letter.key);
-      if (batch.length >= batchMax || bytesOf(batch) >= IN_HAND_MAX_BYTES || batch.length >= rest) {
-        rest -= await removeBatch(place, batch, removal, left);
-        batch = [];
-        removal.onProgress({
-          queue: place.name,
-          moved: count - rest,
-          skipped: left.size,
-          total: count,
-        });
-      }
-      if (rest - left.size <= 0 || signal.aborted) break;
-    }
-    // Fewer came than were counted, and what was in hand went back: now one after the other.
-    if (batch.length > 0) batchMax = 1;
-  }
-}
-
-/** Made while it lies open; undefined: it cannot be kept, and stays. */
-async function inHandOf(
-  { source }: Place,
-  taken: TakenLetter,
-  { fate, tally }: Removal,
-): Promise<InHand | undefined> {
-  if (source.kind === 'spool' || fate.hard) return { taken, copy: undefined };
-  const { keptFrom } = await import('../../rabbit/dead/kept.ts');
-  try {
-    return { taken, copy: keptFrom(taken) };
-  } catch (error) {
-    if (!isUnkept(error)) throw error;
-    fail(tally, taken.letter.id, textOf(error));
-    return undefined;
-  }
-}
-
-function bytesOf(batch: readonly InHand[]): number {
-  return batch.reduce((sum, { taken }) => sum + taken.letter.size, 0);
-}
-
-/** Keeps the copies, then settles; how many are not here any more. */
-async function removeBatch(
-  { letters }: Place,
-  batch: readonly InHand[],
-  removal: Removal,
-  left: Set<string>,
-): Promise<number> {
-  const { fate, tally } = removal;
-  const kept = await keepCopies(batch, removal, left);
-  const results = await Promise.all(kept.map(({ taken }) => letters.settle(taken, fate)));
-  let away = 0;
-  for (const [at, result] of results.entries()) {
-    const letter = kept[at]?.taken.letter;
-    if (letter === undefined) continue;
-    if (result.kind === 'done') tally.removed += 1;
-    else if (result.kind === 'gone') tally.gone += 1;
-    else {
-      fail(tally, letter.id, reasonOf(result));
-      left.add(letter.key);
-      continue;
-    }
-    away += 1;
-  }
-  return away;
-}
-
-/** All in one write; where one of them is too much for the store, one by one. */
-async function keepCopies(
-  batch: readonly InHand[],
-  { control, tally }: Removal,
-  left: Set<string>,
-): Promise<readonly InHand[]> {
-  const copies = batch.flatMap(({ copy }) => (copy === undefined ? [] : [copy]));
-  if (copies.length === 0) return batch;
-  try {
-    await control.keep(copies);
-    return batch;
-  } catch (error) {
-    if (!isUnkept(error)) throw error;
-  }
-  const kept: InHand[] = [];
-  for (const one of batch) {
-    try {
-      if (one.copy !== undefined) await control.keep([one.copy]);
-      kept.push(one);
-    } catch (error) {
-      if (!isUnkept(error)) throw error;
-      fail(tally, one.taken.letter.id, textOf(error));
-      left.add(one.taken.letter.key);
-    }
-  }
-  return kept;
-}
-
-function isUnkept(error: unknown): boolean {
-  return isRespoolError(error, 'limit.exceeded') || isRespoolError(error, 'message.invalid');
-}
-
-function reasonOf(result: Extract<Settled, { readonly reason: string }>): string {
-  return result.reason;
-}
-
-function fail(tally: Tally, id: string, why: string): void {
-  tally.failed += 1;
-  if (tally.failures.length < FAILURES_TOLD) tally.failures.push({ id, why });
 }
 
 async function tellTally(
