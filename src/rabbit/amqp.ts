@@ -120,7 +120,7 @@ export interface AmqpConfirmChannel extends AmqpChannel {
 export interface AmqpConnection extends Emitter {
   readonly connection?: {
     readonly serverProperties?: Readonly<Record<string, unknown>>;
-    readonly stream?: { destroy(): unknown };
+    readonly stream?: { destroy(error?: Error): unknown };
   };
   createChannel(): Promise<AmqpChannel>;
   createConfirmChannel(): Promise<AmqpConfirmChannel>;
