@@ -1,0 +1,118 @@
+/** removal — batches of letters on their way out, when fewer come than were counted. */
+import { expect, test } from 'vitest';
+import { Removal, type Tally } from '../../src/cli/dlq/removal.ts';
+import type { DeadLetters, Letter, Settled, TakenLetter } from '../../src/ports/dead-letters.ts';
+import { fakeLetters, letterOf } from '../control/letters/fake-letters.ts';
+
+interface Ground {
+  readonly letters: DeadLetters;
+  readonly there: () => string[];
+  readonly passes: () => number;
+}
+
+/** A place that gives back at the end of a pass what was not settled, as a queue does. */
+function ground(
+  ids: readonly string[],
+  { perPass = 1_000, settles = () => ({ kind: 'done' }) }: Partial<Settling> = {},
+): Ground {
+  let lying = ids.map((id) => letterOf({ id, key: id }));
+  let passes = 0;
+  let inHand = new Set<string>();
+  return {
+    there: () => lying.map(({ id }) => id),
+    passes: () => passes,
+    letters: {
+      ...fakeLetters([]),
+      async *take({ isWanted }) {
+        passes += 1;
+        inHand = new Set();
+        try {
+          for (const letter of lying.filter(isWanted).slice(0, perPass)) {
+            inHand.add(letter.key);
+            yield { letter, token: letter.key, body: async () => Buffer.alloc(0) };
+          }
+        } finally {
+          inHand = new Set();
+        }
+      },
+      settle: async ({ letter }: TakenLetter) => {
+        if (!inHand.delete(letter.key)) return { kind: 'gone' };
+        const settled = settles(letter);
+        if (settled.kind === 'done') lying = lying.filter(({ key }) => key !== letter.key);
+        return settled;
+      },
+    },
+  };
+}
+
+interface Settling {
+  readonly perPass: number;
+  readonly settles: (letter: Letter) => Settled;
+}
+
+async function removed(
+  { letters }: Ground,
+  count: number,
+  signal: AbortSignal = new AbortController().signal,
+): Promise<Tally> {
+  const tally: Tally = { removed: 0, gone: 0, failed: 0, failures: [] };
+  await new Removal({
+    place: { letters, source: { kind: 'spool', kinds: ['dead'] }, name: 'spool' },
+    count,
+    control: { keep: async () => undefined },
+    fate: { kind: 'remove', hard: false, reason: 'x', by: 'ada' },
+    tally,
+    isFitting: () => true,
+    tell: () => undefined,
+  }).run(signal);
+  return tally;
+}
+
+const IDS = Array.from({ length: 250 }, (_, at) => `m${at}`);
+
+test('takes as many as were counted, the oldest first, and no more', async () => {
+  const place = ground(IDS);
+  expect(await removed(place, 120)).toMatchObject({ removed: 120, gone: 0, failed: 0 });
+  expect(place.there()).toEqual(IDS.slice(120));
+});
+
+test('passes that end early are followed by others until all are away', async () => {
+  const place = ground(IDS, { perPass: 30 });
+  expect(await removed(place, 250)).toMatchObject({ removed: 250, gone: 0, failed: 0 });
+  expect(place.there()).toEqual([]);
+});
+
+test('when fewer come than were counted it ends, and takes those that came', async () => {
+  const place = ground(IDS.slice(0, 7));
+  expect(await removed(place, 250)).toMatchObject({ removed: 7, gone: 0, failed: 0 });
+  expect(place.passes()).toBeLessThan(5);
+});
+
+test('what fails is left and told once, and the rest goes', async () => {
+  const place = ground(IDS.slice(0, 20), {
+    perPass: 5,
+    settles: ({ id }) =>
+      id.endsWith('3') ? { kind: 'failed', code: 'x', reason: 'no' } : { kind: 'done' },
+  });
+  const tally = await removed(place, 20);
+  expect(tally).toMatchObject({ removed: 18, failed: 2 });
+  expect(tally.failures).toEqual([
+    { id: 'm3', why: 'no' },
+    { id: 'm13', why: 'no' },
+  ]);
+  expect(place.there()).toEqual(['m3', 'm13']);
+});
+
+test('a signal ends it between two batches', async () => {
+  const stop = new AbortController();
+  let count = 0;
+  const place = ground(IDS, {
+    settles: () => {
+      count += 1;
+      if (count === 99) stop.abort();
+      return { kind: 'done' };
+    },
+  });
+  expect(await removed(place, 250, stop.signal)).toMatchObject({ removed: 99 });
+  expect(place.there()).toEqual(IDS.slice(99));
+});
