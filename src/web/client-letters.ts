@@ -24,7 +24,8 @@ export function letters(
   client: ServiceClient,
 ): Pick<Control, 'keep' | 'recordAction' | 'records' | 'replay'> {
   return {
-    replay: (ids, order) => byIds(client, ids, { path: '/v1/replay', json: orderJson(order) }),
+    replay: async (ids, order) =>
+      byIds(client, ids, { path: '/v1/replay', json: orderJson(order) }),
     keep: (copies) => sendCopies(client, copies),
     recordAction: async (action, details) => {
       const json = { action, details };
