@@ -1,4 +1,4 @@
-/** chosen — a place of which only some letters are seen, by what the place itself cannot be asked. */
+/** chosen — a place of which only some letters are seen, by what it cannot be asked itself. */
 
 import type { DeadLetters, Letter } from '../../ports/dead-letters.ts';
 

@@ -102,7 +102,7 @@ async function queuesBehind(
   const where = `exchange ${show(exchange)} with key ${show(key)}`;
   const management = reached?.management;
   if (management === undefined) {
-    return `nobody can tell where ${where} leads without the management API; use "healthy: { http }"`;
+    return `without the management API nobody knows where ${where} leads; use "healthy: { http }"`;
   }
   const type = (await management.exchanges()).find(({ name }) => name === exchange)?.type;
   if (type === undefined) return `exchange ${show(exchange)} is not there`;

@@ -49,7 +49,7 @@ export function replayOptionsOf(
   return Object.fromEntries(said);
 }
 
-/** `orders`, `shop:order.new`, `:a:queue` for a queue whose name has a colon; a topic of a spool. */
+/** `orders`, `shop:order.new`, `:a:queue` for a queue with a colon in its name; or a topic. */
 export function routeOf(text: string, kind: 'queue' | 'spool'): LetterRoute {
   if (kind === 'spool') {
     const topic = usageOf(() => checkTopic(text, '--to'), ['message.invalid']);

@@ -9,8 +9,8 @@ import type { LettersContext } from '../dlq/places.ts';
 import { byOf, type Desk } from '../open-desk.ts';
 import type { ServeLog } from '../serve-log.ts';
 import type { CommandContext } from '../spec.ts';
+import { teller } from './news.ts';
 import { ruleToolsOf } from './rule-tools.ts';
-import { teller } from './rules.ts';
 
 /** Rules that run. */
 export interface RulesLife {

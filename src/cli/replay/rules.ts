@@ -3,17 +3,18 @@
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import { runnerOf, stateOf } from '../../control/rules/ledger.ts';
 import { runRules, runRulesOnce } from '../../control/rules/run.ts';
-import type { ReplayRule, RuleNews, RuleState } from '../../control/rules/types.ts';
+import type { ReplayRule, RuleState } from '../../control/rules/types.ts';
 import { textOf } from '../../core/errors.ts';
 import { atLetters, type LettersContext } from '../dlq/places.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { openDesk } from '../open-desk.ts';
 import { numberText, safe } from '../safe.ts';
 import { levelOf, listenForTheEnd } from '../serve-life.ts';
-import { createServeLog, type ServeLog } from '../serve-log.ts';
+import { createServeLog } from '../serve-log.ts';
 import type { CommandContext } from '../spec.ts';
 import { type Column, tableOf } from '../table.ts';
 import { relative } from '../times.ts';
+import { newsText, teller } from './news.ts';
 import { ruleToolsOf } from './rule-tools.ts';
 
 const COLUMNS: readonly Column[] = [
@@ -107,23 +108,6 @@ async function runOn(context: LettersContext, rules: readonly ReplayRule[]): Pro
   await running;
   log.say('info', 'stopped');
   return end.kind === 'signal' ? EXIT.done : EXIT.refused;
-}
-
-/** A line for each round that came to something. */
-export function teller(log: ServeLog): (news: RuleNews) => void {
-  return (news) => {
-    const isBad = news.result === 'stopped' || news.result === 'failed';
-    const isQuiet = news.result === 'quiet';
-    log.say(isBad ? 'warn' : isQuiet ? 'debug' : 'info', `rule ${newsText(news)}`, news);
-  };
-}
-
-function newsText({ rule, result, because, sent, replays, at, nextAt }: RuleNews): string {
-  const parts = [`${safe(rule)}: ${result}`];
-  if (replays.length > 0) parts.push(`sent ${numberText(sent)} by ${replays.join(', ')}`);
-  if (because !== undefined) parts.push(safe(because));
-  parts.push(`next ${relative(nextAt, at)}`);
-  return parts.join(', ');
 }
 
 function rowOf({ name, when }: ReplayRule, state: RuleState, now: number): string[] {

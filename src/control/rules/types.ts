@@ -41,7 +41,7 @@ export interface ReplayRuleConfig {
   readonly every?: Duration;
   /** Letters per second, 1 to 100,000; default 10. */
   readonly rate?: number;
-  /** A letter that was replayed so often is parked, 1 to 1,000; default `deadLetters.replaysMax`. */
+  /** Replayed so often, a letter is parked, 1 to 1,000; default `deadLetters.replaysMax`. */
   readonly times?: number;
   /** Letters per round, 1 to 5,000; default 1,000. */
   readonly max?: number;
