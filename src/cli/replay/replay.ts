@@ -19,6 +19,7 @@ import { safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
 import { carryOut } from './carry-out.ts';
 import { chosenOf } from './chosen.ts';
+import { interruptible } from './interruptible.ts';
 import { replayOptionsOf } from './options.ts';
 import { messages, planView, rehearsalsView, resumeLine } from './view.ts';
 
@@ -30,6 +31,8 @@ interface Aim {
   readonly options: ReplayOptions;
   readonly transform: LetterTransform | undefined;
 }
+
+const NOTHING_DONE = '; nothing was sent';
 
 /** Plans, asks and runs. */
 export async function replayLetters(given: CommandContext): Promise<ExitCode> {
@@ -93,7 +96,9 @@ async function showPlans(context: LettersContext, aims: readonly Aim[]): Promise
   const { io, out } = context;
   for (const { place, letters, options, transform } of aims) {
     const tools = { clock: io.clock, ...(transform === undefined ? {} : { transform }) };
-    const { plan } = await drawPlan(letters, place.source, options, tools);
+    const { plan } = await interruptible(io, NOTHING_DONE, (signal) =>
+      drawPlan(letters, place.source, options, { ...tools, signal }),
+    );
     const { query } = options;
     const rehearsals =
       transform === undefined || plan.count === 0
@@ -124,11 +129,14 @@ async function planAll(
     const { place, letters, options, transform } = aim;
     if ((await place.letters.count()) === 0) continue;
     const bar = createProgress(io, out);
-    const replay = await planReplay(desk, letters, place.source, options, {
+    const tools = {
       clock: io.clock,
-      onProgress: (seen) => bar.show(seen),
+      onProgress: (seen: number) => bar.show(seen),
       ...(transform === undefined ? {} : { transform }),
-    }).finally(() => bar.clear());
+    };
+    const replay = await interruptible(io, NOTHING_DONE, (signal) =>
+      planReplay(desk, letters, place.source, options, { ...tools, signal }),
+    ).finally(() => bar.clear());
     if (replay.plan.count === 0) await removeReplay(desk, replay.id, { clock: io.clock });
     else planned.push({ ...aim, replay });
     if (replay.plan.count > 0 && !out.json) {
