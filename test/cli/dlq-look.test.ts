@@ -100,6 +100,14 @@ describe('dlq list', () => {
     expect(ran.stderr).toContain(text);
   });
 
+  test('what is odd in the configuration is said once', async () => {
+    const { cli, folder } = await deadSpool();
+    const config = JSON.stringify({ serve: { token: 'short' } });
+    await writeFile(path.join(folder, 'respool.config.json'), config);
+    const { stderr } = await cli(['dlq', 'list']);
+    expect(stderr.match(/it can be guessed/g)).toHaveLength(1);
+  });
+
   test('makes no store where there is none', async () => {
     const { cli } = await setup();
     const ran = await cli(['dlq', 'list']);

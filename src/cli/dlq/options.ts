@@ -29,7 +29,7 @@ const KINDS: readonly LetterKind[] = ['dead', 'parked', 'archived'];
 const SHARED = FILTER_OPTIONS.filter(({ flags }) => /^--(?:topic|code|header) /.test(flags));
 
 /** The options that choose letters; all given conditions hold together. */
-export const LETTER_OPTIONS: readonly OptionSpec[] = [
+const LETTER_OPTIONS: readonly OptionSpec[] = [
   ...SHARED,
   { flags: '--origin <name>', description: 'where it came from: exchange/queue, or destination' },
   { flags: '--group <group>', description: 'of this group, as dlq groups shows it' },

@@ -18,6 +18,7 @@ import { readConfig } from '../config.ts';
 import { CommandError } from '../exit-codes.ts';
 import { type Desk, openDesk } from '../open-desk.ts';
 import { usageOf } from '../options.ts';
+import type { Out } from '../out.ts';
 import { type Reached, reach } from '../rabbit/reach.ts';
 import { safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
@@ -73,6 +74,7 @@ export function atLetters(
   }
   const broker = named ?? (isBroker ? url : undefined);
   const globals = isBroker || url === undefined ? rest : { ...rest, url };
+  const out = warningOnce(context.out);
   let desk: Promise<Desk> | undefined;
   let loaded: Promise<LoadedConfig> | undefined;
   const flags = {
@@ -83,8 +85,20 @@ export function atLetters(
     ...context,
     globals,
     broker,
-    desk: () => (desk ??= openDesk({ ...context, globals, mayCreate })),
-    loaded: () => (loaded ??= readConfig(context, flags, { routes: 'queues' })),
+    desk: () => (desk ??= openDesk({ ...context, globals, out, mayCreate })),
+    loaded: () => (loaded ??= readConfig({ ...context, out }, flags, { routes: 'queues' })),
+  };
+}
+
+/** The configuration is read for the desk, and for the broker: what is odd there is said once. */
+function warningOnce(out: Out): Out {
+  const said = new Set<string>();
+  return {
+    ...out,
+    warn: (text) => {
+      if (!said.has(text)) out.warn(text);
+      said.add(text);
+    },
   };
 }
 

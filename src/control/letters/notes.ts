@@ -21,7 +21,7 @@ export type NotesDesk = Pick<ReplayDesk, 'by' | 'records' | 'recordAction'>;
 /** The longest note. */
 export const NOTE_MAX_CHARS = 2_000;
 /** Groups that can have a note. */
-export const NOTES_MAX = 10_000;
+const NOTES_MAX = 10_000;
 
 const KIND = 'dlq.notes';
 const GROUP_PATTERN = /^[0-9a-z]{11}$/;
@@ -71,7 +71,7 @@ export async function forgetNote(desk: NotesDesk, group: string): Promise<boolea
 }
 
 /** Refuses what cannot be a group, so that no note lies where nobody finds it. */
-export function checkGroup(group: unknown): string {
+function checkGroup(group: unknown): string {
   if (typeof group === 'string' && GROUP_PATTERN.test(group)) return group;
   throw new RespoolError(
     'message.invalid',

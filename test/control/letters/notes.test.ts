@@ -71,3 +71,19 @@ test.each(['', 'short', 'UPPERCASE01', '../../etc/p'])('refuses the group %j', a
   await expect(noteGroup(desk, { group, text: 'x', at: 1 })).rejects.toThrow(/11 of 0-9 a-z/);
   await expect(forgetNote(desk, group)).rejects.toMatchObject({ code: 'message.invalid' });
 });
+
+test('there are at most 10,000 groups with a note', async () => {
+  const desk = await deskOf();
+  const full = Array.from({ length: 10_000 }, (_, at) => ({
+    key: `${at}`,
+    value: {},
+    revision: 1,
+  }));
+  const crowded = { ...desk, records: { ...desk.records, list: async () => full } };
+  await expect(noteGroup(crowded, { group: GROUP, text: 'x', at: 1 })).rejects.toMatchObject({
+    code: 'limit.exceeded',
+  });
+  await noteGroup(desk, { group: GROUP, text: 'x', at: 1 });
+  await noteGroup(crowded, { group: GROUP, text: 'changed', at: 2 });
+  expect(await noteOf(desk, GROUP)).toMatchObject({ text: 'changed' });
+});
