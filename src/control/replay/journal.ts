@@ -43,7 +43,8 @@ export type JournalRecord =
   | { readonly kind: 'proven'; readonly at: Millis };
 
 const CHUNK_MAX = 500;
-const READ_MAX = 1_000;
+/** Records at once; one of a plan may have 50 KiB. */
+const READ_MAX = 200;
 
 /** Freezes what is planned. */
 export async function writePlan(
@@ -104,18 +105,22 @@ export class Journal {
 
   /** Durable when it resolves: these are about to be sent, and all that was noted so far. */
   async step(intent: readonly number[]): Promise<void> {
-    const results = [...this.#pending.values()].map(({ outcome, items }) => ({
-      ...outcome,
-      items,
-    }));
-    if (intent.length === 0 && results.length === 0) return;
+    const groups = [...this.#pending.values()];
+    if (intent.length === 0 && groups.length === 0) return;
     this.#pending = new Map();
-    await this.#append({
-      kind: 'step',
-      at: this.#clock.now(),
-      ...(intent.length === 0 ? {} : { intent }),
-      ...(results.length === 0 ? {} : { results }),
-    });
+    const results = groups.map(({ outcome, items }) => ({ ...outcome, items }));
+    try {
+      await this.#append({
+        kind: 'step',
+        at: this.#clock.now(),
+        ...(intent.length === 0 ? {} : { intent }),
+        ...(results.length === 0 ? {} : { results }),
+      });
+    } catch (error) {
+      // The next step may get through: what is known must not become unsure.
+      for (const { outcome, items } of groups) for (const item of items) this.note(item, outcome);
+      throw error;
+    }
   }
 
   /** The canaries did well: the rest may go, also after a pause. */

@@ -51,6 +51,7 @@ export class Ledger {
   readonly #again = new Set<number>();
   /** Failed, or unsure and to be sent: tried once more by this run. */
   readonly #retry = new Set<number>();
+  readonly #missed = new Set<number>();
   #counts: Record<keyof ReplayCounts, number> = { ...NO_COUNTS };
   /** Open or meant: still to be looked for. */
   #wanted = 0;
@@ -150,6 +151,13 @@ export class Ledger {
   release({ item, before }: Claim): void {
     this.#set(item, before);
     if (before === 'failed' || before === 'unsure') this.#retry.add(item);
+  }
+
+  /** Not there when it was to be sent: true the first time, when it is worth another look. */
+  miss(item: number): boolean {
+    if (this.#missed.has(item)) return false;
+    this.#missed.add(item);
+    return true;
   }
 
   /** What was not found by a whole pass: meant ones were sent, the others are gone. */

@@ -210,7 +210,7 @@ class Pass {
 
   /** Never rejects. */
   async #dispatch(batch: readonly Piece[], meant: Promise<void>): Promise<void> {
-    const { tenure, pace, settings, journal } = this.#parts;
+    const { tenure, pace, settings } = this.#parts;
     try {
       await meant;
       if (this.#mayStart) await this.#keep(batch);
@@ -221,12 +221,15 @@ class Pass {
       while (this.#active.size >= settings.window) await this.#room.promise;
       if (this.#mayStart) await pace.turn(tenure.halt.signal);
       if (this.#mayStart) this.#start(piece);
-      else {
-        // n.b. What may have been sent before has an intent without a result, and stays so.
-        if (!piece.claim.wasMeant) journal.note(piece.claim.item, { result: 'back' });
-        this.#giveBack(piece.claim);
-      }
+      else this.#unsend(piece.claim);
     }
+  }
+
+  /** It has an intent, and was not sent. */
+  #unsend(claim: Claim): void {
+    // n.b. What may have been sent before has an intent without a result, and stays so.
+    if (!claim.wasMeant) this.#parts.journal.note(claim.item, { result: 'back' });
+    this.#giveBack(claim);
   }
 
   async #keep(batch: readonly Piece[]): Promise<void> {
@@ -248,10 +251,15 @@ class Pass {
   /** Never rejects. */
   async #act({ claim, taken, plan }: Piece): Promise<void> {
     if (plan.kind !== 'act') return;
-    const { letters, guard, news } = this.#parts;
+    const { letters, guard, news, ledger } = this.#parts;
     const settled = await letters
       .settle(taken, plan.fate)
       .catch((error: unknown): Settled => ({ kind: 'unsure', reason: textOf(error) }));
+    if (settled.kind === 'gone' && ledger.miss(claim.item)) {
+      // The pass may have ended while this one waited for its turn: then it is where it was.
+      this.#unsend(claim);
+      return;
+    }
     const outcome = outcomeOf(settled, plan.outcome);
     this.#note(claim.item, outcome);
     if (outcome.result === 'sent') {

@@ -36,7 +36,7 @@ export interface DecideParts {
 }
 
 /** The code of letters that were replayed too often. */
-export const LIMIT_CODE = 'replay.limit';
+const LIMIT_CODE = 'replay.limit';
 
 const UNSURE: Outcome = {
   result: 'unsure',

@@ -160,7 +160,7 @@ describe('a process that dies', () => {
 });
 
 test('whatever fails and whoever dies, each letter is in one place and sent at most once', async () => {
-  const faults = fc.array(fc.constantFrom('ok', 'ok', 'ok', 'failed', 'unsure', 'sent'), {
+  const faults = fc.array(fc.constantFrom('ok', 'ok', 'ok', 'failed', 'unsure', 'sent', 'gone'), {
     maxLength: 60,
   });
   const deaths = fc.array(fc.integer({ min: 1, max: 150 }), { maxLength: 4 });
@@ -190,6 +190,7 @@ test('whatever fails and whoever dies, each letter is in one place and sent at m
           at += 1;
           const kind = plan[at] ?? 'ok';
           if (kind === 'failed') return { kind, code: 'x', reason: 'y' };
+          if (kind === 'gone') return { kind };
           if (kind === 'sent') return { kind: 'unsure', reason: SENT_ALL_THE_SAME };
           return kind === 'unsure' ? { kind, reason: 'z' } : undefined;
         };

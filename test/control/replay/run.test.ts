@@ -135,6 +135,19 @@ describe('a run', () => {
     expect(await run(id)).toMatchObject({ state: 'done', counts: { sent: 100, gone: 20 } });
   });
 
+  test('looks once more for what is said to be gone', async () => {
+    const { place, plan, run } = await setup(60);
+    const { id } = await plan(NO_CANARY);
+    const seen = new Set<string>();
+    place.refuse = (letter) => {
+      // One comes back when it is looked for again, the other never does.
+      const isSaid = letter.id === idOf(30) ? !seen.has(letter.id) : letter.id === idOf(31);
+      seen.add(letter.id);
+      return isSaid ? { kind: 'gone' } : undefined;
+    };
+    expect(await run(id)).toMatchObject({ state: 'done', counts: { sent: 59, gone: 1 } });
+  });
+
   test('goes on with another pass when one ends early', async () => {
     const { place, plan, run } = await setup(130);
     place.passMax = 33;
