@@ -101,10 +101,8 @@ describe('dlq list', () => {
   });
 
   test('what is odd in the configuration is said once', async () => {
-    const { cli, folder } = await deadSpool();
-    const config = JSON.stringify({ serve: { token: 'short' } });
-    await writeFile(path.join(folder, 'respool.config.json'), config);
-    const { stderr } = await cli(['dlq', 'list']);
+    const { cli } = await deadSpool();
+    const { stderr } = await cli(['dlq', 'list'], { env: { RESPOOL_TOKEN: 'short' } });
     expect(stderr.match(/it can be guessed/g)).toHaveLength(1);
   });
 
