@@ -58,7 +58,7 @@ test('canaries that fail again stop it; when it is well, a resume brings the res
   expect(resumed.code, resumed.stderr).toBe(0);
   expect(resumed.objects()).toMatchObject([{ state: 'done', counts: { sent: 6, again: 2 } }]);
   const report = await shell.cli(['dlq', 'replays', 'report', id, '--json', '--url', shell.url]);
-  const results = report.objects().map(({ result }) => result);
+  const results = report.objects().map(({ result }) => String(result));
   expect(results.toSorted()).toEqual(['again', 'again', 'sent', 'sent', 'sent', 'sent']);
   const rest = await shell.cli(['dlq', 'replay', '--canary', '0', ...argv.slice(4)]);
   expect([rest.code, rest.objects()]).toMatchObject([0, [{ counts: { sent: 2 } }]]);

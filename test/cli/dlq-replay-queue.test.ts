@@ -1,0 +1,289 @@
+/** dlq replay and dlq replays — over dead queues of a real broker, with the record in SQLite. */
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import type { Replay } from '../../src/control/replay/types.ts';
+import { type DeadQueue, deadQueue, names } from './dlq-queue-ground.ts';
+import type { Ran } from './setup.ts';
+
+/** The one replay that was told of. */
+function replayOf(ran: Ran): Replay {
+  const [replay] = ran.objects();
+  if (replay === undefined) throw new Error(`nothing was told: ${ran.stderr}`);
+  return replay as unknown as Replay;
+}
+
+async function replay(ground: DeadQueue, argv: readonly string[] = []): Promise<Ran> {
+  const quick = ['--canary', '0', '--yes', '--json'];
+  return ground.cli(['dlq', 'replay', '--queue', ground.dead, ...quick, ...argv]);
+}
+
+/** Begins a slow replay, and resolves when it has sent some. */
+async function running(ground: DeadQueue, rate = '20') {
+  const argv = ['--canary', '0', '--rate', rate, '--window', '1', '--yes', '--json'];
+  const run = ground.start(['dlq', 'replay', '--queue', ground.dead, ...argv]);
+  let id = '';
+  await expect
+    .poll(
+      async () => {
+        const ran = await ground.cli(['dlq', 'replays', 'list', '--state', 'running', '--json']);
+        id = (ran.code === 0 ? (ran.objects()[0]?.['id'] as string | undefined) : undefined) ?? '';
+        return id === '' ? 0 : ground.depth(ground.main);
+      },
+      { timeout: 20_000 },
+    )
+    .toBeGreaterThan(2);
+  return { run, id };
+}
+
+test('plan, canary, rest: everything goes where it came from, in order, with a mark', async () => {
+  const ground = await deadQueue();
+  await ground.declare(ground.main);
+  const ids = names(25);
+  await ground.die(ids);
+  const argv = ['--canary', '5', '--canary-wait', '100ms', '--window', '1', '--yes', '--json'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...argv]);
+  expect(ran.code, ran.stderr).toBe(0);
+  const { id, state, counts, plan } = replayOf(ran);
+  expect([state, counts.sent, plan.routes]).toEqual(['done', 25, [{ to: ground.main, count: 25 }]]);
+  expect(await ground.depth(ground.dead)).toBe(0);
+  const arrived = await ground.drain(ground.main);
+  expect(arrived.map(({ properties }) => properties.messageId)).toEqual(ids);
+  const marks = arrived.map(({ properties: { headers } }) => [
+    headers?.['respool-replays'],
+    headers?.['respool-replay'],
+  ]);
+  expect(new Set(marks.map(String))).toEqual(new Set([`1,${id}`]));
+  const audit = (await ground.cli(['audit', '--json'])).objects();
+  expect(audit.map(({ action }) => action)).toEqual(['replay.plan', 'replay.run']);
+});
+
+test('a dry run tells the plan and what looking costs, and takes nothing', async () => {
+  const ground = await deadQueue();
+  await ground.die(names(3));
+  await ground.die(['lost'], { from: '' });
+  const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, '--dry-run', '--json']);
+  expect(ran.code, ran.stderr).toBe(0);
+  expect(ran.objects()).toMatchObject([
+    {
+      dryRun: true,
+      source: { kind: 'queue', queue: ground.dead },
+      plan: {
+        count: 4,
+        routes: [{ to: ground.main, count: 3 }],
+        cannot: [{ why: 'homeless', count: 1, ids: ['lost'] }],
+        caution: expect.stringContaining('count'),
+      },
+    },
+  ]);
+  expect(await ground.idsIn(ground.dead)).toEqual([...names(3), 'lost']);
+});
+
+test('a missing destination stops it by its guard; made, it is resumed, none is lost or twice', async () => {
+  const ground = await deadQueue();
+  const ids = names(30);
+  await ground.die(ids);
+  const argv = ['--canary', '3', '--canary-wait', '0s', '--yes'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...argv]);
+  expect(ran.code).toBe(1);
+  const [, id = ''] = /^replay (\S+) is stopped: /m.exec(ran.stdout) ?? [];
+  expect(ran.stderr).toContain(`respool dlq replays resume ${id}`);
+  expect((await ground.shown(id)).counts.sent).toBe(0);
+  expect(await ground.depth(ground.dead)).toBe(30);
+  const failed = await ground.cli(['dlq', 'replays', 'report', id, '--result', 'failed', '--json']);
+  expect(failed.objects()[0]).toMatchObject({ result: 'failed', code: expect.any(String) });
+  await ground.declare(ground.main);
+  const resumed = await ground.cli(['dlq', 'replays', 'resume', id, '--json']);
+  expect(resumed.code, resumed.stderr).toBe(0);
+  expect(replayOf(resumed)).toMatchObject({ state: 'done', counts: { sent: 30, failed: 0 } });
+  const arrived = await ground.idsIn(ground.main);
+  expect(arrived.toSorted()).toEqual(ids);
+  expect(await ground.depth(ground.dead)).toBe(0);
+  const report = await ground.cli(['dlq', 'replays', 'report', id, '--json']);
+  expect(report.objects().map((line) => [line['id'], line['result'], line['to']])).toEqual(
+    ids.map((one) => [one, 'sent', ground.main]),
+  );
+});
+
+test('a pause from elsewhere is obeyed, and a resume brings the rest', async () => {
+  const ground = await deadQueue({ type: 'classic' });
+  await ground.declare(ground.main);
+  const ids = names(80);
+  await ground.die(ids);
+  const { run, id } = await running(ground);
+  const twice = await ground.cli(['dlq', 'replays', 'resume', id]);
+  expect([twice.code, twice.stderr]).toEqual([1, expect.stringContaining('pause it there first')]);
+  const paused = await ground.cli(['dlq', 'replays', 'pause', id, '--json']);
+  expect(paused.code, paused.stderr).toBe(0);
+  expect(replayOf(paused).state).toBe('paused');
+  expect((await run.ended).code).toBe(1);
+  const { counts } = await ground.shown(id);
+  expect(await ground.depth(ground.main)).toBe(counts.sent);
+  expect(await ground.depth(ground.dead)).toBe(80 - counts.sent);
+  const resumed = ground.start(['dlq', 'replays', 'resume', id, '--json']);
+  const ended = await resumed.ended;
+  expect([ended.code, replayOf(ended).counts.sent]).toEqual([0, 80]);
+  expect(await ground.idsIn(ground.main)).toEqual(ids);
+}, 60_000);
+
+test('a cancel leaves what was not sent where it was, in its order', async () => {
+  const ground = await deadQueue();
+  await ground.declare(ground.main);
+  const ids = names(80);
+  await ground.die(ids);
+  const { run, id } = await running(ground);
+  const cancelled = await ground.cli(['dlq', 'replays', 'cancel', id, '--json']);
+  expect(cancelled.code, cancelled.stderr).toBe(0);
+  expect(replayOf(cancelled).state).toBe('cancelled');
+  await run.ended;
+  const { counts } = await ground.shown(id);
+  expect(await ground.idsIn(ground.main)).toEqual(ids.slice(0, counts.sent));
+  expect(await ground.idsIn(ground.dead)).toEqual(ids.slice(counts.sent));
+}, 60_000);
+
+test('Ctrl-C pauses, and says how to go on', async () => {
+  const ground = await deadQueue({ type: 'classic' });
+  await ground.declare(ground.main);
+  await ground.die(names(60));
+  const { run, id } = await running(ground);
+  run.signal('SIGINT');
+  const ended = await run.ended;
+  expect(ended.code).toBe(130);
+  expect(ended.stderr).toContain(`respool dlq replays resume ${id}`);
+  expect(await ground.shown(id)).toMatchObject({ state: 'paused' });
+  const { counts } = await ground.shown(id);
+  const left = await ground.depth(ground.dead);
+  expect([left, await ground.depth(ground.main)]).toEqual([60 - counts.sent, counts.sent]);
+}, 60_000);
+
+test('what dies again and again is parked after three replays', async () => {
+  const ground = await deadQueue();
+  await ground.declareLoop();
+  await ground.die(['again']);
+  await ground.rejectAll();
+  for (const round of [1, 2, 3]) {
+    const ran = await replay(ground, ['--stop-above', '100']);
+    expect([round, replayOf(ran).counts.sent]).toEqual([round, 1]);
+    await expect.poll(() => ground.depth(ground.dead)).toBe(1);
+  }
+  const ran = await replay(ground, ['--stop-above', '100']);
+  expect(replayOf(ran).counts).toMatchObject({ sent: 0, parked: 1 });
+  expect(await ground.depth(ground.dead)).toBe(0);
+  expect(await ground.idsIn(`${ground.main}.parked`)).toEqual(['again']);
+});
+
+test('the parked queue is the one of the configuration', async () => {
+  const ground = await deadQueue();
+  const parkedQueue = `${ground.prefix}-put-away`;
+  await ground.configure({ deadLetters: { parkedQueue, replaysMax: 1 } });
+  await ground.declareLoop();
+  await ground.die(['again']);
+  expect(replayOf(await replay(ground)).counts.sent).toBe(1);
+  await ground.rejectAll();
+  await expect.poll(() => ground.depth(ground.dead)).toBe(1);
+  expect(replayOf(await replay(ground)).counts.parked).toBe(1);
+  expect(await ground.idsIn(parkedQueue)).toEqual(['again']);
+});
+
+test('a repair changes the message, and its original is kept in the spool', async () => {
+  const ground = await deadQueue();
+  await ground.declare(ground.main);
+  await ground.die(['a'], { body: '{"country":null}' });
+  await ground.die(['b'], { body: 'no json' });
+  const repair = 'export default (_, { json }) => ({ json: { ...json(), country: "CH" } });';
+  await writeFile(path.join(ground.folder, 'repair.mjs'), repair);
+  const argv = ['dlq', 'replay', '--queue', ground.dead, '--transform', 'repair.mjs'];
+  const dry = await ground.cli([...argv, '--dry-run']);
+  expect(dry.stdout).toMatch(/^- +"country": null$/m);
+  expect(dry.stdout).toMatch(/^\+ +"country": "CH"$/m);
+  const ran = await replay(ground, ['--transform', 'repair.mjs']);
+  expect(ran.code).toBe(1);
+  expect(replayOf(ran).counts).toMatchObject({ sent: 1, failed: 1 });
+  const [sent] = await ground.drain(ground.main);
+  expect(sent?.content.toString()).toBe('{"country":"CH"}');
+  expect(await ground.idsIn(ground.dead)).toEqual(['b']);
+  const [kept] = (await ground.cli(['list', '--state', 'archived', '--json'])).objects();
+  const cat = await ground.cli(['cat', kept?.['id'] as string]);
+  expect(cat.stdout).toBe('{"country":null}');
+});
+
+test('several queues are replayed in turn, each as an operation of its own', async () => {
+  const ground = await deadQueue();
+  const second = `${ground.prefix}-mails.dlq`;
+  await ground.declare(ground.main);
+  await ground.declare(second);
+  await ground.die(names(2));
+  await ground.die(['mail'], { into: second });
+  const argv = ['--canary', '0', '--yes', '--json'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', `${ground.prefix}*.dlq`, ...argv]);
+  expect(ran.code, ran.stderr).toBe(0);
+  const told = ran.objects() as unknown as Replay[];
+  expect(told.map(({ source, counts }) => [source, counts.sent])).toMatchObject([
+    [{ queue: second }, 1],
+    [{ queue: ground.dead }, 2],
+  ]);
+  expect((await ground.idsIn(ground.main)).toSorted()).toEqual([...names(2), 'mail']);
+});
+
+test('--to names a queue, or an exchange with a key', async () => {
+  const ground = await deadQueue();
+  const [other, exchange] = [`${ground.prefix}-other`, `${ground.prefix}-shop`];
+  await ground.declare(other);
+  await ground.channel.assertExchange(exchange, 'direct', { durable: true });
+  await ground.channel.bindQueue(other, exchange, 'order.new');
+  await ground.die(['a', 'lost'], { from: '' });
+  const first = await replay(ground, ['--to', other, '--max', '1']);
+  expect([first.code, replayOf(first).counts.sent]).toEqual([0, 1]);
+  const second = await replay(ground, ['--to', `${exchange}:order.new`]);
+  expect([second.code, replayOf(second).counts.sent]).toEqual([0, 1]);
+  expect(await ground.idsIn(other)).toEqual(['a', 'lost']);
+});
+
+test('a category chooses among the letters of a queue', async () => {
+  const ground = await deadQueue();
+  await ground.declare(ground.main);
+  await ground.die(names(2));
+  const none = await replay(ground, ['--category', 'auth']);
+  expect([none.code, none.stdout]).toEqual([0, '']);
+  const ran = await replay(ground, ['--category', 'resource']);
+  expect(replayOf(ran).counts.sent).toBe(2);
+});
+
+test('rules replay a dead queue as soon as its destination is consumed', async () => {
+  const ground = await deadQueue();
+  const rule = { name: 'again', when: { queue: ground.dead, category: 'resource' } };
+  await ground.configure({ deadLetters: { rules: [{ ...rule, canary: 0, rate: 1_000 }] } });
+  await ground.declare(ground.main);
+  await ground.die(names(3));
+  const once = ['dlq', 'rules', 'run', '--once', '--json'];
+  const [waits] = (await ground.cli(once)).objects();
+  expect(waits).toMatchObject({
+    result: 'waiting',
+    because: `queue "${ground.main}" has no consumer`,
+  });
+  const arrived: string[] = [];
+  await ground.channel.consume(ground.main, (message) => {
+    if (message === null) return;
+    arrived.push(message.properties.messageId ?? '');
+    ground.channel.ack(message);
+  });
+  const ran = await ground.cli(once);
+  expect(ran.objects(), ran.stderr).toMatchObject([{ result: 'done', sent: 3 }]);
+  await expect.poll(() => arrived.toSorted()).toEqual(names(3));
+  const [quiet] = (await ground.cli(once)).objects();
+  expect(quiet).toMatchObject({ result: 'quiet' });
+});
+
+test('a rule whose canary dies again is stopped, and waits longer', async () => {
+  const ground = await deadQueue();
+  const rule = { name: 'again', when: { queue: ground.dead }, every: '10m', rate: 1_000 };
+  await ground.configure({ deadLetters: { rules: [rule] } });
+  await ground.declareLoop();
+  await ground.die(names(5));
+  await ground.rejectAll();
+  const ran = await ground.cli(['dlq', 'rules', 'run', '--once', '--json']);
+  const [news] = ran.objects();
+  expect([ran.code, news]).toMatchObject([1, { result: 'stopped', sent: 1 }]);
+  expect(Number(news?.['nextAt']) - Number(news?.['at'])).toBe(20 * 60_000);
+  expect(await ground.depth(ground.dead)).toBe(5);
+}, 40_000);
