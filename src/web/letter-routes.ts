@@ -12,7 +12,7 @@ import { addEndpoint, type App } from './endpoint.ts';
 import { IDS_MAX, idSchema, resultSchema } from './schemas.ts';
 
 /** Copies in one request, at the most. */
-export const COPIES_MAX = 500;
+const COPIES_MAX = 500;
 /** Bodies come in Base64, which is a third longer. */
 const JSON_MAX_BYTES = 16_777_216;
 const LARGER = 'longer bodies are changed or kept at the store itself, without a service';
