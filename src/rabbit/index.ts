@@ -15,6 +15,7 @@ export {
 export { Consumer, type ConsumerLoad, createConsumer } from './consumer.ts';
 export type { RabbitHandler } from './handler.ts';
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consumer-options.ts';
+export { createQueueLetters, type QueueLettersOptions } from './dead/queue-letters.ts';
 export { type DelayFunction, RabbitDelivery } from './delivery.ts';
 export type { FallbackSpool } from './fallback.ts';
 export { doctor } from './operate/doctor.ts';

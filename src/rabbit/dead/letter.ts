@@ -1,0 +1,266 @@
+/**
+ * letter — a message of a dead or parked queue as a letter: where it first died, of what, and where
+ * it belongs. Pure.
+ *
+ * Our own headers know best, then those of the system that shares the queue, then what the broker
+ * wrote. Promise: whatever the headers hold, there is a letter, and its texts have no control
+ * characters and a limit.
+ */
+
+import { createHash } from 'node:crypto';
+import type { Headers } from '../../core/entry.ts';
+import { textOf } from '../../core/errors.ts';
+import { codeText, REASON_MAX_CHARS, reasonText } from '../../core/failure.ts';
+import { groupOf } from '../../core/group.ts';
+import { KEY_MAX_CHARS } from '../../core/limits.ts';
+import type { Letter, LetterKind, LetterRoute } from '../../ports/dead-letters.ts';
+import type { AmqpMessage, Properties, Table } from '../amqp.ts';
+import { writtenProperties } from '../fallback-properties.ts';
+import { countOf, H, readPast, respoolWire } from '../headers.ts';
+import { ownerOf, type Place, sureOwner } from '../operate/home.ts';
+import type { Past, Wire } from '../wire.ts';
+import { deathsOf } from './deaths.ts';
+import { type Death, deathsTold } from './told.ts';
+
+/** How much of a header is shown, and how many are. */
+export const LETTER_HEADER_MAX_CHARS = 4_096;
+export const LETTER_HEADERS_MAX = 256;
+
+/** What is known of the queue that the message lies in. */
+export interface LetterPlace extends Place {
+  readonly kind: LetterKind;
+  readonly wire?: Wire | undefined;
+}
+
+/** What a message is, with what it takes to write its copy. */
+export interface ReadLetter {
+  readonly letter: Letter;
+  /** Where it was first published; undefined: nobody tells. */
+  readonly beginning: Beginning | undefined;
+  /** The queue that it belongs to; undefined: nobody knows one. */
+  readonly owner: string | undefined;
+  readonly past: Past;
+}
+
+/** The road that a message came by at first. */
+export interface Beginning {
+  readonly exchange: string;
+  readonly routingKey: string;
+}
+
+/** Reads a message as it lies in its queue. */
+export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter {
+  const headers = message.properties.headers ?? {};
+  const past = pastOf(message, place);
+  const deaths = deathsTold(headers);
+  const elsewhere = deaths.filter((death) => death.queue !== place.queue);
+  const known = { message, headers, past, place, deaths: elsewhere };
+  const owner = queueOf(known);
+  const beginning = beginningOf(known);
+  const { exchange, routingKey } = beginning ?? message.fields;
+  const at = owner ?? place.queue;
+  const origin = exchange === '' && owner === undefined ? '' : shown(`${exchange}/${owner ?? ''}`);
+  const topic = shown(routingKey === '' ? at : routingKey);
+  const { code, reason, diedAt } = causeOf(known);
+  const digest = digestOf(message);
+  const id = idOf(message, place.wire) ?? digest;
+  const { contentType } = message.properties;
+  const letter: Letter = {
+    id,
+    key: id === digest ? id : `${id}.${digest.slice(0, KEY_DIGEST_CHARS)}`,
+    kind: place.kind,
+    place: place.queue,
+    topic,
+    origin,
+    home: homeOf(known, owner),
+    code,
+    reason,
+    // n.b. The queue, not the routing key: those may have the id of an order in them.
+    group: groupOf({ code, reason, at, origin }),
+    deaths: deathsOf(headers, { sweptQueue: place.queue }),
+    attempts: past.attempts,
+    replays: countOf(headers[H.replays]),
+    replayedBy: usable(headers[H.replay]),
+    enqueuedAt: past.firstAt || undefined,
+    diedAt,
+    size: message.content.length,
+    contentType: typeof contentType === 'string' ? shown(contentType) : undefined,
+    headers: shownHeaders(headers),
+  };
+  return { letter, beginning, owner, past };
+}
+
+interface Known {
+  readonly message: AmqpMessage;
+  readonly headers: Table;
+  readonly past: Past;
+  readonly place: LetterPlace;
+  /** In other queues than the one it lies in, the newest first. */
+  readonly deaths: readonly Death[];
+}
+
+/** n.b. Wires of other systems look into bodies; what they cannot read is no reason to stop. */
+function pastOf(message: AmqpMessage, { wire = respoolWire, of, queue }: LetterPlace): Past {
+  try {
+    return wire.read(message, of[0] ?? queue);
+  } catch {
+    return readPast(message);
+  }
+}
+
+/** The main queue that it belongs to, or else the one that it first died in. */
+function queueOf({ message, headers, place, deaths }: Known): string | undefined {
+  const isOther = (queue: string | undefined): queue is string =>
+    queue !== undefined && queue !== place.queue && queue !== headers[H.sweptFrom];
+  const planned = place.of.length > 0 ? ownerOf(message, place) : undefined;
+  const said = [planned, sureOwner(message)].find(isOther);
+  if (said !== undefined) return said;
+  // Where it was rejected it was worked on; where it only ever expired it may just have waited.
+  const works = new Set(deaths.filter(({ reason }) => reason !== 'expired').map(queueName));
+  const first = nameOf(headers['x-first-death-queue']);
+  const candidates = [first, ...deaths.map(queueName).toReversed()].filter(isOther);
+  return candidates.find((queue) => works.has(queue)) ?? candidates[0];
+}
+
+function queueName({ queue }: Death): string {
+  return queue;
+}
+
+/** n.b. The delivery itself tells only how it came into the dead queue. */
+function beginningOf({ message, headers, past, deaths }: Known): Beginning | undefined {
+  const { fields } = message;
+  const { exchange, routingKey } = past;
+  const isTold =
+    headers[H.routingKey] !== undefined ||
+    routingKey !== fields.routingKey ||
+    exchange !== fields.exchange;
+  if (isTold) return { exchange, routingKey };
+  const oldest = deaths.at(-1);
+  if (oldest === undefined) return undefined;
+  return { exchange: oldest.exchange, routingKey: oldest.keys[0] ?? routingKey };
+}
+
+function homeOf(
+  { headers, past, place }: Known,
+  owner: string | undefined,
+): LetterRoute | undefined {
+  if (owner !== undefined) return { kind: 'queue', exchange: '', key: owner };
+  if (typeof headers[H.exchange] !== 'string') return undefined;
+  const { exchange, routingKey: key } = past;
+  const isHere =
+    exchange === '' && (key === '' || key === place.queue || key === headers[H.sweptFrom]);
+  return isHere ? undefined : { kind: 'queue', exchange, key };
+}
+
+interface Cause {
+  readonly code: string;
+  readonly reason: string;
+  readonly diedAt: number | undefined;
+}
+
+function causeOf({ headers, past, deaths }: Known): Cause {
+  const death = deaths[0];
+  const endedAt = countOf(headers[H.endedAt]) || undefined;
+  const ended = wordOf(headers[H.endedCode]);
+  if (ended !== undefined) {
+    const reason = cut(headers[H.endedReason]);
+    return { code: codeText(ended), reason, diedAt: endedAt ?? death?.at };
+  }
+  const { lastFailure, lastFailedAt } = past;
+  const diedAt = endedAt ?? death?.at ?? lastFailedAt;
+  // What a broker did after the last failure that we know of is what it died of.
+  const isLater = death !== undefined && (death.at ?? 0) > (lastFailedAt ?? 0);
+  if (lastFailure !== undefined && !(isLater && death.reason !== 'expired')) {
+    return { code: lastFailure.code, reason: lastFailure.reason, diedAt };
+  }
+  const thrown = wordOf(headers[EXCEPTION]);
+  if (thrown !== undefined) return { code: EXCEPTION_CODE, reason: cut(thrown), diedAt };
+  if (death === undefined) return { code: 'unknown', reason: '', diedAt };
+  const { reason, queue } = death;
+  return { code: codeText(`amqp.${reason}`), reason: cut(`${reason} in queue "${queue}"`), diedAt };
+}
+
+/** Spring writes the message of an exception here when it gives a message up. */
+const EXCEPTION = 'x-exception-message';
+const EXCEPTION_CODE = 'spring.exception';
+
+/** So much of the digest tells two messages of one id apart. */
+const KEY_DIGEST_CHARS = 12;
+const DIGEST_CHARS = 24;
+
+/** What the broker counts: it differs from look to look. */
+const COUNTED = new Set(['x-delivery-count', 'x-acquired-count']);
+
+/** One word over all that stays the same while the message lies here. */
+function digestOf({ content, properties }: AmqpMessage): string {
+  return createHash('sha256')
+    .update(lasting(properties))
+    .update('\n')
+    .update(content)
+    .digest('hex')
+    .slice(0, DIGEST_CHARS);
+}
+
+function lasting(properties: Properties): string {
+  // n.b. In an order of its own: the broker changes it when it adds its count.
+  const pairs = Object.entries(properties.headers ?? {})
+    .filter(([name]) => !COUNTED.has(name))
+    .toSorted(([a], [b]) => (a < b ? -1 : 1));
+  try {
+    // Without headers and with an empty table of them is the same.
+    return writtenProperties({ ...properties, headers: Object.fromEntries(pairs) });
+  } catch {
+    // Nested too deep, or nothing that a broker could send: what is on its surface has to do.
+    return `${textOf(properties.messageId)}\n${pairs.map(([name]) => name).join('\n')}`;
+  }
+}
+
+function idOf(message: AmqpMessage, wire: Wire | undefined): string | undefined {
+  try {
+    return usable(wire?.id?.(message)) ?? usable(message.properties.messageId);
+  } catch {
+    return usable(message.properties.messageId);
+  }
+}
+
+/** A text that can be an id or a name as it is. */
+function usable(value: unknown): string | undefined {
+  if (typeof value !== 'string' || value === '' || value.length > KEY_MAX_CHARS) return undefined;
+  return CONTROL.test(value) || !value.isWellFormed() ? undefined : value;
+}
+
+function nameOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+function wordOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value.trim() !== '' ? value : undefined;
+}
+
+/** A reason as it is kept: one line, cut at its limit. */
+function cut(value: unknown): string {
+  return typeof value === 'string' ? reasonText(value.slice(0, REASON_MAX_CHARS + 1)) : '';
+}
+
+const CONTROL = /\p{Cc}/u;
+const CONTROLS = /\p{Cc}+/gu;
+
+function shown(text: string): string {
+  const isLong = text.length > LETTER_HEADER_MAX_CHARS;
+  const short = isLong ? `${text.slice(0, LETTER_HEADER_MAX_CHARS - 1)}…` : text;
+  return short.replaceAll(CONTROLS, ' ').toWellFormed();
+}
+
+function shownHeaders(headers: Table): Headers {
+  const texts: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers).slice(0, LETTER_HEADERS_MAX)) {
+    if (name === '__proto__') continue;
+    texts[shown(name)] = shown(headerText(value));
+  }
+  return texts;
+}
+
+/** Tables and lists as JSON, bytes as base64. */
+function headerText(value: unknown): string {
+  return value instanceof Uint8Array ? Buffer.from(value).toString('base64') : textOf(value);
+}

@@ -1,0 +1,369 @@
+/**
+ * queue-letters — a dead or parked queue of RabbitMQ behind the door to dead letters.
+ *
+ *   look ─▶ a pass that leaves everything            take ─▶ the queue's lock, then a pass
+ *
+ * Promise: confirmed where it goes before it is acked here; whoever kills us at any point leaves a
+ * message here, there, or in both places, never in none. What is left keeps its order.
+ */
+
+import { MINUTE_MS } from '../../core/duration.ts';
+import { RespoolError, show, unreachable } from '../../core/errors.ts';
+import { fitsLetter } from '../../core/letter-query.ts';
+import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type * as door from '../../ports/dead-letters.ts';
+import { systemClock } from '../../system/clock.ts';
+import type { AmqpConnection, AmqpMessage } from '../amqp.ts';
+import { connectionOf, type RabbitConnection } from '../connection.ts';
+import type { Management } from '../management/index.ts';
+import { openChannel, versionOf } from '../operate/look.ts';
+import { placeOf } from '../operate/home.ts';
+import type { AnyConnection } from '../operate/reports.ts';
+import { Outlet } from '../outlet.ts';
+import { closeChannel } from '../patience.ts';
+import { explainRefusal } from '../topology/explain.ts';
+import type { QueuePlan } from '../topology/model.ts';
+import { checkName } from '../topology/names.ts';
+import type { Wire } from '../wire.ts';
+import { cautionOf } from './caution.ts';
+import { parkedCopy, sentCopy } from './copies.ts';
+import { Held, heldOf } from './held.ts';
+import { type LetterPlace, type ReadLetter, readLetter } from './letter.ts';
+import { lockQueue, type QueueLock } from './lock.ts';
+import { openPass } from './pass.ts';
+import { ensureTarget } from './target.ts';
+import { type Deed, Taking } from './taking.ts';
+import { Walk, type WalkOptions } from './walk.ts';
+
+type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
+
+/** Which queue, and what is known of it. */
+export interface QueueLettersOptions {
+  /** Either this or `url`. One that was passed in is not closed. */
+  readonly connection?: AnyConnection;
+  readonly url?: string | readonly string[];
+  /** Tells what looking costs; without it quorum queues are refused unless `isTrusted`. */
+  readonly management?: Management | undefined;
+  readonly queue: string;
+  /** Default: by its role in `plans`, else `parked` where the name ends so, else `dead`. */
+  readonly kind?: 'dead' | 'parked';
+  /** Tell which queues its messages belong to, and where they are parked. */
+  readonly plans?: readonly QueuePlan[];
+  /** How the past of messages is written; default: our own headers. */
+  readonly wire?: Wire;
+  /**
+   * Where messages are parked; default: the parked queue of the plan, else the name with `.dlq`
+   * turned into `.parked`. Declared as a durable quorum queue where it is not there.
+   */
+  readonly parkedQueue?: string;
+  /** Looks also where nobody can tell what the broker does after many looks; default: false. */
+  readonly isTrusted?: boolean;
+  /** A look goes through so many at the most, unless it says so itself; default 100,000. */
+  readonly lookMax?: number;
+  readonly clock?: Clock;
+  /** Told once, before the first look, where looking is not free. */
+  readonly onCaution?: (caution: Exclude<door.Caution, { kind: 'free' }>) => void;
+}
+
+const NAMES = [
+  'connection',
+  'url',
+  'management',
+  'queue',
+  'kind',
+  'plans',
+  'wire',
+  'parkedQueue',
+  'isTrusted',
+  'lookMax',
+  'clock',
+  'onCaution',
+];
+const LOOK_MAX = 100_000;
+/** In memory with their content at once while nobody has any in hand. */
+const LOOK_WINDOW = 200;
+const IN_HAND_DEFAULT = 100;
+const IN_HAND_MAX = 1_000;
+/** How long an answer about what looking costs is believed. */
+const CAUTION_MS = MINUTE_MS;
+const PARKED = '.parked';
+
+/** The dead letters of one queue; nothing is opened before the first question. */
+export function createQueueLetters(options: QueueLettersOptions): door.DeadLetters {
+  checkNames('createQueueLetters', options, NAMES);
+  const { queue, kind, parkedQueue, lookMax } = options;
+  checkName('queue', queue);
+  if (kind !== undefined) checkOneOf('kind', kind, ['dead', 'parked']);
+  if (parkedQueue !== undefined) checkName('parkedQueue', parkedQueue);
+  if (lookMax !== undefined) checkNumber('lookMax', lookMax, { min: 1, max: 10_000_000 });
+  return new QueueLetters(options);
+}
+
+class QueueLetters implements door.DeadLetters {
+  readonly name: string;
+  readonly #options: QueueLettersOptions;
+  readonly #queue: string;
+  readonly #place: LetterPlace;
+  readonly #clock: Clock;
+  readonly #connection: RabbitConnection;
+  readonly #isOwned: boolean;
+  readonly #outlet: Outlet;
+  readonly #takings = new Set<Taking>();
+  /** What is open; it ends with the door. */
+  readonly #walks = new Set<Walk>();
+  readonly #locks = new Set<QueueLock>();
+  readonly #parkedQueues = new Map<string, Promise<void>>();
+  #caution: door.Caution | undefined;
+  /** When it was asked for (monotonic). */
+  #cautionAt = 0;
+  #isTold = false;
+
+  constructor(options: QueueLettersOptions) {
+    const { queue, plans = [], wire, clock = systemClock, connection, url } = options;
+    this.#options = options;
+    this.#queue = queue;
+    this.name = `queue "${queue}"`;
+    const place = placeOf(queue, plans);
+    const isParked =
+      place.role === 'parked' || (place.role === undefined && queue.endsWith(PARKED));
+    this.#place = { ...place, kind: options.kind ?? (isParked ? 'parked' : 'dead'), wire };
+    this.#clock = clock;
+    const chosen = connectionOf({ connection, url, clock }, 'a door to dead letters');
+    this.#connection = chosen.connection;
+    this.#isOwned = chosen.isOwned;
+    this.#outlet = new Outlet(chosen.connection.publishing, clock);
+  }
+
+  async caution(): Promise<door.Caution> {
+    const now = this.#clock.monotonic();
+    // Policies change; a door may be open for days.
+    if (this.#caution === undefined || now - this.#cautionAt > CAUTION_MS) {
+      this.#caution = await this.#askCaution();
+      this.#cautionAt = now;
+    }
+    return this.#caution;
+  }
+
+  async count(): Promise<number> {
+    const channel = await openChannel(await this.#amqp());
+    try {
+      return (await channel.checkQueue(this.#queue)).messageCount;
+    } catch (error) {
+      throw explainRefusal(error, { act: 'check', what: 'queue', name: this.#queue });
+    } finally {
+      await closeChannel(channel);
+    }
+  }
+
+  look(options: door.LetterLookOptions = {}): AsyncIterable<door.OpenLetter> {
+    return this.#looking(options);
+  }
+
+  take(options: door.LetterTakeOptions): AsyncIterable<door.TakenLetter> {
+    const inHand = checkNumber('inHand', options.inHand ?? IN_HAND_DEFAULT, {
+      min: 1,
+      max: IN_HAND_MAX,
+    });
+    return this.#taking(options, inHand);
+  }
+
+  async settle(taken: door.TakenLetter, fate: door.Fate): Promise<door.Settled> {
+    const held = heldOf(taken);
+    const taking = held && [...this.#takings].find((one) => one.has(held));
+    // Its loop has ended, or it was settled before: it is not in hand any more.
+    if (held === undefined || taking === undefined) return { kind: 'gone' };
+    return taking.settle(held, fate);
+  }
+
+  async since(replay: string, ids: readonly string[]): Promise<door.Since> {
+    const asked = new Set(ids);
+    const failed = new Set<string>();
+    // Cheap, and mostly the answer: nothing came back.
+    if (asked.size === 0 || (await this.count()) === 0) return { failed: [], delivered: [] };
+    for await (const { letter } of this.look()) {
+      if (letter.replayedBy === replay && asked.has(letter.id)) failed.add(letter.id);
+    }
+    return { failed: [...failed], delivered: [] };
+  }
+
+  async close(): Promise<void> {
+    // What is on its way first: its messages are acked when it is confirmed.
+    await this.#outlet.close();
+    await Promise.all([...this.#walks].map((walk) => walk.close()));
+    await Promise.all([...this.#locks].map((lock) => lock.release()));
+    if (this.#isOwned) await this.#connection.close();
+  }
+
+  async *#looking(options: door.LetterLookOptions): AsyncGenerator<door.OpenLetter> {
+    await this.#careful('look at');
+    const { query = {}, max = this.#options.lookMax ?? LOOK_MAX, signal } = options;
+    checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
+    const walk = await this.#walk(LOOK_WINDOW, { max, signal });
+    try {
+      for (;;) {
+        const message = await walk.next();
+        if (message === undefined) return;
+        const held = new Held(readLetter(message, this.#place), message);
+        try {
+          if (fitsLetter(held.read.letter, query)) yield held.letter();
+        } finally {
+          held.end();
+          walk.pass.leave(message);
+        }
+      }
+    } finally {
+      this.#walks.delete(walk);
+      await walk.close();
+    }
+  }
+
+  async *#taking(
+    options: door.LetterTakeOptions,
+    inHand: number,
+  ): AsyncGenerator<door.TakenLetter> {
+    await this.#careful('take messages out of');
+    const lock = await lockQueue(await this.#amqp(), this.#queue);
+    if (lock === 'taken') throw this.#isTaken();
+    this.#locks.add(lock);
+    let taking: Taking | undefined;
+    const undo = this.#connection.consuming.on(({ kind }) => {
+      if (kind === 'down') taking?.lose();
+    });
+    try {
+      // Twice as many, so that the next ones are here while those in hand are settled.
+      const walk = await this.#walk(2 * inHand, { signal: options.signal });
+      taking = this.#takingOf(walk, inHand);
+      this.#takings.add(taking);
+      yield* taking.letters(options);
+    } finally {
+      undo();
+      if (taking !== undefined) {
+        this.#takings.delete(taking);
+        this.#walks.delete(taking.walk);
+      }
+      this.#locks.delete(lock);
+      await lock.release();
+    }
+  }
+
+  #takingOf(walk: Walk, inHand: number): Taking {
+    return new Taking({
+      walk,
+      inHand,
+      read: (message) => readLetter(message, this.#place),
+      deedOf: (message, read, fate) => this.#deedOf(message, read, fate),
+      send: (outgoing) => this.#outlet.send(outgoing),
+    });
+  }
+
+  async #deedOf(message: AmqpMessage, read: ReadLetter, fate: door.Fate): Promise<Deed> {
+    const parts = { message, read, wire: this.#options.wire, now: this.#clock.now() };
+    switch (fate.kind) {
+      case 'leave':
+        return { kind: 'leave' };
+      case 'remove':
+        return { kind: 'ack' };
+      case 'send': {
+        const to = this.#routeOf(read, fate.to);
+        return 'code' in to ? to : { kind: 'publish', outgoing: sentCopy(parts, to, fate) };
+      }
+      case 'park': {
+        const queue = this.#parkedQueueOf(read);
+        // It lies among the parked already.
+        if (queue === this.#queue) return { kind: 'leave' };
+        await this.#ensureParked(queue);
+        return { kind: 'publish', outgoing: parkedCopy(parts, queue, fate) };
+      }
+      default:
+        return unreachable(fate);
+    }
+  }
+
+  #routeOf(
+    { letter }: ReadLetter,
+    given: door.LetterRoute | undefined,
+  ): QueueRoute | Extract<Deed, { kind: 'refuse' }> {
+    const to = given ?? letter.home;
+    const name = show(letter.id);
+    if (to === undefined) {
+      const reason = `nobody knows which queue message ${name} belongs to; say where to send it`;
+      return { kind: 'refuse', code: 'route.unknown', reason };
+    }
+    if (to.kind === 'topic') {
+      const reason =
+        `cannot send message ${name} of a queue to the topic ${show(to.topic)} of a spool; ` +
+        'name a queue, or an exchange with a key';
+      return { kind: 'refuse', code: 'route.invalid', reason };
+    }
+    if (to.exchange === '' && to.key === this.#queue) {
+      const reason = `cannot send message ${name} into the queue that it lies in; name another`;
+      return { kind: 'refuse', code: 'route.invalid', reason };
+    }
+    return to;
+  }
+
+  #parkedQueueOf({ owner }: ReadLetter): string {
+    const { parkedQueue, plans = [] } = this.#options;
+    if (parkedQueue !== undefined) return parkedQueue;
+    if (this.#place.kind === 'parked') return this.#queue;
+    const ours = plans.filter((plan) => this.#place.of.includes(plan.queue));
+    const plan = ours.find((one) => one.queue === owner) ?? ours[0];
+    if (plan !== undefined && plan.parked.exchange === '') return plan.parked.key;
+    return `${this.#queue.replace(/\.dlq$/, '')}${PARKED}`;
+  }
+
+  #ensureParked(queue: string): Promise<void> {
+    const known = this.#parkedQueues.get(queue);
+    if (known !== undefined) return known;
+    const ensured = this.#declareParked(queue).catch((error: unknown) => {
+      // The next one tries again.
+      this.#parkedQueues.delete(queue);
+      throw error;
+    });
+    this.#parkedQueues.set(queue, ensured);
+    return ensured;
+  }
+
+  async #declareParked(queue: string): Promise<void> {
+    await ensureTarget(await this.#amqp(), queue);
+  }
+
+  async #walk(window: number, options: WalkOptions): Promise<Walk> {
+    const tools = { connection: await this.#amqp(), clock: this.#clock };
+    const walk = new Walk(await openPass({ queue: this.#queue, window }, tools), options);
+    this.#walks.add(walk);
+    return walk;
+  }
+
+  #amqp(): Promise<AmqpConnection> {
+    return this.#connection.consuming.tryConnect();
+  }
+
+  async #askCaution(): Promise<door.Caution> {
+    const { management, isTrusted = false } = this.#options;
+    const version = versionOf(await this.#amqp());
+    return cautionOf({ queue: this.#queue, management, version, isTrusted });
+  }
+
+  /** Tells what looking costs, and refuses where the broker may drop what is looked at. */
+  async #careful(act: string): Promise<void> {
+    const caution = await this.caution();
+    if (caution.kind !== 'free' && !this.#isTold) {
+      this.#isTold = true;
+      this.#options.onCaution?.(caution);
+    }
+    if (caution.kind !== 'refused') return;
+    const { text, remedy } = caution;
+    const what = `cannot ${act} the queue ${show(this.#queue)}`;
+    throw new RespoolError('move.refused', `${what}: ${text}; ${remedy}`);
+  }
+
+  #isTaken(): RespoolError {
+    return new RespoolError(
+      'move.refused',
+      `cannot take messages out of the queue ${show(this.#queue)}: another sweep or replay works ` +
+        'on it; wait until that one is done, or stop it',
+    );
+  }
+}
