@@ -207,6 +207,6 @@ function valueIn(text: string): string | undefined {
 }
 
 /** As a shell takes it as one word. */
-function quoted(text: string): string {
+export function quoted(text: string): string {
   return /^[\w./@-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
