@@ -2,6 +2,8 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { createControl } from '../../src/control/desk.ts';
+import { logKindOf, REPLAYS_KIND } from '../../src/control/replay/record.ts';
 import type { Replay } from '../../src/control/replay/types.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 
@@ -16,6 +18,22 @@ async function replayed(shell: DeadShell, argv: readonly string[]): Promise<Repl
 
 async function listed(shell: DeadShell, argv: readonly string[] = []) {
   return (await shell.cli(['dlq', 'replays', 'list', '--json', ...argv])).objects();
+}
+
+/** As a process leaves a replay that dies while it runs it. */
+async function left(
+  shell: DeadShell,
+  replay: Replay,
+  { until, intent }: { readonly until: number; readonly intent?: readonly number[] },
+): Promise<void> {
+  const spool = shell.spool();
+  const { records } = createControl(spool, { by: 'dead' });
+  const running = { ...replay, state: 'running', runner: { name: 'dead', until } };
+  await records.put(REPLAYS_KIND, replay.id, running);
+  if (intent !== undefined) {
+    await records.append(logKindOf(replay.id), { kind: 'step', at: 1, intent });
+  }
+  await spool.stop();
 }
 
 describe('dlq replay', () => {
@@ -289,6 +307,33 @@ describe('dlq replays', () => {
     const resumed = await shell.cli(['dlq', 'replays', 'resume', id]);
     expect([resumed.code, resumed.stderr]).toEqual([1, expect.stringContaining('cancelled')]);
     expect(await shell.states()).toMatchObject({ 'dead-1': 'bounce', 'dead-3': 'bounce' });
+  });
+
+  test('pause waits until the process that ran it is believed in no longer', async () => {
+    const shell = await deadSpool();
+    const planned = await replayed(shell, ['--plan-only']);
+    await left(shell, planned, { until: Date.now() + 700 });
+    const paused = await shell.cli(['dlq', 'replays', 'pause', planned.id, '--json']);
+    expect(paused.code, paused.stderr).toBe(0);
+    expect(paused.objects()).toMatchObject([{ state: 'paused', because: 'by tester@cli' }]);
+  });
+
+  test('what a crash may have sent is left by a resume, and told', async () => {
+    const shell = await deadSpool();
+    const planned = await replayed(shell, ['--plan-only', '--canary', '0']);
+    await left(shell, planned, { until: 0, intent: [0] });
+    const ran = await shell.cli(['dlq', 'replays', 'resume', planned.id, '--json']);
+    expect([ran.code, ran.objects()]).toMatchObject([1, [{ counts: { sent: 2, unsure: 1 } }]]);
+    expect(await shell.states()).toMatchObject({ 'dead-1': 'bounce', 'dead-2': 'incoming' });
+  });
+
+  test('--unsure send sends it again', async () => {
+    const shell = await deadSpool();
+    const planned = await replayed(shell, ['--plan-only', '--canary', '0']);
+    await left(shell, planned, { until: 0, intent: [0] });
+    const argv = ['dlq', 'replays', 'resume', planned.id, '--unsure', 'send', '--json'];
+    const ran = await shell.cli(argv);
+    expect([ran.code, ran.objects()]).toMatchObject([0, [{ counts: { sent: 3, unsure: 0 } }]]);
   });
 
   test('forget takes a replay off the record', async () => {

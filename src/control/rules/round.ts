@@ -189,9 +189,9 @@ class RoundOfRule {
     for (const one of await this.#parts.tools.hands.unsure(id)) this.#unsure.add(one);
   }
 
-  async #find({ letters, source }: RulePlace): Promise<Found> {
+  async #find({ letters }: RulePlace): Promise<Found> {
     const { rule, tools, signal } = this.#parts;
-    const query = queryOf(rule, source.kind, tools.clock.now());
+    const query = queryOf(rule, tools.clock.now());
     const ids = new Set<string>();
     const routes = new Map<string, LetterRoute>();
     for await (const { letter } of letters.look({ query, signal })) {
@@ -226,10 +226,11 @@ function isAt({ source }: Replay, place: RulePlace): boolean {
   return place.source.kind === 'queue' && place.source.queue === source.queue;
 }
 
-function queryOf({ when }: ReplayRule, kind: 'spool' | 'queue', now: number): LetterQuery {
+function queryOf({ when }: ReplayRule, now: number): LetterQuery {
   const { group, code, topic, olderThan } = when;
   return {
-    ...(kind === 'spool' ? { kinds: ['dead'] } : {}),
+    // What is parked or held was put there for people; a pattern may lead to it all the same.
+    kinds: ['dead'],
     ...(group === undefined ? {} : { group }),
     ...(code === undefined ? {} : { code }),
     ...(topic === undefined ? {} : { topic }),

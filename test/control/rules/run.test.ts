@@ -31,17 +31,16 @@ test('conditions of a rule are asked of the place, and the time by the clock', a
   const when = { group: 'g', code: 'c', topic: 'a.*', queue: 'dlq', olderThan: '1m' };
   await runRulesOnce([ruleOf({ when })], ground.tools());
   const before = ground.clock.now() - MINUTE_MS;
-  expect(ground.place.queries).toEqual([{ group: 'g', code: 'c', topic: 'a.*', before }]);
+  expect(ground.place.queries).toEqual([
+    { kinds: ['dead'], group: 'g', code: 'c', topic: 'a.*', before },
+  ]);
 });
 
-test('in the spool a rule is about bounced messages only', async () => {
+test('what is parked is left to people, also where a pattern leads to it', async () => {
   const ground = new Ground();
-  const spool = { source: { kind: 'spool', kinds: ['dead'] }, letters: ground.place.letters };
-  ground.places = [spool as never];
-  ground.place.put(letterOf('a'));
-  await runRulesOnce([ruleOf({ when: { category: 'network' } })], ground.tools());
-  expect(ground.place.queries).toEqual([{ kinds: ['dead'] }]);
-  expect(ground.hands.planned).toHaveLength(1);
+  ground.place.put(letterOf('a', { kind: 'parked' }), letterOf('b'));
+  await runRulesOnce([ruleOf()], ground.tools());
+  expect(ground.hands.planned[0]?.options.query?.ids).toEqual(['b']);
 });
 
 test('categories of the configuration decide what fits', async () => {
