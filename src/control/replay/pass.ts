@@ -95,10 +95,12 @@ class Pass {
     const taking = passing[Symbol.asyncIterator]();
     try {
       await this.#gather(taking);
-      await this.#dispatching;
+      if (this.#mayStart) await this.#flush();
     } catch (error) {
       tenure.halt.stop({ kind: 'broken', error });
     }
+    for (const { claim } of this.#batch) this.#giveBack(claim);
+    await this.#dispatching;
     // In this order: what is on its way ends first, then the place may have back what is in hand.
     await Promise.all(this.#active);
     stop.abort();
@@ -121,8 +123,6 @@ class Pass {
       if (this.#batch.length >= this.#batchMax) await this.#flush();
       if (this.#found === pauseAt) await this.#drain();
     }
-    if (this.#mayStart) await this.#flush();
-    else for (const { claim } of this.#batch) this.#giveBack(claim);
   }
 
   /** Waits until nothing is in hand. */

@@ -76,7 +76,7 @@ export async function decide(
     return { kind: 'leave', outcomes: [{ result: 'failed', code: 'transform.failed', reason }] };
   }
   if (repaired.kind === 'same') return { kind: 'act', fate: send, outcome };
-  const copy = await originalOf(taken, id);
+  const copy = originalOf(taken, id, repaired.original);
   return { kind: 'act', fate: { ...send, change: repaired.change }, outcome, copy };
 }
 
@@ -95,13 +95,12 @@ function parked({ letter }: TakenLetter, by: string): Decision {
   };
 }
 
-async function originalOf(taken: TakenLetter, replay: string): Promise<KeptCopy> {
-  const { letter } = taken;
+function originalOf({ letter }: TakenLetter, replay: string, body: Uint8Array): KeptCopy {
   return {
     id: letter.id,
     topic: letter.topic,
     headers: { ...letter.headers, [ORIGINAL_HEADER]: letter.id },
-    body: Uint8Array.from(await taken.body()),
+    body: Uint8Array.from(body),
     reason: `changed by replay ${replay}`,
   };
 }

@@ -62,7 +62,7 @@ export async function planReplay(
     createdAt: now,
     updatedAt: now,
     source,
-    options,
+    options: transform === undefined ? options : { ...options, transform: transform.file },
     plan,
     state: 'planned',
     counts: NO_COUNTS,

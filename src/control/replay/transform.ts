@@ -10,6 +10,7 @@
 
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
@@ -42,6 +43,7 @@ export type Repair = (
 
 /** A user's file, loaded. */
 export interface LetterTransform {
+  /** Its whole path: whoever resumes may be elsewhere. */
   readonly file: string;
   /** Of the file's text. */
   readonly digest: string;
@@ -52,7 +54,7 @@ export interface LetterTransform {
 /** What came of a repair. */
 export type Repaired =
   | { readonly kind: 'same' }
-  | { readonly kind: 'changed'; readonly change: LetterChange }
+  | { readonly kind: 'changed'; readonly change: LetterChange; readonly original: Uint8Array }
   | { readonly kind: 'skip' }
   | { readonly kind: 'failed'; readonly reason: string };
 
@@ -83,7 +85,7 @@ export async function loadTransform(file: string): Promise<LetterTransform> {
       `${what}: its export "schema" is no Standard Schema (zod, valibot, arktype, …)`,
     );
   }
-  return { file, digest, repair: repair as Repair, schema };
+  return { file: path.resolve(file), digest, repair: repair as Repair, schema };
 }
 
 /** The transform of a replay, as it was when it was planned. */
@@ -113,7 +115,7 @@ export async function repairLetter(
     if (answer === 'skip') return { kind: 'skip' };
     const change = changeOf(answer);
     if (schema !== undefined) await checkFits(schema, change?.body ?? body);
-    return change === undefined ? { kind: 'same' } : { kind: 'changed', change };
+    return change === undefined ? { kind: 'same' } : { kind: 'changed', change, original: body };
   } catch (error) {
     return { kind: 'failed', reason: textOf(error) };
   }

@@ -162,6 +162,13 @@ describe('a file', () => {
     await expect(loadTransform(await fileOf(text))).rejects.toThrow(message);
   });
 
+  test('is on record under its whole path', async () => {
+    const { plan } = await setup(1);
+    const file = await fileOf(`export default () => undefined;`);
+    const { options } = await plan({ transform: path.relative(process.cwd(), file) });
+    expect(options.transform).toBe(file);
+  });
+
   test('that is not there is refused by name', async () => {
     const { plan } = await setup(1);
     await expect(plan({ transform: path.join(folder, 'nobody.ts') })).rejects.toThrow(/nobody\.ts/);
