@@ -168,7 +168,7 @@ function retried(entry: Entry, base: Status, now: Millis, action: string): Opera
   return answer.kind === 'refused' ? answer : { ...answer, ...unexpired(entry.envelope, now) };
 }
 
-/** Unlike a retry, a held one starts a new round too, and each is counted: replays end somewhere. */
+/** Unlike a retry, also a held one starts a new round, and each is counted: replays have an end. */
 function replayed(
   entry: Entry,
   base: Status,
