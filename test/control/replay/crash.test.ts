@@ -3,11 +3,11 @@ import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Replay, ReplayOptions } from '../../../src/control/index.ts';
 import { SENT_ALL_THE_SAME } from './memory-letters.ts';
-import { everywhere, idOf, setup, type Setup } from './setup.ts';
+import { everywhere, named, setup, type Setup } from './setup.ts';
 
 const COUNT = 23;
 const OPTIONS: ReplayOptions = { canary: 3, canaryWait: '1s', window: 4 };
-const ALL = Array.from({ length: COUNT }, (_, at) => idOf(at));
+const ALL = named(COUNT);
 
 /** Lets the lease of a dead process run out. */
 async function leaseOver({ clock }: Setup): Promise<void> {

@@ -9,7 +9,7 @@ import {
   removeReplay,
   runReplay,
 } from '../../../src/control/index.ts';
-import { drive, everywhere, idOf, setup, SOURCE } from './setup.ts';
+import { drive, everywhere, idOf, named, setup, SOURCE } from './setup.ts';
 
 const NO_CANARY = { canary: 0 } as const;
 
@@ -209,7 +209,7 @@ describe('a run', () => {
     const second = runReplay(other.desk, other.letters, id, { clock });
     const ends = await drive(clock, Promise.allSettled([first, second]));
     expect(ends.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
-    expect(everywhere(place)).toEqual(Array.from({ length: 40 }, (_, at) => idOf(at)));
+    expect(everywhere(place)).toEqual(named(40));
     await expect(runReplay(one.desk, one.letters, id, { clock })).rejects.toThrow(/it is done/);
   });
 
@@ -284,7 +284,7 @@ describe('the guard', () => {
     place.refuse = undefined;
     const done = await resume(id);
     expect(done).toMatchObject({ state: 'done', counts: { sent: 300, failed: 0 } });
-    expect(everywhere(place)).toEqual(Array.from({ length: 300 }, (_, at) => idOf(at)));
+    expect(everywhere(place)).toEqual(named(300));
   });
 
   test('lets single failures below the limit be, and they can be tried again', async () => {
@@ -377,10 +377,28 @@ describe('from outside', () => {
       const replay = await run(id);
       expect(replay.state).toBe('cancelled');
       expect(replay.counts.sent).toBe(place.sent.length);
-      expect(everywhere(place)).toEqual(Array.from({ length: 50 }, (_, at) => idOf(at)));
+      expect(everywhere(place)).toEqual(named(50));
       await expect(resume(id)).rejects.toThrow(/it is cancelled/);
     },
   );
+
+  test('interrupted at any point it goes on where it was: none twice, none unsure', async () => {
+    for (let after = 0; after <= 30; after += 1) {
+      const { place, plan, run, resume, clock } = await setup(30);
+      const { id } = await plan({ canary: 4, canaryWait: '1s', window: 6 });
+      const stop = new AbortController();
+      place.hold = async () => {
+        if (place.sent.length >= after) stop.abort();
+        // Answers come late: others are on their way when it is interrupted.
+        await new Promise<void>((resolve) => void clock.after(5, resolve));
+      };
+      const paused = await run(id, { signal: stop.signal });
+      expect(paused.counts.sent, `after ${after}`).toBe(place.sent.length);
+      if (paused.state === 'paused') await resume(id);
+      expect(place.items, `after ${after}`).toEqual([]);
+      expect(everywhere(place), `after ${after}`).toEqual(named(30));
+    }
+  });
 
   test('a cancel or a pause reaches a replay that watches its canaries', async () => {
     const { plan, run, process, clock } = await setup(50);

@@ -46,7 +46,7 @@ export interface Setup {
 /** `count` letters with ids `letter-000` and up. */
 export async function setup(count = 0): Promise<Setup> {
   const place = createPlace();
-  place.put(Array.from({ length: count }, (_, at) => ({ id: idOf(at) })));
+  place.put(named(count).map((id) => ({ id })));
   const clock = new SimClock();
   const store = memory();
   await store.open();
@@ -78,6 +78,11 @@ export async function setup(count = 0): Promise<Setup> {
 
 export function idOf(at: number): string {
   return `letter-${String(at).padStart(3, '0')}`;
+}
+
+/** The ids of the first letters. */
+export function named(count: number): string[] {
+  return Array.from({ length: count }, (_, at) => idOf(at));
 }
 
 /** Lets time go on until it is done. */
