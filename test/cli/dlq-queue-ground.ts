@@ -80,14 +80,13 @@ export async function deadQueue({
     idsIn: async (queue) =>
       (await drain(queue)).map(({ properties }) => properties.messageId ?? ''),
     die: async (ids, { into = dead, from = main, body = '{"n":1}' } = {}) => {
-      for (const id of ids) {
-        const headers: Properties['headers'] = {
-          ...(from === '' ? {} : { 'respool-queue': from }),
-          'respool-code': 'http.503',
-          'respool-reason': 'no room',
-        };
-        await shell.put(into, [body], { messageId: id, headers });
-      }
+      const headers: Properties['headers'] = {
+        ...(from === '' ? {} : { 'respool-queue': from }),
+        'respool-code': 'http.503',
+        'respool-reason': 'no room',
+      };
+      // One channel keeps the order in which they are published.
+      await Promise.all(ids.map((id) => shell.put(into, [body], { messageId: id, headers })));
     },
     shown: async (id) => {
       const ran = await shell.cli(['dlq', 'replays', 'show', id, '--json']);
@@ -97,7 +96,7 @@ export async function deadQueue({
   };
 }
 
-/** `m-000`, `m-001`, … */
+/** `m-0000`, `m-0001`, … */
 export function names(count: number): string[] {
-  return Array.from({ length: count }, (_, at) => `m-${String(at).padStart(3, '0')}`);
+  return Array.from({ length: count }, (_, at) => `m-${String(at).padStart(4, '0')}`);
 }

@@ -105,6 +105,31 @@ test('a missing destination stops it by its guard; made, it is resumed, none is 
   );
 });
 
+test('a destination that is full half way stops it; with room again nothing is lost or twice', async () => {
+  const ground = await deadQueue();
+  const full = { 'x-max-length': 1_000, 'x-overflow': 'reject-publish' };
+  await ground.declare(ground.main, { arguments: full });
+  const ids = names(2_000);
+  await ground.die(ids);
+  const argv = ['--canary', '10', '--canary-wait', '0s', '--yes', '--json'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...argv]);
+  expect(ran.code).toBe(1);
+  const { id, state, because, counts } = replayOf(ran);
+  expect([state, because]).toEqual(['stopped', expect.stringContaining('queue is full')]);
+  expect(counts.sent).toBeGreaterThanOrEqual(1_000);
+  const first = await ground.idsIn(ground.main);
+  expect([first.length, await ground.depth(ground.dead)]).toEqual([
+    counts.sent,
+    2_000 - counts.sent,
+  ]);
+  const resumed = await ground.cli(['dlq', 'replays', 'resume', id, '--json']);
+  expect(resumed.code, resumed.stderr).toBe(0);
+  expect(replayOf(resumed)).toMatchObject({ state: 'done', counts: { sent: 2_000, failed: 0 } });
+  const second = await ground.idsIn(ground.main);
+  expect([...first, ...second].toSorted()).toEqual(ids);
+  expect(await ground.depth(ground.dead)).toBe(0);
+}, 60_000);
+
 test('a pause from elsewhere is obeyed, and a resume brings the rest', async () => {
   const ground = await deadQueue({ type: 'classic' });
   await ground.declare(ground.main);

@@ -50,7 +50,7 @@ export function replayOptionsOf(
 }
 
 /** `orders`, `shop:order.new`, `:a:queue` for a queue with a colon in its name; or a topic. */
-export function routeOf(text: string, kind: 'queue' | 'spool'): LetterRoute {
+function routeOf(text: string, kind: 'queue' | 'spool'): LetterRoute {
   if (kind === 'spool') {
     const topic = usageOf(() => checkTopic(text, '--to'), ['message.invalid']);
     return { kind: 'topic', topic };

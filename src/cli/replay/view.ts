@@ -42,7 +42,7 @@ export const LINE_COLUMNS: readonly Column[] = [
 ];
 
 /** Where the letters of a replay lie, as people call it. */
-export function sourceText(source: ReplaySource): string {
+function sourceText(source: ReplaySource): string {
   return source.kind === 'spool' ? `spool (${source.kinds.join(', ')})` : `queue ${source.queue}`;
 }
 

@@ -11,7 +11,7 @@ import { byOfRule, runRound } from './round.ts';
 import type { ReplayRule, RuleNews, RuleState, RuleTools } from './types.ts';
 
 /** A rule that was stopped waits for twice as long each time, but not longer than this. */
-export const RULE_PAUSE_MAX_MS: number = HOUR_MS;
+const RULE_PAUSE_MAX_MS: number = HOUR_MS;
 
 /** So many doublings lead over every limit. */
 const DOUBLINGS_MAX = 20;

@@ -78,7 +78,7 @@ export class Place implements RulePlace {
 }
 
 /** Replays that end as a test says. */
-export class Hands implements RuleHands {
+class Hands implements RuleHands {
   readonly replays = new Map<string, Replay>();
   readonly planned: { readonly options: ReplayOptions; readonly by: string }[] = [];
   readonly ran: string[] = [];
