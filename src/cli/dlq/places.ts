@@ -13,6 +13,7 @@ import type { CategoryRule } from '../../core/category.ts';
 import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
 import { compileGlob, type Glob } from '../../core/glob.ts';
 import type { DeadLetters, LetterKind } from '../../ports/dead-letters.ts';
+import { isLockName } from '../../rabbit/dead/lock.ts';
 import { placeOf } from '../../rabbit/operate/home.ts';
 import { readConfig } from '../config.ts';
 import { CommandError } from '../exit-codes.ts';
@@ -237,7 +238,7 @@ async function namesOf(
 ): Promise<readonly string[]> {
   if (management === undefined) return literalNames(globs, broker);
   const there = (await management.queues({ detail: 'totals' })).map(({ name }) => name);
-  const open = there.filter((name) => !name.startsWith(LOCK_PREFIX));
+  const open = there.filter((name) => !isLockName(name));
   for (const glob of globs) {
     if (!open.some((name) => glob.match(name) !== undefined)) throw noQueue(glob, open, broker);
   }
@@ -245,8 +246,6 @@ async function namesOf(
   if (names.length <= QUEUES_MAX) return names.toSorted();
   throw usage(`${names.length} queues fit, and at most ${QUEUES_MAX} are opened: name fewer`);
 }
-
-const LOCK_PREFIX = 'respool.lock.';
 
 /** Patterns need somebody who tells what queues there are. */
 function literalNames(globs: readonly Glob[], { address }: Broker): readonly string[] {
