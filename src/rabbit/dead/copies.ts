@@ -5,6 +5,7 @@
  * holds nothing that the broker would act upon.
  */
 
+import { codeText, reasonText } from '../../core/failure.ts';
 import type { Fate, LetterChange, LetterRoute } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Outgoing, Table } from '../amqp.ts';
 import { H } from '../headers.ts';
@@ -35,7 +36,7 @@ export function sentCopy(
   };
   const past = { attempts: 0, lost: 0, postponed: 0, restMs: 0, ...lifeOf(read.past, now) };
   const changed = change === undefined ? message : changedBy(message, change);
-  return marked(copyWith({ message: changed, read, wire, now }, to, past), marks);
+  return copyWith({ message: changed, read, wire, now }, { to, past, marks });
 }
 
 /** A message as it is put aside for a person. */
@@ -46,20 +47,23 @@ export function parkedCopy(
 ): Outgoing {
   const ending = {
     [H.ended]: 'parked',
-    [H.endedCode]: code,
-    [H.endedReason]: reason,
+    [H.endedCode]: codeText(code),
+    [H.endedReason]: reasonText(reason),
     [H.endedAt]: parts.now,
     [H.endedBy]: by,
   };
-  return marked(copyWith(parts, { exchange: '', key: queue }, {}), ending);
+  return copyWith(parts, { to: { exchange: '', key: queue }, past: {}, marks: ending });
 }
 
-function copyWith(
-  { message, read, wire }: CopyParts,
-  { exchange, key }: { readonly exchange: string; readonly key: string },
-  past: Partial<Past>,
-): Outgoing {
+interface CopyChange {
+  readonly to: { readonly exchange: string; readonly key: string };
+  readonly past: Partial<Past>;
+  readonly marks: Table;
+}
+
+function copyWith({ message, read, wire }: CopyParts, { to, past, marks }: CopyChange): Outgoing {
   const { owner, letter, beginning } = read;
+  const { exchange, key } = to;
   const copy = copyOf(message, {
     to: { exchange, key },
     owner: owner ?? letter.place,
@@ -68,10 +72,12 @@ function copyWith(
     wire,
   });
   // What nobody knows is not said: a later reader would take the dead queue for its home.
-  return marked(copy, {
+  const unknown = {
     ...(owner === undefined ? { [H.queue]: undefined } : {}),
     ...(beginning === undefined ? { [H.exchange]: undefined, [H.routingKey]: undefined } : {}),
-  });
+  };
+  const headers = withHeaders(copy.properties.headers, { ...unknown, ...marks });
+  return { ...copy, properties: { ...copy.properties, headers } };
 }
 
 /** What nobody wanted any more by its time is wanted again: an operator says so. */
@@ -96,13 +102,10 @@ function changedBy(
   };
 }
 
-function marked(outgoing: Outgoing, marks: Table): Outgoing {
-  const headers = withHeaders(outgoing.properties.headers, marks);
-  return { ...outgoing, properties: { ...outgoing.properties, headers } };
-}
-
-/** null and undefined take a header away. */
+/** null and undefined take a header away; one that was null before stays. */
 function withHeaders(headers: Table | undefined, changes: Table): Table {
+  const isGone = (name: string): boolean =>
+    Object.hasOwn(changes, name) && (changes[name] === null || changes[name] === undefined);
   const all = Object.entries({ ...headers, ...changes });
-  return Object.fromEntries(all.filter(([, value]) => value !== null && value !== undefined));
+  return Object.fromEntries(all.filter(([name]) => !isGone(name)));
 }

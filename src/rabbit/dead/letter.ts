@@ -11,7 +11,7 @@ import { createHash } from 'node:crypto';
 import type { Headers } from '../../core/entry.ts';
 import { textOf } from '../../core/errors.ts';
 import { codeText, REASON_MAX_CHARS, reasonText } from '../../core/failure.ts';
-import { groupOf } from '../../core/group.ts';
+import { groupOf, type GroupParts } from '../../core/group.ts';
 import { KEY_MAX_CHARS } from '../../core/limits.ts';
 import type { Letter, LetterKind, LetterRoute } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Properties, Table } from '../amqp.ts';
@@ -65,6 +65,7 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
   const digest = digestOf(message);
   const id = idOf(message, place.wire) ?? digest;
   const { contentType } = message.properties;
+  const later = lazily(headers, { code, reason, at, origin });
   const letter: Letter = {
     id,
     key: id === digest ? id : `${id}.${digest.slice(0, KEY_DIGEST_CHARS)}`,
@@ -75,8 +76,9 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
     home: homeOf(known, owner),
     code,
     reason,
-    // n.b. The queue, not the routing key: those may have the id of an order in them.
-    group: groupOf({ code, reason, at, origin }),
+    get group() {
+      return later.group();
+    },
     deaths: deathsOf(headers, { sweptQueue: place.queue }),
     attempts: past.attempts,
     replays: countOf(headers[H.replays]),
@@ -85,9 +87,28 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
     diedAt,
     size: message.content.length,
     contentType: typeof contentType === 'string' ? shown(contentType) : undefined,
-    headers: shownHeaders(headers),
+    get headers() {
+      return later.headers();
+    },
   };
   return { letter, beginning, owner, past };
+}
+
+/**
+ * What few ask for, made when somebody does: a replay of thousands needs neither.
+ *
+ * n.b. `at` is the queue, not the routing key: those may have the id of an order in them.
+ */
+function lazily(
+  table: Table,
+  parts: GroupParts,
+): { readonly group: () => string; readonly headers: () => Headers } {
+  let group: string | undefined;
+  let headers: Headers | undefined;
+  return {
+    group: () => (group ??= groupOf(parts)),
+    headers: () => (headers ??= shownHeaders(table)),
+  };
 }
 
 interface Known {
@@ -192,7 +213,7 @@ const DIGEST_CHARS = 24;
 const COUNTED = new Set(['x-delivery-count', 'x-acquired-count']);
 
 /** One word over all that stays the same while the message lies here. */
-function digestOf({ content, properties }: AmqpMessage): string {
+export function digestOf({ content, properties }: AmqpMessage): string {
   return createHash('sha256')
     .update(lasting(properties))
     .update('\n')

@@ -76,7 +76,10 @@ withService('rabbitmq', () => {
 
   test('a repair changes what it names, and cannot forge the marks', async () => {
     const ground = await setup();
-    await ground.put(['a'], { contentType: 'text/plain', headers: { keep: 1, drop: 2 } });
+    await ground.put(['a'], {
+      contentType: 'text/plain',
+      headers: { keep: 1, drop: 2, none: null },
+    });
     const change = {
       body: Buffer.from('b'),
       contentType: 'text/csv',
@@ -86,7 +89,12 @@ withService('rabbitmq', () => {
     const [sent] = await ground.lying(ground.home, 1);
     expect(sent?.content.toString()).toBe('b');
     expect(sent?.properties.contentType).toBe('text/csv');
-    expect(sent?.properties.headers).toMatchObject({ keep: 1, add: 'x', 'respool-replays': 1 });
+    expect(sent?.properties.headers).toMatchObject({
+      keep: 1,
+      none: null,
+      add: 'x',
+      'respool-replays': 1,
+    });
     expect(sent?.properties.headers).not.toHaveProperty('drop');
   });
 
@@ -141,6 +149,17 @@ withService('rabbitmq', () => {
       expect(settled).toEqual({ kind: 'failed', code, reason: expect.stringMatching(reason) });
     }
     expect(await lettersOf(door)).toMatchObject([{ id: 'homeless' }]);
+  });
+
+  test('what is too large for the broker is told so, and stays', async () => {
+    const ground = await setup();
+    await ground.put(['a', 'b']);
+    const change = { headers: { large: 'x'.repeat(200_000) } };
+    const door = ground.open();
+    const settled = await settleAll(door, { ...SEND, change }, ({ id }) => id === 'a');
+    expect(settled).toMatchObject([{ kind: 'failed', code: 'message.invalid' }]);
+    expect((await lettersOf(door)).map(({ id }) => id)).toEqual(['a', 'b']);
+    expect(await settleAll(door, SEND)).toEqual([{ kind: 'done' }, { kind: 'done' }]);
   });
 
   test('what is parked tells why, when and by whom, and counts on', async () => {
