@@ -10,7 +10,7 @@
  */
 
 import type { Control } from '../../control/control.ts';
-import { show, textOf } from '../../core/errors.ts';
+import { asError, show, textOf } from '../../core/errors.ts';
 import { compileGlob, type Glob } from '../../core/glob.ts';
 import { AMQP_HEADER, ORIGINAL_HEADER } from '../../core/letter-headers.ts';
 import { ID_PATTERN } from '../../core/limits.ts';
@@ -27,6 +27,9 @@ import { type LettersContext, reachBroker } from './places.ts';
 import { idsOf } from './typed.ts';
 
 const PAGE_MAX = 500;
+/** Brought back together. */
+const BATCH_MAX = 100;
+const BATCH_MAX_BYTES = 16 * 2 ** 20;
 /** Copies that one call brings back. */
 const RESTORED_MAX = 100_000;
 const LIMIT = { min: 1, max: RESTORED_MAX };
@@ -73,13 +76,32 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   const results: Restored[] = unknown.map((id) => ({ id, result: 'unknown' }));
   const put = putter(context);
   await moveWith(context, found.length, async (signal, onProgress) => {
-    for (const entry of found) {
+    let moved = 0;
+    for (const batch of batchesOf(found)) {
       if (signal.aborted) return;
-      results.push(await restoreOne(control, entry, put));
-      onProgress({ queue: '', moved: results.length, skipped: 0, total: found.length });
+      results.push(...(await restoreBatch(control, batch, put)));
+      moved += batch.length;
+      onProgress({ queue: '', moved, skipped: 0, total: found.length });
     }
   });
   return tell(context, results);
+}
+
+/** So many, and so many bytes of bodies, as may be in memory at once. */
+function* batchesOf(entries: readonly SeenEntry[]): Generator<readonly SeenEntry[]> {
+  let batch: SeenEntry[] = [];
+  let bytes = 0;
+  for (const entry of entries) {
+    const { size } = entry.envelope.body;
+    if (batch.length >= BATCH_MAX || (batch.length > 0 && bytes + size > BATCH_MAX_BYTES)) {
+      yield batch;
+      batch = [];
+      bytes = 0;
+    }
+    batch.push(entry);
+    bytes += size;
+  }
+  if (batch.length > 0) yield batch;
 }
 
 /** A message on its way back into its queue; the broker is reached at the first. */
@@ -96,40 +118,82 @@ function putter(context: LettersContext): Put {
   return async (copy) => restoreKept(copy, await (outlet ??= open()));
 }
 
-async function restoreOne(control: Control, entry: SeenEntry, put: Put): Promise<Restored> {
-  const { id, headers } = entry.envelope;
-  if (!Object.hasOwn(headers, AMQP_HEADER)) return holdOne(control, entry);
-  const to = headers[KEPT_QUEUE_HEADER] ?? '';
-  try {
-    await put({ headers, body: await bodyOf(control, id) });
-  } catch (error) {
-    return { id, result: 'refused', why: `cannot restore ${show(id)}: ${textOf(error)}` };
-  }
-  const [removed] = await control.remove([id], { hard: true, reason: `restored to ${show(to)}` });
-  if (removed?.result !== 'refused') return { id, result: 'done', to };
-  const why = `${show(id)} is in ${show(to)} again, and its copy could not be removed: `;
-  return { id, result: 'refused', to, why: why + (removed.why ?? '') };
+async function restoreBatch(
+  control: Control,
+  batch: readonly SeenEntry[],
+  put: Put,
+): Promise<readonly Restored[]> {
+  const isCopy = ({ envelope }: SeenEntry): boolean => Object.hasOwn(envelope.headers, AMQP_HEADER);
+  const copies = batch.filter(isCopy);
+  const own = batch.filter((entry) => !isCopy(entry));
+  return [...(await putBack(control, copies, put)), ...(await holdAll(control, own))];
 }
 
-async function holdOne(control: Control, { envelope, status }: SeenEntry): Promise<Restored> {
-  const { id } = envelope;
-  if (status.state !== 'archived' || status.ending !== 'removed') {
-    const why = `cannot restore ${show(id)}: it was not removed, it is ${endOf(status)}`;
-    return { id, result: 'refused', why };
-  }
-  const [held] = await control.hold([id], 'restored by an operator');
-  if (held === undefined || held.result === 'done') return { id, result: 'done', to: 'hold' };
-  return { id, result: held.result, ...(held.why === undefined ? {} : { why: held.why }) };
+/** Into their queues in the order in which they were removed; given up when the broker has them. */
+async function putBack(
+  control: Control,
+  copies: readonly SeenEntry[],
+  put: Put,
+): Promise<readonly Restored[]> {
+  const bodies = await Promise.all(copies.map(({ envelope }) => bodyOf(control, envelope.id)));
+  const sent = await Promise.all(
+    copies.map(async ({ envelope: { id, headers } }, at): Promise<Restored> => {
+      const to = headers[KEPT_QUEUE_HEADER] ?? '';
+      const body = bodies[at];
+      if (body instanceof Error) return refused(id, body);
+      try {
+        await put({ headers, body: body ?? new Uint8Array() });
+        return { id, result: 'done', to };
+      } catch (error) {
+        return refused(id, error);
+      }
+    }),
+  );
+  const ids = sent.filter(({ result }) => result === 'done').map(({ id }) => id);
+  if (ids.length === 0) return sent;
+  const removed = await control.remove(ids, { hard: true, reason: 'restored to its queue' });
+  const kept = new Map(removed.map((one) => [one.id, one]));
+  return sent.map((one) => {
+    const { result, why } = kept.get(one.id) ?? {};
+    if (result !== 'refused') return one;
+    const text = `${show(one.id)} is in its queue again, and its copy cannot be removed: `;
+    return { ...one, result, why: text + (why ?? '') };
+  });
+}
+
+function refused(id: string, error: unknown): Restored {
+  return { id, result: 'refused', why: `cannot restore ${show(id)}: ${textOf(error)}` };
+}
+
+async function holdAll(
+  control: Control,
+  entries: readonly SeenEntry[],
+): Promise<readonly Restored[]> {
+  const isRemoved = ({ status: { state, ending } }: SeenEntry): boolean =>
+    state === 'archived' && ending === 'removed';
+  const others = entries.filter((entry) => !isRemoved(entry));
+  const not = others.map(({ envelope, status }) =>
+    refused(envelope.id, `it was not removed, it is ${endOf(status)}`),
+  );
+  const ids = entries.filter(isRemoved).map(({ envelope }) => envelope.id);
+  if (ids.length === 0) return not;
+  const held = await control.hold(ids, 'restored by an operator');
+  return [...held.map((one) => (one.result === 'done' ? { ...one, to: 'hold' } : one)), ...not];
 }
 
 function endOf({ state, ending }: SeenEntry['status']): string {
   return state === 'archived' && ending !== undefined ? `${state} as ${ending}` : state;
 }
 
-async function bodyOf(control: Control, id: string): Promise<Uint8Array> {
+/** One that cannot be read does not keep the others away. */
+async function bodyOf(control: Control, id: string): Promise<Uint8Array | Error> {
   const pieces: Uint8Array[] = [];
-  for await (const piece of await control.body(id)) pieces.push(piece);
-  return Buffer.concat(pieces);
+  try {
+    for await (const piece of await control.body(id)) pieces.push(piece);
+    return Buffer.concat(pieces);
+  } catch (error) {
+    return asError(error);
+  }
 }
 
 /** The copies of messages of these queues, in the order in which they were removed. */
