@@ -264,6 +264,22 @@ test('--to names a queue, or an exchange with a key', async () => {
   expect(await ground.idsIn(other)).toEqual(['a', 'lost']);
 });
 
+test('a broker that is named on the command line has to be named again to resume', async () => {
+  const ground = await deadQueue();
+  await writeFile(path.join(ground.folder, 'respool.config.json'), '{}');
+  await ground.declare(ground.main);
+  await ground.die(names(2));
+  const broker = ['--broker', ground.url, '--management-url', ground.managementUrl, '--json'];
+  const planned = await replay(ground, ['--plan-only', ...broker]);
+  expect(planned.code, planned.stderr).toBe(0);
+  const { id } = replayOf(planned);
+  const silent = await ground.cli(['dlq', 'replays', 'resume', id]);
+  expect([silent.code, silent.stderr]).toEqual([2, expect.stringContaining('--broker')]);
+  const resumed = await ground.cli(['dlq', 'replays', 'resume', id, ...broker]);
+  expect(resumed.code, resumed.stderr).toBe(0);
+  expect(await ground.idsIn(ground.main)).toEqual(names(2));
+});
+
 test('a category chooses among the letters of a queue', async () => {
   const ground = await deadQueue();
   await ground.declare(ground.main);

@@ -148,6 +148,22 @@ describe('dlq replay', () => {
     });
   });
 
+  test('--rate lets no more go in a second', async () => {
+    const shell = await deadSpool();
+    const startedAt = performance.now();
+    const { counts } = await replayed(shell, ['--rate', '4', ...QUICK]);
+    expect(counts.sent).toBe(3);
+    expect(performance.now() - startedAt).toBeGreaterThan(500);
+  });
+
+  test('--replays-max parks what was replayed so often', async () => {
+    const shell = await deadSpool();
+    const argv = ['--topic', 'orders.*', '--replays-max', '1', ...QUICK];
+    expect((await replayed(shell, argv)).counts.sent).toBe(1);
+    await shell.cli(['bounce', 'dead-3', '--reason', 'again', '--yes']);
+    expect((await replayed(shell, argv)).counts).toMatchObject({ sent: 0, parked: 1 });
+  });
+
   test('the limit of replays is that of the configuration where none is given', async () => {
     const shell = await deadSpool();
     const config = { deadLetters: { replaysMax: 8 } };
