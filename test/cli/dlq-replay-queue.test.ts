@@ -315,6 +315,33 @@ test('rules replay a dead queue as soon as its destination is consumed', async (
   expect(quiet).toMatchObject({ result: 'quiet' });
 });
 
+test('rules that are ended in the middle of a replay go on with it after the restart', async () => {
+  const ground = await deadQueue();
+  const rule = { name: 'again', when: { queue: ground.dead }, canary: 0, rate: 20 };
+  await ground.configure({ deadLetters: { rules: [rule] } });
+  await ground.declare(ground.main);
+  await ground.die(names(60));
+  const arrived: string[] = [];
+  await ground.channel.consume(ground.main, (message) => {
+    if (message === null) return;
+    arrived.push(message.properties.messageId ?? '');
+    ground.channel.ack(message);
+  });
+  const first = ground.start(['dlq', 'rules', 'run', '--json']);
+  await expect.poll(() => arrived.length, { timeout: 20_000 }).toBeGreaterThan(2);
+  first.signal('SIGTERM');
+  const ended = await first.ended;
+  expect(ended.code, ended.stderr).toBe(0);
+  expect(arrived.length).toBeLessThan(60);
+  const second = ground.start(['dlq', 'rules', 'run', '--json']);
+  await second.printed(/"result":"done"/);
+  second.signal('SIGTERM');
+  await second.ended;
+  await expect.poll(() => arrived.toSorted()).toEqual(names(60));
+  const replays = (await ground.cli(['dlq', 'replays', 'list', '--json'])).objects();
+  expect(replays).toMatchObject([{ state: 'done', counts: { sent: 60 } }]);
+}, 60_000);
+
 test('a rule whose canary dies again is stopped, and waits longer', async () => {
   const ground = await deadQueue();
   const rule = { name: 'again', when: { queue: ground.dead }, every: '10m', rate: 1_000 };
