@@ -106,9 +106,10 @@ withService('rabbitmq', () => {
     });
 
     test('patterns choose queues, each once, and counts need no look', async () => {
-      const { cli, prefix, queue, put, declare, url } = await queueShell();
+      const { cli, prefix, queue, put, declare, url, channel } = await queueShell();
       await declare(`${prefix}.mail.dlq`);
       await declare(`${prefix}.other`);
+      await channel.assertQueue(`${prefix}.own.dlq`, { exclusive: true });
       await put(queue, ['a', 'b']);
       await put(`${prefix}.mail.dlq`, ['c']);
       const words = ['--queue', `${prefix}.*.dlq`, '--queue', `${prefix}.mail.*`];

@@ -13,7 +13,7 @@ import type { CategoryRule } from '../../core/category.ts';
 import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
 import { compileGlob, type Glob } from '../../core/glob.ts';
 import type { DeadLetters, LetterKind } from '../../ports/dead-letters.ts';
-import { isLockName } from '../../rabbit/dead/lock.ts';
+import type { Management } from '../../rabbit/management/index.ts';
 import { placeOf } from '../../rabbit/operate/home.ts';
 import { readConfig } from '../config.ts';
 import { CommandError } from '../exit-codes.ts';
@@ -237,14 +237,25 @@ async function namesOf(
   { management }: Reached,
 ): Promise<readonly string[]> {
   if (management === undefined) return literalNames(globs, broker);
-  const there = (await management.queues({ detail: 'totals' })).map(({ name }) => name);
-  const open = there.filter((name) => !isLockName(name));
+  if (await areThere(globs, management)) return literalNames(globs, broker);
+  const there = await management.queues({ detail: 'totals' });
+  // What belongs to one connection nobody else can look into.
+  const open = there.filter(({ exclusive }) => !exclusive).map(({ name }) => name);
   for (const glob of globs) {
     if (!open.some((name) => glob.match(name) !== undefined)) throw noQueue(glob, open, broker);
   }
   const names = open.filter((name) => globs.some((glob) => glob.match(name) !== undefined));
   if (names.length <= QUEUES_MAX) return names.toSorted();
   throw usage(`${names.length} queues fit, and at most ${QUEUES_MAX} are opened: name fewer`);
+}
+
+/** Whole names are asked for one by one: a broker may have very many others. */
+async function areThere(globs: readonly Glob[], management: Management): Promise<boolean> {
+  if (!globs.every(({ isLiteral }) => isLiteral)) return false;
+  for (const { pattern } of globs) {
+    if ((await management.queue(pattern)) === undefined) return false;
+  }
+  return true;
 }
 
 /** Patterns need somebody who tells what queues there are. */
