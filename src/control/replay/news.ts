@@ -74,7 +74,7 @@ export class News {
     let spanMs = CANARY_FIRST_MS;
     for (;;) {
       const restMs = untilMs - clock.monotonic();
-      await waitFor(clock, Math.min(spanMs, restMs), tenure.halt.signal);
+      await waitFor(clock, Math.max(0, Math.min(spanMs, restMs)), tenure.halt.signal);
       if (!tenure.isHeld) return;
       await this.#ask(tenure);
       if (!tenure.isHeld || this.#silent.size === 0 || clock.monotonic() >= untilMs) break;
