@@ -2,7 +2,7 @@
  * held — a message that lies open as a letter.
  *
  *   open ─begin()─▶ settling ─end()─▶ over
- *     └──────── end(): the loop went on, or ended ──────┘
+ *     └─ end(): the loop went on, or ended, and it was given back ─┘
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
@@ -31,18 +31,19 @@ export class Held {
     );
   }
 
-  /** Whether nobody settled it, and nobody began to. */
-  get isOpen(): boolean {
-    return this.#message !== undefined && !this.#isSettling;
+  /** Whether somebody settled it, or began to. */
+  get wasSettled(): boolean {
+    return this.#isSettling;
   }
 
   /** Begins to settle it; undefined: it is not open. */
   begin(): AmqpMessage | undefined {
-    if (!this.isOpen) return undefined;
+    if (this.#isSettling || this.#message === undefined) return undefined;
     this.#isSettling = true;
     return this.#message;
   }
 
+  /** It is not in hand any more. */
   end(): void {
     this.#message = undefined;
   }

@@ -33,7 +33,7 @@ import { type LetterPlace, type ReadLetter, readLetter } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
 import { openPass } from './pass.ts';
 import { ensureTarget } from './target.ts';
-import { type Deed, Taking } from './taking.ts';
+import { type Deed, notInHand, Taking } from './taking.ts';
 import { Walk, type WalkOptions } from './walk.ts';
 
 type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
@@ -171,8 +171,7 @@ class QueueLetters implements door.DeadLetters {
   async settle(taken: door.TakenLetter, fate: door.Fate): Promise<door.Settled> {
     const held = heldOf(taken);
     const taking = held && [...this.#takings].find((one) => one.has(held));
-    // Its loop has ended, or it was settled before: it is not in hand any more.
-    if (held === undefined || taking === undefined) return { kind: 'gone' };
+    if (held === undefined || taking === undefined) return notInHand(held);
     return taking.settle(held, fate);
   }
 
@@ -199,7 +198,7 @@ class QueueLetters implements door.DeadLetters {
     await this.#careful('look at');
     const { query = {}, max = this.#options.lookMax ?? LOOK_MAX, signal } = options;
     checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
-    const walk = await this.#walk(LOOK_WINDOW, { max, signal });
+    const walk = await this.#walk(await this.#amqp(), LOOK_WINDOW, { max, signal });
     try {
       for (;;) {
         const message = await walk.next();
@@ -223,7 +222,9 @@ class QueueLetters implements door.DeadLetters {
     inHand: number,
   ): AsyncGenerator<door.TakenLetter> {
     await this.#careful('take messages out of');
-    const lock = await lockQueue(await this.#amqp(), this.#queue);
+    // One connection for both: the lock goes with the one that has the messages.
+    const amqp = await this.#amqp();
+    const lock = await lockQueue(amqp, this.#queue);
     if (lock === 'taken') throw this.#isTaken();
     this.#locks.add(lock);
     let taking: Taking | undefined;
@@ -232,7 +233,7 @@ class QueueLetters implements door.DeadLetters {
     });
     try {
       // Twice as many, so that the next ones are here while those in hand are settled.
-      const walk = await this.#walk(2 * inHand, { signal: options.signal });
+      const walk = await this.#walk(amqp, 2 * inHand, { signal: options.signal });
       taking = this.#takingOf(walk, inHand);
       this.#takings.add(taking);
       yield* taking.letters(options);
@@ -329,9 +330,9 @@ class QueueLetters implements door.DeadLetters {
     await ensureTarget(await this.#amqp(), queue);
   }
 
-  async #walk(window: number, options: WalkOptions): Promise<Walk> {
-    const tools = { connection: await this.#amqp(), clock: this.#clock };
-    const walk = new Walk(await openPass({ queue: this.#queue, window }, tools), options);
+  async #walk(connection: AmqpConnection, window: number, options: WalkOptions): Promise<Walk> {
+    const pass = await openPass({ queue: this.#queue, window }, { connection, clock: this.#clock });
+    const walk = new Walk(pass, options);
     this.#walks.add(walk);
     return walk;
   }

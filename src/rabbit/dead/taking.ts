@@ -89,7 +89,7 @@ export class Taking {
   /** Settles one of its own. */
   async settle(held: Held, fate: Fate): Promise<Settled> {
     const message = held.begin();
-    if (message === undefined) return GONE;
+    if (message === undefined) return notInHand(held);
     const work = this.#carryOut(held, message, fate);
     this.#settling.add(work);
     try {
@@ -170,9 +170,8 @@ export class Taking {
   /** What is being settled is waited for; what nobody settled goes back. */
   async #end(): Promise<void> {
     for (const held of this.#open) {
-      const message = held.begin();
-      if (message === undefined) continue;
-      this.#leave(message);
+      if (held.wasSettled) continue;
+      this.#leave(held.message);
       held.end();
     }
     await Promise.allSettled(this.#settling);
@@ -182,13 +181,19 @@ export class Taking {
 }
 
 const DONE: Settled = { kind: 'done' };
-/** n.b. It was settled already, or its loop has ended and it is back in its queue. */
-const GONE: Settled = { kind: 'gone' };
 const BACK: Settled = {
   kind: 'failed',
   code: 'broker.unavailable',
   reason: 'the connection to the broker was lost, and the message is back in its queue',
 };
+
+/** What comes of settling a letter that is not in hand: it was settled before, or given back. */
+export function notInHand(held: Held | undefined): Settled {
+  if (held?.wasSettled === true) return { kind: 'gone' };
+  const reason =
+    'it is not in hand any more: its loop has ended, and it was given back; take it again';
+  return { kind: 'failed', code: 'move.refused', reason };
+}
 
 function codeOf(error: unknown): string {
   return isRespoolError(error) ? error.code : 'unknown';

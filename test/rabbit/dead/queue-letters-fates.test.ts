@@ -240,7 +240,8 @@ withService('rabbitmq', () => {
     }
     const [, second] = seen;
     if (second === undefined) throw new Error('the second was not taken');
-    expect(await door.settle(second, SEND)).toEqual({ kind: 'gone' });
+    const late = await door.settle(second, SEND);
+    expect(late).toMatchObject({ kind: 'failed', code: 'move.refused' });
     expect(bodiesOf(await ground.lying(ground.queue, 1))).toEqual(['b']);
     expect(await ground.lying(ground.home, 1)).toHaveLength(1);
   });
