@@ -105,6 +105,29 @@ withService('rabbitmq', () => {
       ]);
     });
 
+    test('of a consumer of the configuration it is known where its letters belong', async () => {
+      const { cli, configure, prefix, put, depth } = await queueShell();
+      const queue = `${prefix}.work`;
+      const deliver = { exec: ['true'] };
+      const consumer = { queue, topology: { shared: { prefix } }, waits: [], deliver };
+      await configure({ consumers: [{ ...consumer, policy: { ladder: ['1h'] } }] });
+      expect((await cli(['rabbit', 'topology', 'apply', '--yes'])).code).toBe(0);
+      const [dead, parked] = [`${queue}.dlq`, `${queue}.parked`];
+      await put(dead, ['a'], { messageId: 'one' });
+      await put(parked, ['b'], { messageId: 'two' });
+      const ran = await cli(['dlq', 'list', '--queue', `${queue}.*`, '--json']);
+      expect(ran.objects(), ran.stderr).toMatchObject([
+        { id: 'one', place: dead, kind: 'dead', home: { kind: 'queue', exchange: '', key: queue } },
+        { id: 'two', place: parked, kind: 'parked', home: { kind: 'queue', key: queue } },
+      ]);
+      const [first] = (await cli(['dlq', 'groups', '--queue', dead, '--json'])).objects();
+      expect(first).toMatchObject({ at: queue, count: 1 });
+      expect((await cli(['dlq', 'remove', 'one', '--queue', dead])).stdout).toBe('removed 1\n');
+      expect(await depth(dead)).toBe(0);
+      expect((await cli(['dlq', 'restore', 'one'])).stdout).toBe('restored 1\n');
+      await expect.poll(() => depth(dead)).toBe(1);
+    });
+
     test('patterns choose queues, each once, and counts need no look', async () => {
       const { cli, prefix, queue, put, declare, url, channel } = await queueShell();
       await declare(`${prefix}.mail.dlq`);
