@@ -166,7 +166,10 @@ function homeOf(
   owner: string | undefined,
 ): LetterRoute | undefined {
   if (owner !== undefined) return { kind: 'queue', exchange: '', key: owner };
-  if (typeof headers[H.exchange] !== 'string') return undefined;
+  const isSaid = [headers[H.exchange], headers[H.routingKey]].every(
+    (one) => typeof one === 'string',
+  );
+  if (!isSaid) return undefined;
   const { exchange, routingKey: key } = past;
   const isHere =
     exchange === '' && (key === '' || key === place.queue || key === headers[H.sweptFrom]);

@@ -76,6 +76,10 @@ describe('the home of a letter', () => {
     expect(letterOf(headers).home).toEqual(home);
   });
 
+  test('is nobody knows where our headers name an exchange and no key', () => {
+    expect(letterOf({ 'respool-exchange': 'shop' }).home).toBeUndefined();
+  });
+
   test('is not the queue that it lies in, by the default exchange', () => {
     const headers = { 'respool-exchange': '', 'respool-routing-key': QUEUE };
     expect(letterOf(headers).home).toBeUndefined();
