@@ -17,6 +17,23 @@ export type { RabbitHandler } from './handler.ts';
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consumer-options.ts';
 export { createQueueLetters, type QueueLettersOptions } from './dead/queue-letters.ts';
 export { type DelayFunction, RabbitDelivery } from './delivery.ts';
+export {
+  type QueueSweep,
+  type SweepDetails,
+  type SweepEnd,
+  type SweepJournal,
+  sweepJournal,
+  type SweepJournalOptions,
+  type SweepOptions,
+  type SweepPair,
+  type SweepProblem,
+  type SweepProgress,
+  sweepQueue,
+  type SweepQueueOptions,
+  sweepQueues,
+  type SweepSettings,
+  type SweepTotal,
+} from './dead/sweep.ts';
 export type { FallbackSpool } from './fallback.ts';
 export { doctor } from './operate/doctor.ts';
 export { drainQueue } from './operate/drain.ts';

@@ -54,6 +54,8 @@ export interface Pass extends AsyncIterable<AmqpMessage> {
   readonly total: number;
   /** undefined while there may be more. */
   readonly end: PassEnd | undefined;
+  /** Whether the channel was lost: the broker may not know what was done last. */
+  readonly isLost: boolean;
   /** It stays where it is. */
   leave(message: AmqpMessage): void;
   /** Acks it; throws `broker.unavailable` when the channel is lost. */
@@ -124,6 +126,8 @@ class QueuePass implements Pass {
   #arrivedAtLastLook = 0;
   #quietSpans = 0;
   #closed: Promise<void> | undefined;
+  #isGivingBack = false;
+  #isLost = false;
   #stopWatch: () => void = () => undefined;
   #stopLimit: () => void = () => undefined;
   readonly #onAbort = (): void => this.#finish('aborted');
@@ -144,9 +148,16 @@ class QueuePass implements Pass {
     return this.#end;
   }
 
+  get isLost(): boolean {
+    return this.#isLost;
+  }
+
   async begin(): Promise<void> {
     const { signal, maxMs = PASS_MAX_MS } = this.#order;
-    this.#channel.on('close', () => this.#fail(this.#lost()));
+    this.#channel.on('close', () => {
+      this.#isLost ||= !this.#isGivingBack;
+      this.#fail(this.#lost());
+    });
     if (signal?.aborted === true) this.#finish('aborted');
     else if (this.#goal === 0) this.#finish(this.total === 0 ? 'done' : 'max');
     if (this.#isOver) return;
@@ -310,6 +321,7 @@ class QueuePass implements Pass {
       for (const message of this.#arrivals.slice(this.#next)) {
         this.#blocks.hold(this.#blocks.of(message), message.fields.deliveryTag);
       }
+      this.#isGivingBack = true;
       if (this.#blocks.isUsed) await this.#blocks.giveBack();
       else await closeChannel(this.#channel);
     } catch {

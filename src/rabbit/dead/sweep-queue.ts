@@ -1,0 +1,309 @@
+/**
+ * sweep-queue — one queue: what died more often than it may goes to the target, the rest stays.
+ *
+ *   look ─within─▶ left as it lies
+ *     └─over─▶ published ─confirmed─▶ (journal) ─▶ acked
+ *                 └─refused, returned, late, unknown─▶ stays here; the sweep of this queue ends
+ *
+ * Promise, the failure table of the old tool: killed before the publish, the message is here;
+ * killed after the publish and before the ack, it may be there twice; refused by the broker, it
+ * is here, and the report says why; the network failed, it is here.
+ */
+
+import { asError, show, textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { AmqpConnection, AmqpMessage, Table } from '../amqp.ts';
+import type { Management } from '../management/index.ts';
+import { versionOf } from '../operate/look.ts';
+import type { Outlet } from '../outlet.ts';
+import { cautionOf } from './caution.ts';
+import { createDeathCounter } from './deaths.ts';
+import { intoItself, type SweepPair } from './discover.ts';
+import { identityOf, type SweepJournal } from './journal.ts';
+import { lockQueue, type QueueLock } from './lock.ts';
+import { openPass, type Pass, type PassEnd } from './pass.ts';
+import { sweptCopy } from './swept.ts';
+import { ensureTarget, isThere, requireTarget } from './target.ts';
+
+/**
+ * How the sweep of a queue ended: as a pass does, with the limit of the run, with somebody else
+ * at work on it, because looking could drop messages, or with another error.
+ */
+export type SweepEnd = PassEnd | 'limit' | 'locked' | 'refused' | 'failed';
+
+/** What came of one queue. */
+export interface QueueSweep {
+  readonly queue: string;
+  readonly target: string;
+  /** Messages that were there at the beginning. */
+  readonly total: number;
+  readonly seen: number;
+  /** Gone to the target; in a dry run: would have. */
+  readonly moved: number;
+  /** Seen and not moved, within the limit or because of an error. */
+  readonly left: number;
+  /** Taken out without a copy: a run that was killed had made it. */
+  readonly already: number;
+  readonly end: SweepEnd;
+  /** Why it did not go as it should. */
+  readonly error?: string;
+  readonly tookMs: number;
+}
+
+/** What is told while a queue is swept. */
+export interface SweepProgress {
+  readonly queue: string;
+  readonly total: number;
+  readonly seen: number;
+  readonly moved: number;
+}
+
+/** What an audit record says of a queue, before its first message is moved. */
+export interface SweepDetails extends SweepPair {
+  readonly total: number;
+  readonly max: number;
+}
+
+/** What is the same for all queues of a run. */
+export interface SweepRule {
+  /** A message that died more often is moved. */
+  readonly max: number;
+  readonly window: number;
+  readonly createsTarget: boolean;
+  readonly reasons: readonly string[];
+  readonly queues: readonly string[];
+  readonly dryRun: boolean;
+  readonly isTrusted: boolean;
+  readonly signal: AbortSignal | undefined;
+  readonly onProgress: ((progress: SweepProgress) => void) | undefined;
+  readonly audit: ((details: SweepDetails) => Promise<void>) | undefined;
+}
+
+export interface SweepTools {
+  /** The connection that consumes, as it is now. */
+  connect(): Promise<AmqpConnection>;
+  readonly outlet: Outlet;
+  readonly management: Management | undefined;
+  readonly clock: Clock;
+  readonly journal: SweepJournal | undefined;
+  /** How many may still be moved in this run. */
+  readonly budget: { left: number };
+}
+
+/** Progress is told once for so many messages. */
+const TOLD_EVERY = 100;
+
+/** Sweeps one queue; what goes wrong is in the report. */
+export async function sweepOne(
+  pair: SweepPair,
+  rule: SweepRule,
+  tools: SweepTools,
+): Promise<QueueSweep> {
+  const sweep = new Sweep(pair, rule, tools);
+  await sweep.run();
+  return sweep.report;
+}
+
+class Sweep {
+  readonly #pair: SweepPair;
+  readonly #rule: SweepRule;
+  readonly #tools: SweepTools;
+  readonly #deaths: (headers: Table | undefined) => number;
+  readonly #startedAt: number;
+  #pass: Pass | undefined;
+  #seen = 0;
+  #moved = 0;
+  #left = 0;
+  #already = 0;
+  #open = 0;
+  #idle: (() => void) | undefined;
+  #end: SweepEnd | undefined;
+  #error: Error | undefined;
+  #isRecorded = false;
+  #tookMs = 0;
+
+  constructor(pair: SweepPair, rule: SweepRule, tools: SweepTools) {
+    this.#pair = pair;
+    this.#rule = rule;
+    this.#tools = tools;
+    const { reasons, queues } = rule;
+    this.#deaths = createDeathCounter({ sweptQueue: pair.queue, reasons, queues });
+    this.#startedAt = tools.clock.monotonic();
+  }
+
+  get report(): QueueSweep {
+    return {
+      ...this.#pair,
+      total: this.#pass?.total ?? 0,
+      seen: this.#seen,
+      moved: this.#moved,
+      left: this.#left,
+      already: this.#already,
+      end: this.#end ?? (this.#error === undefined ? (this.#pass?.end ?? 'done') : 'failed'),
+      ...(this.#error === undefined ? {} : { error: textOf(this.#error) }),
+      tookMs: Math.round(this.#tookMs),
+    };
+  }
+
+  async run(): Promise<void> {
+    let lock: QueueLock | undefined;
+    try {
+      const connection = await this.#tools.connect();
+      if (await this.#mayLook(connection)) {
+        lock = await this.#lock(connection);
+        if (lock !== undefined) await this.#sweep(connection);
+      }
+    } catch (error) {
+      this.#error ??= asError(error);
+    } finally {
+      await lock?.release();
+      this.#tookMs = this.#tools.clock.monotonic() - this.#startedAt;
+      this.#tell();
+    }
+  }
+
+  async #mayLook(connection: AmqpConnection): Promise<boolean> {
+    const { queue, target } = this.#pair;
+    const { management } = this.#tools;
+    if (queue === target) throw intoItself(queue);
+    if (!(await isThere(connection, queue))) {
+      return this.#refuse(
+        'failed',
+        `cannot sweep the queue ${show(queue)}: there is no such queue`,
+      );
+    }
+    const { isTrusted } = this.#rule;
+    const version = versionOf(connection);
+    const caution = await cautionOf({ queue, management, version, isTrusted });
+    if (caution.kind !== 'refused') return true;
+    const text = `cannot sweep the queue ${show(queue)}: ${caution.text}; ${caution.remedy}`;
+    return this.#refuse('refused', text);
+  }
+
+  async #lock(connection: AmqpConnection): Promise<QueueLock | undefined> {
+    const { queue } = this.#pair;
+    const lock = await lockQueue(connection, queue);
+    if (lock !== 'taken') return lock;
+    const text = `cannot sweep the queue ${show(queue)}: somebody else works on it; try again later`;
+    this.#refuse('locked', text);
+    return undefined;
+  }
+
+  #refuse(end: SweepEnd, text: string): false {
+    this.#end = end;
+    this.#error = new Error(text);
+    return false;
+  }
+
+  async #sweep(connection: AmqpConnection): Promise<void> {
+    const { queue, target } = this.#pair;
+    const { clock, journal } = this.#tools;
+    const { window, signal, createsTarget, dryRun } = this.#rule;
+    if (!createsTarget) await requireTarget(connection, target);
+    else if (!dryRun) await ensureTarget(connection, target);
+    const pass = await openPass({ queue, window, signal }, { connection, clock });
+    this.#pass = pass;
+    try {
+      for await (const message of pass) {
+        if (this.#error === undefined) await this.#judge(pass, message);
+        if (this.#end !== undefined || this.#error !== undefined) break;
+      }
+    } catch (error) {
+      this.#error ??= asError(error);
+    } finally {
+      await this.#allSettled();
+      await pass.close();
+    }
+    const isAllSeen = pass.end === 'done' && this.#end === undefined && this.#error === undefined;
+    if (!pass.isLost && !dryRun) await journal?.forget(queue, isAllSeen);
+  }
+
+  /** What was published is waited for, so that it is acked when it arrived. */
+  async #allSettled(): Promise<void> {
+    if (this.#open === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#idle = resolve;
+    });
+  }
+
+  /** n.b. Waits only where it has to: everything else happens at once. */
+  #judge(pass: Pass, message: AmqpMessage): Promise<void> | undefined {
+    this.#seen += 1;
+    if (this.#seen % TOLD_EVERY === 0) this.#tell();
+    const deaths = this.#deaths(message.properties.headers);
+    if (deaths <= this.#rule.max) {
+      this.#leave(pass, message);
+      return undefined;
+    }
+    const { budget } = this.#tools;
+    if (budget.left <= 0) {
+      this.#end = 'limit';
+      this.#leave(pass, message);
+      return undefined;
+    }
+    budget.left -= 1;
+    if (this.#rule.dryRun) {
+      this.#moved += 1;
+      pass.leave(message);
+      return undefined;
+    }
+    if (!this.#isRecorded) return this.#record().then(() => this.#take(pass, message, deaths));
+    this.#take(pass, message, deaths);
+    return undefined;
+  }
+
+  async #record(): Promise<void> {
+    const { max, audit } = this.#rule;
+    await audit?.({ ...this.#pair, total: this.#pass?.total ?? 0, max });
+    this.#isRecorded = true;
+  }
+
+  #take(pass: Pass, message: AmqpMessage, deaths: number): void {
+    const { journal } = this.#tools;
+    const identity = journal === undefined ? undefined : identityOf(this.#pair.queue, message);
+    // What was never delivered before cannot have been moved.
+    if (identity !== undefined && message.fields.redelivered && journal?.take(identity) === true) {
+      pass.done(message);
+      this.#already += 1;
+      this.#tools.budget.left += 1;
+      return;
+    }
+    void this.#carry(pass, message, { deaths, identity });
+  }
+
+  async #carry(
+    pass: Pass,
+    message: AmqpMessage,
+    { deaths, identity }: { readonly deaths: number; readonly identity: string | undefined },
+  ): Promise<void> {
+    this.#open += 1;
+    let isSettled = false;
+    try {
+      const { outlet, journal, clock } = this.#tools;
+      await outlet.send(sweptCopy(message, { ...this.#pair, deaths, now: clock.now() }));
+      if (identity !== undefined) await journal?.add(identity);
+      isSettled = true;
+      // n.b. Throws when the channel is gone; then the message is there twice, and not lost.
+      pass.done(message);
+      this.#moved += 1;
+    } catch (error) {
+      this.#error ??= asError(error);
+      this.#left += 1;
+      if (!isSettled) pass.leave(message);
+    } finally {
+      this.#open -= 1;
+      if (this.#open === 0) this.#idle?.();
+    }
+  }
+
+  #leave(pass: Pass, message: AmqpMessage): void {
+    this.#left += 1;
+    pass.leave(message);
+  }
+
+  #tell(): void {
+    const { queue } = this.#pair;
+    const total = this.#pass?.total ?? 0;
+    this.#rule.onProgress?.({ queue, total, seen: this.#seen, moved: this.#moved });
+  }
+}
