@@ -79,6 +79,7 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
 
 /** They need a broker: rabbit*.test.ts and outbox-relay.test.ts call them with --json. */
 const ELSEWHERE = [
+  'dlq sweep',
   'dlq watch',
   // They need a replay, or rules: dlq-replay*.test.ts and dlq-rules.test.ts call them with --json.
   'dlq replays list',

@@ -30,25 +30,37 @@ export async function inRounds(
   }
 }
 
-/** A broker that answers, until it is left. */
-export interface ReachedOnce extends Reached {
-  leave(): Promise<void>;
+/** What is closed with a round, and not only when the command ends; the last first. */
+export interface Closers {
+  readonly atEnd: CommandContext['atEnd'];
+  readonly close: () => Promise<void>;
 }
 
-/** Connects; everything is closed by `leave`, and not only when the command ends. */
+export function createClosers(): Closers {
+  const closers: (() => Promise<void> | void)[] = [];
+  return {
+    atEnd: (close) => void closers.push(close),
+    close: async () => {
+      for (const close of closers.splice(0).reverse()) await close();
+    },
+  };
+}
+
+/** A broker that answers, until it is left. */
+export interface ReachedOnce extends Reached {
+  readonly leave: () => Promise<void>;
+}
+
+/** Connects; everything is closed by `leave`. */
 export async function reachOnce(
   context: CommandContext,
   { loaded, broker }: { readonly loaded: LoadedConfig; readonly broker: Broker },
 ): Promise<ReachedOnce> {
-  const closers: (() => Promise<void> | void)[] = [];
-  const atEnd: CommandContext['atEnd'] = (close) => void closers.push(close);
-  const leave = async (): Promise<void> => {
-    for (const close of closers.splice(0).reverse()) await close();
-  };
+  const { atEnd, close } = createClosers();
   try {
-    return { ...(await reach({ ...context, atEnd }, loaded, broker)), leave };
+    return { ...(await reach({ ...context, atEnd }, loaded, broker)), leave: close };
   } catch (error) {
-    await leave();
+    await close();
     throw error;
   }
 }

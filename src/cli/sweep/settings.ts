@@ -14,7 +14,6 @@ import { DAY_MS, durationMs, HOUR_MS, SECOND_MS } from '../../core/duration.ts';
 import { checkTarget, compileGlob, type Glob } from '../../core/glob.ts';
 import { readConfig } from '../config.ts';
 import { CommandError } from '../exit-codes.ts';
-import { type Desk, openDesk } from '../open-desk.ts';
 import { usageOf } from '../options.ts';
 import { createOut, type Out } from '../out.ts';
 import type { CommandContext, Globals } from '../spec.ts';
@@ -53,7 +52,7 @@ export interface SweepSettings {
 /** The settings, and the context in which they hold. */
 export interface Told {
   readonly settings: SweepSettings;
-  /** As the command's; its output is JSON where the old name says so, its desk is no broker. */
+  /** As the command's; its output is JSON where the old name says so, its URL is a service. */
   readonly context: CommandContext;
 }
 
@@ -134,12 +133,7 @@ function contextOf(context: CommandContext, hasOldFile: boolean): CommandContext
     ...(hasOldFile || config === undefined ? {} : { config }),
     ...(url === undefined || isBroker(url) ? {} : { url }),
   };
-  let desk: Promise<Desk> | undefined;
-  return {
-    ...context,
-    globals,
-    desk: () => (desk ??= openDesk({ ...context, globals, mayCreate: true })),
-  };
+  return { ...context, globals };
 }
 
 function isBroker(url: string): boolean {
