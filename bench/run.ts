@@ -9,6 +9,7 @@
 
 import { parseArgs } from 'node:util';
 import { backlogBench } from './backlog.ts';
+import { deadLettersBench } from './deadletters.ts';
 import { outboxBench } from './outbox.ts';
 import { rabbitBench } from './rabbit.ts';
 import { serviceBench } from './service.ts';
@@ -24,6 +25,7 @@ const BENCHES = {
   stores: storesBench,
   rabbit: rabbitBench,
   outbox: outboxBench,
+  deadletters: deadLettersBench,
 };
 
 const { values, positionals } = parseArgs({

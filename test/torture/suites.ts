@@ -13,6 +13,7 @@ import { poison } from './poison.ts';
 import { cutsForget, powercut } from './powercut.ts';
 import { reopening, type ReopeningResult } from './reopening.ts';
 import { shutdown } from './shutdown.ts';
+import { deadSuite } from './suites-dead.ts';
 import { nodesSuite, serversSuite } from './suites-nodes.ts';
 import { outboxSuite } from './suites-outbox.ts';
 import { rabbitSuite } from './suites-rabbit.ts';
@@ -136,6 +137,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
   servers: serversSuite,
   rabbit: rabbitSuite,
   outbox: outboxSuite,
+  dead: deadSuite,
 };
 
 /** Points that were never reached have proved nothing; a few are, as threads do not keep step. */

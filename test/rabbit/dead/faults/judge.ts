@@ -21,6 +21,8 @@ export interface Evidence {
   readonly mayLie: (one: Laid, where: 'left' | 'moved') => boolean;
   /** As many duplicates may be. */
   readonly bound: number;
+  /** Whether what is left has to lie in the order it was laid down; default true. */
+  readonly keepsOrder?: boolean;
 }
 
 export interface Verdict {
@@ -33,10 +35,13 @@ export interface Verdict {
   readonly complaints: readonly string[];
 }
 
+type HasId = Pick<Laid, 'id'>;
+
 const IDS_SHOWN = 5;
 
 /** Judges a queue that has come to rest. */
-export function judgeLetters({ laid, left, moved, mayLie, bound }: Evidence): Verdict {
+export function judgeLetters(evidence: Evidence): Verdict {
+  const { laid, left, moved, mayLie, bound, keepsOrder = true } = evidence;
   const complaints: string[] = [];
   const complain = (ids: readonly string[], what: string): number => {
     const shown = ids.slice(0, IDS_SHOWN).join(' ');
@@ -71,7 +76,7 @@ export function judgeLetters({ laid, left, moved, mayLie, bound }: Evidence): Ve
       complain(strange, 'that nobody laid down') +
       complain(astray(left, 'left'), 'left that should have gone') +
       complain(astray(moved, 'moved'), 'moved that should have stayed') +
-      complain(outOfOrder(laid, left), 'out of their order'),
+      complain(keepsOrder ? outOfOrder(laid, left) : [], 'out of their order'),
     corrupt: complain(
       damaged.map(({ id }) => id),
       'with another body, other properties or other headers',
@@ -87,7 +92,7 @@ function twice(ids: readonly string[]): string[] {
 }
 
 /** What lies behind something that was laid down after it. */
-function outOfOrder(laid: readonly Laid[], left: readonly Seen[]): string[] {
+export function outOfOrder(laid: readonly HasId[], left: readonly HasId[]): string[] {
   const places = new Map(laid.map(({ id }, at) => [id, at]));
   const wrong: string[] = [];
   let last = -1;

@@ -165,18 +165,42 @@ export async function drain(desk: Desk, queue: string): Promise<Seen[]> {
     const channel = await desk.connection.createChannel();
     await channel.prefetch(PREFETCH);
     const goal = seen.length + count;
-    await new Promise<void>((resolve, reject_) => {
-      channel.on('error', reject_);
-      const take = (message: AmqpMessage | null): void => {
-        if (message === null) return;
-        seen.push(seenOf(message));
-        channel.ack(message);
-        if (seen.length === goal) resolve();
-      };
-      channel.consume(queue, take).catch(reject_);
+    const taken = Promise.withResolvers<void>();
+    channel.on('error', taken.reject);
+    const { consumerTag } = await channel.consume(queue, (message) => {
+      if (message === null) return;
+      seen.push(seenOf(message));
+      channel.ack(message);
+      if (seen.length === goal) taken.resolve();
     });
+    await taken.promise;
+    // n.b. Acks to a quorum queue can be lost with the channel: a cancel waits until they are there.
+    await channel.cancel(consumerTag);
     await channel.close();
   }
+}
+
+/**
+ * Looks at everything in a queue and leaves it as it lay. n.b. By closing the channel: a nack of
+ * more than 32 gives them back in another order to a quorum queue.
+ */
+export async function lookAt(desk: Desk, queue: string): Promise<Seen[]> {
+  const count = await depthOf(desk, queue);
+  if (count === 0) return [];
+  const seen: Seen[] = [];
+  const channel = await desk.connection.createChannel();
+  await channel.prefetch(count);
+  const taken = Promise.withResolvers<void>();
+  channel.on('error', taken.reject);
+  await channel.consume(queue, (message) => {
+    if (message === null) return;
+    seen.push(seenOf(message));
+    if (seen.length === count) taken.resolve();
+  });
+  await taken.promise;
+  await channel.close();
+  await untilDepth(desk, queue, count);
+  return seen;
 }
 
 async function untilDepth(desk: Desk, queue: string, wanted: number): Promise<void> {
@@ -214,10 +238,10 @@ function letter(at: number, isOver: boolean, attempts: number, more: Table = {})
   const options = { ...properties, headers: { ...own, ...ours, ...more }, mandatory: true };
   const laid = { id, isOver, sha256: sha256(body), look: lookOf(properties, own) };
   const send: Send = (channel, key, exchange = '') =>
-    new Promise((resolve, reject_) => {
+    new Promise((resolve, reject) => {
       channel.publish(exchange, key, body, options, (error) => {
         if (error === null || error === undefined) resolve();
-        else reject_(asError(error));
+        else reject(asError(error));
       });
     });
   return [laid, send];
