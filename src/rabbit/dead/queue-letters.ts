@@ -228,9 +228,6 @@ class QueueLetters implements door.DeadLetters {
     if (lock === 'taken') throw this.#isTaken();
     this.#locks.add(lock);
     let taking: Taking | undefined;
-    const undo = this.#connection.consuming.on(({ kind }) => {
-      if (kind === 'down') taking?.lose();
-    });
     try {
       // Twice as many, so that the next ones are here while those in hand are settled.
       const walk = await this.#walk(amqp, 2 * inHand, { signal: options.signal });
@@ -238,7 +235,6 @@ class QueueLetters implements door.DeadLetters {
       this.#takings.add(taking);
       yield* taking.letters(options);
     } finally {
-      undo();
       if (taking !== undefined) {
         this.#takings.delete(taking);
         this.#walks.delete(taking.walk);

@@ -40,7 +40,6 @@ export class Taking {
   readonly #open = new Set<Held>();
   readonly #settling = new Set<Promise<unknown>>();
   #hasRoom: () => void = () => undefined;
-  #isLost = false;
 
   constructor(parts: TakingParts) {
     this.#parts = parts;
@@ -53,11 +52,6 @@ export class Taking {
   /** Whether this letter is one of its own. */
   has(held: Held): boolean {
     return this.#open.has(held);
-  }
-
-  /** The connection is lost, and everything in hand is back in its queue. */
-  lose(): void {
-    this.#isLost = true;
   }
 
   async *letters({ isWanted, signal }: LetterTakeOptions): AsyncGenerator<TakenLetter> {
@@ -77,9 +71,6 @@ export class Taking {
         yield held.letter();
         await this.#room(signal);
       }
-    } catch (error) {
-      this.#isLost = isRespoolError(error, 'broker.unavailable');
-      throw error;
     } finally {
       signal?.removeEventListener('abort', onAbort);
       await this.#end();
@@ -117,10 +108,10 @@ export class Taking {
         this.#leave(message);
         return { kind: 'failed', code: deed.code, reason: deed.reason };
       case 'ack':
-        return this.#isLost ? BACK : this.#ack(message, 'it is where it was');
+        return this.walk.pass.isLost ? BACK : this.#ack(message, 'it is where it was');
       case 'publish':
         // n.b. With its channel the message went back: whoever sends it now sends it twice.
-        return this.#isLost ? BACK : this.#publish(message, deed.outgoing);
+        return this.walk.pass.isLost ? BACK : this.#publish(message, deed.outgoing);
       default:
         return unreachable(deed);
     }
