@@ -103,7 +103,7 @@ function sumOf({ isDryRun }: SweepSettings, { reports, tookMs }: SweepRun): stri
 }
 
 /** The sums over all queues. */
-export function totalOf(reports: readonly QueueSweep[]): {
+function totalOf(reports: readonly QueueSweep[]): {
   readonly total: number;
   readonly seen: number;
   readonly moved: number;
@@ -122,7 +122,7 @@ export function totalOf(reports: readonly QueueSweep[]): {
 }
 
 /** One object: `queues` and `total` are ours, the rest is as the old tool's users read it. */
-export function objectOf(settings: SweepSettings, run: SweepRun): Record<string, unknown> {
+function objectOf(settings: SweepSettings, run: SweepRun): Record<string, unknown> {
   const { isWell, endedAt, tookMs, reports, problems, error } = run;
   const total = totalOf(reports);
   return {
