@@ -98,7 +98,7 @@ export type { Swept } from './spool/caretaker.ts';
 export type { CheckProgress, CheckReport, Finding } from './spool/check.ts';
 export type { EnqueueTx } from './spool/enqueue-tx.ts';
 export type { BounceOptions, HandleOptions } from './spool/handle.ts';
-export type { CopyToKeep } from './spool/keep.ts';
+export type { KeptCopy } from './ports/dead-letters.ts';
 export type { ListFilter, ListOptions, PageOptions } from './spool/list.ts';
 export type { Message, MessageOptions } from './spool/message.ts';
 export type { Keep, SpoolOptions } from './spool/options.ts';

@@ -21,7 +21,7 @@ import type { Message } from '../spool/message.ts';
 import type { Pause } from '../spool/pauses.ts';
 import type { RekeyOptions, RekeyProgress } from '../spool/rekey.ts';
 import type { ReplayOrder } from '../spool/replay.ts';
-import type { KeptCopy } from './replay/types.ts';
+import type { KeptCopy } from '../ports/dead-letters.ts';
 
 /** An operator's desk. */
 export interface Control {

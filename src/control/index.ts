@@ -42,7 +42,6 @@ export {
 } from './replay/transform.ts';
 export type {
   CannotKind,
-  KeptCopy,
   Replay,
   ReplayCounts,
   ReplayDesk,
@@ -52,3 +51,4 @@ export type {
   ReplaySource,
   ReplayState,
 } from './replay/types.ts';
+export type { KeptCopy } from '../ports/dead-letters.ts';

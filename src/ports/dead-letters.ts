@@ -58,11 +58,23 @@ export interface Letter {
   readonly headers: Headers;
 }
 
-/** A letter that lies open. */
+/** A letter that lies open; only until the next one is asked for, or this one is settled. */
 export interface OpenLetter {
   readonly letter: Letter;
-  /** Its body; only until the next letter is asked for, or this one is settled. */
   body(): Promise<Uint8Array>;
+  /** As a spool can keep it and a restore can bring it back; refuses what no spool could keep. */
+  copy(reason: string): Promise<KeptCopy>;
+}
+
+/** A message that is removed or changed elsewhere, as it was. */
+export interface KeptCopy {
+  /** Of the letter; the entry has an id of its own, and this one in a header. */
+  readonly id: string;
+  readonly topic: string;
+  readonly headers: Headers;
+  readonly body: Uint8Array;
+  /** Why it is kept: `removed from queue "orders.dlq"`. */
+  readonly reason: string;
 }
 
 /** Which letters; all given conditions hold together. */

@@ -141,6 +141,18 @@ function stripped(headers: Table | undefined): Record<string, unknown> {
   return clean;
 }
 
+/**
+ * Headers of a message that is put back as it was, without what the broker wrote: a copied
+ * `x-death` makes some releases drop the message when it dies again. What it told is kept.
+ */
+export function withoutBrokers(headers: Table | undefined): Record<string, unknown> {
+  const kept = Object.entries(headers ?? {}).filter(([name]) => !BROKERS.test(name));
+  const clean: Record<string, unknown> = Object.fromEntries(kept);
+  const deaths = headers?.['x-death'];
+  if (deaths !== undefined) setOrDrop(clean, H.deaths, jsonWithin(deaths, DEATHS_MAX_CHARS));
+  return clean;
+}
+
 /** All properties as they were, persistent, without what would act upon the copy. */
 function keptProperties({ properties }: AmqpMessage, id: string): Properties {
   const { contentType, contentEncoding, priority, correlationId, replyTo } = properties;

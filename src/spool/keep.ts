@@ -8,20 +8,10 @@ import { checkKey, checkList } from '../core/limits.ts';
 import { reasonText } from '../core/failure.ts';
 import { ORIGINAL_HEADER } from '../core/letter-headers.ts';
 import { forgetAt, initialStatus } from '../core/next-status.ts';
+import type { KeptCopy } from '../ports/dead-letters.ts';
 import { keepBody, ownBody, tooLarge } from './body.ts';
 import { type CheckedMessage, checkMessage, withBody } from './message.ts';
 import type { Runtime } from './runtime.ts';
-
-/** A message that is removed or changed elsewhere, as it was. */
-export interface CopyToKeep {
-  /** Of the message; its copy has an id of its own, and this one in a header. */
-  readonly id: string;
-  readonly topic: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
-  /** Why it is kept. */
-  readonly reason: string;
-}
 
 /** Written at once, at the most. */
 const STEP_MAX = 500;
@@ -30,7 +20,7 @@ const KEPT_CODE = 'letter.kept';
 /** Puts them down; durable when it resolves. All are checked before any is written. */
 export async function keep(
   runtime: Runtime,
-  copies: readonly CopyToKeep[],
+  copies: readonly KeptCopy[],
   by: string,
 ): Promise<void> {
   checkList('copies', copies, 'a list of copies');
@@ -57,7 +47,7 @@ export async function keep(
 
 function checkCopy(
   { settings, source, makeId }: Runtime,
-  { id, topic, headers, body }: CopyToKeep,
+  { id, topic, headers, body }: KeptCopy,
 ): CheckedMessage {
   const { headerMaxBytes, bodyMaxBytes } = settings;
   if (body.byteLength > bodyMaxBytes) throw tooLarge(bodyMaxBytes);

@@ -14,6 +14,7 @@ import type { State } from '../core/state.ts';
 import { STATES } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { EngineLoad } from '../engine/load.ts';
+import type { KeptCopy } from '../ports/dead-letters.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { RecordStore } from '../ports/record-store.ts';
@@ -26,7 +27,7 @@ import { check, type CheckParts, type CheckReport } from './check.ts';
 import type { EnqueueTx } from './enqueue-tx.ts';
 import { Entrance } from './entrance.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
-import { type CopyToKeep, keep } from './keep.ts';
+import { keep } from './keep.ts';
 import { letterRecords } from './letter-records.ts';
 import {
   type ListFilter,
@@ -215,7 +216,7 @@ export class Spool {
   }
 
   /** Puts copies down as archived, of messages that are removed or changed elsewhere. */
-  keep(copies: readonly CopyToKeep[], by: string = BY_DEFAULT): Promise<void> {
+  keep(copies: readonly KeptCopy[], by: string = BY_DEFAULT): Promise<void> {
     return keep(this.#runtime, copies, by);
   }
 

@@ -4,7 +4,7 @@
  */
 
 import type { Control } from '../control/control.ts';
-import type { KeptCopy } from '../control/replay/types.ts';
+import type { KeptCopy } from '../ports/dead-letters.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { KeyedRecord, LogRecord, RecordStore } from '../ports/record-store.ts';
 import { checkLetterKind } from '../spool/letter-records.ts';

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { Removal, type Tally } from '../../src/cli/dlq/removal.ts';
 import type { DeadLetters, Letter, Settled, TakenLetter } from '../../src/ports/dead-letters.ts';
-import { fakeLetters, letterOf } from '../control/letters/fake-letters.ts';
+import { fakeLetters, letterOf, openLetter } from '../control/letters/fake-letters.ts';
 
 interface Ground {
   readonly letters: DeadLetters;
@@ -29,7 +29,7 @@ function ground(
         try {
           for (const letter of lying.filter(isWanted).slice(0, perPass)) {
             inHand.add(letter.key);
-            yield { letter, token: letter.key, body: async () => Buffer.alloc(0) };
+            yield { ...openLetter(letter), token: letter.key };
           }
         } finally {
           inHand = new Set();

@@ -9,9 +9,8 @@
  */
 
 import type { Control } from '../../control/control.ts';
-import type { KeptCopy } from '../../control/replay/types.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
-import type { Fate, Letter, Settled, TakenLetter } from '../../ports/dead-letters.ts';
+import type { Fate, KeptCopy, Letter, Settled, TakenLetter } from '../../ports/dead-letters.ts';
 import type { Place } from './places.ts';
 
 /** What came of it. */
@@ -96,9 +95,8 @@ export class Removal {
   async #inHandOf(taken: TakenLetter): Promise<InHand | undefined> {
     const { place, fate } = this.#parts;
     if (place.source.kind === 'spool' || fate.hard) return { taken, copy: undefined };
-    const { keptFrom } = await import('../../rabbit/dead/kept.ts');
     try {
-      return { taken, copy: keptFrom(taken) };
+      return { taken, copy: await taken.copy(`removed from ${place.letters.name}`) };
     } catch (error) {
       await this.#leave(taken, error);
       return undefined;

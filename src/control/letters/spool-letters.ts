@@ -86,7 +86,7 @@ class SpoolLetters implements DeadLetters {
     for await (const letter of this.#walk(query, signal)) {
       if (seen === max) return;
       seen += 1;
-      if (fitsLetter(letter, query)) yield { letter, body: () => this.#body(letter) };
+      if (fitsLetter(letter, query)) yield this.#open(letter);
     }
   }
 
@@ -100,7 +100,7 @@ class SpoolLetters implements DeadLetters {
       if (!(await inHand.room())) return;
       const token: Token = { inHand };
       inHand.add(token);
-      yield { letter, token, body: () => this.#body(letter) };
+      yield { ...this.#open(letter), token };
     }
   }
 
@@ -156,6 +156,16 @@ class SpoolLetters implements DeadLetters {
         after = page.next;
       } while (after !== undefined);
     }
+  }
+
+  #open(letter: Letter): OpenLetter {
+    const body = (): Promise<Uint8Array> => this.#body(letter);
+    const { id, topic, headers } = letter;
+    return {
+      letter,
+      body,
+      copy: async (reason) => ({ id, topic, headers, body: await body(), reason }),
+    };
   }
 
   async #body({ id }: Letter): Promise<Uint8Array> {

@@ -1,13 +1,12 @@
 /** piece — one letter in hand, and what is to become of it. */
 
-import { ORIGINAL_HEADER } from '../../core/letter-headers.ts';
-import type { Fate, TakenLetter } from '../../ports/dead-letters.ts';
+import { isRespoolError, textOf } from '../../core/errors.ts';
+import type { Fate, KeptCopy, TakenLetter } from '../../ports/dead-letters.ts';
 import type { Outcome } from './journal.ts';
 import type { Claim } from './ledger.ts';
 import type { ReplaySettings } from './options.ts';
 import { routeText } from './plan.ts';
 import { type LetterTransform, repairLetter } from './transform.ts';
-import type { KeptCopy } from './types.ts';
 
 /** A letter with the decision on it. */
 export interface Piece {
@@ -71,13 +70,19 @@ export async function decide(
   if (transform === undefined) return { kind: 'act', fate: send, outcome };
   const repaired = await repairLetter(transform, taken);
   if (repaired.kind === 'skip') return left('transform.skipped', 'the transform leaves it');
-  if (repaired.kind === 'failed') {
-    const { reason } = repaired;
-    return { kind: 'leave', outcomes: [{ result: 'failed', code: 'transform.failed', reason }] };
-  }
+  if (repaired.kind === 'failed') return failed('transform.failed', repaired.reason);
   if (repaired.kind === 'same') return { kind: 'act', fate: send, outcome };
-  const copy = originalOf(taken, id, repaired.original);
-  return { kind: 'act', fate: { ...send, change: repaired.change }, outcome, copy };
+  try {
+    const copy = await taken.copy(`changed by replay ${id}`);
+    return { kind: 'act', fate: { ...send, change: repaired.change }, outcome, copy };
+  } catch (error) {
+    // Without its original kept it is not changed.
+    return failed(isRespoolError(error) ? error.code : 'unknown', textOf(error));
+  }
+}
+
+function failed(code: string, reason: string): Decision {
+  return { kind: 'leave', outcomes: [{ result: 'failed', code, reason }] };
 }
 
 function left(code: string, reason: string): Decision {
@@ -92,15 +97,5 @@ function parked({ letter }: TakenLetter, by: string): Decision {
     kind: 'act',
     fate: { kind: 'park', code: LIMIT_CODE, reason, by },
     outcome: { result: 'parked', code: LIMIT_CODE, reason },
-  };
-}
-
-function originalOf({ letter }: TakenLetter, replay: string, body: Uint8Array): KeptCopy {
-  return {
-    id: letter.id,
-    topic: letter.topic,
-    headers: { ...letter.headers, [ORIGINAL_HEADER]: letter.id },
-    body: Uint8Array.from(body),
-    reason: `changed by replay ${replay}`,
   };
 }

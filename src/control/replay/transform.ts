@@ -54,7 +54,7 @@ export interface LetterTransform {
 /** What came of a repair. */
 export type Repaired =
   | { readonly kind: 'same' }
-  | { readonly kind: 'changed'; readonly change: LetterChange; readonly original: Uint8Array }
+  | { readonly kind: 'changed'; readonly change: LetterChange }
   | { readonly kind: 'skip' }
   | { readonly kind: 'failed'; readonly reason: string };
 
@@ -115,7 +115,7 @@ export async function repairLetter(
     if (answer === 'skip') return { kind: 'skip' };
     const change = changeOf(answer);
     if (schema !== undefined) await checkFits(schema, change?.body ?? body);
-    return change === undefined ? { kind: 'same' } : { kind: 'changed', change, original: body };
+    return change === undefined ? { kind: 'same' } : { kind: 'changed', change };
   } catch (error) {
     return { kind: 'failed', reason: textOf(error) };
   }

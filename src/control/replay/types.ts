@@ -9,7 +9,7 @@
  */
 
 import type { Duration, Millis } from '../../core/duration.ts';
-import type { LetterKind, LetterQuery, LetterRoute } from '../../ports/dead-letters.ts';
+import type { KeptCopy, LetterKind, LetterQuery, LetterRoute } from '../../ports/dead-letters.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 
 /** Where the letters lie. */
@@ -133,15 +133,4 @@ export interface ReplayDesk {
   recordAction(action: string, details: Readonly<Record<string, unknown>>): Promise<void>;
   /** Puts copies down as archived; the originals of what is changed or removed elsewhere. */
   keep(copies: readonly KeptCopy[]): Promise<void>;
-}
-
-/** A message that is removed or changed elsewhere, as it was. */
-export interface KeptCopy {
-  /** Of the letter; the entry has an id of its own, and this one in its headers. */
-  readonly id: string;
-  readonly topic: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
-  /** Why it is kept: `removed from queue "orders.dlq"`. */
-  readonly reason: string;
 }

@@ -8,6 +8,7 @@
 import { RespoolError, show } from '../../core/errors.ts';
 import type { OpenLetter, TakenLetter } from '../../ports/dead-letters.ts';
 import type { AmqpMessage } from '../amqp.ts';
+import { keptFrom } from './kept.ts';
 import type { ReadLetter } from './letter.ts';
 
 /** A message in hand, with its content until it is over. */
@@ -55,6 +56,7 @@ export class Held {
       token: this,
       // A copy: what somebody writes into it must not go into what is sent.
       body: async () => new Uint8Array(this.message.content),
+      copy: async (reason) => keptFrom(this.read.letter, this.message, reason),
     };
   }
 }

@@ -2,45 +2,27 @@
  * kept — a message of a queue as a copy that a spool can keep, and back into its queue.
  *
  * What comes back is what was there, but for what the broker would refuse or act upon: the user id
- * (kept in a header), CC, and its own counts of deliveries. Always persistent.
+ * and `x-death` (kept in headers of ours), CC, and its own counts of deliveries. Always persistent.
  */
 
 import { AMQP_HEADER } from '../../core/letter-headers.ts';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { checkHeaders, TOPIC_MAX_CHARS } from '../../core/limits.ts';
-import type { OpenLetter } from '../../ports/dead-letters.ts';
-import type { Outgoing, Properties } from '../amqp.ts';
+import type { KeptCopy, Letter } from '../../ports/dead-letters.ts';
+import type { AmqpMessage, Outgoing, Properties } from '../amqp.ts';
 import { readProperties, writtenProperties } from '../fallback-properties.ts';
-import { H, wide } from '../headers.ts';
-import { heldOf } from './held.ts';
+import { H, wide, withoutBrokers } from '../headers.ts';
 
 /** The queue that it was in, and where it was published, for people; the queue for us too. */
-export const KEPT_QUEUE_HEADER = 'respool-amqp-queue';
+export const KEPT_QUEUE_HEADER: string = 'respool-amqp-queue';
 const EXCHANGE = 'respool-amqp-exchange';
 const KEY = 'respool-amqp-key';
 
 /** What a spool takes by default, less what it writes itself. */
 export const KEPT_HEADERS_MAX_BYTES = 31 * 2 ** 10;
 
-/** A message as a spool keeps it. */
-export interface KeptMessage {
-  readonly id: string;
-  readonly topic: string;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
-  readonly reason: string;
-}
-
-/** The copy of a letter in hand; refuses what no spool could keep, and then it has to stay. */
-export function keptFrom(open: OpenLetter, reason?: string): KeptMessage {
-  const { id, place } = open.letter;
-  const message = heldOf(open)?.message;
-  if (message === undefined) {
-    throw new RespoolError(
-      'config.invalid',
-      `cannot keep a copy of message ${show(id)}: it was not taken from a queue`,
-    );
-  }
+/** The copy of a message; refuses what no spool could keep, and then it has to stay. */
+export function keptFrom({ id, place }: Letter, message: AmqpMessage, reason: string): KeptCopy {
   const { exchange, routingKey } = message.fields;
   const headers = {
     [AMQP_HEADER]: writtenProperties(message.properties),
@@ -64,20 +46,20 @@ export function keptFrom(open: OpenLetter, reason?: string): KeptMessage {
     topic: topicOf(place),
     headers,
     body: new Uint8Array(message.content),
-    reason: reason ?? `removed from queue ${show(place)}`,
+    reason,
   };
 }
 
 /** Publishes a kept copy into its queue again; resolves when the broker has it there. */
 export async function restoreKept(
-  kept: Pick<KeptMessage, 'headers' | 'body'>,
+  kept: Pick<KeptCopy, 'headers' | 'body'>,
   outlet: { send(outgoing: Outgoing): Promise<void> },
 ): Promise<void> {
   await outlet.send(restoredOf(kept));
 }
 
 /** What is published to put it back. */
-export function restoredOf({ headers, body }: Pick<KeptMessage, 'headers' | 'body'>): Outgoing {
+export function restoredOf({ headers, body }: Pick<KeptCopy, 'headers' | 'body'>): Outgoing {
   const { [AMQP_HEADER]: text, [KEPT_QUEUE_HEADER]: queue } = headers;
   if (text === undefined || queue === undefined || queue === '') {
     throw new RespoolError(
@@ -103,16 +85,13 @@ function propertiesIn(text: string): Properties {
   }
 }
 
-/** n.b. The broker would send copies to whom CC names, and refuses a user id that is not ours. */
-const NOT_AGAIN = new Set(['CC', 'BCC', 'x-delivery-count', 'x-acquired-count']);
-
+/** n.b. The broker refuses a user id that is not ours. */
 function restorable({ userId, headers, ...properties }: Properties): Properties {
-  const kept = Object.entries(headers ?? {}).filter(([name]) => !NOT_AGAIN.has(name));
   const said = userId === undefined ? {} : { [H.userId]: userId };
   return {
     ...properties,
     deliveryMode: 2,
-    headers: wide({ ...Object.fromEntries(kept), ...said }),
+    headers: wide({ ...withoutBrokers(headers), ...said }),
   };
 }
 

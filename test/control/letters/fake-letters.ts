@@ -1,7 +1,7 @@
 /** fake-letters — dead letters in memory, for what only looks at them. */
 import { groupOf } from '../../../src/core/group.ts';
 import { fitsLetter } from '../../../src/core/letter-query.ts';
-import type { DeadLetters, Letter } from '../../../src/ports/dead-letters.ts';
+import type { DeadLetters, Letter, OpenLetter } from '../../../src/ports/dead-letters.ts';
 
 /** A letter of a queue that died of a time-out, but for what is given. */
 export function letterOf(more: Partial<Letter> = {}): Letter {
@@ -46,12 +46,22 @@ export function fakeLetters(
     count: async () => [...letters].length,
     async *look({ query = {} } = {}) {
       for (const letter of letters) {
-        if (fitsLetter(letter, query)) yield { letter, body: async () => body };
+        if (fitsLetter(letter, query)) yield openLetter(letter, body);
       }
     },
     take: unused,
     settle: unused,
     since: unused,
     close: async () => undefined,
+  };
+}
+
+/** A letter that lies open. */
+export function openLetter(letter: Letter, body: Uint8Array = Buffer.alloc(0)): OpenLetter {
+  const { id, topic, headers } = letter;
+  return {
+    letter,
+    body: async () => body,
+    copy: async (reason) => ({ id, topic, headers, body, reason }),
   };
 }

@@ -15,6 +15,7 @@ import type {
   Settled,
   TakenLetter,
 } from '../../../src/ports/dead-letters.ts';
+import { openLetter } from '../letters/fake-letters.ts';
 import type { LetterArrival, LetterSample } from '../../../src/testkit/dead-letters-suite.ts';
 
 /** Something that lies here. */
@@ -148,7 +149,7 @@ function createDoor(
         if (isOver()) return;
         held.by = self;
         given += 1;
-        yield { letter: held.letter, body: async () => held.body, token: held };
+        yield { ...openLetter(held.letter, held.body), token: held };
       }
     } finally {
       giveBack();
@@ -167,7 +168,7 @@ function createDoor(
       for (const { letter, body } of all) {
         seen += 1;
         if (seen > max) return;
-        if (fitsLetter(letter, query ?? {})) yield { letter, body: async () => body };
+        if (fitsLetter(letter, query ?? {})) yield openLetter(letter, body);
       }
     },
     take,
