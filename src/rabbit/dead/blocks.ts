@@ -8,7 +8,7 @@
  *   with `multiple`) in the order of a hash, and one command each overtakes what came before.
  * - It keeps the order when the channel ends, closed or killed: consumer by consumer in the order
  *   of their tags, as long as there are at most 32 (30: in order, 60: not). Hence tags that sort;
- *   windows that grow with what is held: 100,000 take 27 consumers; and a further consumer only
+ *   windows that grow with what is held: 100,000 take about ten consumers; and a further one only
  *   when the one before is full of held messages, so that each holds what lies together.
  * - A consumer that is cancelled breaks it: what is on its way to it then is nacked by the broker.
  *   So none is cancelled, and what comes meanwhile is held, too, no more than a window.
@@ -28,6 +28,8 @@ import { explainRefusal } from '../topology/explain.ts';
 
 /** The smallest window of a consumer: each costs the broker a command, whatever it brings. */
 const BLOCK_MIN = 50;
+/** How many times the window a further consumer may hold at least. */
+const ROOM = 4;
 /** What AMQP allows for a prefetch. */
 const BLOCK_MAX = 65_535;
 /** A window grows beyond the one that was asked for while it stays below this. */
@@ -155,7 +157,8 @@ export class Blocks {
 
   #nextSize(largestBytes: number): number {
     const { window } = this.#parts;
-    const grown = Math.max(this.#held > 0 ? 2 * window : window, Math.ceil(this.#held / 3));
+    // Wide, since the room of a consumer shrinks with what it holds, and with it the speed.
+    const grown = this.#held === 0 ? window : Math.max(ROOM * window, this.#held);
     const fitting = Math.min(grown, Math.floor(BLOCK_MAX_BYTES / largestBytes));
     return Math.max(BLOCK_MIN, window, fitting);
   }

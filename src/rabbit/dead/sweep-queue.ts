@@ -184,8 +184,8 @@ class Sweep {
     const { queue } = this.#pair;
     const lock = await lockQueue(connection, queue);
     if (lock !== 'taken') return lock;
-    const text = `cannot sweep the queue ${show(queue)}: somebody else works on it; try again later`;
-    this.#refuse('locked', text);
+    const what = `cannot sweep the queue ${show(queue)}`;
+    this.#refuse('locked', `${what}: somebody else works on it; try again later`);
     return undefined;
   }
 

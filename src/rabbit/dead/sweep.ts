@@ -45,7 +45,7 @@ export interface SweepSettings {
   readonly limit?: number | undefined;
   /** Messages of a queue in hand at once, 1 to 10,000; default 100. A kill copies as many twice. */
   readonly window?: number | undefined;
-  /** Makes a target that is not there, a durable quorum queue; otherwise it is required. Default. */
+  /** Makes a target that is not there, a durable quorum queue; or requires it. Default true. */
   readonly createsTarget?: boolean | undefined;
   /** Only deaths for these reasons count, and in queues that fit these patterns; default: all. */
   readonly reasons?: readonly string[] | undefined;
