@@ -84,6 +84,30 @@ withService('rabbitmq', () => {
     });
   }
 
+  test('where the end of a channel counts, all is given back by nacks', async () => {
+    const { queues, connection } = await setup();
+    // n.b. Only the way is tried here; how such a release keeps order is not.
+    const modern = told(connection, '4.3.6');
+    for (const kind of KINDS) {
+      const queue = await queues.declare(kind);
+      await queues.fill(queue, 300);
+      const pass = await begin(modern, { queue, window: 20 });
+      let seen = 0;
+      for await (const message of pass) {
+        seen += 1;
+        if (seen % 3 === 0) pass.done(message);
+        else pass.leave(message);
+        if (seen === 250) break;
+      }
+      await pass.close();
+      await expect.poll(() => queues.hands.depth(queue)).toBe(217);
+      const left = (await queues.takeAll(queue, 217)).map(numberOf);
+      const wanted = range(300).filter((value) => value >= 250 || value % 3 !== 2);
+      if (kind === 'classic') expect(left).toEqual(wanted);
+      else expect(left.toSorted((a, b) => a - b)).toEqual(wanted);
+    }
+  });
+
   test('what comes after the beginning is not given', async () => {
     const { queues, connection } = await setup();
     const queue = await queues.declare('quorum');
@@ -259,6 +283,17 @@ withService('rabbitmq', () => {
 
 async function setup(): Promise<{ queues: DeadQueues; connection: AmqpConnection }> {
   return { queues: await DeadQueues.open(), connection: await openConnection() };
+}
+
+/** The same connection, to a broker that says it is another release. */
+function told(connection: AmqpConnection, version: string): AmqpConnection {
+  return {
+    connection: { serverProperties: { version } },
+    on: (event, listener) => connection.on(event, listener),
+    createChannel: () => connection.createChannel(),
+    createConfirmChannel: () => connection.createConfirmChannel(),
+    close: () => connection.close(),
+  };
 }
 
 function begin(connection: AmqpConnection, order: PassOrder): Promise<Pass> {
