@@ -9,7 +9,8 @@
  */
 
 import { textOf } from '../../core/errors.ts';
-import type { DeadLetters, Settled, TakenLetter } from '../../ports/dead-letters.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { DeadLetters, KeptCopy, Settled, TakenLetter } from '../../ports/dead-letters.ts';
 import type { Guard } from './guard.ts';
 import type { Journal, Outcome } from './journal.ts';
 import type { Claim, Ledger } from './ledger.ts';
@@ -17,7 +18,6 @@ import type { News } from './news.ts';
 import type { Pace } from './pace.ts';
 import { type DecideParts, decide, type Piece } from './piece.ts';
 import type { Tenure } from './tenure.ts';
-import type { KeptCopy } from './types.ts';
 
 /** What a pass works with; the same for all passes of a run. */
 export interface PassParts extends DecideParts {
@@ -28,12 +28,20 @@ export interface PassParts extends DecideParts {
   readonly pace: Pace;
   readonly news: News;
   readonly tenure: Tenure;
+  readonly clock: Clock;
   readonly now: () => number;
   readonly keep: (copies: readonly KeptCopy[]) => Promise<void>;
 }
 
 /** Letters in hand at once, as the door allows it. */
 const IN_HAND_MAX = 1_000;
+/**
+ * A batch that is not full waits no longer for more: a place that lets few be in hand, since it
+ * holds others back, gives more only when these are settled.
+ */
+const LULL_MS = 20;
+/** What a place says of a letter that it has taken back. */
+const BACK_CODE = 'move.refused';
 /** A batch has no more than is sent in about this part of a second. */
 const BATCH_SECONDS = 1;
 
@@ -71,6 +79,9 @@ class Pass {
   #batch: Piece[] = [];
   #dispatching: Promise<void> = Promise.resolve();
   #room = Promise.withResolvers<void>();
+  #asked: Promise<IteratorResult<TakenLetter>> | undefined;
+  #onLull: () => void = () => undefined;
+  #endWatch: () => void = () => undefined;
   #found = 0;
   #acted = 0;
   #returned = 0;
@@ -93,12 +104,14 @@ class Pass {
       signal: stop.signal,
     });
     const taking = passing[Symbol.asyncIterator]();
+    this.#watch(0);
     try {
       await this.#gather(taking);
       if (this.#mayStart) await this.#flush();
     } catch (error) {
       tenure.halt.stop({ kind: 'broken', error });
     }
+    this.#endWatch();
     for (const { claim } of this.#batch) this.#giveBack(claim);
     await this.#dispatching;
     // In this order: what is on its way ends first, then the place may have back what is in hand.
@@ -119,8 +132,8 @@ class Pass {
     while (tenure.isHeld && this.#acted < limit && ledger.wanted > 0) {
       const next = await this.#next(taking);
       if (next === undefined) break;
-      await this.#consider(next);
-      if (this.#batch.length >= this.#batchMax) await this.#flush();
+      if (next !== 'lull') await this.#consider(next);
+      if (next === 'lull' || this.#batch.length >= this.#batchMax) await this.#flush();
       if (this.#found === pauseAt) await this.#drain();
     }
   }
@@ -143,17 +156,27 @@ class Pass {
     this.#returned += 1;
   }
 
+  /** Tells whoever waits with a part of a batch that none came for a while. */
+  #watch(foundBefore: number): void {
+    const found = this.#found;
+    if (this.#batch.length > 0 && found === foundBefore) this.#onLull();
+    this.#endWatch = this.#parts.clock.after(LULL_MS, () => this.#watch(found));
+  }
+
   /** The next letter; undefined when there is none, or the run ends. */
-  async #next(taking: AsyncIterator<TakenLetter>): Promise<TakenLetter | undefined> {
+  async #next(taking: AsyncIterator<TakenLetter>): Promise<TakenLetter | 'lull' | undefined> {
     const { letters, tenure } = this.#parts;
     const { signal } = tenure.halt;
-    const halted = Promise.withResolvers<undefined>();
-    const onHalt = () => halted.resolve(undefined);
+    const other = Promise.withResolvers<'lull' | undefined>();
+    const onHalt = () => other.resolve(undefined);
     signal.addEventListener('abort', onHalt);
+    this.#onLull = () => other.resolve('lull');
     try {
-      const asked = taking.next();
+      const asked = (this.#asked ??= taking.next());
       // A dispatch that breaks halts the run, and whoever waits here hears of it there.
-      const next = await Promise.race([asked, halted.promise]);
+      const next = await Promise.race([asked, other.promise]);
+      if (next === 'lull') return next;
+      this.#asked = undefined;
       if (next === undefined) asked.catch(() => undefined);
       else if (next.done !== true) return next.value;
       else this.#isOver = true;
@@ -255,7 +278,8 @@ class Pass {
     const settled = await letters
       .settle(taken, plan.fate)
       .catch((error: unknown): Settled => ({ kind: 'unsure', reason: textOf(error) }));
-    if (settled.kind === 'gone' && ledger.miss(claim.item)) {
+    const isBack = settled.kind === 'failed' && settled.code === BACK_CODE;
+    if (isBack || (settled.kind === 'gone' && ledger.miss(claim.item))) {
       // The pass may have ended while this one waited for its turn: then it is where it was.
       this.#unsend(claim);
       return;

@@ -127,7 +127,8 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
   const now = () => clock.now();
   const keep: PassParts['keep'] = (copies) => desk.keep(copies);
   const deciding = { id, by, settings, transform };
-  const parts = { ...deciding, letters, ledger, journal, guard, pace, news, tenure, now, keep };
+  const aids = { guard, pace, news, tenure, clock, now, keep };
+  const parts = { ...deciding, letters, ledger, journal, ...aids };
   ledger.begin(settings.unsure);
   // Canaries that did well need not do so again, unless the guard had a reason to stop since.
   const isProven = ledger.isProven && before.state !== 'stopped';
