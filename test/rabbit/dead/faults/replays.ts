@@ -35,6 +35,8 @@ export interface ReplaysResult extends Verdict {
 export type Break = 'unbound' | 'full';
 
 const WINDOW = 100;
+/** Meant to be sent by one process at once: what is on its way, and two batches of half as many. */
+const IN_HAND = 2 * WINDOW;
 const KEY = 'order.made';
 /** A process lives on so long after it was to be killed. */
 const LATE_MS = [0, 12] as const;
@@ -289,7 +291,12 @@ class Ground {
     mayBeMixed = false,
   }: Judged): Promise<ReplaysResult> {
     const [left, moved] = [await drain(this.desk, this.#dead), await drain(this.desk, this.home)];
-    const open = new Set(unsure);
+    const there = new Set(moved.map(({ id }) => id));
+    // The ack of what was sent may have been lost with the process: then it lies here and there.
+    const unacked = mayBeMixed ? left.filter(({ id }) => there.has(id)) : [];
+    const open = new Set([...unsure, ...unacked.map(({ id }) => id)]);
+    if (open.size > faults * IN_HAND)
+      this.complain(`${open.size} are unsure after ${faults} kills`);
     const verdict = judgeLetters({
       laid: this.#laid,
       left,
@@ -300,7 +307,6 @@ class Ground {
       keepsOrder: !mayBeMixed,
       mayLie: ({ id }, where) => where === 'moved' || !isAll || open.has(id),
     });
-    const there = new Set(moved.map(({ id }) => id));
     if (there.size < moved.length) this.complain(`${moved.length - there.size} were sent twice`);
     const complaints = [...verdict.complaints, ...this.#complaints];
     return { ...verdict, complaints, seed: this.chance.seed, faults, replay };
