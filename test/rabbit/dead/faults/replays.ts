@@ -7,6 +7,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LEASE_MS } from '../../../../src/control/replay/tenure.ts';
 import type { Replay, ReplayOptions } from '../../../../src/control/replay/types.ts';
+import type { LetterRoute } from '../../../../src/ports/dead-letters.ts';
 import { createManagement } from '../../../../src/rabbit/management/index.ts';
 import { type Chance, createChance } from '../../../torture/chance.ts';
 import { type Child, startChild } from '../../../torture/child.ts';
@@ -57,7 +58,9 @@ export function replayBroken(
     const { letters } = options;
     const half = Math.floor(letters / 2);
     const mend = how === 'full' ? await ground.limit(half) : () => ground.bind();
-    const child = ground.begin({ ...slowly(options), canary: 5, canaryWait: '50ms' });
+    // Home is the queue itself; whoever names the exchange depends on its binding.
+    const to = how === 'unbound' ? { to: ground.road } : {};
+    const child = ground.begin({ ...slowly(options), ...to, canary: 5, canaryWait: '50ms' });
     if (how === 'unbound') {
       await ground.reached(half);
       await ground.unbind();
@@ -180,6 +183,11 @@ class Ground {
 
   get #dead(): string {
     return `${this.home}.dlq`;
+  }
+
+  /** The way through the exchange. */
+  get road(): LetterRoute {
+    return { kind: 'queue', exchange: this.#exchange, key: KEY };
   }
 
   get #exchange(): string {
