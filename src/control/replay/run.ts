@@ -22,9 +22,12 @@ import { Pace } from './pace.ts';
 import { type PassParts, runPass } from './pass.ts';
 import { checkCaution } from './plan.ts';
 import { auditReplay, needReplay } from './record.ts';
-import { checkRunnable, lostError, Tenure } from './tenure.ts';
+import { checkRunnable, INTERRUPTED, lostError, Tenure } from './tenure.ts';
 import { type LetterTransform, sameTransform } from './transform.ts';
 import type { Replay, ReplayDesk, ReplayOptions } from './types.ts';
+
+/** Missing letters that are put down at once. */
+const MISSING_STEP = 1_000;
 
 /** What a run is made with. */
 export interface RunTools {
@@ -85,7 +88,7 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
     counts: () => ledger?.counts ?? before.counts ?? NO_COUNTS,
     onProgress,
   });
-  const interrupted = { kind: 'end', state: 'paused', because: 'it was interrupted' } as const;
+  const interrupted = { kind: 'end', state: 'paused', because: INTERRUPTED } as const;
   const onAbort = () => tenure.halt.stop(interrupted);
   signal?.addEventListener('abort', onAbort);
   if (signal?.aborted === true) onAbort();
@@ -151,19 +154,26 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
 
 /** Passes until the limit is reached, the plan is through, or nothing more is found. */
 async function passes(parts: PassParts, limit: number): Promise<void> {
-  const { tenure, ledger, journal, now } = parts;
+  const { tenure, ledger, journal, news, now } = parts;
   let rest = limit;
   let pauseAt = 0;
   while (tenure.isHeld && ledger.wanted > 0 && rest > 0) {
+    // n.b. A question is a look, and a look at a queue has its letters in hand meanwhile: a pass
+    // that begins beside it would find nothing, and take them for gone.
+    await news.quiet();
     const { found, acted, returned } = await runPass(parts, { limit: rest, pauseAt });
     if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
     rest -= acted;
     // What came back is there for sure: the next pass settles as many before it asks for more.
     pauseAt = returned;
     if (!tenure.isHeld || found + returned > 0) continue;
+    let noted = 0;
     for (const { item, result } of ledger.missing()) {
       ledger.settle(item, { result }, now());
       journal.note(item, { result });
+      noted += 1;
+      // A record has its limits, however many are missing.
+      if (noted % MISSING_STEP === 0) await journal.step([]);
     }
   }
 }
