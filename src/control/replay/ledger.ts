@@ -160,6 +160,11 @@ export class Ledger {
     return true;
   }
 
+  /** Those that may have been sent, and of which nobody knows more. */
+  meant(): readonly number[] {
+    return [...this.#standings.keys()].filter((item) => this.#standings[item] === 'meant');
+  }
+
   /** What was not found by a whole pass: meant ones were sent, the others are gone. */
   *missing(): Iterable<{ readonly item: number; readonly result: 'sent' | 'gone' }> {
     for (const [item, standing] of this.#standings.entries()) {

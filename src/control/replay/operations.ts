@@ -8,9 +8,11 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
-import { removeJournal } from './journal.ts';
+import { Journal, removeJournal } from './journal.ts';
+import { Ledger } from './ledger.ts';
+import { UNSURE } from './piece.ts';
 import { auditReplay, changeReplay, isRunBySomebody, needReplay, REPLAYS_KIND } from './record.ts';
-import type { Replay, ReplayDesk } from './types.ts';
+import type { Replay, ReplayCounts, ReplayDesk } from './types.ts';
 
 interface OperationTools {
   readonly clock?: Clock;
@@ -82,6 +84,7 @@ async function ask(
   const found = await needReplay(records, id);
   check(found);
   await auditReplay(desk, wanted, found);
+  const counts = await countsOf(wanted, found, { desk, clock });
   return changeReplay(records, id, (replay) => {
     check(replay);
     const now = clock.now();
@@ -90,8 +93,32 @@ async function ask(
       return { ...replay, wanted: replay.wanted === 'cancel' ? 'cancel' : wanted };
     }
     const { wanted: _, runner: __, ...rest } = replay;
-    return { ...rest, state: STATES[wanted], because: `by ${by}`, updatedAt: now };
+    const because = `by ${by}`;
+    // Somebody may have run it meanwhile: then the record knows better.
+    const known = replay.updatedAt === found.updatedAt ? (counts ?? rest.counts) : rest.counts;
+    return { ...rest, counts: known, state: STATES[wanted], because, updatedAt: now };
   });
+}
+
+/**
+ * How far a replay is that nobody runs: its process may have died since it said so last. Nobody
+ * looks for what may have been sent once it is cancelled: then it is told as unsure.
+ */
+async function countsOf(
+  wanted: 'pause' | 'cancel',
+  found: Replay,
+  { desk: { records }, clock }: Pick<Asked, 'desk'> & { readonly clock: Clock },
+): Promise<ReplayCounts | undefined> {
+  if (found.state === 'planned' || isRunBySomebody(found, clock.now())) return undefined;
+  const ledger = await Ledger.load(records, found.id);
+  if (wanted === 'pause') return ledger.counts;
+  const journal = new Journal(records, found.id, clock);
+  for (const item of ledger.meant()) {
+    ledger.settle(item, UNSURE, clock.now());
+    journal.note(item, UNSURE);
+  }
+  await journal.step([]);
+  return ledger.counts;
 }
 
 function refused(what: string, { id, state }: Replay, remedy: string): RespoolError {

@@ -37,7 +37,8 @@ export interface DecideParts {
 /** The code of letters that were replayed too often. */
 const LIMIT_CODE = 'replay.limit';
 
-const UNSURE: Outcome = {
+/** What became of a letter that was about to be sent when its process died. */
+export const UNSURE: Outcome = {
   result: 'unsure',
   reason: 'an earlier run ended while it was about to be sent',
 };

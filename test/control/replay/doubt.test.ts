@@ -1,0 +1,106 @@
+/** What nobody can know for sure: letters that a look of our own holds, and what a crash leaves. */
+import { describe, expect, test } from 'vitest';
+import { cancelReplay, pauseReplay } from '../../../src/control/index.ts';
+import { logKindOf } from '../../../src/control/replay/record.ts';
+import { idOf, named, setup, type Setup } from './setup.ts';
+
+const NO_CANARY = { canary: 0 } as const;
+
+/** Records of the log that tell results, by how many. */
+async function resultsOf({ records }: Setup, id: string): Promise<number[]> {
+  const log = await records.read(logKindOf(id), 0, 1_000);
+  return log
+    .map(({ record }) => record as { readonly results?: readonly { items: readonly number[] }[] })
+    .map(({ results = [] }) => results.reduce((sum, { items }) => sum + items.length, 0))
+    .filter((count) => count > 0);
+}
+
+test('what our own question for news has in hand is not taken for gone', async () => {
+  const { place, plan, run, process, clock } = await setup(200);
+  const { id } = await plan({ ...NO_CANARY, rate: 20 });
+  place.passMax = 30;
+  const as = process();
+  let isAsking = false;
+  const letters: typeof as.letters = {
+    ...as.letters,
+    // As a queue: whoever looks has what lies there in hand until the look is over.
+    since: async (replay, ids) => {
+      isAsking = true;
+      await new Promise<void>((resolve) => void clock.after(4_000, resolve));
+      isAsking = false;
+      return as.letters.since(replay, ids);
+    },
+    async *take(options) {
+      if (!isAsking) yield* as.letters.take(options);
+    },
+  };
+  const replay = await run(id, { as: { ...as, letters } });
+  expect(place.sinces).toBeGreaterThan(1);
+  expect(replay).toMatchObject({ state: 'done', counts: { sent: 200, gone: 0 } });
+});
+
+test('however many are missing, no record of the log tells of more than a thousand', async () => {
+  const world = await setup(2_500);
+  const { id } = await world.plan(NO_CANARY);
+  world.place.items.splice(0);
+  expect(await world.run(id)).toMatchObject({ state: 'done', counts: { gone: 2_500 } });
+  expect(await resultsOf(world, id)).toEqual([1_000, 1_000, 500]);
+});
+
+describe('a replay whose process died', () => {
+  const COUNT = 23;
+
+  async function died(dies: number): Promise<{ readonly world: Setup; readonly id: string }> {
+    const world = await setup(COUNT);
+    const { id } = await world.plan({ ...NO_CANARY, window: 4 });
+    await expect(world.run(id, { as: world.process(dies) })).rejects.toThrow(/died/);
+    await world.clock.advance('31s');
+    return { world, id };
+  }
+
+  test.each([30, 40, 50])(
+    'tells after a cancel what may have been sent (step %i)',
+    async (dies) => {
+      const { world, id } = await died(dies);
+      const { counts } = await cancelReplay(world.process().desk, id, { clock: world.clock });
+      expect(counts.unsure).toBeGreaterThan(0);
+      const lines = await world.report(id);
+      const told = (result: string) =>
+        lines.filter((line) => line.result === result).map((line) => line.id);
+      expect([told('sent').length, told('unsure').length]).toEqual([counts.sent, counts.unsure]);
+      // Whatever was sent is told as sent or as unsure, and whatever is open lies where it was.
+      const decided = [...told('sent'), ...told('unsure')];
+      const lying = world.place.items.map(({ letter }) => letter.id);
+      for (const one of world.place.sent) expect(decided).toContain(one.id);
+      for (const one of named(COUNT))
+        expect(decided.includes(one) || lying.includes(one)).toBe(true);
+    },
+  );
+
+  test('tells after a pause how far it was, and what is unsure is left to the resume', async () => {
+    const { world, id } = await died(40);
+    const { desk } = world.process();
+    const paused = await pauseReplay(desk, id, { clock: world.clock });
+    expect(paused.counts).toMatchObject({ sent: (await world.report(id)).length, unsure: 0 });
+    const { state, counts } = await world.resume(id);
+    expect([state, counts.sent + counts.unsure]).toEqual(['done', COUNT]);
+    expect(new Set(world.place.sent.map((one) => one.id)).size).toBe(world.place.sent.length);
+  });
+
+  test('tells what may have been sent also when it was paused before it is cancelled', async () => {
+    const { world, id } = await died(40);
+    const { desk } = world.process();
+    await pauseReplay(desk, id, { clock: world.clock });
+    const { counts } = await cancelReplay(desk, id, { clock: world.clock });
+    const unsure = (await world.report(id)).filter(({ result }) => result === 'unsure');
+    expect([counts.unsure, unsure.length > 0]).toEqual([unsure.length, true]);
+  });
+
+  test('is cancelled as before where nothing was begun', async () => {
+    const world = await setup(3);
+    const { id } = await world.plan();
+    const { counts } = await cancelReplay(world.process().desk, id, { clock: world.clock });
+    expect([counts.sent, counts.unsure, await world.report(id)]).toEqual([0, 0, []]);
+    expect(world.place.items[0]?.letter.id).toBe(idOf(0));
+  });
+});
