@@ -163,7 +163,7 @@ class Draft {
   readonly #settings: ReplaySettings;
   readonly #plannedAt: Millis;
   readonly #items: PlanItem[] = [];
-  readonly #groups = new Map<string, { letter: Letter; count: number }>();
+  readonly #groups = new Map<string, { code: string; reason: string; count: number }>();
   readonly #routes = new Map<string, number>();
   readonly #cannot = new Map<CannotKind, { text: string; count: number; ids: string[] }>();
   #bytes = 0;
@@ -180,7 +180,7 @@ class Draft {
   }
 
   add(letter: Letter, cannot: Cannot | undefined): void {
-    const { id, key, group, size } = letter;
+    const { id, key, group, code, reason, size } = letter;
     this.#items.push(id === key ? [key] : [key, id]);
     this.#bytes += size;
     const at = letter.diedAt ?? letter.enqueuedAt;
@@ -189,7 +189,7 @@ class Draft {
       this.#newestAt = Math.max(this.#newestAt ?? at, at);
     }
     const alike = this.#groups.get(group);
-    if (alike === undefined) this.#groups.set(group, { letter, count: 1 });
+    if (alike === undefined) this.#groups.set(group, { code, reason, count: 1 });
     else alike.count += 1;
     if (cannot !== undefined) return this.#refuse(id, cannot);
     const route = this.#settings.to ?? letter.home;
@@ -207,12 +207,7 @@ class Draft {
   }
 
   finish(seen: number, caution: string | undefined): { plan: ReplayPlan; items: PlanItem[] } {
-    const groups = [...this.#groups].map(([group, { letter, count }]) => ({
-      group,
-      code: letter.code,
-      reason: letter.reason,
-      count,
-    }));
+    const groups = [...this.#groups].map(([group, rest]) => ({ group, ...rest }));
     const routes = [...this.#routes].map(([to, count]) => ({ to, count }));
     const plan: ReplayPlan = {
       plannedAt: this.#plannedAt,

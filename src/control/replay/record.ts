@@ -59,6 +59,6 @@ export function auditReplay(
 function unknownReplay(id: string): RespoolError {
   return new RespoolError(
     'message.unknown',
-    `there is no replay "${id}" on record; list them with: respool dlq replays`,
+    `there is no replay "${id}" on record; list them with: respool dlq replays list`,
   );
 }
