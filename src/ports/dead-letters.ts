@@ -187,6 +187,11 @@ export interface DeadLetters {
    * one brings nothing.
    */
   take(options: LetterTakeOptions): AsyncIterable<TakenLetter>;
+  /**
+   * Whether a take that brings nothing has surely seen everything: nobody else holds letters of
+   * this place, so that what was not seen is not here. Asked after a take has ended.
+   */
+  isAlone(): Promise<boolean>;
   settle(taken: TakenLetter, fate: Fate): Promise<Settled>;
   /** What became of those that this replay sent, as far as can be seen from here. */
   since(replay: string, ids: readonly string[]): Promise<Since>;

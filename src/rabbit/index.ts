@@ -15,7 +15,8 @@ export {
 export { Consumer, type ConsumerLoad, createConsumer } from './consumer.ts';
 export type { RabbitHandler } from './handler.ts';
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consumer-options.ts';
-export { createQueueLetters, type QueueLettersOptions } from './dead/queue-letters.ts';
+export type { QueueLettersOptions } from './dead/letters-options.ts';
+export { createQueueLetters } from './dead/queue-letters.ts';
 export { type DelayFunction, RabbitDelivery } from './delivery.ts';
 export {
   type QueueSweep,

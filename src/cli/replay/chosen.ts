@@ -13,6 +13,7 @@ export function chosenOf(letters: DeadLetters, fits: (letter: Letter) => boolean
     },
     take: (options) => letters.take(options),
     settle: (taken, fate) => letters.settle(taken, fate),
+    isAlone: () => letters.isAlone(),
     since: (replay, ids) => letters.since(replay, ids),
     close: () => letters.close(),
   };

@@ -168,6 +168,11 @@ class SpoolLetters implements DeadLetters {
     };
   }
 
+  /** A spool hides nothing from a look, whoever works on it. */
+  async isAlone(): Promise<boolean> {
+    return true;
+  }
+
   async #body({ id }: Letter): Promise<Uint8Array> {
     const parts: Uint8Array[] = [];
     for await (const part of await this.#control.body(id)) parts.push(part);

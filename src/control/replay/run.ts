@@ -154,7 +154,7 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
 
 /** Passes until the limit is reached, the plan is through, or nothing more is found. */
 async function passes(parts: PassParts, limit: number): Promise<void> {
-  const { tenure, ledger, journal, news, now } = parts;
+  const { letters, tenure, ledger, journal, news, now } = parts;
   let rest = limit;
   let pauseAt = 0;
   while (tenure.isHeld && ledger.wanted > 0 && rest > 0) {
@@ -167,6 +167,14 @@ async function passes(parts: PassParts, limit: number): Promise<void> {
     // What came back is there for sure: the next pass settles as many before it asks for more.
     pauseAt = returned;
     if (!tenure.isHeld || found + returned > 0) continue;
+    if (!(await letters.isAlone())) {
+      // What others hold is not seen: it is neither gone nor sent.
+      const because =
+        `${ledger.wanted} letters of the plan were not seen, and others hold letters of ` +
+        `${letters.name}: they may be among them; resume it when nobody else works there`;
+      tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+      return;
+    }
     let noted = 0;
     for (const { item, result } of ledger.missing()) {
       ledger.settle(item, { result }, now());

@@ -8,28 +8,25 @@
  */
 
 import { MINUTE_MS } from '../../core/duration.ts';
-import { RespoolError, show, unreachable } from '../../core/errors.ts';
+import { isRespoolError, RespoolError, show, unreachable } from '../../core/errors.ts';
 import { fitsLetter } from '../../core/letter-query.ts';
-import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { checkNumber } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type * as door from '../../ports/dead-letters.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { AmqpConnection, AmqpMessage } from '../amqp.ts';
 import { connectionOf, type RabbitConnection } from '../connection.ts';
-import type { Management } from '../management/index.ts';
 import { openChannel, versionOf } from '../operate/look.ts';
 import { placeOf } from '../operate/home.ts';
-import type { AnyConnection } from '../operate/reports.ts';
 import { Outlet } from '../outlet.ts';
 import { closeChannel } from '../patience.ts';
-import { explainRefusal } from '../topology/explain.ts';
-import type { QueuePlan } from '../topology/model.ts';
-import { checkName } from '../topology/names.ts';
-import type { Wire } from '../wire.ts';
+import { explainRefusal, refusalCode } from '../topology/explain.ts';
+import { isAlone } from './alone.ts';
 import { cautionOf } from './caution.ts';
 import { parkedCopy, sentCopy } from './copies.ts';
 import { Held, heldOf } from './held.ts';
 import { type LetterPlace, type ReadLetter, readLetter } from './letter.ts';
+import { checkLettersOptions, type QueueLettersOptions } from './letters-options.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
 import { openPass } from './pass.ts';
 import { ensureTarget } from './target.ts';
@@ -38,48 +35,6 @@ import { Walk, type WalkOptions } from './walk.ts';
 
 type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
 
-/** Which queue, and what is known of it. */
-export interface QueueLettersOptions {
-  /** Either this or `url`. One that was passed in is not closed. */
-  readonly connection?: AnyConnection;
-  readonly url?: string | readonly string[];
-  /** Tells what looking costs; without it quorum queues are refused unless `isTrusted`. */
-  readonly management?: Management | undefined;
-  readonly queue: string;
-  /** Default: by its role in `plans`, else `parked` where the name ends so, else `dead`. */
-  readonly kind?: 'dead' | 'parked';
-  /** Tell which queues its messages belong to, and where they are parked. */
-  readonly plans?: readonly QueuePlan[];
-  /** How the past of messages is written; default: our own headers. */
-  readonly wire?: Wire;
-  /**
-   * Where messages are parked; default: the parked queue of the plan, else the name with `.dlq`
-   * turned into `.parked`. Declared as a durable quorum queue where it is not there.
-   */
-  readonly parkedQueue?: string;
-  /** Looks also where nobody can tell what the broker does after many looks; default: false. */
-  readonly isTrusted?: boolean;
-  /** A look goes through so many at the most, unless it says so itself; default 100,000. */
-  readonly lookMax?: number;
-  readonly clock?: Clock;
-  /** Told once, before the first look, where looking is not free. */
-  readonly onCaution?: (caution: Exclude<door.Caution, { kind: 'free' }>) => void;
-}
-
-const NAMES = [
-  'connection',
-  'url',
-  'management',
-  'queue',
-  'kind',
-  'plans',
-  'wire',
-  'parkedQueue',
-  'isTrusted',
-  'lookMax',
-  'clock',
-  'onCaution',
-];
 const LOOK_MAX = 100_000;
 /** In memory with their content at once while nobody has any in hand. */
 const LOOK_WINDOW = 200;
@@ -88,15 +43,12 @@ const IN_HAND_MAX = 1_000;
 /** How long an answer about what looking costs is believed. */
 const CAUTION_MS = MINUTE_MS;
 const PARKED = '.parked';
+const TAKE = 'take messages out of';
+const FORBIDDEN = 403;
 
 /** The dead letters of one queue; nothing is opened before the first question. */
 export function createQueueLetters(options: QueueLettersOptions): door.DeadLetters {
-  checkNames('createQueueLetters', options, NAMES);
-  const { queue, kind, parkedQueue, lookMax } = options;
-  checkName('queue', queue);
-  if (kind !== undefined) checkOneOf('kind', kind, ['dead', 'parked']);
-  if (parkedQueue !== undefined) checkName('parkedQueue', parkedQueue);
-  if (lookMax !== undefined) checkNumber('lookMax', lookMax, { min: 1, max: 10_000_000 });
+  checkLettersOptions(options);
   return new QueueLetters(options);
 }
 
@@ -168,6 +120,12 @@ class QueueLetters implements door.DeadLetters {
     return this.#taking(options, inHand);
   }
 
+  async isAlone(): Promise<boolean> {
+    const { management } = this.#options;
+    const connection = await this.#amqp();
+    return isAlone({ queue: this.#queue, connection, management, clock: this.#clock });
+  }
+
   async settle(taken: door.TakenLetter, fate: door.Fate): Promise<door.Settled> {
     const held = heldOf(taken);
     const taking = held && [...this.#takings].find((one) => one.has(held));
@@ -198,7 +156,9 @@ class QueueLetters implements door.DeadLetters {
     await this.#careful('look at');
     const { query = {}, max = this.#options.lookMax ?? LOOK_MAX, signal } = options;
     checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
-    const walk = await this.#walk(await this.#amqp(), LOOK_WINDOW, { max, signal });
+    const amqp = await this.#amqp();
+    const lock = await this.#lockForLook(amqp);
+    const walk = await this.#walk(amqp, LOOK_WINDOW, { max, signal });
     try {
       for (;;) {
         const message = await walk.next();
@@ -214,19 +174,44 @@ class QueueLetters implements door.DeadLetters {
     } finally {
       this.#walks.delete(walk);
       await walk.close();
+      await this.#unlock(lock);
     }
+  }
+
+  /** A look has the lock too: what it holds others would not see, and take for gone. */
+  async #lockForLook(amqp: AmqpConnection): Promise<QueueLock | undefined> {
+    // A look in the middle of a take of our own.
+    if (this.#locks.size > 0) return undefined;
+    try {
+      return await this.#lock(amqp, 'look at');
+    } catch (error) {
+      // Whoever may read and not declare can look all the same.
+      if (isRespoolError(error) && refusalCode(error.cause) === FORBIDDEN) return undefined;
+      throw error;
+    }
+  }
+
+  async #lock(amqp: AmqpConnection, act: string): Promise<QueueLock> {
+    const lock = await lockQueue(amqp, this.#queue);
+    if (lock === 'taken') throw this.#isTaken(act);
+    this.#locks.add(lock);
+    return lock;
+  }
+
+  async #unlock(lock: QueueLock | undefined): Promise<void> {
+    if (lock === undefined) return;
+    this.#locks.delete(lock);
+    await lock.release();
   }
 
   async *#taking(
     options: door.LetterTakeOptions,
     inHand: number,
   ): AsyncGenerator<door.TakenLetter> {
-    await this.#careful('take messages out of');
+    await this.#careful(TAKE);
     // One connection for both: the lock goes with the one that has the messages.
     const amqp = await this.#amqp();
-    const lock = await lockQueue(amqp, this.#queue);
-    if (lock === 'taken') throw this.#isTaken();
-    this.#locks.add(lock);
+    const lock = await this.#lock(amqp, TAKE);
     let taking: Taking | undefined;
     try {
       // Twice as many, so that the next ones are here while those in hand are settled.
@@ -239,8 +224,7 @@ class QueueLetters implements door.DeadLetters {
         this.#takings.delete(taking);
         this.#walks.delete(taking.walk);
       }
-      this.#locks.delete(lock);
-      await lock.release();
+      await this.#unlock(lock);
     }
   }
 
@@ -356,11 +340,11 @@ class QueueLetters implements door.DeadLetters {
     throw new RespoolError('move.refused', `${what}: ${text}; ${remedy}`);
   }
 
-  #isTaken(): RespoolError {
+  #isTaken(act: string): RespoolError {
     return new RespoolError(
       'move.refused',
-      `cannot take messages out of the queue ${show(this.#queue)}: another sweep or replay works ` +
-        'on it; wait until that one is done, or stop it',
+      `cannot ${act} the queue ${show(this.#queue)}: another look, sweep or replay works on it; ` +
+        'wait until that one is done, or stop it',
     );
   }
 }

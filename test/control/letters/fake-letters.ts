@@ -52,6 +52,7 @@ export function fakeLetters(
     take: unused,
     settle: unused,
     since: unused,
+    isAlone: async () => true,
     close: async () => undefined,
   };
 }

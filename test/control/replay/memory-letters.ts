@@ -39,6 +39,8 @@ export interface MemoryPlace {
   readonly delivered: Set<string>;
   looks: number;
   sinces: number;
+  /** Whether nobody else holds letters that are not seen. */
+  isAlone: boolean;
   /** Answers instead of what would be done. */
   refuse: ((letter: Letter, fate: Fate) => Settled | undefined) | undefined;
   /** Waited for before anything is sent. */
@@ -62,6 +64,7 @@ export function createPlace(name = 'dead'): MemoryPlace {
     delivered: new Set(),
     looks: 0,
     sinces: 0,
+    isAlone: true,
     refuse: undefined,
     hold: undefined,
     passMax: Number.POSITIVE_INFINITY,
@@ -181,6 +184,7 @@ function createDoor(
       wake();
       return answer;
     },
+    isAlone: async () => place.isAlone,
     async since(replay, ids) {
       place.sinces += 1;
       const asked = new Set(ids);

@@ -50,6 +50,21 @@ describe('a plan', () => {
     expect((await plan({ max: 2 })).plan.count).toBe(2);
   });
 
+  test('what others may hold is neither gone nor sent: it stops, and goes on later', async () => {
+    const { place, plan, run } = await setup(3);
+    const { id } = await plan(NO_CANARY);
+    const [hidden] = place.items.splice(1, 1);
+    place.isAlone = false;
+    expect(await run(id)).toMatchObject({
+      state: 'stopped',
+      because: expect.stringMatching(/1 letters of the plan were not seen, and others hold/),
+      counts: { sent: 2, gone: 0 },
+    });
+    if (hidden !== undefined) place.items.push(hidden);
+    place.isAlone = true;
+    expect(await run(id)).toMatchObject({ state: 'done', counts: { sent: 3, gone: 0 } });
+  });
+
   test('is frozen: what comes later is not sent', async () => {
     const { place, plan, run } = await setup(2);
     const { id } = await plan(NO_CANARY);

@@ -145,6 +145,7 @@ function createProcess({ place, records, audit, kept, dies }: ProcessParts): Pro
       }
     },
     settle: through((taken, fate) => door.settle(taken, fate)),
+    isAlone: through(() => door.isAlone()),
     since: through((replay, ids) => door.since(replay, ids)),
     close: () => door.close(),
   };

@@ -4,10 +4,8 @@ import { onTestFinished } from 'vitest';
 import type { DeadLetters, Fate, Letter, Settled } from '../../../src/ports/dead-letters.ts';
 import type { AmqpMessage, Properties, Table } from '../../../src/rabbit/amqp.ts';
 import { createConnection, type RabbitConnection } from '../../../src/rabbit/connection.ts';
-import {
-  createQueueLetters,
-  type QueueLettersOptions,
-} from '../../../src/rabbit/dead/queue-letters.ts';
+import type { QueueLettersOptions } from '../../../src/rabbit/dead/letters-options.ts';
+import { createQueueLetters } from '../../../src/rabbit/dead/queue-letters.ts';
 import { createManagement, type Management } from '../../../src/rabbit/management/index.ts';
 import type { QueueType } from '../../../src/rabbit/topology/model.ts';
 import { service } from '../../services/index.ts';

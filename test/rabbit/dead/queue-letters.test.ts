@@ -139,11 +139,28 @@ withService('rabbitmq', () => {
       const refused = settleAll(other, SEND);
       await expect(refused).rejects.toMatchObject({
         code: 'move.refused',
-        message: expect.stringMatching(/another sweep or replay works on it/),
+        message: expect.stringMatching(/another look, sweep or replay works on it/),
+      });
+      await expect(other.look()[Symbol.asyncIterator]().next()).rejects.toMatchObject({
+        code: 'move.refused',
+        message: expect.stringMatching(/cannot look at the queue .* another look, sweep/),
       });
       await door.settle(taken, { kind: 'leave' });
     }
     expect(await settleAll(other, SEND)).toEqual([{ kind: 'done' }]);
+  });
+
+  test('whoever holds messages is noticed, with a consumer and without', async () => {
+    const ground = await setup();
+    await ground.put(['a', 'b']);
+    const door = ground.open({ management: ground.management });
+    expect(await door.isAlone()).toBe(true);
+    const { channel } = ground.hands;
+    const { consumerTag } = await channel.consume(ground.queue, () => undefined);
+    expect(await door.isAlone()).toBe(false);
+    await channel.cancel(consumerTag);
+    // Held by a channel, and no consumer any more.
+    expect(await door.isAlone()).toBe(false);
   });
 
   test('a queue that is not there is named', async () => {

@@ -67,7 +67,7 @@ async function run(): Promise<Replay> {
 }
 
 function isTaken(text = ''): boolean {
-  return text.includes('another sweep or replay works on it');
+  return text.includes('sweep or replay works on it');
 }
 
 async function ended(replay: Replay): Promise<Ended> {
