@@ -21,6 +21,14 @@ export type {
 export { type ControlOptions, createControl } from './desk.ts';
 export { FlowMeter } from './flow.ts';
 export {
+  type GroupOptions,
+  groupsOf,
+  type LetterGroup,
+  type LetterGroups,
+} from './letters/groups.ts';
+export { forgetNote, type GroupNote, noteGroup, notesOf } from './letters/notes.ts';
+export { createSpoolLetters, type SpoolLettersOptions } from './letters/spool-letters.ts';
+export {
   cancelReplay,
   getReplay,
   listReplays,
@@ -51,4 +59,4 @@ export type {
   ReplaySource,
   ReplayState,
 } from './replay/types.ts';
-export type { KeptCopy } from '../ports/dead-letters.ts';
+export type * from '../ports/dead-letters.ts';
