@@ -6,7 +6,7 @@
 import type { Entry } from '../core/entry.ts';
 import { checkKey, checkList } from '../core/limits.ts';
 import { reasonText } from '../core/failure.ts';
-import { ORIGINAL_HEADER } from '../core/letter-headers.ts';
+import { KEPT_CODE, ORIGINAL_HEADER } from '../core/letter-headers.ts';
 import { forgetAt, initialStatus } from '../core/next-status.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
 import { keepBody, ownBody, tooLarge } from './body.ts';
@@ -15,7 +15,6 @@ import type { Runtime } from './runtime.ts';
 
 /** Written at once, at the most. */
 const STEP_MAX = 500;
-const KEPT_CODE = 'letter.kept';
 
 /** Puts them down; durable when it resolves. All are checked before any is written. */
 export async function keep(

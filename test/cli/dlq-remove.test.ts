@@ -171,9 +171,9 @@ describe('dlq restore', () => {
     const ran = await cli(['dlq', 'restore', 'gone-1', 'dead-1', 'nobody', '--json']);
     expect(ran.code).toBe(1);
     expect(ran.objects()).toMatchObject([
+      { id: 'dead-1', result: 'refused', why: expect.stringContaining('it is bounce') as string },
       { id: 'nobody', result: 'unknown' },
       { id: 'gone-1', result: 'done', to: 'hold' },
-      { id: 'dead-1', result: 'refused', why: expect.stringContaining('it is bounce') as string },
     ]);
     expect(await states()).toMatchObject({ 'gone-1': 'hold', 'dead-1': 'bounce' });
   });

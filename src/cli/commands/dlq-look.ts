@@ -190,7 +190,9 @@ const restore: CommandSpec = {
   description:
     'What was removed from a queue is published into that queue again, confirmed, and then ' +
     'removed from the archive. A message of the spool goes on hold: release or retry sends it. ' +
-    'Ids are those of the archive, or those that letters of queues had.',
+    'Ids are those of the archive, or those that letters of queues had. What was removed at ' +
+    'another broker, or in another virtual host, is refused. The original of a letter that a ' +
+    'replay changed is put back only by its own id in the archive.',
   arguments: [{ name: '[id...]', description: 'letters; - reads ids from stdin' }],
   options: [
     ...PLACE_OPTIONS.filter(({ flags }) => flags !== '--trust-limit').map((option) =>
@@ -198,6 +200,10 @@ const restore: CommandSpec = {
         ? { ...option, description: 'all that was removed from these queues; * and ? allowed' }
         : option,
     ),
+    {
+      flags: '--any-broker',
+      description: 'also what was removed at another broker than the one that is known here',
+    },
     LIMIT,
     YES,
     DRY_RUN,

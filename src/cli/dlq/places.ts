@@ -14,6 +14,7 @@ import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
 import { compileGlob, type Glob } from '../../core/glob.ts';
 import type { DeadLetters, LetterKind } from '../../ports/dead-letters.ts';
 import type { Management } from '../../rabbit/management/index.ts';
+import { vhostOf } from '../../rabbit/management/options.ts';
 import { placeOf } from '../../rabbit/operate/home.ts';
 import { readConfig } from '../config.ts';
 import { CommandError } from '../exit-codes.ts';
@@ -140,11 +141,45 @@ export async function openPlaces(
   return Promise.all(names.map((name) => queuePlace(name, parts)));
 }
 
-/** The broker that options and configuration lead to, reached until the command ends. */
-export async function reachBroker(context: LettersContext): Promise<Reached> {
+/**
+ * The broker that a message was removed at, as it was written down then; undefined: that is not
+ * known, or does not matter. Nothing is connected here.
+ */
+export async function brokerFor(
+  context: LettersContext,
+  address: string | undefined,
+): Promise<Broker> {
   const loaded = await context.loaded();
-  return reach(context, loaded, brokerOf(context, loaded));
+  if (address === undefined) return brokerOf(context, loaded);
+  const brokers = brokersOfConfig(context, loaded);
+  const found = brokers.find((broker) => isSameBroker(broker.address, address));
+  if (found !== undefined) return found;
+  const known = brokers.map((broker) => broker.address).join(', ') || 'none';
+  throw new RespoolError(
+    'move.refused',
+    `it was removed at the broker ${address}, and known here is ${known}: name that one with ` +
+      '--broker; if it is the same by another name, or it should go elsewhere, add --any-broker',
+  );
 }
+
+/** Reaches it until the command ends. */
+export async function reachBroker(context: LettersContext, broker: Broker): Promise<Reached> {
+  return reach(context, await context.loaded(), broker);
+}
+
+/** Whether two addresses lead to the same virtual host of the same broker. */
+function isSameBroker(one: string, other: string): boolean {
+  return one === other || placeOfAddress(one) === placeOfAddress(other);
+}
+
+function placeOfAddress(address: string): string {
+  const url = URL.parse(address);
+  if (url === null || !/^amqps?:$/.test(url.protocol)) return address;
+  const port = url.port === '' ? PORTS[url.protocol] : url.port;
+  return JSON.stringify([url.hostname.toLowerCase(), port, vhostOf(address)]);
+}
+
+const PORTS: Readonly<Record<string, string>> = { 'amqp:': '5672', 'amqps:': '5671' };
 
 /** The place that a replay was planned for. */
 export async function openSource(
@@ -204,7 +239,6 @@ async function queuePlace(queue: string, parts: QueueParts): Promise<Place> {
     clock: context.io.clock,
     ...(parkedQueue === undefined ? {} : { parkedQueue }),
     ...(wire === undefined ? {} : { wire }),
-    ...(parkedQueue === undefined ? {} : { parkedQueue }),
   });
   context.atEnd(() => letters.close());
   const source: ReplaySource = { kind: 'queue', queue, broker: broker.address };

@@ -9,7 +9,9 @@
  */
 
 import type { Control } from '../../control/control.ts';
+import { toldBroker } from '../../control/letters/kept-broker.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
+import { REMOVED_FROM } from '../../core/letter-headers.ts';
 import type { Fate, KeptCopy, Letter, Settled, TakenLetter } from '../../ports/dead-letters.ts';
 import type { Place } from './places.ts';
 
@@ -96,7 +98,8 @@ export class Removal {
     const { place, fate } = this.#parts;
     if (place.source.kind === 'spool' || fate.hard) return { taken, copy: undefined };
     try {
-      return { taken, copy: await taken.copy(`removed from ${place.letters.name}`) };
+      const copy = await taken.copy(`${REMOVED_FROM} ${place.letters.name}`);
+      return { taken, copy: toldBroker(copy, place.source) };
     } catch (error) {
       await this.#leave(taken, error);
       return undefined;

@@ -6,42 +6,43 @@
  *   archived as removed ─▶ hold, from where release or retry sends it
  *
  * On hold, because who undoes a removal did not ask for a delivery. Promise: a copy is given up
- * only when the broker has the message; whoever kills us in between leaves both.
+ * only when the broker has the message; whoever kills us in between leaves both. What was removed
+ * at another broker is left in the archive, unless told otherwise.
  */
 
+import type { Broker } from '../../connect/brokers.ts';
 import type { Control } from '../../control/control.ts';
-import { asError, show, textOf } from '../../core/errors.ts';
-import { compileGlob, type Glob } from '../../core/glob.ts';
-import { AMQP_HEADER, ORIGINAL_HEADER } from '../../core/letter-headers.ts';
-import { ID_PATTERN } from '../../core/limits.ts';
+import { asError, isRespoolError, RespoolError, show, textOf } from '../../core/errors.ts';
+import { compileGlob } from '../../core/glob.ts';
+import { BROKER_HEADER } from '../../core/letter-headers.ts';
 import { KEPT_QUEUE_HEADER, restoreKept } from '../../rabbit/dead/kept.ts';
 import { Outlet } from '../../rabbit/outlet.ts';
-import type { ListFilter } from '../../spool/list.ts';
 import { ask } from '../ask.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import type { SeenEntry } from '../message-view.ts';
 import { usageOf } from '../options.ts';
 import { moveWith } from '../rabbit/moving.ts';
 import { numberText, safe } from '../safe.ts';
-import { type LettersContext, reachBroker } from './places.ts';
+import {
+  entriesOf,
+  isCopy,
+  type Kept,
+  keptOfIds,
+  keptOfQueues,
+  notRemoved,
+  refused,
+  type Restored,
+  wasRemoved,
+} from './kept-copies.ts';
+import { brokerFor, type LettersContext, reachBroker } from './places.ts';
 import { idsOf } from './typed.ts';
 
-const PAGE_MAX = 500;
 /** Brought back together. */
 const BATCH_MAX = 100;
 const BATCH_MAX_BYTES = 16 * 2 ** 20;
 /** Copies that one call brings back. */
 const RESTORED_MAX = 100_000;
 const LIMIT = { min: 1, max: RESTORED_MAX };
-
-/** What became of one. */
-interface Restored {
-  readonly id: string;
-  readonly result: 'done' | 'refused' | 'unknown';
-  /** The queue that it is in again, or the state of the spool. */
-  readonly to?: string;
-  readonly why?: string;
-}
 
 /** Brings back what was removed, by ids or by queue. */
 export async function restore(context: LettersContext): Promise<ExitCode> {
@@ -57,10 +58,10 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   const ids = await idsOf(context);
   const limit = options.number('limit', LIMIT) ?? RESTORED_MAX;
   const { control } = await context.desk();
-  const { found, unknown } =
+  const { found, not } =
     globs.length > 0
-      ? { found: await keptOf(control, globs, limit), unknown: [] }
-      : await namedOf(control, ids.slice(0, limit));
+      ? await keptOfQueues(control, globs, limit)
+      : await keptOfIds(control, ids.slice(0, limit));
   if (options.flag('dryRun')) {
     if (out.json) await out.object({ action: 'restore', count: found.length, dryRun: true });
     else await out.line(`would restore ${letters(found.length)}`);
@@ -69,12 +70,12 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   if (globs.length > 0 && found.length > 0) {
     await ask(context, `restore ${letters(found.length)}?`);
   }
+  const put = await putter(context, found);
   if (found.length > 0) {
     const about = globs.length > 0 ? { queues: patterns } : { ids };
     await control.recordAction('dlq.restore', { ...about, count: found.length });
   }
-  const results: Restored[] = unknown.map((id) => ({ id, result: 'unknown' }));
-  const put = putter(context);
+  const results: Restored[] = [...not];
   await moveWith(context, found.length, async (signal, onProgress) => {
     let moved = 0;
     for (const batch of batchesOf(found)) {
@@ -88,45 +89,82 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
 }
 
 /** So many, and so many bytes of bodies, as may be in memory at once. */
-function* batchesOf(entries: readonly SeenEntry[]): Generator<readonly SeenEntry[]> {
-  let batch: SeenEntry[] = [];
+function* batchesOf(all: readonly Kept[]): Generator<readonly Kept[]> {
+  let batch: Kept[] = [];
   let bytes = 0;
-  for (const entry of entries) {
-    const { size } = entry.envelope.body;
-    if (batch.length >= BATCH_MAX || (batch.length > 0 && bytes + size > BATCH_MAX_BYTES)) {
+  for (const kept of all) {
+    if (batch.length >= BATCH_MAX || (batch.length > 0 && bytes + kept.size > BATCH_MAX_BYTES)) {
       yield batch;
       batch = [];
       bytes = 0;
     }
-    batch.push(entry);
-    bytes += size;
+    batch.push(kept);
+    bytes += kept.size;
   }
   if (batch.length > 0) yield batch;
 }
 
-/** A message on its way back into its queue; the broker is reached at the first. */
+/** A message on its way back into its queue. */
 type Put = (copy: Parameters<typeof restoreKept>[0]) => Promise<void>;
 
-function putter(context: LettersContext): Put {
-  let outlet: Promise<Outlet> | undefined;
-  const open = async (): Promise<Outlet> => {
-    const { connection } = await reachBroker(context);
-    const opened = new Outlet(connection.publishing, context.io.clock);
-    context.atEnd(() => opened.close());
-    return opened;
+/**
+ * Reaches every broker that is needed, before anything is done. One that nobody knows here is told
+ * with each copy that belongs there.
+ */
+async function putter(context: LettersContext, found: readonly Kept[]): Promise<Put> {
+  const isAny = context.options.flag('anyBroker');
+  const outlets = new Map<Broker['url'], Outlet>();
+  const roads = new Map<string | undefined, Outlet | Error>();
+  const addressOf = (broker: string | undefined): string | undefined =>
+    isAny ? undefined : broker;
+  for (const { broker } of found.filter((kept) => kept.isCopy)) {
+    const address = addressOf(broker);
+    if (roads.has(address)) continue;
+    const there = await brokerFor(context, address).catch((error: unknown) => {
+      if (!isRespoolError(error, 'move.refused')) throw error;
+      return error;
+    });
+    if (there instanceof Error) {
+      roads.set(address, there);
+      continue;
+    }
+    const outlet = outlets.get(there.url) ?? (await openOutlet(context, there));
+    outlets.set(there.url, outlet);
+    roads.set(address, outlet);
+  }
+  return async (copy) => {
+    const road = roads.get(addressOf(copy.headers[BROKER_HEADER]));
+    if (road === undefined) throw changedMeanwhile();
+    if (road instanceof Error) throw road;
+    await restoreKept(copy, road);
   };
-  return async (copy) => restoreKept(copy, await (outlet ??= open()));
 }
 
+async function openOutlet(context: LettersContext, broker: Broker): Promise<Outlet> {
+  const { connection } = await reachBroker(context, broker);
+  const outlet = new Outlet(connection.publishing, context.io.clock);
+  context.atEnd(() => outlet.close());
+  return outlet;
+}
+
+/** Read again: somebody may have been quicker. */
 async function restoreBatch(
   control: Control,
-  batch: readonly SeenEntry[],
+  batch: readonly Kept[],
   put: Put,
 ): Promise<readonly Restored[]> {
-  const isCopy = ({ envelope }: SeenEntry): boolean => Object.hasOwn(envelope.headers, AMQP_HEADER);
-  const copies = batch.filter(isCopy);
-  const own = batch.filter((entry) => !isCopy(entry));
-  return [...(await putBack(control, copies, put)), ...(await holdAll(control, own))];
+  const ids = batch.map(({ id }) => id);
+  const entries = await entriesOf(control, ids);
+  const gone = ids.filter((id) => !entries.has(id));
+  const there = ids.flatMap((id) => entries.get(id) ?? []);
+  return [
+    ...gone.map((id): Restored => ({ id, result: 'unknown' })),
+    ...(await putBack(control, there.filter(isCopy), put)),
+    ...(await holdAll(
+      control,
+      there.filter((entry) => !isCopy(entry)),
+    )),
+  ];
 }
 
 /** Into their queues in the order in which they were removed; given up when the broker has them. */
@@ -140,12 +178,12 @@ async function putBack(
     copies.map(async ({ envelope: { id, headers } }, at): Promise<Restored> => {
       const to = headers[KEPT_QUEUE_HEADER] ?? '';
       const body = bodies[at];
-      if (body instanceof Error) return refused(id, body);
+      if (body instanceof Error) return refused(id, textOf(body));
       try {
         await put({ headers, body: body ?? new Uint8Array() });
         return { id, result: 'done', to };
       } catch (error) {
-        return refused(id, error);
+        return refused(id, textOf(error));
       }
     }),
   );
@@ -161,28 +199,15 @@ async function putBack(
   });
 }
 
-function refused(id: string, error: unknown): Restored {
-  return { id, result: 'refused', why: `cannot restore ${show(id)}: ${textOf(error)}` };
-}
-
 async function holdAll(
   control: Control,
   entries: readonly SeenEntry[],
 ): Promise<readonly Restored[]> {
-  const isRemoved = ({ status: { state, ending } }: SeenEntry): boolean =>
-    state === 'archived' && ending === 'removed';
-  const others = entries.filter((entry) => !isRemoved(entry));
-  const not = others.map(({ envelope, status }) =>
-    refused(envelope.id, `it was not removed, it is ${endOf(status)}`),
-  );
-  const ids = entries.filter(isRemoved).map(({ envelope }) => envelope.id);
+  const not = entries.filter((entry) => !wasRemoved(entry)).map(notRemoved);
+  const ids = entries.filter(wasRemoved).map(({ envelope }) => envelope.id);
   if (ids.length === 0) return not;
   const held = await control.hold(ids, 'restored by an operator');
   return [...held.map((one) => (one.result === 'done' ? { ...one, to: 'hold' } : one)), ...not];
-}
-
-function endOf({ state, ending }: SeenEntry['status']): string {
-  return state === 'archived' && ending !== undefined ? `${state} as ${ending}` : state;
 }
 
 /** One that cannot be read does not keep the others away. */
@@ -196,63 +221,10 @@ async function bodyOf(control: Control, id: string): Promise<Uint8Array | Error>
   }
 }
 
-/** The copies of messages of these queues, in the order in which they were removed. */
-async function keptOf(
-  control: Control,
-  globs: readonly Glob[],
-  limit: number,
-): Promise<readonly SeenEntry[]> {
-  const found: SeenEntry[] = [];
-  for await (const entry of archived(control, { header: { name: KEPT_QUEUE_HEADER } })) {
-    const queue = entry.envelope.headers[KEPT_QUEUE_HEADER] ?? '';
-    if (!globs.some((glob) => glob.match(queue) !== undefined)) continue;
-    found.push(entry);
-    if (found.length === limit) break;
-  }
-  return found;
-}
-
-/** By the id of the entry, or by that of the message of a queue that it is a copy of. */
-async function namedOf(
-  control: Control,
-  ids: readonly string[],
-): Promise<{ readonly found: readonly SeenEntry[]; readonly unknown: readonly string[] }> {
-  const found: SeenEntry[] = [];
-  const unknown: string[] = [];
-  for (const id of ids) {
-    const entry = ID_PATTERN.test(id) ? await control.get(id) : undefined;
-    const copies = entry === undefined ? await copiesOf(control, id) : [entry];
-    found.push(...copies);
-    if (copies.length === 0) unknown.push(id);
-  }
-  return { found, unknown };
-}
-
-async function copiesOf(control: Control, id: string): Promise<readonly SeenEntry[]> {
-  const copies: SeenEntry[] = [];
-  const header = { name: ORIGINAL_HEADER, value: id };
-  for await (const entry of archived(control, { header })) copies.push(entry);
-  return copies;
-}
-
-async function* archived(control: Control, filter: ListFilter): AsyncGenerator<SeenEntry> {
-  let after: string | undefined;
-  do {
-    const page = await control.page({
-      ...filter,
-      state: 'archived',
-      limit: PAGE_MAX,
-      ...(after === undefined ? {} : { after }),
-    });
-    yield* page.entries;
-    after = page.next;
-  } while (after !== undefined);
-}
-
 async function tell({ out }: LettersContext, results: readonly Restored[]): Promise<ExitCode> {
   const count = (what: Restored['result']): number =>
     results.filter(({ result }) => result === what).length;
-  const [done, refused, unknown] = [count('done'), count('refused'), count('unknown')];
+  const [done, not, unknown] = [count('done'), count('refused'), count('unknown')];
   if (out.json) for (const one of results) await out.object(one);
   else {
     for (const { id, result, why } of results) {
@@ -260,15 +232,19 @@ async function tell({ out }: LettersContext, results: readonly Restored[]): Prom
       if (result === 'refused') out.note(safe(why ?? `refused: ${id}`));
     }
     const parts = [`restored ${numberText(done)}`];
-    if (refused > 0) parts.push(`refused ${numberText(refused)}`);
+    if (not > 0) parts.push(`refused ${numberText(not)}`);
     if (unknown > 0) parts.push(`unknown ${numberText(unknown)}`);
     await out.line(
       results.length === 0 ? 'nothing was kept there; nothing to do' : parts.join(', '),
     );
   }
-  return refused + unknown > 0 ? EXIT.refused : EXIT.done;
+  return not + unknown > 0 ? EXIT.refused : EXIT.done;
 }
 
 function letters(count: number): string {
   return count === 1 ? '1 letter' : `${numberText(count)} letters`;
+}
+
+function changedMeanwhile(): RespoolError {
+  return new RespoolError('move.refused', 'it was changed meanwhile; run it again');
 }
