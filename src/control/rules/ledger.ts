@@ -20,6 +20,7 @@ export const RULES_KIND = 'dlq.rules';
 
 /** How long a runner is believed in without a sign of life. */
 export const RULE_LEASE_MS: number = 60 * SECOND_MS;
+const BEAT_MS: number = 10 * SECOND_MS;
 
 /** The state of a rule; nothing is known of one that never ran. */
 export async function stateOf(records: RecordStore, rule: string): Promise<RuleState> {
@@ -68,6 +69,8 @@ class HeldTurn implements Turn {
   readonly #lost = new AbortController();
   #state: RuleState;
   #revision: number;
+  /** By our own clock: until then nobody else takes the turn. */
+  #heldUntilMs = 0;
   #callOff: () => void = () => undefined;
   /** Writes go one after the other: each needs the revision of the one before. */
   #last: Promise<unknown> = Promise.resolve();
@@ -112,28 +115,51 @@ class HeldTurn implements Turn {
   }
 
   #beatLater(): void {
-    this.#callOff = this.#parts.clock.after(RULE_LEASE_MS / 3, () => {
+    this.#callOff = this.#parts.clock.after(BEAT_MS, () => {
       this.note({}).then(
         () => this.#beatLater(),
-        // The round ends by this signal, and says why.
-        (error: unknown) => this.#lost.abort(error),
+        (error: unknown) => this.#missBeat(error),
       );
     });
   }
 
+  /** A store that is away for a moment is asked again, for as long as nobody can take the turn. */
+  #missBeat(error: unknown): void {
+    if (this.#lost.signal.aborted) return;
+    if (this.#parts.clock.monotonic() + BEAT_MS < this.#heldUntilMs) this.#beatLater();
+    // The round ends by this signal, and says why.
+    else this.#lost.abort(error);
+  }
+
   async #write(make: () => RuleState): Promise<void> {
     const written = this.#last.then(async () => {
-      if (this.#lost.signal.aborted || !(await this.#put(make()))) throw this.#gone();
+      if (this.#lost.signal.aborted) throw this.#lost.signal.reason;
+      if (!(await this.#put(make()))) throw this.#gone();
     });
     this.#last = written.catch(() => undefined);
     await written;
   }
 
   async #put(state: RuleState): Promise<boolean> {
-    const { records, rule } = this.#parts;
-    if ((await records.put(RULES_KIND, rule, state, this.#revision)) === 'stale') return false;
+    const { records, rule, clock } = this.#parts;
+    const untilMs = clock.monotonic() + RULE_LEASE_MS;
+    if ((await records.put(RULES_KIND, rule, state, this.#revision)) === 'stale') {
+      if (!(await this.#catchUp())) return false;
+      return this.#put(state);
+    }
     this.#revision += 1;
     this.#state = state;
+    this.#heldUntilMs = untilMs;
+    return true;
+  }
+
+  /** A write without an answer may have been done: then the record is ours, and further on. */
+  async #catchUp(): Promise<boolean> {
+    const { records, rule, runner } = this.#parts;
+    const found = await records.get(RULES_KIND, rule);
+    const isOurs = found !== undefined && (found.value as RuleState).runner?.name === runner;
+    if (!isOurs || found.revision <= this.#revision) return false;
+    this.#revision = found.revision;
     return true;
   }
 

@@ -10,6 +10,7 @@ import { categoryOf } from '../../core/category.ts';
 import { durationMs } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Letter, LetterQuery, LetterRoute } from '../../ports/dead-letters.ts';
+import { INTERRUPTED } from '../replay/tenure.ts';
 import type { Replay, ReplayOptions } from '../replay/types.ts';
 import type { Turn } from './ledger.ts';
 import type { Health, ReplayRule, RoundResult, RulePlace, RuleTools } from './types.ts';
@@ -26,6 +27,8 @@ export interface Round {
   readonly unsure: readonly string[];
   /** It ended before it was over, because it was told to. */
   readonly isInterrupted: boolean;
+  /** An earlier one did, and what it left is not gone on with yet. */
+  readonly wasInterrupted: boolean;
 }
 
 /** Letters that are left to people, at the most. */
@@ -112,6 +115,9 @@ class RoundOfRule {
     const [worst = { result: 'quiet' }] = this.#outcomes.toSorted(
       (one, other) => RANKS.indexOf(one.result) - RANKS.indexOf(other.result),
     );
+    // What was interrupted stays so until it is run: its destination may not be well for long.
+    const isPending = [...this.#known].some((id) => !this.#replays.includes(id));
+    const wasInterrupted = this.#parts.turn.before.isInterrupted === true && isPending;
     return {
       ...worst,
       replays: this.#replays,
@@ -119,6 +125,7 @@ class RoundOfRule {
       sent: this.#sent,
       unsure: [...this.#unsure].slice(-UNSURE_MAX),
       isInterrupted: this.#parts.signal.aborted,
+      wasInterrupted,
     };
   }
 
@@ -133,7 +140,8 @@ class RoundOfRule {
         this.#known.delete(id);
         continue;
       }
-      if (replay.state === 'paused' && turn.before.isInterrupted !== true) {
+      const isOurs = turn.before.isInterrupted === true && replay.because === INTERRUPTED;
+      if (replay.state === 'paused' && !isOurs) {
         return { result: 'waiting', because: `replay ${id} is paused: resume or cancel it` };
       }
       const { routes } = await this.#find(place);
@@ -146,7 +154,7 @@ class RoundOfRule {
   }
 
   async #begin(place: RulePlace): Promise<Part> {
-    const { tools, turn } = this.#parts;
+    const { tools } = this.#parts;
     const { letters } = place;
     if (this.#left === 0 || (await letters.count()) === 0) return { result: 'quiet' };
     const caution = await letters.caution();
@@ -162,8 +170,6 @@ class RoundOfRule {
     this.#replays.push(replay.id);
     this.#known.add(replay.id);
     this.#left -= found.ids.length;
-    // Before anything is sent: whoever comes after a crash has to know of it.
-    await turn.note({ replays: [...this.#known] });
     return this.#run(place, replay);
   }
 
@@ -173,7 +179,10 @@ class RoundOfRule {
   }
 
   async #run(place: RulePlace, { id, counts: before }: Replay): Promise<Part> {
-    const { tools, signal } = this.#parts;
+    const { tools, turn, signal } = this.#parts;
+    // Before anything is sent: whoever comes after a crash, or after a round that could not say
+    // how it ended, has to know of it, and that nobody paused it on purpose.
+    await turn.note({ replays: [...this.#known], isInterrupted: true });
     const replay = await tools.hands.run(place, id, { by: this.#by, signal });
     await this.#remember(replay);
     const { state, counts, because } = replay;

@@ -28,7 +28,10 @@ export async function runRulesOnce(
   rules: readonly ReplayRule[],
   tools: RuleTools,
 ): Promise<readonly (RuleNews | undefined)[]> {
-  return Promise.all(rules.map((rule) => roundOf(rule, tools)));
+  // One whose state cannot be written does not take the others with it.
+  const roundOrWhy = (rule: ReplayRule) =>
+    roundOf(rule, tools).catch((error: unknown) => failedRound(rule, tools, error));
+  return Promise.all(rules.map(roundOrWhy));
 }
 
 async function liveOf(rule: ReplayRule, tools: RuleTools): Promise<void> {
@@ -43,15 +46,20 @@ async function liveOf(rule: ReplayRule, tools: RuleTools): Promise<void> {
       }
     } catch (error) {
       if (signal.aborted) return;
-      // The state itself cannot be read or written: said, and tried again.
-      const everyMs = durationMs(rule.every, 'every');
-      const at = clock.now();
-      const because = textOf(error);
-      const nextAt = at + everyMs;
-      tools.tell({ rule: rule.name, at, result: 'failed', because, replays: [], sent: 0, nextAt });
-      await waitFor(clock, everyMs, signal);
+      const { at, nextAt } = failedRound(rule, tools, error);
+      await waitFor(clock, nextAt - at, signal);
     }
   }
+}
+
+/** The state itself cannot be read or written: said, and tried again. */
+function failedRound({ name, every }: ReplayRule, tools: RuleTools, error: unknown): RuleNews {
+  const at = tools.clock.now();
+  const nextAt = at + durationMs(every, 'every');
+  const because = textOf(error);
+  const news = { rule: name, at, result: 'failed', because, replays: [], sent: 0, nextAt } as const;
+  tools.tell(news);
+  return news;
 }
 
 function waitOf(state: RuleState, { clock, runner }: RuleTools): number {
@@ -69,7 +77,7 @@ async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | u
   if (turn === 'taken') return undefined;
   const round = await runRound(rule, tools, turn);
   const at = clock.now();
-  const { result, because, replays, known, sent, unsure, isInterrupted } = round;
+  const { result, because, replays, known, sent, unsure, isInterrupted, wasInterrupted } = round;
   const hasFailed = result === 'stopped' || result === 'failed';
   const before = turn.before.failures ?? 0;
   // A destination that is not well says nothing about whether it would work again.
@@ -84,7 +92,7 @@ async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | u
     replays: known,
     sent,
     unsure,
-    isInterrupted,
+    isInterrupted: isInterrupted || wasInterrupted,
   });
   const news = { rule: rule.name, at, result, replays, sent, nextAt };
   const whole: RuleNews = because === undefined ? news : { ...news, because };

@@ -2,6 +2,7 @@
 import { expect, test } from 'vitest';
 import { MINUTE_MS } from '../../../src/core/duration.ts';
 import { RULE_LEASE_MS, RULES_KIND } from '../../../src/control/rules/ledger.ts';
+import { INTERRUPTED } from '../../../src/control/replay/tenure.ts';
 import { pauseOf, runRules, runRulesOnce } from '../../../src/control/rules/run.ts';
 import { RespoolError } from '../../../src/core/errors.ts';
 import { Ground, letterOf, NO_COUNTS, Place, ruleOf } from './setup.ts';
@@ -106,6 +107,9 @@ test('a place that fails does not keep the others waiting', async () => {
   expect(news?.because).toContain('queue "broken"');
 });
 
+/** As a replay ends whose process is told to. */
+const PAUSED = { state: 'paused', because: INTERRUPTED } as const;
+
 test('a rule runs at its pace, again and again, until the signal', async () => {
   const ground = new Ground();
   ground.place.put(letterOf('a'));
@@ -196,8 +200,8 @@ test('a replay that was interrupted by a stop is gone on with after the restart'
   ground.place.put(letterOf('a'), letterOf('b'));
   ground.hands.end = (_, signal) =>
     new Promise((resolve) => {
-      const counts = { ...NO_COUNTS, sent: 1 };
-      signal.addEventListener('abort', () => resolve({ state: 'paused', counts }));
+      const ended = { ...PAUSED, counts: { ...NO_COUNTS, sent: 1 } };
+      signal.addEventListener('abort', () => resolve(ended));
     });
   const running = runRules([ruleOf()], ground.tools());
   await ground.clock.settle();
