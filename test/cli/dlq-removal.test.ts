@@ -1,7 +1,13 @@
 /** removal — batches of letters on their way out, when fewer come than were counted. */
 import { expect, test } from 'vitest';
 import { Removal, type Tally } from '../../src/cli/dlq/removal.ts';
-import type { DeadLetters, Letter, Settled, TakenLetter } from '../../src/ports/dead-letters.ts';
+import type {
+  DeadLetters,
+  KeptCopy,
+  Letter,
+  Settled,
+  TakenLetter,
+} from '../../src/ports/dead-letters.ts';
 import { fakeLetters, letterOf, openLetter } from '../control/letters/fake-letters.ts';
 
 interface Ground {
@@ -12,10 +18,10 @@ interface Ground {
 
 /** A place that gives back at the end of a pass what was not settled, as a queue does. */
 function ground(
-  ids: readonly string[],
+  lie: readonly (string | Letter)[],
   { perPass = 1_000, settles = () => ({ kind: 'done' }) }: Partial<Settling> = {},
 ): Ground {
-  let lying = ids.map((id) => letterOf({ id, key: id }));
+  let lying = lie.map((one) => (typeof one === 'string' ? letterOf({ id: one, key: one }) : one));
   let passes = 0;
   let inHand = new Set<string>();
   return {
@@ -50,16 +56,28 @@ interface Settling {
   readonly settles: (letter: Letter) => Settled;
 }
 
+interface Removing {
+  readonly signal: AbortSignal;
+  /** With it the place is a queue. */
+  readonly keep: (copies: readonly KeptCopy[]) => Promise<void>;
+}
+
+const QUEUE = { kind: 'queue', queue: 'orders.dlq', broker: 'amqp://b' } as const;
+
 async function removed(
   { letters }: Ground,
   count: number,
-  signal: AbortSignal = new AbortController().signal,
+  { signal = new AbortController().signal, keep }: Partial<Removing> = {},
 ): Promise<Tally> {
   const tally: Tally = { removed: 0, gone: 0, failed: 0, failures: [] };
   await new Removal({
-    place: { letters, source: { kind: 'spool', kinds: ['dead'] }, name: 'spool' },
+    place: {
+      letters,
+      name: 'place',
+      source: keep === undefined ? { kind: 'spool', kinds: ['dead'] } : QUEUE,
+    },
     count,
-    control: { keep: async () => undefined },
+    control: { keep: keep ?? (async () => undefined) },
     fate: { kind: 'remove', hard: false, reason: 'x', by: 'ada' },
     tally,
     isFitting: () => true,
@@ -113,6 +131,26 @@ test('a signal ends it between two batches', async () => {
       return { kind: 'done' };
     },
   });
-  expect(await removed(place, 250, stop.signal)).toMatchObject({ removed: 99 });
+  expect(await removed(place, 250, { signal: stop.signal })).toMatchObject({ removed: 99 });
   expect(place.there()).toEqual(IDS.slice(99));
+});
+
+test('what is kept in one call is no more than a service takes in one request', async () => {
+  const sizes = [1_500_000, 1_500_000, 1_500_000, 9_000_000, 10, 10, 4_194_304, 1];
+  const letters = sizes.map((size, at) => letterOf({ id: `m${at}`, key: `m${at}`, size }));
+  const place = ground(letters);
+  const calls: string[][] = [];
+  const keep = async (copies: readonly { readonly id: string }[]): Promise<void> => {
+    calls.push(copies.map(({ id }) => id));
+  };
+  expect(await removed(place, sizes.length, { keep })).toMatchObject({ removed: sizes.length });
+  expect(calls).toEqual([['m0', 'm1'], ['m2'], ['m3'], ['m4', 'm5'], ['m6'], ['m7']]);
+});
+
+test('a copy says at which broker its queue is', async () => {
+  const copies: KeptCopy[] = [];
+  await removed(ground(['m0']), 1, { keep: async (some) => void copies.push(...some) });
+  expect(copies).toMatchObject([
+    { reason: 'removed from queue "orders.dlq"', headers: { 'respool-amqp-broker': 'amqp://b' } },
+  ]);
 });

@@ -36,9 +36,13 @@ export interface RemovalParts {
   readonly tell: (away: number, left: number) => void;
 }
 
-/** In hand at once, and their bodies. */
+/** In hand at once. */
 const IN_HAND = 100;
-const IN_HAND_MAX_BYTES = 16 * 2 ** 20;
+/**
+ * Bodies that are kept in one call; a single one may be longer. n.b. What a service takes in one
+ * request: a call of several could be refused half way, and then the first would be kept twice.
+ */
+const KEPT_MAX_BYTES = 4 * 2 ** 20;
 /** Failures that are told one by one. */
 const FAILURES_TOLD = 10;
 
@@ -76,16 +80,17 @@ export class Removal {
     const isWanted = (letter: Letter): boolean =>
       !this.#left.has(letter.key) && this.#parts.isFitting(letter);
     let isBringing = false;
-    let batch: InHand[] = [];
+    const batch: InHand[] = [];
     for await (const taken of letters.take({ isWanted, inHand: IN_HAND, signal })) {
       isBringing = true;
       const inHand = await this.#inHandOf(taken);
-      if (inHand !== undefined) batch.push(inHand);
-      const isFull = batch.length >= Math.min(this.#batchMax, this.#open);
-      if (isFull || bytesOf(batch) >= IN_HAND_MAX_BYTES) {
-        await this.#remove(batch);
-        batch = [];
+      if (inHand !== undefined) {
+        const isTooMuch = bytesOf(batch) + taken.letter.size > KEPT_MAX_BYTES;
+        if (isTooMuch) await this.#remove(batch.splice(0));
+        batch.push(inHand);
       }
+      const isFull = batch.length >= Math.min(this.#batchMax, this.#open);
+      if (isFull) await this.#remove(batch.splice(0));
       if (this.#open <= 0 || signal.aborted) break;
     }
     // Fewer came than were counted, and what was in hand went back: now one after the other.
@@ -108,6 +113,7 @@ export class Removal {
 
   /** Keeps the copies, then settles. */
   async #remove(batch: readonly InHand[]): Promise<void> {
+    if (batch.length === 0) return;
     const { place, fate, tally, tell } = this.#parts;
     const kept = await this.#keep(batch);
     await Promise.all(
