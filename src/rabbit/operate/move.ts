@@ -1,29 +1,26 @@
 /**
  * move — takes messages out of a queue and puts them somewhere else, none lost.
  *
- *   queue ─deliver─▶ in hand ─publish─▶ confirmed ─ack─▶ gone from here
- *                      └─ does not match: held unacked, given back at the end
+ *   queue ─pass─▶ in hand ─publish─▶ confirmed ─done()─▶ gone from here
+ *                   └─ does not match: leave(), stays as it lay (dead/pass.ts)
  *
  * Promise: a message is acked only when its copy is confirmed and routed. Whoever kills us at any
- * point leaves it in the old queue, the new one, or both; at most a window of them in both.
- * Stops after as many as there were at the beginning: what comes back is not taken again.
+ * point leaves it in the old queue, the new one, or both; in both at most a window of them, or 50,
+ * and past many that stay some windows. Stops after as many as there were at the beginning: what
+ * comes back is not taken again.
+ *
+ * A pass has an end for the sake of what it holds; a further one goes on. It meets what was left
+ * once more, and asks about it once more: who skips as many as were left goes by an order that
+ * priorities and other consumers break. It is counted once.
  */
 
 import { asError, RespoolError, show } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { AmqpChannel, AmqpConnection, AmqpMessage, Outgoing } from '../amqp.ts';
+import type { AmqpConnection, AmqpMessage, Outgoing } from '../amqp.ts';
+import { openPass, type Pass } from '../dead/pass.ts';
 import type { Outlet } from '../outlet.ts';
-import { closeChannel } from '../patience.ts';
-import { explainRefusal } from '../topology/explain.ts';
-import { openChannel } from './look.ts';
 import type { DrainEnd, DrainReport, MoveProgress } from './reports.ts';
 
-/** Held at once because they do not match; the broker keeps each in memory. */
-const HELD_MAX = 10_000;
-/** So long without a message, and we ask how many are left. */
-const QUIET_MS = 1_000;
-/** So many quiet spans with messages left: somebody else has the queue for himself. */
-const QUIET_MAX = 3;
 /** Progress is told at most once for so many messages. */
 const TOLD_EVERY = 100;
 
@@ -45,242 +42,147 @@ export interface MoveOrder {
 
 export interface MoveTools {
   readonly connection: AmqpConnection;
-  readonly outlet: Outlet;
+  readonly outlet: Pick<Outlet, 'send'>;
   readonly clock: Clock;
 }
 
 /** Moves what lies in a queue now. */
-export async function moveMessages(order: MoveOrder, tools: MoveTools): Promise<DrainReport> {
-  const channel = await openChannel(tools.connection);
-  const { messageCount } = await channel.checkQueue(order.queue).catch((error: unknown) => {
-    throw explainRefusal(error, { act: 'check', what: 'queue', name: order.queue });
-  });
-  const mover = new Mover(order, tools, { channel, total: messageCount });
-  try {
-    return await mover.run();
-  } finally {
-    await closeChannel(channel);
-  }
+export function moveMessages(order: MoveOrder, tools: MoveTools): Promise<DrainReport> {
+  return new Mover(order, tools).run();
 }
+
+/** How many stay, and why. */
+type Left = Record<'skip' | 'homeless', number>;
 
 class Mover {
   readonly #order: MoveOrder;
   readonly #tools: MoveTools;
-  readonly #channel: AmqpChannel;
-  readonly #total: number;
-  readonly #goal: number;
-  readonly #tags: string[] = [];
-  readonly #held: AmqpMessage[] = [];
-  /** Begun: published and not yet confirmed. */
-  #open = 0;
+  /** Published and not yet confirmed. */
+  readonly #open = new Set<Promise<void>>();
+  /** As counted by the first pass. */
+  #total: number | undefined;
+  #goal = 0;
+  #begun = 0;
   #moved = 0;
-  #skipped = 0;
-  #homeless = 0;
-  #seen = 0;
-  #seenAtLastLook = 0;
-  #quietSpans = 0;
-  #end: DrainEnd | undefined;
+  /** In this pass. */
+  #left: Left = { skip: 0, homeless: 0 };
+  /** In the pass that came furthest. */
+  readonly #leftMost: Left = { skip: 0, homeless: 0 };
   #error: Error | undefined;
-  #isAdding = false;
-  #stopTimer: () => void = () => undefined;
-  #over: () => void = () => undefined;
-  readonly #isOver: Promise<void>;
 
-  constructor(
-    order: MoveOrder,
-    tools: MoveTools,
-    { channel, total }: { readonly channel: AmqpChannel; readonly total: number },
-  ) {
+  constructor(order: MoveOrder, tools: MoveTools) {
     this.#order = order;
     this.#tools = tools;
-    this.#channel = channel;
-    this.#total = total;
-    this.#goal = Math.min(total, order.max ?? total);
-    this.#isOver = new Promise((resolve) => {
-      this.#over = resolve;
-    });
-  }
-
-  get #isEnding(): boolean {
-    return this.#end !== undefined || this.#error !== undefined;
   }
 
   async run(): Promise<DrainReport> {
-    const { signal } = this.#order;
-    if (this.#goal === 0) return this.#report(this.#total === 0 ? 'done' : 'max');
-    const onAbort = (): void => this.#finish('aborted');
-    signal?.addEventListener('abort', onAbort);
-    this.#channel.on('close', () => this.#fail(lostChannel(this.#order.queue)));
+    let end: DrainEnd | undefined;
+    while (end === undefined) end = await this.#goThrough();
+    const { skip: skipped, homeless } = this.#leftMost;
+    const { queue } = this.#order;
+    const total = this.#total ?? 0;
+    if (total > 0) this.#tell();
+    return { queue, total, moved: this.#moved, skipped, homeless, end };
+  }
+
+  /** One pass; undefined: its time was over, and there is more. */
+  async #goThrough(): Promise<DrainEnd | undefined> {
+    const { queue, window, signal } = this.#order;
+    const { connection, clock } = this.#tools;
+    // What came since the beginning lies behind these.
+    const max = this.#total === undefined ? undefined : this.#total - this.#moved;
+    const pass = await openPass({ queue, window, signal, max }, { connection, clock });
+    if (this.#total === undefined) this.#begin(pass.total);
+    const [movedBefore, leftBefore] = [this.#moved, countOf(this.#left)];
+    this.#left = { skip: 0, homeless: 0 };
     try {
-      if (signal?.aborted === true) return this.#report('aborted');
-      await this.#addConsumer();
-      this.#watch();
-      await this.#isOver;
+      for await (const message of pass) {
+        if (this.#error === undefined) this.#take(pass, message);
+        if (this.#error !== undefined || this.#begun >= this.#goal) break;
+      }
+    } catch (error) {
+      this.#error ??= asError(error);
     } finally {
-      this.#stopTimer();
-      signal?.removeEventListener('abort', onAbort);
-      await this.#giveBack();
+      // What was published is waited for, so that it is acked when it arrived.
+      await Promise.all(this.#open);
+      await pass.close();
     }
     if (this.#error !== undefined) throw this.#error;
-    this.#tell();
-    return this.#report(this.#end ?? 'done');
+    const hasMoved = this.#moved > movedBefore;
+    if (hasMoved && pass.isLost) throw lostAtTheEnd(queue);
+    return this.#endOf(pass, hasMoved || countOf(this.#left) > leftBefore);
   }
 
-  /** Each brings a window of its own: held messages use theirs up. */
-  async #addConsumer(): Promise<void> {
-    this.#isAdding = true;
-    const { queue, window } = this.#order;
-    try {
-      await this.#channel.prefetch(window);
-      const { consumerTag } = await this.#channel.consume(queue, (message) => this.#take(message));
-      this.#tags.push(consumerTag);
-    } catch (error) {
-      throw explainRefusal(error, { act: 'consume', what: 'queue', name: queue });
-    } finally {
-      this.#isAdding = false;
-    }
-    this.#widen();
+  #begin(total: number): void {
+    this.#total = total;
+    this.#goal = Math.min(total, this.#order.max ?? total);
   }
 
-  /** Goes on past what is held. */
-  #widen(): void {
-    if (this.#isEnding || this.#isAdding) return;
-    if (this.#held.length >= HELD_MAX) this.#finish('held');
-    else if (this.#held.length >= this.#order.window * this.#tags.length) {
-      this.#addConsumer().catch((error: unknown) => this.#fail(asError(error)));
-    }
-  }
-
-  #take(message: AmqpMessage | null): void {
-    if (message === null) {
-      this.#fail(lostChannel(this.#order.queue));
-      return;
-    }
-    if (this.#isEnding || this.#seen >= this.#total || this.#moved + this.#open >= this.#goal) {
-      this.#held.push(message);
-      return;
-    }
-    this.#seen += 1;
-    this.#quietSpans = 0;
+  #take(pass: Pass, message: AmqpMessage): void {
     let errand: Errand;
     try {
       errand = this.#order.decide(message);
     } catch (error) {
-      this.#held.push(message);
-      this.#fail(asError(error));
+      // It is in hand, and given back with everything else.
+      this.#error = asError(error);
       return;
     }
-    if (errand === 'skip' || errand === 'homeless') this.#hold(message, errand);
-    else void this.#carry(message, errand);
+    if (errand === 'skip' || errand === 'homeless') {
+      pass.leave(message);
+      this.#left[errand] += 1;
+      this.#leftMost[errand] = Math.max(this.#leftMost[errand], this.#left[errand]);
+      return;
+    }
+    this.#begun += 1;
+    const carried = this.#carry(pass, message, errand).finally(() => this.#open.delete(carried));
+    this.#open.add(carried);
   }
 
-  #hold(message: AmqpMessage, errand: 'skip' | 'homeless'): void {
-    // Only its tag is needed to give it back; the body need not stay in memory.
-    this.#held.push({ ...message, content: Buffer.alloc(0), properties: {} });
-    if (errand === 'skip') this.#skipped += 1;
-    else this.#homeless += 1;
-    this.#check();
-    this.#widen();
-  }
-
-  async #carry(message: AmqpMessage, errand: Outgoing | 'discard'): Promise<void> {
-    this.#open += 1;
+  /** Never rejects: what goes wrong is the end of the move. */
+  async #carry(pass: Pass, message: AmqpMessage, errand: Outgoing | 'discard'): Promise<void> {
     try {
       if (errand !== 'discard') await this.#tools.outlet.send(errand);
+    } catch (error) {
+      this.#error ??= asError(error);
+      // Makes room, so that whoever waits for the next message sees the error.
+      pass.leave(message);
+      return;
+    }
+    try {
       // n.b. Throws when the channel is gone; then the message is there twice, and not lost.
-      this.#channel.ack(message);
+      pass.done(message);
       this.#moved += 1;
       if (this.#moved % TOLD_EVERY === 0) this.#tell();
     } catch (error) {
-      this.#held.push(message);
-      this.#fail(asError(error));
-    } finally {
-      this.#open -= 1;
-      this.#check();
+      this.#error ??= asError(error);
     }
   }
 
-  /** Whether there is nothing left to wait for. */
-  #check(): void {
-    if (!this.#isEnding) {
-      if (this.#moved + this.#open >= this.#goal) {
-        this.#end = this.#goal < this.#total ? 'max' : 'done';
-      } else if (this.#seen >= this.#total) this.#end = 'done';
-    }
-    if (this.#isEnding && this.#open === 0) this.#over();
-  }
-
-  #finish(end: DrainEnd): void {
-    this.#end ??= end;
-    this.#check();
-  }
-
-  #fail(error: Error): void {
-    if (this.#end !== undefined && this.#open === 0) return;
-    this.#error ??= error;
-    this.#check();
-  }
-
-  /** Others may take messages too, or their time runs out: then fewer come than were counted. */
-  #watch(): void {
-    this.#stopTimer = this.#tools.clock.after(QUIET_MS, () => {
-      void this.#lookAround().finally(() => {
-        if (!this.#isEnding) this.#watch();
-      });
-    });
-  }
-
-  async #lookAround(): Promise<void> {
-    const isQuiet = this.#seen === this.#seenAtLastLook && this.#open === 0;
-    this.#seenAtLastLook = this.#seen;
-    if (!isQuiet) return;
-    try {
-      const { messageCount } = await this.#channel.checkQueue(this.#order.queue);
-      if (messageCount === 0) this.#finish('done');
-      else {
-        this.#quietSpans += 1;
-        if (this.#quietSpans >= QUIET_MAX) this.#finish('quiet');
-      }
-    } catch {
-      this.#fail(lostChannel(this.#order.queue));
-    }
-  }
-
-  /** n.b. By nack, not by closing: from 4.3 on only the latter counts towards a delivery limit. */
-  async #giveBack(): Promise<void> {
-    try {
-      for (const tag of this.#tags) await this.#channel.cancel(tag);
-      for (const message of this.#held.splice(0)) this.#channel.nack(message, false, true);
-    } catch {
-      // The channel is gone, and with it everything that was in hand: it is back in the queue.
-    }
+  #endOf({ end }: Pass, cameFurther: boolean): DrainEnd | undefined {
+    const total = this.#total ?? 0;
+    if (total > 0 && this.#moved >= this.#goal) return this.#goal < total ? 'max' : 'done';
+    // All that were there at the beginning were seen, and newer ones lie behind them.
+    if (end === 'max') return 'done';
+    if (end !== 'time') return end ?? 'done';
+    // All its time went by with what stays: a further pass would come no further.
+    return cameFurther ? undefined : 'held';
   }
 
   #tell(): void {
-    this.#order.onProgress?.({
-      queue: this.#order.queue,
-      moved: this.#moved,
-      skipped: this.#skipped + this.#homeless,
-      total: this.#total,
-    });
-  }
-
-  #report(end: DrainEnd): DrainReport {
-    return {
-      queue: this.#order.queue,
-      total: this.#total,
-      moved: this.#moved,
-      skipped: this.#skipped,
-      homeless: this.#homeless,
-      end,
-    };
+    const { queue, onProgress } = this.#order;
+    const skipped = countOf(this.#leftMost);
+    onProgress?.({ queue, moved: this.#moved, skipped, total: this.#total ?? 0 });
   }
 }
 
-function lostChannel(queue: string): RespoolError {
+function countOf({ skip, homeless }: Left): number {
+  return skip + homeless;
+}
+
+function lostAtTheEnd(queue: string): RespoolError {
   return new RespoolError(
     'broker.unavailable',
-    `cannot go on moving messages out of the queue ${show(queue)}: the channel was lost or the ` +
-      'queue deleted; what was not confirmed is still in the queue: start again',
+    `cannot tell whether all that was moved is gone from the queue ${show(queue)}: the channel ` +
+      'was lost or the queue deleted at the end; the last ones may be there twice: start again',
   );
 }

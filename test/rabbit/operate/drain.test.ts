@@ -144,8 +144,7 @@ withService('rabbitmq', () => {
     });
     expect(report).toMatchObject({ total: 82, moved: 2, skipped: 80, end: 'done' });
     expect(await bench.takeAll(plan.queue)).toHaveLength(2);
-    const left = await bench.takeAll(plan.parked.key, 80);
-    expect(left.map(({ body }) => body).toSorted()).toEqual(names(80).toSorted());
+    expect(await bodies(bench, plan.parked.key, 80)).toEqual(names(80));
   });
 
   test('no more than "max" go, although a window brings more', async () => {
@@ -157,7 +156,7 @@ withService('rabbitmq', () => {
     const report = await drainQueue({ connection, queue: plan.dead.key, plans: [plan], max: 4 });
     expect(report).toMatchObject({ total: 30, moved: 4, end: 'max' });
     expect((await bench.takeAll(plan.queue)).map(({ body }) => body)).toEqual(names(4));
-    expect(await bench.takeAll(plan.dead.key, 26)).toHaveLength(26);
+    expect(await bodies(bench, plan.dead.key, 26)).toEqual(names(26, 4));
   });
 
   test('what comes back while it drains is not taken again', async () => {
@@ -264,7 +263,7 @@ withService('rabbitmq', () => {
     await using bench = await openBench();
     const plan = perDelay().plan(orderOf(freshName('drain')));
     await bench.declare(plan);
-    await bench.publish(plan.dead.key, names(40));
+    await bench.publish(plan.dead.key, names(400));
     const channel = await bench.connection.createChannel();
     const { connection } = bench;
     const draining = drainQueue({
@@ -282,7 +281,7 @@ withService('rabbitmq', () => {
     });
     const report = await draining;
     expect(report.end).toBe('done');
-    expect(report.moved).toBeLessThan(40);
+    expect(report.moved).toBeLessThan(400);
     await channel.close();
   });
 
