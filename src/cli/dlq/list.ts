@@ -122,10 +122,11 @@ async function writeLines(lines: AsyncIterable<string>, file: string): Promise<n
       count += 1;
       piece += line;
       if (piece.length < PIECE_CHARS) continue;
-      await handle.write(piece);
+      // n.b. Not write(): where a disk is full that may end after a part, and say nothing.
+      await handle.appendFile(piece);
       piece = '';
     }
-    await handle.write(piece);
+    await handle.appendFile(piece);
     // Whoever exports before a removal counts on the file.
     await handle.sync();
   } finally {

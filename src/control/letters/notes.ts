@@ -50,7 +50,7 @@ export async function noteGroup(
 export async function noteOf(desk: NotesDesk, group: string): Promise<GroupNote | undefined> {
   checkGroup(group);
   const found = await desk.records.get(KIND, group);
-  return found === undefined ? undefined : (found.value as GroupNote);
+  return found === undefined ? undefined : readNote(group, found.value);
 }
 
 /** All notes, by group. */
@@ -58,7 +58,20 @@ export async function notesOf(
   desk: Pick<NotesDesk, 'records'>,
 ): Promise<ReadonlyMap<string, GroupNote>> {
   const found = await desk.records.list(KIND);
-  return new Map(found.map(({ key, value }) => [key, value as GroupNote]));
+  return new Map(
+    found.flatMap(({ key, value }) => {
+      const note = readNote(key, value);
+      return note === undefined ? [] : [[key, note] as const];
+    }),
+  );
+}
+
+/** A note as it lies in the store; what anybody else wrote there is none. */
+function readNote(group: string, value: unknown): GroupNote | undefined {
+  if (typeof value !== 'object' || value === null) return undefined;
+  const { text, by, at } = value as Partial<Record<keyof GroupNote, unknown>>;
+  if (typeof text !== 'string' || typeof by !== 'string') return undefined;
+  return typeof at === 'number' ? { group, text, by, at } : undefined;
 }
 
 /** Forgets the note on a group; whether there was one. */

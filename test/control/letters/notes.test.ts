@@ -87,3 +87,14 @@ test('there are at most 10,000 groups with a note', async () => {
   await noteGroup(crowded, { group: GROUP, text: 'changed', at: 2 });
   expect(await noteOf(desk, GROUP)).toMatchObject({ text: 'changed' });
 });
+
+test('what somebody else wrote in the place of a note is none, and does no harm', async () => {
+  const desk = await deskOf();
+  const odd = [null, 'text', 7, {}, { text: 7, by: 'ada', at: 1 }, { text: 'x', by: {}, at: 1 }];
+  for (const value of [...odd, { text: 'x', by: 'ada', at: 'then' }]) {
+    await desk.records.put('dlq.notes', GROUP, value);
+    expect(await noteOf(desk, GROUP)).toBeUndefined();
+    expect([...(await notesOf(desk))]).toEqual([]);
+  }
+  expect(await forgetNote(desk, GROUP)).toBe(true);
+});
