@@ -3,6 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import type { Replay } from '../../src/control/replay/types.ts';
+import { lockName } from '../../src/rabbit/dead/lock.ts';
 import { type DeadQueue, deadQueue, names } from './dlq-queue-ground.ts';
 import type { Ran } from './setup.ts';
 
@@ -355,3 +356,20 @@ test('a rule whose canary dies again is stopped, and waits longer', async () => 
   expect(Number(news?.['nextAt']) - Number(news?.['at'])).toBe(20 * 60_000);
   expect(await ground.depth(ground.dead)).toBe(5);
 }, 40_000);
+
+test('a queue that cannot be planned leaves no plan of the others on record', async () => {
+  const ground = await deadQueue();
+  const second = `${ground.prefix}-mails.dlq`;
+  await ground.declare(ground.main);
+  await ground.declare(second);
+  await ground.die(names(2));
+  await ground.die(['mail'], { into: second });
+  // As somebody who works on it: the lock goes with his connection.
+  await ground.channel.assertQueue(lockName(ground.dead), { exclusive: true, durable: false });
+  const argv = ['--canary', '0', '--yes', '--json'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', `${ground.prefix}*.dlq`, ...argv]);
+  expect([ran.code, ran.stderr]).toEqual([1, expect.stringContaining('works on it')]);
+  expect((await ground.cli(['dlq', 'replays', 'list', '--json'])).objects()).toEqual([]);
+  expect([await ground.depth(second), await ground.depth(ground.main)]).toEqual([1, 0]);
+  await ground.channel.deleteQueue(lockName(ground.dead));
+});

@@ -11,6 +11,7 @@ import { endedBy, EXIT, type ExitCode } from '../exit-codes.ts';
 import { createProgress } from '../progress.ts';
 import { safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
+import { stopOnSignal } from './interruptible.ts';
 import { countsText, decided, resumeLine } from './view.ts';
 
 /** What is run, and where. */
@@ -25,12 +26,7 @@ export interface Carried {
 export async function carryOut(context: CommandContext, carried: Carried): Promise<ExitCode> {
   const { io, out } = context;
   const { desk, letters, replay, unsure } = carried;
-  const stop = new AbortController();
-  let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
-  const off = io.onSignal((signal) => {
-    stoppedBy ??= signal;
-    stop.abort();
-  });
+  const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   const { count } = replay.plan;
   const tools: RunTools = {
@@ -44,12 +40,13 @@ export async function carryOut(context: CommandContext, carried: Carried): Promi
     const ended = await run(desk, letters, replay.id, tools);
     bar.clear();
     await tell(context, ended);
+    const stoppedBy = stop.by();
     if (ended.state === 'paused' && stoppedBy !== undefined) {
       throw endedBy(stoppedBy, `; go on with: ${resumeLine(ended.id)}`);
     }
     return codeOf(ended);
   } finally {
-    off();
+    stop.off();
     bar.clear();
   }
 }
@@ -61,6 +58,10 @@ async function tell({ out }: CommandContext, replay: Replay): Promise<void> {
   await out.line(`replay ${safe(id)} is ${state}${why}`);
   await out.line(countsText(counts, plan.count));
   if (state === 'stopped') out.note(`when the cause is gone: ${resumeLine(id)}`);
+  if (state === 'done' && counts.failed > 0) out.note(`to try the failed ones: ${resumeLine(id)}`);
+  if (state === 'done' && counts.unsure > 0) {
+    out.note(`to send what may have been sent already: ${resumeLine(id)} --unsure send`);
+  }
   const isOdd = counts.failed + counts.unsure + counts.again > 0;
   if (isOdd) out.note(`which, and why: respool dlq replays report ${safe(id)}`);
 }

@@ -3,23 +3,43 @@
 import { endedBy } from '../exit-codes.ts';
 import type { Io } from '../io.ts';
 
-/** Does the work; after a signal its error is the signal's, and `then` says how far it came. */
-export async function interruptible<T>(
-  io: Io,
-  then: string,
-  work: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
+/** A signal that work can be given, and which one of the process it was. */
+export interface Stop {
+  readonly signal: AbortSignal;
+  /** undefined: none came yet. */
+  by(): 'SIGINT' | 'SIGTERM' | undefined;
+  /** Listens no longer. */
+  off(): void;
+}
+
+/** Listens for the first signal of the process. */
+export function stopOnSignal(io: Pick<Io, 'onSignal'>): Stop {
   const stop = new AbortController();
   let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
   const off = io.onSignal((signal) => {
     stoppedBy ??= signal;
     stop.abort();
   });
+  return { signal: stop.signal, by: () => stoppedBy, off };
+}
+
+/**
+ * Does the work; after a signal its end is the signal's, also when it was done before it heard of
+ * it: whoever pressed Ctrl-C does not want what comes next. `then` says how far it came.
+ */
+export async function interruptible<T>(
+  io: Pick<Io, 'onSignal'>,
+  then: string,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const stop = stopOnSignal(io);
   try {
-    return await work(stop.signal);
+    const done = await work(stop.signal);
+    if (stop.by() === undefined) return done;
   } catch (error) {
-    throw stoppedBy === undefined ? error : endedBy(stoppedBy, then);
+    if (stop.by() === undefined) throw error;
   } finally {
-    off();
+    stop.off();
   }
+  throw endedBy(stop.by() ?? 'SIGINT', then);
 }

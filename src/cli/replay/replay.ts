@@ -96,14 +96,13 @@ async function showPlans(context: LettersContext, aims: readonly Aim[]): Promise
   const { io, out } = context;
   for (const { place, letters, options, transform } of aims) {
     const tools = { clock: io.clock, ...(transform === undefined ? {} : { transform }) };
-    const { plan } = await interruptible(io, NOTHING_DONE, (signal) =>
-      drawPlan(letters, place.source, options, { ...tools, signal }),
-    );
     const { query } = options;
-    const rehearsals =
-      transform === undefined || plan.count === 0
-        ? undefined
-        : await rehearse(letters, transform, query === undefined ? {} : { query });
+    const { plan, rehearsals } = await interruptible(io, NOTHING_DONE, async (signal) => {
+      const drawn = await drawPlan(letters, place.source, options, { ...tools, signal });
+      if (transform === undefined || drawn.plan.count === 0) return { plan: drawn.plan };
+      const some = await rehearse(letters, transform, query === undefined ? {} : { query });
+      return { plan: drawn.plan, rehearsals: some };
+    });
     if (out.json) {
       await out.object({ dryRun: true, source: place.source, options, plan, rehearsals });
       continue;
@@ -120,30 +119,55 @@ interface Planned extends Aim {
 
 /** Freezes what fits, place by place; one without any letters is left out. */
 async function planAll(
-  { io, out }: LettersContext,
+  context: LettersContext,
   aims: readonly Aim[],
   desk: ReplayDesk,
 ): Promise<readonly Planned[]> {
   const planned: Planned[] = [];
-  for (const aim of aims) {
-    const { place, letters, options, transform } = aim;
-    if ((await place.letters.count()) === 0) continue;
-    const bar = createProgress(io, out);
-    const tools = {
-      clock: io.clock,
-      onProgress: (seen: number) => bar.show(seen),
-      ...(transform === undefined ? {} : { transform }),
-    };
-    const replay = await interruptible(io, NOTHING_DONE, (signal) =>
-      planReplay(desk, letters, place.source, options, { ...tools, signal }),
-    ).finally(() => bar.clear());
-    if (replay.plan.count === 0) await removeReplay(desk, replay.id, { clock: io.clock });
-    else planned.push({ ...aim, replay });
-    if (replay.plan.count > 0 && !out.json) {
-      out.note(await planView(out, place.name, replay.plan));
-    }
+  try {
+    for (const aim of aims) await planOne(context, { aim, desk, planned });
+  } catch (error) {
+    await forgetAll(context, planned, desk);
+    throw error;
   }
   return planned;
+}
+
+interface Planning {
+  readonly aim: Aim;
+  readonly desk: ReplayDesk;
+  /** Those that are on record; this one comes after them. */
+  readonly planned: Planned[];
+}
+
+async function planOne(context: LettersContext, { aim, desk, planned }: Planning): Promise<void> {
+  const { io, out } = context;
+  const { place, letters, options, transform } = aim;
+  if ((await place.letters.count()) === 0) return;
+  const bar = createProgress(io, out);
+  const tools = {
+    clock: io.clock,
+    onProgress: (seen: number) => bar.show(seen),
+    ...(transform === undefined ? {} : { transform }),
+  };
+  const { id, plan } = await interruptible(io, NOTHING_DONE, async (signal) => {
+    const replay = await planReplay(desk, letters, place.source, options, { ...tools, signal });
+    planned.push({ ...aim, replay });
+    return replay;
+  }).finally(() => bar.clear());
+  if (plan.count === 0) {
+    planned.pop();
+    await removeReplay(desk, id, { clock: io.clock });
+  } else if (!out.json) out.note(await planView(out, place.name, plan));
+}
+
+/** Nothing is left of the plans. */
+async function forgetAll(
+  { io: { clock } }: LettersContext,
+  planned: readonly Planned[],
+  desk: ReplayDesk,
+): Promise<void> {
+  for (const { replay } of planned) await removeReplay(desk, replay.id, { clock });
 }
 
 /** Returns when the answer is yes; otherwise nothing is left of the plans. */
@@ -156,8 +180,7 @@ async function confirmed(
   try {
     await ask(context, `replay ${messages(count)}?`);
   } catch (error) {
-    const { clock } = context.io;
-    for (const { replay } of planned) await removeReplay(desk, replay.id, { clock });
+    await forgetAll(context, planned, desk);
     throw error;
   }
 }
