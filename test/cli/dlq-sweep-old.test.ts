@@ -6,7 +6,8 @@ import { expect, test } from 'vitest';
 import { HOUR_MS } from '../../src/core/duration.ts';
 import type { AmqpMessage } from '../../src/rabbit/amqp.ts';
 import { connectAmqp } from '../../src/rabbit/client.ts';
-import { identityOf } from '../../src/rabbit/dead/journal.ts';
+import { shownUrl } from '../../src/rabbit/client.ts';
+import { sweepJournal } from '../../src/rabbit/dead/journal.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { died, stranger, type SweepShell, sweepShell, tlsDoor } from './sweep-ground.ts';
@@ -190,5 +191,9 @@ async function entryOf(url: string, queue: string, agoMs: number): Promise<strin
   // Not acked: it goes back as one that was delivered before.
   await channel.close();
   await connection.close();
-  return `+ ${systemClock.now() - agoMs} ${identityOf(queue, message)}\n`;
+  const identity = sweepJournal('unused', { place: `${shownUrl(url)}/%2F` }).identityOf(
+    queue,
+    message,
+  );
+  return `+ ${systemClock.now() - agoMs} ${identity}\n`;
 }

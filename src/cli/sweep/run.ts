@@ -97,7 +97,11 @@ async function sweepAll({ context, settings }: Told, watch: RunWatch): Promise<S
     dedupe:
       dedupe === undefined
         ? undefined
-        : sweepJournal(dedupe.file, { maxAgeMs: dedupe.maxAgeMs, clock }),
+        : sweepJournal(dedupe.file, {
+            maxAgeMs: dedupe.maxAgeMs,
+            place: settings.broker.address,
+            clock,
+          }),
   });
 }
 

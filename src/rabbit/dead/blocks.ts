@@ -8,8 +8,9 @@
  *   with `multiple`) in the order of a hash, and one command each overtakes what came before.
  * - It keeps the order when the channel ends, closed or killed: consumer by consumer in the order
  *   of their tags, as long as there are at most 32 (30: in order, 60: not). Hence tags that sort;
- *   windows that grow with what is held: 100,000 take about ten consumers; and a further one only
- *   when the one before is full of held messages, so that each holds what lies together.
+ *   windows that grow with what is held: 100,000 take about ten consumers; where they may not,
+ *   since messages are large, each takes its share of what is left; and a further one only when
+ *   the one before is full of held messages, so that each holds what lies together.
  * - A consumer that is cancelled breaks it: what is on its way to it then is nacked by the broker.
  *   So none is cancelled, and what comes meanwhile is held, too, no more than a window.
  * - Acks just before the end of a channel can be lost (366 of 400): the broker sends the first 34
@@ -30,6 +31,10 @@ import { explainRefusal } from '../topology/explain.ts';
 const BLOCK_MIN = 50;
 /** How many times the window a further consumer may hold at least. */
 const ROOM = 4;
+/** Consumers, at the most; two more come at the end. */
+const BLOCKS_MAX = 28;
+/** From this one on each takes its share of what is left, whatever the size of messages. */
+const SHARED_FROM = 8;
 /** What AMQP allows for a prefetch. */
 const BLOCK_MAX = 65_535;
 /** A window grows beyond the one that was asked for while it stays below this. */
@@ -50,6 +55,14 @@ export interface Block {
   readonly size: number;
   /** Delivery tags of what is held. */
   readonly held: number[];
+}
+
+/** What the next consumer is for. */
+interface Wanted {
+  readonly atMost: number;
+  readonly largestBytes: number;
+  /** How many more may be held until the pass ends. */
+  readonly mayHold: number;
 }
 
 interface BlocksParts {
@@ -92,6 +105,12 @@ export class Blocks {
     return this.#all.length > 0;
   }
 
+  /** How many more than it holds the last consumer can have. */
+  get room(): number {
+    const block = this.#all.at(-1);
+    return block === undefined ? 0 : block.size - block.held.length;
+  }
+
   /** Whether the last consumer has no room left but for what it holds. */
   get isFull(): boolean {
     const block = this.#all.at(-1);
@@ -109,10 +128,10 @@ export class Blocks {
     block.held.push(deliveryTag);
   }
 
-  /** Opens a consumer for at most so many. */
-  async add(wanted: { readonly atMost: number; readonly largestBytes: number }): Promise<void> {
+  /** Opens a consumer. */
+  async add(wanted: Wanted): Promise<void> {
     const { queue, channel, onMessage } = this.#parts;
-    const size = Math.min(this.#nextSize(wanted.largestBytes), BLOCK_MAX, wanted.atMost);
+    const size = Math.min(this.#nextSize(wanted), BLOCK_MAX, wanted.atMost);
     this.#isAdding = true;
     try {
       await channel.prefetch(size);
@@ -155,12 +174,14 @@ export class Blocks {
     return block;
   }
 
-  #nextSize(largestBytes: number): number {
+  #nextSize({ largestBytes, mayHold }: Wanted): number {
     const { window } = this.#parts;
+    const left = BLOCKS_MAX - this.#all.length;
+    const share = this.#all.length < SHARED_FROM ? 0 : Math.ceil(mayHold / Math.max(1, left));
     // Wide, since the room of a consumer shrinks with what it holds, and with it the speed.
     const grown = this.#held === 0 ? window : Math.max(ROOM * window, this.#held);
     const fitting = Math.min(grown, Math.floor(BLOCK_MAX_BYTES / largestBytes));
-    return Math.max(BLOCK_MIN, window, fitting);
+    return Math.max(BLOCK_MIN, window, fitting, share);
   }
 
   async #nackAll(): Promise<void> {

@@ -1,12 +1,14 @@
 /**
  * journal — which messages were moved by a run that may not live to ack them, in a file.
  *
- *   confirmed ─add()─▶ written and synced ─▶ acked … ─forget()─▶ the queue's acks are applied
+ *   confirmed ─add()─▶ written and synced ─▶ acked ─settle()─▶ the broker has taken it out
  *        killed in between: the next run takes the message for moved, and acks it without a copy
  *
  * Promise: what is in it has its copy in the target; it stands for as many messages as there are
- * entries, no more. Only messages with an id are taken for each other: of two that are equal in id,
- * body and headers one may stand for the other, and without an id equal ones are common.
+ * entries, no more. What the broker is known to have taken out stands for none: there may be
+ * another that is equal in id, body and headers, sent twice, and it needs a copy of its own. The
+ * same holds for equal ones that are in hand together. Without an id equal ones are common, and
+ * none is remembered.
  */
 
 import { createHash } from 'node:crypto';
@@ -24,8 +26,14 @@ export interface SweepJournal {
   open(): Promise<void>;
   /** Whether a run that was killed moved it; used up by the answer. */
   take(identity: string): boolean;
+  /** What a message is called here; undefined: it has no id, so that others may be equal to it. */
+  identityOf(queue: string, message: AmqpMessage): string | undefined;
   /** Resolves when it is on the disk. */
   add(identity: string): Promise<void>;
+  /** One that was added or taken is out of the queue for certain; written with what comes next. */
+  settle(identity: string): void;
+  /** One that was added stands for none from now on; resolves when that is on the disk. */
+  strike(identity: string): Promise<void>;
   /** What this run moved is acked for certain; what an earlier one did only if all was seen. */
   forget(queue: string, isAllSeen: boolean): Promise<void>;
   /** Empties the file when nothing is left that could come back. */
@@ -35,28 +43,20 @@ export interface SweepJournal {
 export interface SweepJournalOptions {
   /** Older entries are ignored, in milliseconds; default 7 days. */
   readonly maxAgeMs?: number;
+  /** The broker and its virtual host: another one may have a queue of the same name. */
+  readonly place?: string;
   readonly clock?: Clock;
 }
 
 const MAX_AGE_MS = 7 * 24 * 60 * 60 * 1_000;
 const FILE_MAX_BYTES = 256 * 2 ** 20;
+const WORD_CHARS = 16;
 
 /** A journal in a file, which one process at a time may use. */
 export function sweepJournal(path: string, options: SweepJournalOptions = {}): SweepJournal {
-  const { maxAgeMs = MAX_AGE_MS, clock = systemClock } = options;
+  const { maxAgeMs = MAX_AGE_MS, place = '', clock = systemClock } = options;
   checkNumber('maxAgeMs', maxAgeMs, { min: 1, max: Number.MAX_SAFE_INTEGER });
-  return new FileJournal(path, maxAgeMs, clock);
-}
-
-/** The queue and a digest; undefined: it has no id, so that others may be equal to it. */
-export function identityOf(queue: string, message: AmqpMessage): string | undefined {
-  const { messageId } = message.properties;
-  if (typeof messageId !== 'string' || messageId === '') return undefined;
-  return `${queueWord(queue)}.${digestOf(message)}`;
-}
-
-function queueWord(queue: string): string {
-  return createHash('sha256').update(queue).digest('hex').slice(0, 16);
+  return new FileJournal(path, { maxAgeMs, place, clock });
 }
 
 interface Waiting {
@@ -68,6 +68,7 @@ interface Waiting {
 class FileJournal implements SweepJournal {
   readonly #path: string;
   readonly #maxAgeMs: number;
+  readonly #place: string;
   readonly #clock: Clock;
   /** Left by a run that was killed: when each entry was written. */
   readonly #left = new Map<string, number[]>();
@@ -75,11 +76,14 @@ class FileJournal implements SweepJournal {
   readonly #unsettled = new Set<string>();
   #file: FileHandle | undefined;
   #waiting: Waiting[] = [];
+  /** Written with what comes next. */
+  #settled: string[] = [];
   #isWriting = false;
 
-  constructor(path: string, maxAgeMs: number, clock: Clock) {
+  constructor(path: string, { maxAgeMs, place, clock }: Required<SweepJournalOptions>) {
     this.#path = path;
     this.#maxAgeMs = maxAgeMs;
+    this.#place = place;
     this.#clock = clock;
   }
 
@@ -97,6 +101,12 @@ class FileJournal implements SweepJournal {
     }
   }
 
+  identityOf(queue: string, message: AmqpMessage): string | undefined {
+    const { messageId } = message.properties;
+    if (typeof messageId !== 'string' || messageId === '') return undefined;
+    return `${this.#wordOf(queue)}.${digestOf(message)}`;
+  }
+
   take(identity: string): boolean {
     return this.#left.get(identity)?.pop() !== undefined;
   }
@@ -106,8 +116,16 @@ class FileJournal implements SweepJournal {
     return this.#write(`+ ${this.#clock.now()} ${identity}`);
   }
 
+  settle(identity: string): void {
+    this.#settled.push(`= ${this.#clock.now()} ${identity}`);
+  }
+
+  strike(identity: string): Promise<void> {
+    return this.#write(`= ${this.#clock.now()} ${identity}`);
+  }
+
   async forget(queue: string, isAllSeen: boolean): Promise<void> {
-    const word = queueWord(queue);
+    const word = this.#wordOf(queue);
     if (!this.#unsettled.has(word)) return;
     const still = isAllSeen ? [] : [...this.#left].filter(([one]) => wordIn(one) === word);
     const lines = still.flatMap(([one, ats]) => ats.map((at) => `+ ${at} ${one}`));
@@ -121,23 +139,31 @@ class FileJournal implements SweepJournal {
     if (file === undefined) return;
     try {
       if (this.#unsettled.size === 0) await file.truncate(0);
+      else await file.appendFile(this.#settled.map((line) => `${line}\n`).join(''));
     } finally {
       await file.close();
     }
   }
 
   #read(text: string): void {
+    this.#settled = [];
     this.#left.clear();
     this.#unsettled.clear();
     for (const line of text.split('\n')) {
-      const [, sign, at, word] = /^([+-]) (\d{1,16}) ([0-9a-f.]{16,80})$/.exec(line) ?? [];
+      const [, sign, at, word] = /^([-+=]) (\d{1,16}) ([0-9a-f.]{16,80})$/.exec(line) ?? [];
       if (word === undefined) continue;
       if (sign === '-') this.#drop(word);
+      else if (sign === '=') this.take(word);
       else if (this.#clock.now() - Number(at) <= this.#maxAgeMs) {
         this.#left.set(word, [...(this.#left.get(word) ?? []), Number(at)]);
         this.#unsettled.add(wordIn(word));
       }
     }
+  }
+
+  #wordOf(queue: string): string {
+    const name = this.#place === '' ? queue : `${this.#place}\n${queue}`;
+    return createHash('sha256').update(name).digest('hex').slice(0, WORD_CHARS);
   }
 
   #drop(word: string): void {
@@ -162,7 +188,8 @@ class FileJournal implements SweepJournal {
       this.#waiting = [];
       try {
         if (this.#file === undefined) throw new Error('it is closed');
-        await this.#file.appendFile(`${batch.map(({ line }) => line).join('\n')}\n`);
+        const lines = [...this.#settled.splice(0), ...batch.map(({ line }) => line)];
+        await this.#file.appendFile(`${lines.join('\n')}\n`);
         await this.#file.datasync();
         for (const { resolve } of batch) resolve();
       } catch (error) {
@@ -186,5 +213,5 @@ class FileJournal implements SweepJournal {
 
 /** The queue in an identity. */
 function wordIn(identity: string): string {
-  return identity.slice(0, 16);
+  return identity.slice(0, WORD_CHARS);
 }

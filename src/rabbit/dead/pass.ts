@@ -56,6 +56,8 @@ export interface Pass extends AsyncIterable<AmqpMessage> {
   readonly end: PassEnd | undefined;
   /** Whether the channel was lost: the broker may not know what was done last. */
   readonly isLost: boolean;
+  /** How many of those done last the broker may still hold for us, at the most. */
+  readonly unsure: number;
   /** It stays where it is. */
   leave(message: AmqpMessage): void;
   /** Acks it; throws `broker.unavailable` when the channel is lost. */
@@ -150,6 +152,12 @@ class QueuePass implements Pass {
 
   get isLost(): boolean {
     return this.#isLost;
+  }
+
+  /** n.b. The last consumer gets no more than its size, less what the broker knows to be acked. */
+  get unsure(): number {
+    const waiting = this.#arrivals.length - this.#next;
+    return Math.max(0, this.#blocks.room - this.#inHand.size - waiting);
   }
 
   async begin(): Promise<void> {
@@ -254,7 +262,8 @@ class QueuePass implements Pass {
 
   #addConsumer(): Promise<void> {
     const atMost = this.#goal - this.#arrived;
-    return this.#blocks.add({ atMost, largestBytes: this.#largestBytes });
+    const mayHold = Math.min(atMost, this.#heldMax - this.#blocks.held);
+    return this.#blocks.add({ atMost, largestBytes: this.#largestBytes, mayHold });
   }
 
   #take(message: AmqpMessage | null): void {

@@ -19,11 +19,12 @@ import type { Outlet } from '../outlet.ts';
 import { cautionOf } from './caution.ts';
 import { createDeathCounter } from './deaths.ts';
 import { intoItself, type SweepPair } from './discover.ts';
-import { identityOf, type SweepJournal } from './journal.ts';
+import type { SweepJournal } from './journal.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
 import { openPass, type Pass, type PassEnd } from './pass.ts';
 import { sweptCopy } from './swept.ts';
 import { ensureTarget, isThere, requireTarget } from './target.ts';
+import { Walk } from './walk.ts';
 
 /**
  * How the sweep of a queue ended: as a pass does, with the limit of the run, with somebody else
@@ -115,6 +116,9 @@ class Sweep {
   #moved = 0;
   #left = 0;
   #already = 0;
+  /** Of what was acked and may still be there, the oldest first; undefined: it has no identity. */
+  readonly #acked: (string | undefined)[] = [];
+  readonly #inHand = new Map<string, 'one' | 'several'>();
   #open = 0;
   #idle: (() => void) | undefined;
   #end: SweepEnd | undefined;
@@ -201,21 +205,35 @@ class Sweep {
     const { window, signal, createsTarget, dryRun } = this.#rule;
     if (!createsTarget) await requireTarget(connection, target);
     else if (!dryRun) await ensureTarget(connection, target);
-    const pass = await openPass({ queue, window, signal }, { connection, clock });
+    // n.b. A signal that comes later ends the walk, not the pass: see walk.ts.
+    const order = { queue, window, ...(signal?.aborted === true ? { signal } : {}) };
+    const pass = await openPass(order, { connection, clock });
     this.#pass = pass;
+    const walk = new Walk(pass, { signal });
     try {
-      for await (const message of pass) {
-        if (this.#error === undefined) await this.#judge(pass, message);
-        if (this.#end !== undefined || this.#error !== undefined) break;
-      }
+      await this.#judgeAll(walk);
     } catch (error) {
       this.#error ??= asError(error);
     } finally {
       await this.#allSettled();
-      await pass.close();
+      await walk.close();
     }
     const isAllSeen = pass.end === 'done' && this.#end === undefined && this.#error === undefined;
-    if (!pass.isLost && !dryRun) await journal?.forget(queue, isAllSeen);
+    if (!pass.isLost) await journal?.forget(queue, isAllSeen);
+  }
+
+  async #judgeAll(walk: Walk): Promise<void> {
+    const { pass } = walk;
+    while (this.#end === undefined && this.#error === undefined) {
+      const message = await walk.next();
+      if (message === undefined) {
+        if (pass.end === undefined) this.#end = 'aborted';
+        return;
+      }
+      // n.b. Nothing may stay in hand: the walk goes on for the order's sake, and needs the room.
+      if (this.#error === undefined) await this.#judge(pass, message);
+      else pass.leave(message);
+    }
   }
 
   /** What was published is waited for, so that it is acked when it arrived. */
@@ -247,25 +265,34 @@ class Sweep {
       pass.leave(message);
       return undefined;
     }
-    if (!this.#isRecorded) return this.#record().then(() => this.#take(pass, message, deaths));
+    if (!this.#isRecorded) return this.#recordAndTake(pass, message, deaths);
     this.#take(pass, message, deaths);
     return undefined;
   }
 
-  async #record(): Promise<void> {
+  /** Nothing is moved without a record. */
+  async #recordAndTake(pass: Pass, message: AmqpMessage, deaths: number): Promise<void> {
     const { max, audit } = this.#rule;
-    await audit?.({ ...this.#pair, total: this.#pass?.total ?? 0, max });
-    this.#isRecorded = true;
+    try {
+      await audit?.({ ...this.#pair, total: pass.total, max });
+      this.#isRecorded = true;
+    } catch (error) {
+      this.#error ??= asError(error);
+      this.#tools.budget.left += 1;
+      this.#leave(pass, message);
+      return;
+    }
+    this.#take(pass, message, deaths);
   }
 
   #take(pass: Pass, message: AmqpMessage, deaths: number): void {
-    const { journal } = this.#tools;
-    const identity = journal === undefined ? undefined : identityOf(this.#pair.queue, message);
+    const { journal, budget } = this.#tools;
+    const identity = journal?.identityOf(this.#pair.queue, message);
     // What was never delivered before cannot have been moved.
     if (identity !== undefined && message.fields.redelivered && journal?.take(identity) === true) {
-      pass.done(message);
+      this.#done(pass, message, identity);
       this.#already += 1;
-      this.#tools.budget.left += 1;
+      budget.left += 1;
       return;
     }
     void this.#carry(pass, message, { deaths, identity });
@@ -280,19 +307,45 @@ class Sweep {
     let isSettled = false;
     try {
       const { outlet, journal, clock } = this.#tools;
+      if (identity !== undefined) await this.#meet(identity);
       await outlet.send(sweptCopy(message, { ...this.#pair, deaths, now: clock.now() }));
-      if (identity !== undefined) await journal?.add(identity);
+      if (identity !== undefined && this.#isSingle(identity)) await journal?.add(identity);
       isSettled = true;
       // n.b. Throws when the channel is gone; then the message is there twice, and not lost.
-      pass.done(message);
+      this.#done(pass, message, identity);
       this.#moved += 1;
     } catch (error) {
       this.#error ??= asError(error);
       this.#left += 1;
+      this.#tools.budget.left += 1;
       if (!isSettled) pass.leave(message);
     } finally {
       this.#open -= 1;
       if (this.#open === 0) this.#idle?.();
+    }
+  }
+
+  /** Equal ones in hand together cannot be told apart after a kill: none of them is remembered. */
+  async #meet(identity: string): Promise<void> {
+    const known = this.#inHand.get(identity);
+    this.#inHand.set(identity, known === undefined ? 'one' : 'several');
+    if (known === 'one') await this.#tools.journal?.strike(identity);
+  }
+
+  #isSingle(identity: string): boolean {
+    return this.#inHand.get(identity) !== 'several';
+  }
+
+  /** Acks it, and has those forgotten that the broker is known to have taken out. */
+  #done(pass: Pass, message: AmqpMessage, identity: string | undefined): void {
+    pass.done(message);
+    const { journal } = this.#tools;
+    if (journal === undefined) return;
+    this.#acked.push(identity);
+    for (const gone of this.#acked.splice(0, this.#acked.length - pass.unsure)) {
+      if (gone === undefined || !this.#isSingle(gone)) continue;
+      journal.settle(gone);
+      this.#inHand.delete(gone);
     }
   }
 

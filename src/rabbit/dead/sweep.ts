@@ -164,7 +164,9 @@ async function sweepPairs(
   parallel: number,
 ): Promise<QueueSweep[]> {
   const rule = checkSettings(options);
-  const { url, tls, management, dedupe: journal, clock = systemClock } = options;
+  const { url, tls, management, clock = systemClock } = options;
+  // What moves nothing has nothing to remember, and leaves the file alone.
+  const journal = rule.dryRun ? undefined : options.dedupe;
   const given = { url, connection: options.connection, tls, clock, name: 'respool sweep' };
   const { connection, isOwned } = connectionOf(given, 'a sweep');
   const windowMax = rule.window * Math.min(parallel, pairs.length);

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { AmqpMessage } from '../../../src/rabbit/amqp.ts';
-import { identityOf, type SweepJournal, sweepJournal } from '../../../src/rabbit/dead/journal.ts';
+import { type SweepJournal, sweepJournal } from '../../../src/rabbit/dead/journal.ts';
 import { SimClock } from '../../../src/testkit/sim-clock.ts';
 import { withService } from '../../services/index.ts';
 import { numberOf, range } from './queues.ts';
@@ -23,8 +23,9 @@ function messageOf(messageId: string | undefined, body = 'x', headers = {}): Amq
   return { content: Buffer.from(body), fields, properties };
 }
 
-function idOf(queue: string, message: AmqpMessage): string {
-  const identity = identityOf(queue, message);
+function idOf(queue: string, message: AmqpMessage, place?: string): string {
+  const options = place === undefined ? {} : { place };
+  const identity = sweepJournal('unused', options).identityOf(queue, message);
   if (identity === undefined) throw new Error('it has no identity');
   return identity;
 }
@@ -133,7 +134,38 @@ describe('the journal', () => {
     expect(idOf('q', messageOf('b', 'x', { h: 1 }))).not.toBe(first);
     expect(idOf('q', messageOf('a', 'y', { h: 1 }))).not.toBe(first);
     expect(idOf('q', messageOf('a', 'x', { h: 2 }))).not.toBe(first);
-    expect(identityOf('q', messageOf(undefined))).toBeUndefined();
+    expect(sweepJournal('x').identityOf('q', messageOf(undefined))).toBeUndefined();
+  });
+
+  test('a queue of the same name at another broker is another queue', async () => {
+    const path = await ownFile();
+    const message = messageOf('a');
+    const [here, there] = ['amqp://here/%2F', 'amqp://there/%2F'];
+    expect(idOf('q', message, here)).not.toBe(idOf('q', message, there));
+    const killed = await opened(path);
+    await killed.add(idOf('q', message, here));
+    const other = sweepJournal(path, { place: there });
+    await other.open();
+    expect(other.take(idOf('q', message, there))).toBe(false);
+    await other.add(idOf('q', message, there));
+    await other.forget('q', true);
+    await other.close();
+    expect((await opened(path)).take(idOf('q', message, here))).toBe(true);
+  });
+
+  test('what is out of the queue for certain stands for none, at once or with what comes', async () => {
+    const path = await ownFile();
+    const [a = '', b = '', c = ''] = ['a', 'b', 'c'].map((id) => idOf('q', messageOf(id)));
+    const killed = await opened(path);
+    await Promise.all([a, a, b, c].map((one) => killed.add(one)));
+    killed.settle(a);
+    await killed.strike(b);
+    const next = await opened(path);
+    expect([next.take(a), next.take(a)]).toEqual([true, false]);
+    expect([next.take(b), next.take(c)]).toEqual([false, true]);
+    next.settle(c);
+    await next.close();
+    expect((await opened(path)).take(c)).toBe(false);
   });
 });
 
@@ -164,6 +196,46 @@ withService('rabbitmq', () => {
     const report = await sweep({ queue, target, dedupe: sweepJournal(path) });
     expect(report).toMatchObject({ moved: 1, already: 1 });
     expect(await queues.hands.depth(target)).toBe(1);
+  });
+
+  test('a message that is equal to one that was moved and acked gets a copy of its own', async () => {
+    const { queues, pair, sweep } = await openGround();
+    const { queue, target } = await pair();
+    const path = await ownFile();
+    const twin = { ...died(9), messageId: 'twin' };
+    await queues.hands.publish('', queue, 'twin', twin);
+    await queues.fill(queue, 600, () => died(9));
+    await queues.hands.publish('', queue, 'twin', twin);
+    // All are given back once, so that nothing tells the second from one that comes back.
+    await sweep({ queue, target, dryRun: true });
+    const journal = sweepJournal(path);
+    let kept = '';
+    const dedupe = {
+      ...bound(journal),
+      add: async (identity: string) => {
+        await journal.add(identity);
+        kept = await readFile(path, 'utf8');
+      },
+    };
+    expect(await sweep({ queue, target, dedupe, limit: 500 })).toMatchObject({ moved: 500 });
+    // As if it had been killed with its last write.
+    await writeFile(path, kept);
+    const report = await sweep({ queue, target, dedupe: sweepJournal(path) });
+    expect(report).toMatchObject({ moved: 102, already: 0 });
+  });
+
+  test('equal messages in hand together are copied, and neither is remembered', async () => {
+    const { queues, pair, sweep } = await openGround();
+    const { queue, target } = await pair();
+    const path = await ownFile();
+    const twin = { ...died(9), messageId: 'twin' };
+    for (let index = 0; index < 3; index += 1) await queues.hands.publish('', queue, 'twin', twin);
+    await sweep({ queue, target, dryRun: true });
+    const journal = sweepJournal(path);
+    const dedupe = { ...bound(journal), forget: () => Promise.resolve() };
+    expect(await sweep({ queue, target, dedupe, limit: 2 })).toMatchObject({ moved: 2 });
+    const report = await sweep({ queue, target, dedupe: sweepJournal(path) });
+    expect(report).toMatchObject({ moved: 1, already: 0 });
   });
 
   test('equal messages without an id are copied, however often', async () => {
@@ -248,6 +320,9 @@ function bound(journal: SweepJournal): SweepJournal {
   return {
     open: () => journal.open(),
     take: (identity) => journal.take(identity),
+    identityOf: (queue, message) => journal.identityOf(queue, message),
+    settle: (identity) => journal.settle(identity),
+    strike: (identity) => journal.strike(identity),
     add: (identity) => journal.add(identity),
     forget: (queue, isAllSeen) => journal.forget(queue, isAllSeen),
     close: () => journal.close(),

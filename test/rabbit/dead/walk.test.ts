@@ -26,6 +26,7 @@ function passOver(messages: readonly AmqpMessage[], error?: Error) {
     total: messages.length,
     end: undefined,
     isLost: false,
+    unsure: 0,
     leave: ({ fields }) => {
       left.push(fields.deliveryTag);
     },
