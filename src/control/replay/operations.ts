@@ -11,6 +11,7 @@ import { systemClock } from '../../system/clock.ts';
 import { Journal, removeJournal } from './journal.ts';
 import { Ledger } from './ledger.ts';
 import { UNSURE } from './piece.ts';
+import { readReplay, replayIn } from './read-replay.ts';
 import { auditReplay, changeReplay, isRunBySomebody, needReplay, REPLAYS_KIND } from './record.ts';
 import type { Replay, ReplayCounts, ReplayDesk } from './types.ts';
 
@@ -22,7 +23,7 @@ interface OperationTools {
 export async function listReplays(desk: Pick<ReplayDesk, 'records'>): Promise<Replay[]> {
   const found = await desk.records.list(REPLAYS_KIND);
   // Ids sort by the time they were made.
-  return found.map(({ value }) => value as Replay).reverse();
+  return found.flatMap((record) => readReplay(record) ?? []).reverse();
 }
 
 /** A replay as it is on record; undefined when there is none of this id. */
@@ -30,7 +31,8 @@ export async function getReplay(
   desk: Pick<ReplayDesk, 'records'>,
   id: string,
 ): Promise<Replay | undefined> {
-  return (await desk.records.get(REPLAYS_KIND, id))?.value as Replay | undefined;
+  const found = await desk.records.get(REPLAYS_KIND, id);
+  return found === undefined ? undefined : replayIn(found);
 }
 
 /** Asks whoever runs it to pause; what is on its way ends first. */

@@ -3,6 +3,7 @@
 import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
+import { replayIn } from './read-replay.ts';
 import type { Replay, ReplayDesk } from './types.ts';
 
 /** The map of replays, by id. */
@@ -20,7 +21,7 @@ const TRIES_MAX = 100;
 export async function needReplay(records: RecordStore, id: string): Promise<Replay> {
   const found = await records.get(REPLAYS_KIND, id);
   if (found === undefined) throw unknownReplay(id);
-  return found.value as Replay;
+  return replayIn(found);
 }
 
 /** Writes what the change makes of the record; the change may be asked several times. */
@@ -32,7 +33,7 @@ export async function changeReplay(
   for (let tries = 0; tries < TRIES_MAX; tries += 1) {
     const found = await records.get(REPLAYS_KIND, id);
     if (found === undefined) throw unknownReplay(id);
-    const changed = change(found.value as Replay);
+    const changed = change(replayIn(found));
     const put = await records.put(REPLAYS_KIND, id, changed, found.revision);
     if (put === 'done') return changed;
   }
