@@ -17,7 +17,8 @@
 import { asError, RespoolError, show } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, AmqpMessage, Outgoing } from '../amqp.ts';
-import { openPass, type Pass } from '../dead/pass.ts';
+import { openPass, type Pass, type PassEnd } from '../dead/pass.ts';
+import { Walk } from '../dead/walk.ts';
 import type { Outlet } from '../outlet.ts';
 import type { DrainEnd, DrainReport, MoveProgress } from './reports.ts';
 
@@ -91,26 +92,39 @@ class Mover {
     const { connection, clock } = this.#tools;
     // What came since the beginning lies behind these.
     const max = this.#total === undefined ? undefined : this.#total - this.#moved;
-    const pass = await openPass({ queue, window, signal, max }, { connection, clock });
+    const pass = await openPass({ queue, window }, { connection, clock });
+    const walk = new Walk(pass, { max, signal });
+    let end: PassEnd | undefined;
     if (this.#total === undefined) this.#begin(pass.total);
     const [movedBefore, leftBefore] = [this.#moved, countOf(this.#left)];
     this.#left = { skip: 0, homeless: 0 };
     try {
-      for await (const message of pass) {
-        if (this.#error === undefined) this.#take(pass, message);
-        if (this.#error !== undefined || this.#begun >= this.#goal) break;
-      }
+      end = await this.#takeAll(walk);
     } catch (error) {
       this.#error ??= asError(error);
     } finally {
       // What was published is waited for, so that it is acked when it arrived.
       await Promise.all(this.#open);
-      await pass.close();
+      await walk.close();
     }
     if (this.#error !== undefined) throw this.#error;
     const hasMoved = this.#moved > movedBefore;
     if (hasMoved && pass.isLost) throw lostAtTheEnd(queue);
-    return this.#endOf(pass, hasMoved || countOf(this.#left) > leftBefore);
+    return this.#endOf(end, hasMoved || countOf(this.#left) > leftBefore);
+  }
+
+  /** Why no more came; undefined: no more were wanted. */
+  async #takeAll(walk: Walk): Promise<PassEnd | undefined> {
+    const { signal } = this.#order;
+    while (this.#error === undefined && this.#begun < this.#goal) {
+      const message = await walk.next();
+      if (message === undefined)
+        return signal?.aborted === true ? 'aborted' : (walk.pass.end ?? 'max');
+      // n.b. Nothing may stay in hand: the walk goes on for the order's sake, and needs the room.
+      if (this.#error === undefined) this.#take(walk.pass, message);
+      else walk.pass.leave(message);
+    }
+    return undefined;
   }
 
   #begin(total: number): void {
@@ -123,7 +137,7 @@ class Mover {
     try {
       errand = this.#order.decide(message);
     } catch (error) {
-      // It is in hand, and given back with everything else.
+      pass.leave(message);
       this.#error = asError(error);
       return;
     }
@@ -158,7 +172,7 @@ class Mover {
     }
   }
 
-  #endOf({ end }: Pass, cameFurther: boolean): DrainEnd | undefined {
+  #endOf(end: PassEnd | undefined, cameFurther: boolean): DrainEnd | undefined {
     const total = this.#total ?? 0;
     if (total > 0 && this.#moved >= this.#goal) return this.#goal < total ? 'max' : 'done';
     // All that were there at the beginning were seen, and newer ones lie behind them.
