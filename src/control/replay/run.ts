@@ -8,17 +8,19 @@
  * happens, each is where it was or where it should be, and the record tells how far it is.
  */
 
+import { SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { DeadLetters } from '../../ports/dead-letters.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { toldBroker } from '../letters/kept-broker.ts';
 import { Guard } from './guard.ts';
 import { Journal } from './journal.ts';
 import { Ledger, NO_COUNTS } from './ledger.ts';
 import { News } from './news.ts';
 import { replaySettings } from './options.ts';
-import { Pace } from './pace.ts';
+import { Pace, waitFor } from './pace.ts';
 import { type PassParts, runPass } from './pass.ts';
 import { checkCaution } from './plan.ts';
 import { auditReplay, needReplay } from './record.ts';
@@ -28,6 +30,9 @@ import type { Replay, ReplayDesk, ReplayOptions } from './types.ts';
 
 /** Missing letters that are put down at once. */
 const MISSING_STEP = 1_000;
+/** Somebody else who works on the place is waited for so long, and asked for so often. */
+const BUSY_MAX_MS: number = 15 * SECOND_MS;
+const BUSY_EVERY_MS = SECOND_MS;
 
 /** What a run is made with. */
 export interface RunTools {
@@ -128,7 +133,8 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
   const pace = new Pace(clock, settings.rate);
   const { by } = desk;
   const now = () => clock.now();
-  const keep: PassParts['keep'] = (copies) => desk.keep(copies);
+  const keep: PassParts['keep'] = (copies) =>
+    desk.keep(copies.map((copy) => toldBroker(copy, before.source)));
   const deciding = { id, by, settings, transform };
   const aids = { guard, pace, news, tenure, clock, now, keep };
   const parts = { ...deciding, letters, ledger, journal, ...aids };
@@ -154,18 +160,26 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
 
 /** Passes until the limit is reached, the plan is through, or nothing more is found. */
 async function passes(parts: PassParts, limit: number): Promise<void> {
-  const { letters, tenure, ledger, journal, news, now } = parts;
+  const { letters, tenure, ledger, journal, news, now, clock } = parts;
   let rest = limit;
   let pauseAt = 0;
+  let freeMs = clock.monotonic();
   while (tenure.isHeld && ledger.wanted > 0 && rest > 0) {
     // n.b. A question is a look, and a look at a queue has its letters in hand meanwhile: a pass
     // that begins beside it would find nothing, and take them for gone.
     await news.quiet();
-    const { found, acted, returned } = await runPass(parts, { limit: rest, pauseAt });
+    const { found, acted, returned, busy } = await runPass(parts, { limit: rest, pauseAt });
     if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
+    if (busy !== undefined) {
+      // Whoever looks at a queue has it for a moment: that is no reason to stop.
+      await waitFor(clock, BUSY_EVERY_MS, tenure.halt.signal);
+      if (clock.monotonic() - freeMs < BUSY_MAX_MS) continue;
+      return tenure.halt.stop({ kind: 'end', state: 'stopped', because: busy });
+    }
     rest -= acted;
     // What came back is there for sure: the next pass settles as many before it asks for more.
     pauseAt = returned;
+    freeMs = clock.monotonic();
     if (!tenure.isHeld || found + returned > 0) continue;
     if (!(await letters.isAlone())) {
       // What others hold is not seen: it is neither gone nor sent.

@@ -50,7 +50,7 @@ describe('on the way', () => {
     expect(kept[0]).toMatchObject({
       id: 'one',
       topic: 'suite.letter',
-      headers: { old: 'x', turn: 'a' },
+      headers: { old: 'x', turn: 'a', 'respool-amqp-broker': 'main' },
       reason: `changed by replay ${id}`,
     });
     expect(Buffer.from(kept[0]?.body ?? [])).toEqual(json({ name: 'Ada' }));
