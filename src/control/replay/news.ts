@@ -4,7 +4,7 @@
  */
 
 import { SECOND_MS } from '../../core/duration.ts';
-import { textOf } from '../../core/errors.ts';
+import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { DeadLetters } from '../../ports/dead-letters.ts';
 import type { Guard } from './guard.ts';
@@ -76,7 +76,7 @@ export class News {
       const restMs = untilMs - clock.monotonic();
       await waitFor(clock, Math.max(0, Math.min(spanMs, restMs)), tenure.halt.signal);
       if (!tenure.isHeld) return;
-      await this.#ask(tenure);
+      await this.#ask(tenure, clock.monotonic() < untilMs);
       if (!tenure.isHeld || this.#silent.size === 0 || clock.monotonic() >= untilMs) break;
       spanMs = Math.min(2 * spanMs, CANARY_EVERY_MS);
     }
@@ -94,12 +94,16 @@ export class News {
     }
   }
 
-  /** Never rejects: a guard that cannot see stops the run. */
-  async #ask(tenure: Tenure): Promise<void> {
+  /**
+   * Never rejects: a guard that cannot see stops the run. `isAskedAgain`: somebody who is busy
+   * there, as one who looks, is waited for.
+   */
+  async #ask(tenure: Tenure, isAskedAgain = false): Promise<void> {
     try {
       await this.#hear();
       this.#judge(tenure, false);
     } catch (error) {
+      if (isAskedAgain && isRespoolError(error, 'move.refused')) return;
       const because = `cannot tell whether letters failed again: ${textOf(error)}`;
       tenure.halt.stop({ kind: 'end', state: 'stopped', because });
     }

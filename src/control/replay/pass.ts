@@ -8,7 +8,7 @@
  * is waited for, and what is not sent stays where it was.
  */
 
-import { textOf } from '../../core/errors.ts';
+import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { DeadLetters, KeptCopy, Settled, TakenLetter } from '../../ports/dead-letters.ts';
 import type { Guard } from './guard.ts';
@@ -64,6 +64,8 @@ export interface PassResult {
   readonly acted: number;
   /** Letters that were found, and are back since the pass ended. */
   readonly returned: number;
+  /** Somebody else works on the place: nothing was looked at. */
+  readonly busy: string | undefined;
 }
 
 /** One pass. */
@@ -85,6 +87,7 @@ class Pass {
   #found = 0;
   #acted = 0;
   #returned = 0;
+  #busy: string | undefined;
   /** The place has ended the pass: nothing is in hand any more but what is being settled. */
   #isOver = false;
 
@@ -123,7 +126,8 @@ class Pass {
     } catch (error) {
       tenure.halt.stop({ kind: 'broken', error });
     }
-    return { found: this.#found, acted: this.#acted, returned: this.#returned };
+    const [found, acted, returned, busy] = [this.#found, this.#acted, this.#returned, this.#busy];
+    return { found, acted, returned, busy };
   }
 
   async #gather(taking: AsyncIterator<TakenLetter>): Promise<void> {
@@ -184,7 +188,8 @@ class Pass {
     } catch (error) {
       this.#isOver = true;
       const because = `cannot go on through ${letters.name}: ${textOf(error)}`;
-      tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+      if (this.#found === 0 && isRespoolError(error, 'move.refused')) this.#busy = because;
+      else tenure.halt.stop({ kind: 'end', state: 'stopped', because });
       return undefined;
     } finally {
       signal.removeEventListener('abort', onHalt);

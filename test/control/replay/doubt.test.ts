@@ -1,6 +1,7 @@
 /** What nobody can know for sure: letters that a look of our own holds, and what a crash leaves. */
 import { describe, expect, test } from 'vitest';
 import { cancelReplay, pauseReplay } from '../../../src/control/index.ts';
+import { RespoolError } from '../../../src/core/errors.ts';
 import { logKindOf } from '../../../src/control/replay/record.ts';
 import { idOf, named, setup, type Setup } from './setup.ts';
 
@@ -37,6 +38,55 @@ test('what our own question for news has in hand is not taken for gone', async (
   const replay = await run(id, { as: { ...as, letters } });
   expect(place.sinces).toBeGreaterThan(1);
   expect(replay).toMatchObject({ state: 'done', counts: { sent: 200, gone: 0 } });
+});
+
+describe('somebody else who works on the place', () => {
+  /** Who looks has it between these two moments. */
+  async function busy(fromMs: number, untilMs: number) {
+    const world = await setup(60);
+    const { clock } = world;
+    const as = world.process();
+    const check = () => {
+      const nowMs = clock.monotonic();
+      if (nowMs < fromMs || nowMs >= untilMs) return;
+      throw new RespoolError('move.refused', 'another one works on it');
+    };
+    const letters: typeof as.letters = {
+      ...as.letters,
+      since: async (replay, ids) => {
+        check();
+        return as.letters.since(replay, ids);
+      },
+      async *take(options) {
+        check();
+        yield* as.letters.take(options);
+      },
+    };
+    return { ...world, as: { ...as, letters } };
+  }
+
+  test.each([
+    ['while canaries are watched', 100, 4_000],
+    ['when the rest is to go', 20_100, 25_000],
+    ['when it begins', 0, 5_000],
+  ])('for a moment does not stop it: %s', async (_, fromMs, untilMs) => {
+    const { plan, run, as } = await busy(fromMs, untilMs);
+    const { id } = await plan({ canary: 5, canaryWait: '20s' });
+    expect(await run(id, { as })).toMatchObject({ state: 'done', counts: { sent: 60, gone: 0 } });
+  });
+
+  test('for long stops it, with the reason, and it can be resumed', async () => {
+    const { plan, run, resume, clock, as } = await busy(0, 60_000);
+    const { id } = await plan(NO_CANARY);
+    expect(await run(id, { as })).toMatchObject({
+      state: 'stopped',
+      because: expect.stringContaining('another one works on it'),
+      counts: { sent: 0, gone: 0 },
+    });
+    expect(clock.monotonic()).toBeLessThan(20_000);
+    await clock.advance('1m');
+    expect(await resume(id, { as })).toMatchObject({ state: 'done', counts: { sent: 60 } });
+  });
 });
 
 test('however many are missing, no record of the log tells of more than a thousand', async () => {
