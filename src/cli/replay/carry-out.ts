@@ -6,8 +6,9 @@
 
 import type { ReplayDesk, Replay } from '../../control/replay/types.ts';
 import { resumeReplay, runReplay, type RunTools } from '../../control/replay/run.ts';
+import { isRespoolError } from '../../core/errors.ts';
 import type { DeadLetters } from '../../ports/dead-letters.ts';
-import { endedBy, EXIT, type ExitCode } from '../exit-codes.ts';
+import { CommandError, endedBy, EXIT, type ExitCode, exitCodeOf } from '../exit-codes.ts';
 import { createProgress } from '../progress.ts';
 import { safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
@@ -41,14 +42,24 @@ export async function carryOut(context: CommandContext, carried: Carried): Promi
     bar.clear();
     await tell(context, ended);
     const stoppedBy = stop.by();
-    if (ended.state === 'paused' && stoppedBy !== undefined) {
-      throw endedBy(stoppedBy, `; go on with: ${resumeLine(ended.id)}`);
-    }
-    return codeOf(ended);
+    if (stoppedBy === undefined) return codeOf(ended);
+    // Also when it was over before it heard of it: what comes after it is not wanted any more.
+    const isPaused = ended.state === 'paused';
+    throw endedBy(stoppedBy, isPaused ? `; go on with: ${resumeLine(ended.id)}` : '');
+  } catch (error) {
+    bar.clear();
+    if (isMishap(error)) out.note(`when the cause is gone: ${resumeLine(replay.id)}`);
+    throw error;
   } finally {
     stop.off();
     bar.clear();
   }
+}
+
+/** It began, or could have: no refusal, which says itself what to do. */
+function isMishap(error: unknown): boolean {
+  if (isRespoolError(error)) return exitCodeOf(error) === EXIT.unavailable;
+  return !(error instanceof CommandError);
 }
 
 async function tell({ out }: CommandContext, replay: Replay): Promise<void> {
