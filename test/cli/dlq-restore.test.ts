@@ -3,6 +3,8 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { generateKey } from 'respool/transforms';
 import { expect, test } from 'vitest';
+import { connectAmqp } from '../../src/rabbit/client.ts';
+import { lockQueue } from '../../src/rabbit/dead/lock.ts';
 import { withService } from '../services/index.ts';
 import { type DeadQueue, deadQueue } from './dlq-queue-ground.ts';
 import { audited } from './steering.ts';
@@ -111,6 +113,24 @@ withService('rabbitmq', () => {
     const there = ['--broker', `${url}/%2F`, '--management-url', managementUrl];
     const ran = await cli(['dlq', 'restore', 'm-1', ...there]);
     expect(ran, ran.stderr).toMatchObject({ code: 0, stdout: 'restored 1\n' });
+  });
+
+  test('two restores of one queue do not go beside each other', async () => {
+    const { cli, url, dead, die, idsIn } = await deadQueue({ type: 'classic' });
+    await die(['m-1']);
+    await cli(['dlq', 'remove', 'm-1', '--queue', dead]);
+    const other = await connectAmqp(url);
+    try {
+      expect(await lockQueue(other, `restore.${dead}`)).not.toBe('taken');
+      const ran = await cli(['dlq', 'restore', 'm-1']);
+      expect(ran).toMatchObject({ code: 1, stdout: 'restored 0, refused 1\n' });
+      expect(ran.stderr).toContain('another restore puts letters into its queue');
+    } finally {
+      await other.close();
+    }
+    const words = ['dlq', 'restore', '--queue', dead, '--yes'];
+    await Promise.all([cli(words), cli(words), cli(words)]);
+    expect(await idsIn(dead)).toEqual(['m-1']);
   });
 
   test('a broker that does not answer ends it before anything is done or on record', async () => {

@@ -33,8 +33,9 @@ export interface Restored {
 export interface Kept {
   readonly id: string;
   readonly size: number;
-  /** A copy of a message of a queue, and the broker where it is known. */
+  /** A copy of a message of a queue; which one, and the broker where it is known. */
   readonly isCopy: boolean;
+  readonly queue: string;
   readonly broker: string | undefined;
 }
 
@@ -138,8 +139,9 @@ function isOfRemoval({ status: { because } }: SeenEntry): boolean {
 
 function keptOf(entry: SeenEntry): Kept {
   const { id, body } = entry.envelope;
+  const queue = headerOf(entry, KEPT_QUEUE_HEADER) ?? '';
   const broker = headerOf(entry, BROKER_HEADER);
-  return { id, size: body.size, isCopy: isCopy(entry), broker };
+  return { id, size: body.size, isCopy: isCopy(entry), queue, broker };
 }
 
 function headerOf({ envelope: { headers } }: SeenEntry, name: string): string | undefined {

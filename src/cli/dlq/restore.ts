@@ -15,7 +15,9 @@ import type { Control } from '../../control/control.ts';
 import { asError, isRespoolError, RespoolError, show, textOf } from '../../core/errors.ts';
 import { compileGlob } from '../../core/glob.ts';
 import { BROKER_HEADER } from '../../core/letter-headers.ts';
+import type { AmqpConnection } from '../../rabbit/amqp.ts';
 import { KEPT_QUEUE_HEADER, restoreKept } from '../../rabbit/dead/kept.ts';
+import { lockQueue } from '../../rabbit/dead/lock.ts';
 import { Outlet } from '../../rabbit/outlet.ts';
 import { ask } from '../ask.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
@@ -43,6 +45,8 @@ const BATCH_MAX_BYTES = 16 * 2 ** 20;
 /** Copies that one call brings back. */
 const RESTORED_MAX = 100_000;
 const LIMIT = { min: 1, max: RESTORED_MAX };
+/** Not the lock of the queue itself: a sweep or a replay may go on beside a restore. */
+const LOCK_PREFIX = 'restore.';
 
 /** Brings back what was removed, by ids or by queue. */
 export async function restore(context: LettersContext): Promise<ExitCode> {
@@ -107,44 +111,75 @@ function* batchesOf(all: readonly Kept[]): Generator<readonly Kept[]> {
 /** A message on its way back into its queue. */
 type Put = (copy: Parameters<typeof restoreKept>[0]) => Promise<void>;
 
+/** Where copies of one queue go, or why they cannot. */
+type Road = Outlet | RespoolError;
+
 /**
- * Reaches every broker that is needed, before anything is done. One that nobody knows here is told
- * with each copy that belongs there.
+ * Reaches every broker that is needed, before anything is done, and takes the queues for itself:
+ * two restores at once would publish the same copies. What stands in the way of one queue is told
+ * with each of its copies.
  */
 async function putter(context: LettersContext, found: readonly Kept[]): Promise<Put> {
   const isAny = context.options.flag('anyBroker');
-  const outlets = new Map<Broker['url'], Outlet>();
-  const roads = new Map<string | undefined, Outlet | Error>();
-  const addressOf = (broker: string | undefined): string | undefined =>
-    isAny ? undefined : broker;
-  for (const { broker } of found.filter((kept) => kept.isCopy)) {
-    const address = addressOf(broker);
-    if (roads.has(address)) continue;
-    const there = await brokerFor(context, address).catch((error: unknown) => {
-      if (!isRespoolError(error, 'move.refused')) throw error;
-      return error;
-    });
-    if (there instanceof Error) {
-      roads.set(address, there);
-      continue;
-    }
-    const outlet = outlets.get(there.url) ?? (await openOutlet(context, there));
-    outlets.set(there.url, outlet);
-    roads.set(address, outlet);
+  const doors = new Map<Broker['url'], Door>();
+  const roads = new Map<string, Road>();
+  for (const { isCopy: isOfQueue, broker, queue } of found) {
+    const name = roadName(queue, broker);
+    if (!isOfQueue || roads.has(name)) continue;
+    roads.set(name, await roadTo(context, doors, { queue, broker: isAny ? undefined : broker }));
   }
   return async (copy) => {
-    const road = roads.get(addressOf(copy.headers[BROKER_HEADER]));
-    if (road === undefined) throw changedMeanwhile();
-    if (road instanceof Error) throw road;
+    const { [KEPT_QUEUE_HEADER]: queue = '', [BROKER_HEADER]: broker } = copy.headers;
+    const road = roads.get(roadName(queue, broker));
+    if (road === undefined) throw refusal('it was changed meanwhile; run it again');
+    if (road instanceof RespoolError) throw road;
     await restoreKept(copy, road);
   };
 }
 
-async function openOutlet(context: LettersContext, broker: Broker): Promise<Outlet> {
-  const { connection } = await reachBroker(context, broker);
+function roadName(queue: string, broker: string | undefined): string {
+  return JSON.stringify([queue, broker]);
+}
+
+/** A broker that was reached. */
+interface Door {
+  readonly outlet: Outlet;
+  readonly amqp: AmqpConnection;
+  /** Queues that are ours already. */
+  readonly queues: Set<string>;
+}
+
+async function roadTo(
+  context: LettersContext,
+  doors: Map<Broker['url'], Door>,
+  { queue, broker }: Pick<Kept, 'queue' | 'broker'>,
+): Promise<Road> {
+  const there = await brokerFor(context, broker).catch((error: unknown) => {
+    if (isRespoolError(error, 'move.refused')) return error;
+    throw error;
+  });
+  if (there instanceof RespoolError) return there;
+  const door = doors.get(there.url) ?? (await openDoor(context, there));
+  doors.set(there.url, door);
+  if (door.queues.has(queue)) return door.outlet;
+  const lock = await lockQueue(door.amqp, `${LOCK_PREFIX}${queue}`);
+  if (lock === 'taken') {
+    return refusal('another restore puts letters into its queue; wait until that one is done');
+  }
+  context.atEnd(() => lock.release());
+  door.queues.add(queue);
+  return door.outlet;
+}
+
+async function openDoor(context: LettersContext, broker: Broker): Promise<Door> {
+  const { connection, amqp } = await reachBroker(context, broker);
   const outlet = new Outlet(connection.publishing, context.io.clock);
   context.atEnd(() => outlet.close());
-  return outlet;
+  return { outlet, amqp, queues: new Set() };
+}
+
+function refusal(text: string): RespoolError {
+  return new RespoolError('move.refused', text);
 }
 
 /** Read again: somebody may have been quicker. */
@@ -243,8 +278,4 @@ async function tell({ out }: LettersContext, results: readonly Restored[]): Prom
 
 function letters(count: number): string {
   return count === 1 ? '1 letter' : `${numberText(count)} letters`;
-}
-
-function changedMeanwhile(): RespoolError {
-  return new RespoolError('move.refused', 'it was changed meanwhile; run it again');
 }
