@@ -10,7 +10,7 @@ import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
 import { Journal, removeJournal } from './journal.ts';
 import { Ledger } from './ledger.ts';
-import { UNSURE } from './piece.ts';
+import { tellMeant } from './piece.ts';
 import { readReplay, replayIn } from './read-replay.ts';
 import { auditReplay, changeReplay, isRunBySomebody, needReplay, REPLAYS_KIND } from './record.ts';
 import type { Replay, ReplayCounts, ReplayDesk } from './types.ts';
@@ -115,10 +115,7 @@ async function countsOf(
   const ledger = await Ledger.load(records, found.id);
   if (wanted === 'pause') return ledger.counts;
   const journal = new Journal(records, found.id, clock);
-  for (const item of ledger.meant()) {
-    ledger.settle(item, UNSURE, clock.now());
-    journal.note(item, UNSURE);
-  }
+  tellMeant(ledger, journal, clock.now());
   await journal.step([]);
   return ledger.counts;
 }

@@ -1,9 +1,10 @@
 /** piece — one letter in hand, and what is to become of it. */
 
+import type { Millis } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Fate, KeptCopy, TakenLetter } from '../../ports/dead-letters.ts';
-import type { Outcome } from './journal.ts';
-import type { Claim } from './ledger.ts';
+import type { Journal, Outcome } from './journal.ts';
+import type { Claim, Ledger } from './ledger.ts';
 import type { ReplaySettings } from './options.ts';
 import { routeText } from './plan.ts';
 import { type LetterTransform, repairLetter } from './transform.ts';
@@ -37,11 +38,18 @@ export interface DecideParts {
 /** The code of letters that were replayed too often. */
 const LIMIT_CODE = 'replay.limit';
 
-/** What became of a letter that was about to be sent when its process died. */
-export const UNSURE: Outcome = {
+const UNSURE: Outcome = {
   result: 'unsure',
   reason: 'an earlier run ended while it was about to be sent',
 };
+
+/** Nobody is going to look for what may have been sent: it is told as unsure. */
+export function tellMeant(ledger: Ledger, journal: Journal, at: Millis): void {
+  for (const item of ledger.meant()) {
+    ledger.settle(item, UNSURE, at);
+    journal.note(item, UNSURE);
+  }
+}
 
 /** Decides on one letter. */
 export async function decide(

@@ -22,6 +22,7 @@ import { News } from './news.ts';
 import { replaySettings } from './options.ts';
 import { Pace, waitFor } from './pace.ts';
 import { type PassParts, runPass } from './pass.ts';
+import { tellMeant } from './piece.ts';
 import { checkCaution } from './plan.ts';
 import { auditReplay, needReplay } from './record.ts';
 import { checkRunnable, INTERRUPTED, lostError, Tenure } from './tenure.ts';
@@ -154,6 +155,8 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
   await news.quiet();
   if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
   const doubt = guard.isOn && !tenure.halt.isSet ? await news.last() : undefined;
+  const { reason } = tenure.halt;
+  if (reason?.kind === 'end' && reason.state === 'cancelled') tellMeant(ledger, journal, now());
   await journal.step([]);
   return doubt;
 }

@@ -146,6 +146,24 @@ describe('a replay whose process died', () => {
     expect([counts.unsure, unsure.length > 0]).toEqual([unsure.length, true]);
   });
 
+  test('tells what may have been sent also when it is cancelled while it is resumed', async () => {
+    const { world, id } = await died(40);
+    const { clock } = world;
+    const as = world.process();
+    const letters: typeof as.letters = {
+      ...as.letters,
+      async *take(options) {
+        await new Promise<void>((resolve) => void clock.after(5_000, resolve));
+        yield* as.letters.take(options);
+      },
+    };
+    clock.after(500, () => void cancelReplay(as.desk, id, { clock }));
+    const { state, counts } = await world.resume(id, { as: { ...as, letters } });
+    expect(state).toBe('cancelled');
+    const unsure = (await world.report(id)).filter(({ result }) => result === 'unsure');
+    expect([counts.unsure, unsure.length > 0]).toEqual([unsure.length, true]);
+  });
+
   test('is cancelled as before where nothing was begun', async () => {
     const world = await setup(3);
     const { id } = await world.plan();
