@@ -38,6 +38,23 @@ describe('dlq remove', () => {
     expect(wrong.code).toBe(2);
   });
 
+  test('many ids are on record in several lines, so that a service takes them', async () => {
+    const { cli, start, states, audit } = await deadSpool();
+    const service = start(['serve', '--json', '--port', '0']);
+    const [, address = ''] = await service.printed(/"url":"(http:[^"]+)"/);
+    const nobody = Array.from({ length: 5_000 }, (_, at) => `${at}`.padStart(240, 'x'));
+    const stdin = ['dead-1', ...nobody].join('\n');
+    const ran = await cli(['dlq', 'remove', '-', '--json', '--url', address], { stdin });
+    service.signal('SIGTERM');
+    await service.ended;
+    expect(ran.objects(), ran.stderr).toMatchObject([{ removed: 1, unknown: 5_000 }]);
+    expect(await states()).toMatchObject({ 'dead-1': 'archived' });
+    const lines = (await audit()).filter(({ action }) => action === 'dlq.remove');
+    const details = lines.map((line) => line['details'] as { ids: string[]; part: number });
+    expect(details.map(({ part }) => part)).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(details.flatMap(({ ids }) => ids)).toEqual(['dead-1', ...nobody]);
+  });
+
   test('an id that is not there is told, and the rest is done', async () => {
     const { cli, states } = await deadSpool();
     const ran = await cli(['dlq', 'remove', 'dead-1', 'nobody', '--json']);

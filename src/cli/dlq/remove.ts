@@ -10,6 +10,7 @@ import { ask } from '../ask.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { moveWith } from '../rabbit/moving.ts';
 import { numberText, safe } from '../safe.ts';
+import { recordWithIds } from './audit-ids.ts';
 import { kindsOf } from './filter.ts';
 import { type Look, openLook } from './look.ts';
 import type { LettersContext, Place } from './places.ts';
@@ -129,7 +130,7 @@ async function carryOut(
   const { control } = await context.desk();
   const isHard = options.flag('hard');
   const reason = options.filled('reason') ?? 'removed by an operator';
-  await control.recordAction(`dlq.${order.action}`, {
+  await recordWithIds(control, `dlq.${order.action}`, {
     places: counted.map(({ place }) => place.source),
     filter: { ...look.filter.query, ...categoryPart(look) },
     ...(order.ids === undefined ? {} : { ids: order.ids }),

@@ -25,6 +25,7 @@ import type { SeenEntry } from '../message-view.ts';
 import { usageOf } from '../options.ts';
 import { moveWith } from '../rabbit/moving.ts';
 import { numberText, safe } from '../safe.ts';
+import { recordWithIds } from './audit-ids.ts';
 import {
   entriesOf,
   isCopy,
@@ -77,7 +78,7 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   const put = await putter(context, found);
   if (found.length > 0) {
     const about = globs.length > 0 ? { queues: patterns } : { ids };
-    await control.recordAction('dlq.restore', { ...about, count: found.length });
+    await recordWithIds(control, 'dlq.restore', { ...about, count: found.length });
   }
   const results: Restored[] = [...not];
   await moveWith(context, found.length, async (signal, onProgress) => {
