@@ -13,6 +13,7 @@
 import { compileGlob } from '../../core/glob.ts';
 import type { Table } from '../amqp.ts';
 import { countOf, H } from '../headers.ts';
+import { linesTold } from './told.ts';
 
 /** What is known of where it lies, and which deaths count. */
 export interface DeathRule {
@@ -26,8 +27,6 @@ export interface DeathRule {
 
 /** Only so many entries are read: a hostile header may hold any number. */
 const ENTRIES_MAX = 1_000;
-/** The copy of a stripped `x-death` that we keep is shorter. */
-const KEPT_MAX_CHARS = 65_536;
 
 /** How often the message with these headers died. */
 export function deathsOf(headers: Table | undefined, rule: DeathRule): number {
@@ -71,20 +70,7 @@ function allDeaths(headers: Table, sweptQueue: string): number {
 }
 
 function entriesOf(headers: Table): readonly Entry[] {
-  const told = headers['x-death'] ?? keptDeaths(headers[H.deaths]);
-  if (!Array.isArray(told)) return [];
-  return told.slice(0, ENTRIES_MAX).flatMap(entryOf);
-}
-
-/** What we kept of it when the message was published again without it. */
-function keptDeaths(value: unknown): unknown {
-  if (typeof value !== 'string' || value.length > KEPT_MAX_CHARS) return undefined;
-  try {
-    return JSON.parse(value);
-  } catch {
-    // Somebody else wrote into our header.
-    return undefined;
-  }
+  return linesTold(headers, ENTRIES_MAX).flatMap(entryOf);
 }
 
 function entryOf(told: unknown): Entry[] {

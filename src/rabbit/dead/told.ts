@@ -17,18 +17,27 @@ export interface Death {
 /** Only so many are read: a hostile header may hold any number. */
 const DEATHS_READ_MAX = 200;
 
+/** The copy of a stripped `x-death` that we keep is shorter. */
+const KEPT_MAX_CHARS = 65_536;
+
 /** All of them, the newest first; what is not one is left out. */
 export function deathsTold(headers: Table): readonly Death[] {
+  return linesTold(headers, DEATHS_READ_MAX).flatMap(deathOf);
+}
+
+/** The first lines as they are, the newest first: whatever is in them. */
+export function linesTold(headers: Table, max: number): readonly unknown[] {
   const told = headers['x-death'] ?? kept(headers[H.deaths]);
-  if (!Array.isArray(told)) return [];
-  return told.slice(0, DEATHS_READ_MAX).flatMap(deathOf);
+  return Array.isArray(told) ? told.slice(0, max) : [];
 }
 
 /** What we kept of it when the message was last published without it. */
 function kept(text: unknown): unknown {
+  if (typeof text !== 'string' || text.length > KEPT_MAX_CHARS) return undefined;
   try {
-    return typeof text === 'string' ? JSON.parse(text) : undefined;
+    return JSON.parse(text);
   } catch {
+    // Somebody else wrote into our header.
     return undefined;
   }
 }
