@@ -3,7 +3,14 @@
 import { textOf } from '../core/errors.ts';
 
 /** What to do about an exchange that we may not write to. */
-export const FORBIDDEN_TEXT = 'the user may not write there; give it the permission';
+export function forbiddenText(exchange: string): string {
+  // The broker's own name for the exchange by which queues are reached by their names.
+  const name = exchange === '' ? 'amq.default' : exchange;
+  return (
+    `the user needs the permission "write" on the exchange "${name}"; add the name to that ` +
+    'pattern: rabbitmqctl set_permissions'
+  );
+}
 
 /** n.b. amqplib tells a nack from a lost channel by its text only. */
 export function isNack(error: unknown): boolean {
@@ -18,7 +25,7 @@ export function isClosedError(error: unknown): boolean {
 /** Why no message can go to an exchange, if that is what closed the channel. */
 export function noRoad(reason: Error | undefined, exchange: string): string | undefined {
   if (reason === undefined) return undefined;
-  if (forbiddenIn(reason) === exchange) return FORBIDDEN_TEXT;
+  if (forbiddenIn(reason) === exchange) return forbiddenText(exchange);
   const isMissing =
     Reflect.get(reason, 'code') === 404 && reason.message.includes(`no exchange '${exchange}'`);
   return isMissing ? 'there is no such exchange; declare it' : undefined;

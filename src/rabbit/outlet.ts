@@ -17,8 +17,8 @@ import { atMost, closeChannel, GOODBYE_MS } from './patience.ts';
 import { H } from './headers.ts';
 import { OutletLine, type Sending } from './outlet-line.ts';
 import {
-  FORBIDDEN_TEXT,
   forbiddenIn,
+  forbiddenText,
   isClosedError,
   isNack,
   noRoad,
@@ -108,7 +108,7 @@ export class Outlet {
       return Promise.reject(new RespoolError('engine.stopping', text));
     }
     if (this.#forbidden.size > 0 && this.#isForbidden(outgoing.exchange)) {
-      const text = `cannot publish to ${roadOf(outgoing)}: ${FORBIDDEN_TEXT}`;
+      const text = `cannot publish to ${roadOf(outgoing)}: ${forbiddenText(outgoing.exchange)}`;
       return Promise.reject(new RespoolError('broker.unroutable', text));
     }
     const line = this.#line;

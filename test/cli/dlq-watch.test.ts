@@ -1,9 +1,10 @@
 /** dlq watch — fired once and resolved once, for queues of the real broker and for the spool. */
 import { chmod, readFile, writeFile } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
+import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { lockQueue } from '../../src/rabbit/dead/lock.ts';
 import { Hands } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';
@@ -124,6 +125,47 @@ withService('rabbitmq', () => {
       expect(bodies[1]).toMatchObject({ event: 'fired', queue, depth: 1, above: 0 });
     });
 
+    test('a user in the URL of a webhook is told to it, and to nobody else', async () => {
+      const shell = await deadQueue();
+      const { queue, put } = shell;
+      const users: unknown[] = [];
+      const { url } = await receiver((_, { authorization }) => {
+        users.push(authorization);
+        return users.length === 1 ? 500 : 204;
+      });
+      await put(queue, ['a']);
+      const hidden = url.replace('//', '//watch:s3cr%20et@');
+      const running = watching(shell, ['--queue', queue, '--webhook', hidden, '--verbose']);
+      await running.printed(/ fired /);
+      running.signal('SIGTERM');
+      const { stdout, stderr } = await running.ended;
+      expect(stdout + stderr).not.toMatch(/s3cr/);
+      const basic = `Basic ${Buffer.from('watch:s3cr et').toString('base64')}`;
+      expect(users).toEqual([basic, basic]);
+    });
+
+    test('the lock of a sweep, and a queue of one connection alone, stop no other', async () => {
+      const shell = await deadQueue();
+      const { queue, put, prefix } = shell;
+      const { connection } = await Hands.open();
+      const lock = await lockQueue(connection, queue);
+      if (lock === 'taken') throw new Error('somebody else has it');
+      onTestFinished(() => lock.release());
+      const channel = await connection.createChannel();
+      const alone = `${prefix}.alone.dlq`;
+      await channel.assertQueue(alone, { exclusive: true, durable: false });
+      await put(queue, ['a']);
+      const fitting = watching(shell, ['--queue', `*${prefix}*dlq`]);
+      await fitting.printed(/ fired /);
+      fitting.signal('SIGTERM');
+      const { stderr } = await fitting.ended;
+      expect(stderr).not.toContain('warning');
+      const named = watching(shell, ['--queue', queue, '--queue', alone, '--above', '0']);
+      await named.printed(/warning: cannot ask for the depth of .*alone.*; trying again/);
+      await put(queue, ['b']);
+      expect(await stopped(named)).toEqual([]);
+    });
+
     test('a broker that is away is tried again', async () => {
       const shell = await setup();
       const words = ['--queue', 'orders.dlq', '--url', 'amqp://127.0.0.1:1'];
@@ -168,13 +210,13 @@ describe('usage', () => {
 });
 
 async function receiver(
-  answer: (body: string) => number,
+  answer: (body: string, headers: IncomingHttpHeaders) => number,
 ): Promise<{ readonly server: Server; readonly url: string }> {
   const server = createServer((request, response) => {
     const pieces: Buffer[] = [];
     request.on('data', (piece: Buffer) => pieces.push(piece));
     request.on('end', () => {
-      response.writeHead(answer(Buffer.concat(pieces).toString('utf8'))).end();
+      response.writeHead(answer(Buffer.concat(pieces).toString('utf8'), request.headers)).end();
     });
   });
   await new Promise<void>((resolve) => {

@@ -41,11 +41,11 @@ export async function sweepShell(): Promise<SweepShell> {
   };
 }
 
-/** A user with a password and a virtual host of its own, all gone after the test. */
+/** A user with a virtual host of its own, gone after the test; sets what it may do there. */
 export async function stranger(
   { managementUrl }: RabbitShell,
   { name, password, vhost }: { name: string; password: string; vhost: string },
-): Promise<void> {
+): Promise<(permissions: object) => Promise<void>> {
   const { origin, username, password: own } = new URL(managementUrl);
   const basic = Buffer.from(`${username || 'guest'}:${own || 'guest'}`).toString('base64');
   const ask = async (method: string, way: string, body?: object): Promise<void> => {
@@ -62,8 +62,10 @@ export async function stranger(
   onTestFinished(() => ask('DELETE', `vhosts/${home}`));
   await ask('PUT', `users/${user}`, { password, tags: 'management' });
   onTestFinished(() => ask('DELETE', `users/${user}`));
-  const all = { configure: '.*', write: '.*', read: '.*' };
-  await ask('PUT', `permissions/${home}/${user}`, all);
+  const may = (permissions: object): Promise<void> =>
+    ask('PUT', `permissions/${home}/${user}`, permissions);
+  await may({ configure: '.*', write: '.*', read: '.*' });
+  return may;
 }
 
 /** A door with TLS before a server of this machine; the same bytes go through. Its port. */

@@ -49,15 +49,42 @@ export function hookOf({ options, io }: CommandContext): Hook | undefined {
     return { name: `exec ${command}`, tell: (alert) => runHook(command, alert, io) };
   }
   if (url === undefined) return undefined;
-  const protocol = URL.parse(url)?.protocol ?? '';
-  if (!/^https?:$/.test(protocol)) {
+  const address = URL.parse(url);
+  if (address === null || !/^https?:$/.test(address.protocol)) {
     // n.b. Not shown: it may hold a secret.
     throw new CommandError(
       'usage.invalid',
       'cannot use what was given as --webhook: allowed is a URL like https://host/path',
     );
   }
-  return { name: `webhook ${url}`, tell: (alert) => post(url, alert, io.clock) };
+  const road = roadOf(address);
+  return { name: `webhook ${url}`, tell: (alert) => post(road, alert, io.clock) };
+}
+
+interface Road {
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** n.b. A user in a URL goes into a header: fetch refuses it, and shows it while it does. */
+function roadOf(given: URL): Road {
+  const address = new URL(given);
+  const { username, password } = address;
+  address.username = '';
+  address.password = '';
+  const url = address.href;
+  if (username === '' && password === '') return { url, headers: {} };
+  const basic = Buffer.from(`${decoded(username)}:${decoded(password)}`).toString('base64');
+  return { url, headers: { authorization: `Basic ${basic}` } };
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    // A "%" that stands for itself.
+    return text;
+  }
 }
 
 /** Runs work that is called off when it takes too long. */
@@ -99,10 +126,10 @@ async function* bodyOf(alert: Alert): AsyncGenerator<Uint8Array> {
   yield Buffer.from(`${JSON.stringify(alert)}\n`);
 }
 
-async function post(url: string, alert: Alert, clock: Clock): Promise<void> {
+async function post({ url, headers }: Road, alert: Alert, clock: Clock): Promise<void> {
   const order = {
     method: 'POST',
-    headers: { 'content-type': 'application/json' },
+    headers: { 'content-type': 'application/json', ...headers },
     body: JSON.stringify(alert),
   };
   const answer = await inTime(clock, (signal) => fetch(url, { ...order, signal })).catch(

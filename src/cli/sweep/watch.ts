@@ -15,6 +15,7 @@ import type { Control } from '../../control/control.ts';
 import { DAY_MS, durationMs, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { compileGlob, type Glob } from '../../core/glob.ts';
+import { isLockName } from '../../rabbit/dead/lock.ts';
 import { passiveQueues } from '../../rabbit/operate/look.ts';
 import { atLetters } from '../dlq/places.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
@@ -38,7 +39,8 @@ const QUEUES_MAX = 1_000;
 /** Where dead letters lie, in numbers. */
 interface Depth {
   readonly queue: string;
-  readonly depth: number;
+  /** undefined: nobody can tell now. */
+  readonly depth: number | undefined;
   /** The largest group of failures, asked for when something is told. */
   readonly group?: () => Promise<string | undefined>;
 }
@@ -84,7 +86,9 @@ export async function watchDeadQueues(given: CommandContext): Promise<ExitCode> 
   });
   out.note(`watching ${safe(watched.place)} every ${every}, above ${above}`);
   try {
-    await inRounds({ clock: io.clock, everyMs, signal: over.signal }, () => round(watch));
+    await inRounds({ clock: io.clock, everyMs, signal: over.signal }, () =>
+      round(watch, over.signal),
+    );
   } finally {
     await watched.close();
   }
@@ -118,7 +122,7 @@ async function firedBefore({ records }: Control): Promise<Map<string, string>> {
 }
 
 /** One look. What cannot be looked at now is tried at the next round. */
-async function round(watch: Watch): Promise<void> {
+async function round(watch: Watch, signal: AbortSignal): Promise<void> {
   const { context, watched, above, before } = watch;
   let depths: readonly Depth[];
   try {
@@ -129,9 +133,12 @@ async function round(watch: Watch): Promise<void> {
   }
   for (const one of [...depths, ...goneOf(watch, depths)]) {
     const { queue, depth } = one;
+    // A hook may take its time for each: whoever ends us does not wait for all of them.
+    if (signal.aborted) return;
+    if (depth === undefined) continue;
     const key = keyOf(watch, queue);
     const isFired = watch.fired.has(key);
-    if (depth > above !== isFired) await tell(watch, one, key);
+    if (depth > above !== isFired) await tell(watch, { ...one, depth }, key);
     before.set(queue, depth);
   }
 }
@@ -150,7 +157,11 @@ function keyOf({ watched: { place }, above, hook }: Watch, queue: string): strin
   return createHash('sha256').update(parts.join('\n')).digest('hex');
 }
 
-async function tell(watch: Watch, { queue, depth, group }: Depth, key: string): Promise<void> {
+async function tell(
+  watch: Watch,
+  { queue, depth, group }: Depth & { readonly depth: number },
+  key: string,
+): Promise<void> {
   const { context, watched, control, above, hook, before, fired } = watch;
   const { io, out } = context;
   const last = before.get(queue);
@@ -162,7 +173,7 @@ async function tell(watch: Watch, { queue, depth, group }: Depth, key: string): 
     depth,
     above,
     growth: last === undefined ? null : depth - last,
-    group: (await group?.()) ?? null,
+    group: await groupOf(group),
   };
   try {
     await hook?.tell(alert);
@@ -184,6 +195,15 @@ async function tell(watch: Watch, { queue, depth, group }: Depth, key: string): 
   }
   if (out.json) await out.object(alert);
   else await out.line(lineOf(alert));
+}
+
+/** An alert without its group is better than none. */
+async function groupOf(group: Depth['group']): Promise<string | null> {
+  try {
+    return (await group?.()) ?? null;
+  } catch {
+    return null;
+  }
 }
 
 function lineOf({ event, at, queue, depth, above, growth, group }: Alert): string {
@@ -230,16 +250,7 @@ function queuesWatched(
     reached ??= await reachOnce(context, chosen);
     const names = await namesOf(globs, reached);
     const told = await passiveQueues(await reached.connection.consuming.tryConnect(), names);
-    return names.map((queue) => {
-      const answer = told.get(queue);
-      if (answer === undefined || 'problem' in answer) {
-        throw new RespoolError(
-          'broker.unavailable',
-          `cannot ask for the depth of ${show(queue)}: ${answer?.problem ?? 'no answer'}`,
-        );
-      }
-      return { queue, depth: answer.found?.messageCount ?? 0 };
-    });
+    return depthsOf(names, told, (text) => context.out.warn(text));
   };
   return {
     place: chosen.broker.address,
@@ -256,6 +267,30 @@ function queuesWatched(
   };
 }
 
+/** One queue that cannot be asked for stops no other; if none can, something else is wrong. */
+function depthsOf(
+  names: readonly string[],
+  told: Awaited<ReturnType<typeof passiveQueues>>,
+  warn: (text: string) => void,
+): readonly Depth[] {
+  const problems: string[] = [];
+  const depths = names.map((queue) => {
+    const answer = told.get(queue);
+    if (answer !== undefined && 'found' in answer) {
+      return { queue, depth: answer.found?.messageCount ?? 0 };
+    }
+    const why = answer?.problem ?? 'no answer';
+    problems.push(`cannot ask for the depth of ${show(queue)}: ${why}`);
+    return { queue, depth: undefined };
+  });
+  const [first] = problems;
+  if (first !== undefined && problems.length === names.length) {
+    throw new RespoolError('broker.unavailable', first);
+  }
+  for (const text of problems) warn(`${text}; trying again`);
+  return depths;
+}
+
 async function namesOf(
   globs: readonly Glob[],
   { management }: ReachedOnce,
@@ -270,7 +305,10 @@ async function namesOf(
     );
   }
   management.forget();
-  const there = (await management.queues({ detail: 'totals' })).map(({ name }) => name);
+  // n.b. An exclusive queue, such as the lock of a sweep, can be asked for by nobody else.
+  const there = (await management.queues({ detail: 'totals' }))
+    .filter(({ name, exclusive }) => !exclusive && !isLockName(name))
+    .map(({ name }) => name);
   const fitting = there.filter((name) => globs.some((glob) => glob.match(name) !== undefined));
   const names = [...new Set([...literal, ...fitting])].toSorted();
   if (names.length <= QUEUES_MAX) return names;

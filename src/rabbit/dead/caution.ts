@@ -42,11 +42,13 @@ export async function cautionOf(options: CautionOptions): Promise<Caution> {
     return isTrusted ? TRUSTED : untold(queue, why, 'check both');
   }
   if (info.type !== 'quorum') return judgeCaution({ info, vhost: management.vhost, ...NOTHING });
-  const [version, policies, operatorPolicies] = await Promise.all([
+  const [version, [policies, operatorPolicies]] = await Promise.all([
     options.version ?? management.overview().then((overview) => overview.version),
-    // n.b. Only a policymaker may list them; without them effective definitions are still told.
-    management.policies().catch(() => undefined),
-    management.operatorPolicies().catch(() => []),
+    // n.b. Only a policymaker may list them; without them effective definitions are still told,
+    // which know both: one without the other could miss a limit.
+    Promise.all([management.policies(), management.operatorPolicies()]).catch(
+      () => [undefined, []] as const,
+    ),
   ]);
   return judgeCaution({ info, version, policies, operatorPolicies, vhost: management.vhost });
 }

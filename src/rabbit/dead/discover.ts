@@ -82,15 +82,20 @@ async function listed(
   problems: SweepProblem[],
 ): Promise<Infos | undefined> {
   const wild = globs.filter(({ isLiteral }) => !isLiteral);
+  let why = 'there is no management API to ask; give its URL, or the names of the queues';
   if (management !== undefined && wild.length > 0) {
-    const queues = await management.queues({ detail: 'totals' });
-    const sorted = queues.toSorted((a, b) => (a.name < b.name ? -1 : 1));
-    return new Map(sorted.map((info) => [info.name, info]));
+    try {
+      const queues = await management.queues({ detail: 'totals' });
+      const sorted = queues.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+      return new Map(sorted.map((info) => [info.name, info]));
+    } catch (error) {
+      // Plain names can do without.
+      if (wild.length === globs.length) throw error;
+      why = textOf(error);
+    }
   }
   for (const { pattern } of wild) {
-    const text =
-      `cannot find the queues that fit ${inFull(pattern)}: there is no management API to ask; ` +
-      'give its URL, or the names of the queues';
+    const text = `cannot find the queues that fit ${inFull(pattern)}: ${why}`;
     problems.push({ pattern, text, isSkipped: false });
   }
   return undefined;

@@ -64,7 +64,8 @@ async function declare(connection: AmqpConnection, name: string): Promise<boolea
     await channel.assertQueue(name, { exclusive: true, autoDelete: true, durable: false });
   } catch (error) {
     if (refusalCode(error) === LOCKED) return false;
-    throw explainRefusal(error, { act: 'declare', what: 'queue', name });
+    // n.b. Nobody works on a queue without its lock.
+    throw explainRefusal(error, { act: 'declare', what: 'queue', name, instead: '' });
   }
   await closeChannel(channel);
   return true;

@@ -30,7 +30,8 @@ export async function ensureTarget(
   try {
     await channel.assertQueue(queue, TARGET);
   } catch (error) {
-    throw explainRefusal(error, { act: 'declare', what: 'queue', name: queue });
+    const instead = 'declare it yourself';
+    throw explainRefusal(error, { act: 'declare', what: 'queue', name: queue, instead });
   }
   await closeChannel(channel);
   return 'created';

@@ -13,6 +13,8 @@ export interface Tried {
   readonly name: string;
   /** Of a binding: the exchange that the queue is bound to. */
   readonly exchange?: string;
+  /** What else can be done where it may not be declared; default: to let others declare it. */
+  readonly instead?: string;
 }
 
 /** One argument that differs; undefined: not there. */
@@ -130,10 +132,8 @@ function refused(error: unknown, tried: Tried): Account {
   const [, what = '', name = '', user = ''] = found;
   const permission = permissionFor(tried, what, name);
   const vhost = /in vhost '(.*?)'/s.exec(textOf(error))?.[1] ?? '/';
-  const rest =
-    tried.act === 'declare'
-      ? `, or let somebody else declare it and use declare: 'verify' here`
-      : '';
+  const { instead = "let somebody else declare it and use declare: 'verify' here" } = tried;
+  const rest = tried.act === 'declare' && instead !== '' ? `, or ${instead}` : '';
   return {
     code: 'config.invalid',
     why:
