@@ -29,6 +29,25 @@ export class Pace {
   }
 }
 
+/** What the work comes to; undefined when the signal fires first, and then nobody waits for it. */
+export async function unlessAborted<T>(
+  work: Promise<T>,
+  signal: AbortSignal | undefined,
+): Promise<T | undefined> {
+  if (signal === undefined) return work;
+  const aborted = Promise.withResolvers<undefined>();
+  const onAbort = () => aborted.resolve(undefined);
+  signal.addEventListener('abort', onAbort);
+  if (signal.aborted) onAbort();
+  // Heard by nobody, when it fails after that.
+  work.catch(() => undefined);
+  try {
+    return await Promise.race([work, aborted.promise]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
 /** Resolves after the span, or when the signal fires. */
 export function waitFor(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {

@@ -15,7 +15,7 @@ import type { Guard } from './guard.ts';
 import type { Journal, Outcome } from './journal.ts';
 import type { Claim, Ledger } from './ledger.ts';
 import type { News } from './news.ts';
-import type { Pace } from './pace.ts';
+import { type Pace, unlessAborted } from './pace.ts';
 import { type DecideParts, decide, type Piece } from './piece.ts';
 import type { Tenure } from './tenure.ts';
 
@@ -197,15 +197,18 @@ class Pass {
   }
 
   async #consider(taken: TakenLetter): Promise<void> {
-    const { ledger, guard } = this.#parts;
+    const { ledger, guard, tenure, transform } = this.#parts;
     const claim = ledger.claim(taken.letter.key);
     if (claim === undefined) {
       // A further copy with a key of the plan, which counts copies.
       await this.#leave(taken);
       return;
     }
+    // A program of the user may never answer: whoever pauses or cancels does not wait for it.
+    const signal = transform === undefined ? undefined : tenure.halt.signal;
+    const plan = await unlessAborted(decide(this.#parts, taken, claim), signal);
+    if (plan === undefined) return ledger.release(claim);
     this.#found += 1;
-    const plan = await decide(this.#parts, taken, claim);
     if (plan.kind === 'act') {
       this.#acted += 1;
       this.#batch.push({ claim, taken, plan });

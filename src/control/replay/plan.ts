@@ -13,6 +13,7 @@ import { createIdMaker } from '../../system/ids.ts';
 import { type PlanItem, writePlan } from './journal.ts';
 import { NO_COUNTS } from './ledger.ts';
 import { checkReplayOptions, type ReplaySettings, replaySettings } from './options.ts';
+import { unlessAborted } from './pace.ts';
 import { auditReplay, REPLAYS_KIND } from './record.ts';
 import { type LetterTransform, loadTransform, repairLetter } from './transform.ts';
 import type {
@@ -96,7 +97,9 @@ export async function drawPlan(
   // n.b. `seen` counts what fits; how many lie there is the place's own word.
   const lying = await letters.count();
   for await (const open of letters.look(query === undefined ? look : { ...look, query })) {
-    draft.add(open.letter, await cannotOf(open, settings, transform));
+    const cannot = await unlessAborted(cannotOf(open, settings, transform), signal);
+    if (signal?.aborted === true) break;
+    draft.add(open.letter, cannot);
     if (draft.count % PROGRESS_EVERY === 0) onProgress?.(draft.count);
     if (draft.count >= settings.max) break;
   }

@@ -2,9 +2,9 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadTransform, rehearse } from '../../../src/control/index.ts';
-import { idOf, setup } from './setup.ts';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { loadTransform, pauseReplay, planReplay, rehearse } from '../../../src/control/index.ts';
+import { drive, idOf, setup, SOURCE } from './setup.ts';
 
 let folder = '';
 let made = 0;
@@ -140,6 +140,32 @@ describe('on the way', () => {
 });
 
 describe('a file', () => {
+  test('that never answers holds up neither a pause nor the end of a plan', async () => {
+    const { place, plan, run, resume, clock, process } = await setup(5);
+    const file = await fileOf('export default ({ id }) => globalThis.hangs?.(id);');
+    const { id } = await plan({ canary: 0, window: 2, transform: file });
+    const { desk, letters } = process();
+    const hang = (then: () => void) => {
+      const hangs = (name: string) => {
+        if (name !== idOf(3)) return undefined;
+        clock.after(1_000, then);
+        return new Promise(() => undefined);
+      };
+      Reflect.set(globalThis, 'hangs', hangs);
+    };
+    onTestFinished(() => void Reflect.deleteProperty(globalThis, 'hangs'));
+    hang(() => void pauseReplay(desk, id, { clock }));
+    expect(await run(id)).toMatchObject({ state: 'paused', counts: { sent: 3, unsure: 0 } });
+    const stop = new AbortController();
+    hang(() => stop.abort());
+    const options = { transform: file };
+    const planned = planReplay(desk, letters, SOURCE, options, { clock, signal: stop.signal });
+    await expect(drive(clock, planned)).rejects.toThrow(/abort/i);
+    Reflect.deleteProperty(globalThis, 'hangs');
+    expect(await resume(id)).toMatchObject({ state: 'done', counts: { sent: 5 } });
+    expect(place.sent).toHaveLength(5);
+  });
+
   test('that was changed after the plan is refused until it is as it was', async () => {
     const { plan, run, place } = await setup(2);
     const first = `export default () => ({ body: 'one' });`;
