@@ -18,7 +18,7 @@ async function archived({ cli }: DeadQueue): Promise<Seen[]> {
 }
 
 withService('rabbitmq', () => {
-  test('what a sealed and encrypted spool keeps comes back, by queue and by id', async () => {
+  test('what a sealed and encrypted spool keeps is found, and comes back by queue and by id', async () => {
     const keys = { k1: 'file:k1.key' };
     const config = { seal: { keys }, transforms: ['zstd', { encrypt: { keys } }] };
     const ground = await deadQueue({ type: 'classic', config });
@@ -27,6 +27,10 @@ withService('rabbitmq', () => {
     await die(['m-1', 'm-2', 'm-3']);
     const purged = await cli(['dlq', 'purge', '--queue', dead, '--count', '3']);
     expect(purged.code, purged.stderr).toBe(0);
+    for (const filter of ['--header=respool-original-of=m-2', `--text=${dead.toUpperCase()}`]) {
+      const found = await cli(['dlq', 'list', '--kind', 'archived', filter, '--json']);
+      expect(found.objects(), found.stderr).toHaveLength(filter.startsWith('--header') ? 1 : 3);
+    }
     const one = await cli(['dlq', 'restore', 'm-2']);
     expect(one, one.stderr).toMatchObject({ code: 0, stdout: 'restored 1\n' });
     const rest = await cli(['dlq', 'restore', '--queue', dead, '--yes']);

@@ -5,6 +5,7 @@
  * a compare-and-swap, and who was quicker wins. Settles that come together go in one call.
  */
 
+import { isRespoolError } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf, ID_PATTERN } from '../../core/limits.ts';
 import { fitsLetter } from '../../core/letter-query.ts';
 import type {
@@ -138,8 +139,10 @@ class SpoolLetters implements DeadLetters {
   async *#walk(query: LetterQuery, signal: AbortSignal | undefined): AsyncGenerator<Letter> {
     const kinds = this.#kinds.filter((kind) => query.kinds?.includes(kind) ?? true);
     if (kinds.length === 0) return;
-    const asked = { ...askedOf(query), state: kinds.map((kind) => STATE_OF[kind]) };
-    const [last] = (await this.#control.page({ ...asked, descending: true, limit: 1 })).entries;
+    const { asked, last } = await this.#newest({
+      ...askedOf(query),
+      state: kinds.map((kind) => STATE_OF[kind]),
+    });
     if (last === undefined) return;
     for (const filter of filtersOf(asked, query.ids)) {
       let after: string | undefined;
@@ -155,6 +158,20 @@ class SpoolLetters implements DeadLetters {
         }
         after = page.next;
       } while (after !== undefined);
+    }
+  }
+
+  /** The newest that fits, and what can be asked for: a sealed store cannot look for headers. */
+  async #newest(
+    asked: PageOptions,
+  ): Promise<{ readonly asked: PageOptions; readonly last: Found | undefined }> {
+    try {
+      const page = await this.#control.page({ ...asked, descending: true, limit: 1 });
+      return { asked, last: page.entries[0] };
+    } catch (error) {
+      const { header, ...rest } = asked;
+      if (header === undefined || !isRespoolError(error, 'config.invalid')) throw error;
+      return this.#newest(rest);
     }
   }
 

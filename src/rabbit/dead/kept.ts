@@ -74,7 +74,9 @@ export function restoredOf({ headers, body }: Pick<KeptCopy, 'headers' | 'body'>
 
 function propertiesIn(text: string): Properties {
   try {
-    return readProperties(text);
+    const read: unknown = readProperties(text);
+    if (typeof read === 'object' && read !== null && !Array.isArray(read)) return read;
+    throw new TypeError('it holds no properties');
   } catch (error) {
     throw new RespoolError(
       'message.invalid',

@@ -66,6 +66,8 @@ describe('a kept copy', () => {
   test.each<[string, Readonly<Record<string, string>>, RegExp]>([
     ['nothing', {}, /headers respool-amqp and respool-amqp-queue are needed/],
     ['no queue', { 'respool-amqp': '{}' }, /are needed/],
+    ['null', { 'respool-amqp': 'null', 'respool-amqp-queue': 'q' }, /it holds no properties/],
+    ['a list', { 'respool-amqp': '[]', 'respool-amqp-queue': 'q' }, /it holds no properties/],
     ['no JSON', { 'respool-amqp': '{', 'respool-amqp-queue': 'q' }, /cannot be read/],
   ])('cannot be restored from %s', (_, headers, text) => {
     expect(() => restoredOf({ headers, body: new Uint8Array() })).toThrow(text);
