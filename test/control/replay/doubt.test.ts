@@ -1,9 +1,9 @@
 /** What nobody can know for sure: letters that a look of our own holds, and what a crash leaves. */
 import { describe, expect, test } from 'vitest';
-import { cancelReplay, pauseReplay } from '../../../src/control/index.ts';
+import { cancelReplay, getReplay, pauseReplay } from '../../../src/control/index.ts';
 import { RespoolError } from '../../../src/core/errors.ts';
 import { logKindOf } from '../../../src/control/replay/record.ts';
-import { idOf, named, setup, type Setup } from './setup.ts';
+import { everywhere, idOf, named, setup, type Setup } from './setup.ts';
 
 const NO_CANARY = { canary: 0 } as const;
 
@@ -38,6 +38,46 @@ test('what our own question for news has in hand is not taken for gone', async (
   const replay = await run(id, { as: { ...as, letters } });
   expect(place.sinces).toBeGreaterThan(1);
   expect(replay).toMatchObject({ state: 'done', counts: { sent: 200, gone: 0 } });
+});
+
+describe.each(['before', 'after'])('a store that fails once, %s it wrote', (when) => {
+  test('at any call loses nothing, sends none twice, and the counts add up', async () => {
+    let isReached = true;
+    for (let fails = 1; isReached && fails < 200; fails += 1) {
+      const world = await setup(23);
+      const { id, plan } = await world.plan({ canary: 3, canaryWait: '1s', window: 4 });
+      const as = world.process();
+      let calls = 0;
+      const faulty =
+        <Args extends unknown[], T>(call: (...args: Args) => Promise<T>) =>
+        async (...args: Args): Promise<T> => {
+          calls += 1;
+          const isNow = calls === fails;
+          if (isNow && when === 'before') throw new Error('the store is away');
+          const answer = await call(...args);
+          if (isNow) throw new Error('no answer');
+          return answer;
+        };
+      const store = as.desk.records;
+      const records: typeof store = {
+        ...store,
+        append: faulty((kind, record) => store.append(kind, record)),
+        put: faulty((kind, key, value, revision) => store.put(kind, key, value, revision)),
+      };
+      await world.run(id, { as: { ...as, desk: { ...as.desk, records } } }).catch(() => undefined);
+      isReached = calls >= fails;
+      await world.clock.advance('31s');
+      const found = await getReplay(as.desk, id);
+      const replay = found?.state === 'done' ? found : await world.resume(id);
+      const where = `call ${fails}`;
+      const { sent, unsure, failed, gone, left, parked } = replay.counts;
+      expect(sent + unsure + failed + gone + left + parked, where).toBe(plan.count);
+      expect([replay.state, failed + gone + left + parked], where).toEqual(['done', 0]);
+      expect(everywhere(world.place), where).toEqual(named(23));
+      expect([sent, unsure], where).toEqual([world.place.sent.length, world.place.items.length]);
+    }
+    expect(isReached).toBe(false);
+  });
 });
 
 describe('somebody else who works on the place', () => {
