@@ -166,7 +166,12 @@ class SpoolLetters implements DeadLetters {
     asked: PageOptions,
   ): Promise<{ readonly asked: PageOptions; readonly last: Found | undefined }> {
     try {
-      const page = await this.#control.page({ ...asked, descending: true, limit: 1 });
+      // n.b. A sealed store may answer with an empty page that has a next.
+      let page: Awaited<ReturnType<Control['page']>> | undefined;
+      do {
+        const place = page?.next === undefined ? {} : { after: page.next };
+        page = await this.#control.page({ ...asked, ...place, descending: true, limit: 1 });
+      } while (page.entries.length === 0 && page.next !== undefined);
       return { asked, last: page.entries[0] };
     } catch (error) {
       const { header, ...rest } = asked;

@@ -208,6 +208,21 @@ describe('looking', () => {
     expect(await letters.count()).toBe(1_101);
   });
 
+  test('goes on where a store answers with an empty page that has a next', async () => {
+    const { spool, control } = await setup();
+    for (const id of ['m-1', 'm-2']) await bounce({ spool }, { id });
+    // As a sealed one does when it looked at very many.
+    const slow = createSpoolLetters({
+      ...control,
+      page: async (options = {}) => {
+        const { after, ...asked } = options;
+        if (after === undefined) return { entries: [], corrupt: [], next: 'start' };
+        return control.page(after === 'start' ? asked : options);
+      },
+    });
+    expect(await idsIn(slow, { code: 'smtp.550' })).toEqual(['m-1', 'm-2']);
+  });
+
   test('ends with its signal', async () => {
     const { spool, letters } = await setup();
     await bounce({ spool }, { id: 'm-1' });
