@@ -4,7 +4,7 @@ import { endedBy } from '../exit-codes.ts';
 import type { Io } from '../io.ts';
 
 /** A signal that work can be given, and which one of the process it was. */
-export interface Stop {
+interface Stop {
   readonly signal: AbortSignal;
   /** undefined: none came yet. */
   by(): 'SIGINT' | 'SIGTERM' | undefined;
