@@ -1,5 +1,6 @@
 /** removal — batches of letters on their way out, when fewer come than were counted. */
 import { expect, test } from 'vitest';
+import { fitting } from '../../src/cli/dlq/remove.ts';
 import { Removal, type Tally } from '../../src/cli/dlq/removal.ts';
 import type {
   DeadLetters,
@@ -153,4 +154,20 @@ test('a copy says at which broker its queue is', async () => {
   expect(copies).toMatchObject([
     { reason: 'removed from queue "orders.dlq"', headers: { 'respool-amqp-broker': 'amqp://b' } },
   ]);
+});
+
+test('what died after the count is not touched, also where too many were counted', () => {
+  const look = { filter: { query: {}, category: undefined, isEmpty: true }, tell: () => 'other' };
+  const countedAt = 1_000;
+  const many = fitting(look as Parameters<typeof fitting>[0], undefined, {
+    keys: undefined,
+    countedAt,
+  });
+  const times = [undefined, 999, 1_000, 1_001];
+  expect(times.map((diedAt) => many(letterOf({ diedAt })))).toEqual([true, true, true, false]);
+  const few = fitting(look as Parameters<typeof fitting>[0], undefined, {
+    keys: new Set(['a']),
+    countedAt,
+  });
+  expect(['a', 'b'].map((key) => few(letterOf({ key })))).toEqual([true, false]);
 });

@@ -4,6 +4,7 @@
  * Promise: at most as many as were counted, and none that died since.
  */
 
+import type { Millis } from '../../core/duration.ts';
 import { fitsLetter } from '../../core/letter-query.ts';
 import type { Letter } from '../../ports/dead-letters.ts';
 import { ask } from '../ask.ts';
@@ -33,8 +34,9 @@ interface Count {
 interface Counted {
   readonly place: Place;
   count: number;
-  /** undefined: too many; then only their number holds. */
+  /** undefined: too many; then their number holds, and the time of the count. */
   keys: Set<string> | undefined;
+  readonly countedAt: Millis;
 }
 
 /** Removes letters by ids or by a filter. */
@@ -155,13 +157,14 @@ function categoryPart({ filter: { category } }: Look): object {
 }
 
 async function countAll(
-  { options }: LettersContext,
+  { options, io }: LettersContext,
   look: Look,
   ids: readonly string[] | undefined,
 ): Promise<Count> {
   const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_MAX;
+  const countedAt = io.clock.now();
   const counted = new Map<Place, Counted>(
-    look.places.map((place) => [place, { place, count: 0, keys: new Set() }]),
+    look.places.map((place) => [place, { place, count: 0, keys: new Set(), countedAt }]),
   );
   const found = new Set<string>();
   let total = 0;
@@ -178,14 +181,15 @@ async function countAll(
   return { counted: [...counted.values()].filter(({ count }) => count > 0), total, found };
 }
 
-function fitting(
-  { filter, tell }: Look,
+/** Whether a letter is one of those that were counted. */
+export function fitting(
+  { filter, tell }: Pick<Look, 'filter' | 'tell'>,
   ids: readonly string[] | undefined,
-  { keys }: Counted,
+  { keys, countedAt }: Pick<Counted, 'keys' | 'countedAt'>,
 ): (letter: Letter) => boolean {
   const named = ids === undefined ? undefined : new Set(ids);
   return (letter) =>
-    (keys === undefined || keys.has(letter.key)) &&
+    (keys === undefined ? (letter.diedAt ?? 0) <= countedAt : keys.has(letter.key)) &&
     (named === undefined || named.has(letter.id)) &&
     fitsLetter(letter, filter.query) &&
     (filter.category === undefined || filter.category === tell(letter));
