@@ -2,6 +2,7 @@
 import { expect } from 'vitest';
 import type { Replay } from '../../src/control/replay/types.ts';
 import type { AmqpMessage, Properties } from '../../src/rabbit/amqp.ts';
+import { OWN_LIMIT } from '../rabbit/dead/queues.ts';
 import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';
 
 export interface DeadQueue extends RabbitShell {
@@ -44,7 +45,8 @@ export async function deadQueue({
   const declare: DeadQueue['declare'] = async (queue, options = {}) => {
     await shell.channel.assertQueue(queue, { durable: true, ...options });
   };
-  await declare(dead, { arguments: { 'x-queue-type': type } });
+  const limit = type === 'quorum' ? OWN_LIMIT : {};
+  await declare(dead, { arguments: { 'x-queue-type': type, ...limit } });
   const drain: DeadQueue['drain'] = async (queue) => {
     const count = await shell.depth(queue);
     const messages: AmqpMessage[] = [];

@@ -3,6 +3,7 @@ import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { AmqpMessage } from '../../src/rabbit/amqp.ts';
+import { OWN_LIMIT } from '../rabbit/dead/queues.ts';
 import { Tray } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';
@@ -44,7 +45,7 @@ async function queueShell(): Promise<QueueShell> {
   };
 }
 
-const QUORUM = { 'x-queue-type': 'quorum' };
+const QUORUM = { 'x-queue-type': 'quorum', ...OWN_LIMIT };
 
 function deadHeaders(code: string, reason: string): Record<string, unknown> {
   return {

@@ -16,6 +16,9 @@
  * - Acks just before the end of a channel can be lost (366 of 400): the broker sends the first 34
  *   to a quorum queue, and drops what waits behind them with the channel. Two commands that wait
  *   for the queue come after them, to consume without taking anything: see `settled`.
+ * - 4.0 has no `x-credit`, and such a consumer takes a message. While acks are still on their way
+ *   those before it get further ones, and what lay behind its own comes back before it (4.0.5: in
+ *   19 of 60 rounds). There we wait until each ack has brought another message or none is left.
  * - From 4.3 on the end of a channel counts towards a delivery limit and a nack does not (before,
  *   both do): there it is nacked, in commands of 32. The order of that was not measured.
  */
@@ -44,7 +47,9 @@ const RETURNED_MAX_MS = 2_000;
 /** More in one command come back in another order. */
 const NACKED_MAX = 32;
 const TAG = 'respool-pass-';
-/** A consumer that asks for nothing; where the broker does not know it, it gets one message. */
+/** How long acks may take to bring further messages; somebody else may get them instead. */
+const REFILLED_MAX_MS = 2_000;
+/** A consumer that asks for nothing; from 4.0 on it gets one message. */
 const NO_CREDIT: Table = {
   'x-credit': { credit: { '!': 'long', value: 0 }, drain: false },
 };
@@ -82,13 +87,16 @@ export class Blocks {
   readonly #all: Block[] = [];
   readonly #byTag = new Map<string, Block>();
   readonly #countsEnds: boolean;
+  readonly #knowsCredit: boolean;
   #held = 0;
   #isAdding = false;
   #isEnding = false;
 
   constructor(parts: BlocksParts) {
     this.#parts = parts;
-    this.#countsEnds = countsEnds(versionOf(parts.connection));
+    const version = versionOf(parts.connection);
+    this.#countsEnds = countsEnds(version);
+    this.#knowsCredit = knowsCredit(version);
   }
 
   /** How many are held. */
@@ -145,10 +153,11 @@ export class Blocks {
     }
   }
 
-  /** Has the broker apply every ack. Where credit is not known, up to two messages come by it. */
-  async settled(): Promise<void> {
+  /** Has the broker apply every ack; `unsure` tells how many it may not have applied yet. */
+  async settled(unsure: () => number): Promise<void> {
     const { queue, channel, onMessage } = this.#parts;
     this.#isEnding = true;
+    if (!this.#knowsCredit && (await this.#refilled(unsure))) return;
     await channel.prefetch(1);
     // n.b. Each waits until the queue has done it. With the first answer all acks that were on
     // their way are done, and those that waited behind are sent; with the second these are done.
@@ -165,6 +174,20 @@ export class Blocks {
     if (this.#countsEnds) await this.#nackAll();
     await closeChannel(channel);
     await this.#returned();
+  }
+
+  /**
+   * Whether a further message came for each that was acked: then all acks are applied. Otherwise
+   * none was left to come.
+   */
+  async #refilled(unsure: () => number): Promise<boolean> {
+    const { queue, channel, clock } = this.#parts;
+    const deadline = clock.monotonic() + REFILLED_MAX_MS;
+    while (unsure() > 0) {
+      const { messageCount } = await channel.checkQueue(queue);
+      if (messageCount === 0 || clock.monotonic() >= deadline) return unsure() === 0;
+    }
+    return true;
   }
 
   #note(size: number, name: string): Block {
@@ -214,6 +237,11 @@ export class Blocks {
 function countsEnds(version: string | undefined): boolean {
   const [major = 0, minor = 0] = (version ?? '').split('.').map(Number);
   return major > 4 || (major === 4 && minor >= 3);
+}
+
+/** Whether a consumer may ask for nothing. */
+function knowsCredit(version: string | undefined): boolean {
+  return version !== undefined && Number.parseInt(version, 10) < 4;
 }
 
 const NOTHING = Buffer.alloc(0);

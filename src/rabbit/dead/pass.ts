@@ -121,6 +121,7 @@ class QueuePass implements Pass {
   #next = 0;
   #arrived = 0;
   #given = 0;
+  #done = 0;
   #largestBytes = 1;
   #end: PassEnd | undefined;
   #error: Error | undefined;
@@ -191,6 +192,7 @@ class QueuePass implements Pass {
     this.#settle(message);
     if (this.#error !== undefined) throw this.#error;
     try {
+      this.#done += 1;
       this.#channel.ack(message);
     } catch (error) {
       throw this.#lost(error);
@@ -325,7 +327,7 @@ class QueuePass implements Pass {
   async #close(): Promise<void> {
     this.#finish('aborted');
     try {
-      if (this.#blocks.isUsed) await this.#blocks.settled();
+      if (this.#blocks.isUsed) await this.#blocks.settled(() => Math.min(this.#done, this.unsure));
       for (const [tag, block] of this.#inHand) this.#blocks.hold(block, tag);
       for (const message of this.#arrivals.slice(this.#next)) {
         this.#blocks.hold(this.#blocks.of(message), message.fields.deliveryTag);

@@ -126,14 +126,16 @@ withService('rabbitmq', () => {
     onTestFinished(() => management.close());
     const queues = await DeadQueues.open();
     const classic = await queues.declare('classic');
-    const plain = await queues.declare('quorum');
+    const plain = await queues.declare('foreign');
     const own = await queues.declare('own');
-    const low = await queues.declare('quorum', { 'x-delivery-limit': 3 });
+    const low = await queues.declare('own', { 'x-delivery-limit': 3 });
     const kindOf = async (queue: string, version: string | undefined): Promise<string> =>
       (await cautionOf({ queue, management, version })).kind;
     expect(await kindOf(classic, '4.0.5')).toBe('free');
-    expect(await kindOf(plain, undefined)).toBe('counted');
+    expect(await kindOf(plain, '3.10.8')).toBe('counted');
     expect(await kindOf(plain, '4.1.0')).toBe('refused');
+    const { version } = await management.overview();
+    expect(await kindOf(plain, undefined)).toBe(await kindOf(plain, version));
     expect(await kindOf(own, '4.1.0')).toBe('counted');
     expect(await kindOf(low, '3.10.8')).toBe('refused');
     const policy = { name: plain, pattern: `^${plain}$`, definition: { 'delivery-limit': LIMIT } };

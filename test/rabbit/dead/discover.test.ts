@@ -130,7 +130,7 @@ withService('rabbitmq', () => {
     onTestFinished(() => management.close());
     const queues = await DeadQueues.open();
     const base = ownName('found');
-    await queues.declare('quorum', {}, `${base}.q`);
+    await queues.declare('own', {}, `${base}.q`);
     await queues.declare('classic', {}, `${base}.c`);
     await queues.declare('classic', { 'x-queue-type': 'stream' }, `${base}.s`);
     const connection = await openConnection();

@@ -108,32 +108,35 @@ withService('rabbitmq', () => {
     }
   });
 
-  test('what comes after the beginning is not given', async () => {
+  test.each(KINDS)('what comes after the beginning of a %s queue is not given', async (kind) => {
     const { queues, connection } = await setup();
-    const queue = await queues.declare('quorum');
+    const queue = await queues.declare(kind);
     await queues.fill(queue, 100);
-    const pass = await begin(connection, { queue, window: 10 });
-    await queues.fill(queue, 100);
-    const seen: number[] = [];
-    for await (const message of pass) {
-      seen.push(numberOf(message));
-      pass.done(message);
+    // n.b. More than once: on 4.0.5 it was out of order behind every third pass.
+    for (let round = 0; round < 15; round += 1) {
+      const pass = await begin(connection, { queue, window: 10 });
+      await queues.fill(queue, 100);
+      const seen: number[] = [];
+      for await (const message of pass) {
+        seen.push(numberOf(message));
+        pass.done(message);
+      }
+      await pass.close();
+      expect(seen).toEqual(range(100));
     }
-    await pass.close();
-    expect(seen).toEqual(range(100));
     expect((await queues.takeAll(queue, 100)).map(numberOf)).toEqual(range(100));
   });
 
   test('an empty queue brings nothing, at once', async () => {
     const { queues, connection } = await setup();
-    const pass = await begin(connection, { queue: await queues.declare('quorum'), window: 10 });
+    const pass = await begin(connection, { queue: await queues.declare('own'), window: 10 });
     expect(await leaveAll(pass)).toEqual([]);
     expect([pass.total, pass.end]).toEqual([0, 'done']);
   });
 
   test('no more are looked at than were asked for', async () => {
     const { queues, connection } = await setup();
-    const queue = await queues.declare('quorum');
+    const queue = await queues.declare('own');
     await queues.fill(queue, 100);
     const pass = await begin(connection, { queue, window: 10, max: 30 });
     expect(await leaveAll(pass)).toEqual(range(30));
@@ -143,7 +146,7 @@ withService('rabbitmq', () => {
 
   test('no more are held than may be, and the pass says so', async () => {
     const { queues, connection } = await setup();
-    const queue = await queues.declare('quorum');
+    const queue = await queues.declare('own');
     await queues.fill(queue, 100);
     const pass = await begin(connection, { queue, window: 10, heldMax: 40 });
     expect(await leaveAll(pass)).toEqual(range(40));
@@ -152,7 +155,7 @@ withService('rabbitmq', () => {
 
   test('no more are in hand than the window allows', async () => {
     const { queues, connection } = await setup();
-    const queue = await queues.declare('quorum');
+    const queue = await queues.declare('own');
     await queues.fill(queue, 60);
     const pass = await begin(connection, { queue, window: 3 });
     const inHand: AmqpMessage[] = [];
@@ -178,7 +181,7 @@ withService('rabbitmq', () => {
 
   test('a pass that is called off gives back what is in hand, in its order', async () => {
     const { queues, connection } = await setup();
-    const queue = await queues.declare('quorum');
+    const queue = await queues.declare('own');
     await queues.fill(queue, 200);
     const abort = new AbortController();
     const pass = await begin(connection, { queue, window: 20, signal: abort.signal });
@@ -196,7 +199,7 @@ withService('rabbitmq', () => {
 
   test('a pass that is over before it begins touches nothing', async () => {
     const { queues, connection } = await setup();
-    const queue = await queues.declare('quorum');
+    const queue = await queues.declare('own');
     await queues.fill(queue, 5);
     const pass = await begin(connection, { queue, window: 20, signal: AbortSignal.abort() });
     expect(await leaveAll(pass)).toEqual([]);
@@ -205,7 +208,7 @@ withService('rabbitmq', () => {
 
   test('a pass ends when its time is over', async () => {
     const { queues, connection } = await setup();
-    const queue = await queues.declare('quorum');
+    const queue = await queues.declare('own');
     await queues.fill(queue, 30);
     const pass = await begin(connection, { queue, window: 20, maxMs: 50 });
     // None is settled: no more come than the window, and only the time ends it.
@@ -234,7 +237,7 @@ withService('rabbitmq', () => {
 
   test('a queue that somebody else has for himself is said to be quiet', async () => {
     const { queues, connection } = await setup();
-    const queue = await queues.declare('quorum', { 'x-single-active-consumer': true });
+    const queue = await queues.declare('own', { 'x-single-active-consumer': true });
     const other = await queues.hands.connection.createChannel();
     await other.prefetch(1);
     await other.consume(queue, () => undefined);
@@ -247,7 +250,7 @@ withService('rabbitmq', () => {
 
   test('a queue that is deleted meanwhile ends the pass with an error', async () => {
     const { queues, connection } = await setup();
-    const queue = await queues.declare('quorum');
+    const queue = await queues.declare('own');
     await queues.fill(queue, 200);
     const pass = await begin(connection, { queue, window: 10 });
     const going = (async () => {
@@ -263,7 +266,7 @@ withService('rabbitmq', () => {
   test('what is done after the channel is lost says that it is not', async () => {
     const { queues } = await setup();
     const connection = await openConnection();
-    const queue = await queues.declare('quorum');
+    const queue = await queues.declare('own');
     await queues.fill(queue, 3);
     const pass = await begin(connection, { queue, window: 10 });
     const next = await pass[Symbol.asyncIterator]().next();

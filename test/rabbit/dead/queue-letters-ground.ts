@@ -11,6 +11,7 @@ import type { QueueType } from '../../../src/rabbit/topology/model.ts';
 import { service } from '../../services/index.ts';
 import { Hands, ownName } from '../ground.ts';
 import { until } from '../until.ts';
+import { OWN_LIMIT } from './queues.ts';
 
 export const TYPES: readonly QueueType[] = ['quorum', 'classic'];
 
@@ -45,10 +46,9 @@ export async function setup(type: QueueType = 'quorum'): Promise<Ground> {
   const doors: DeadLetters[] = [];
   const declare = async (name: string, args: Table = {}): Promise<string> => {
     names.add(name);
-    await hands.channel.assertQueue(name, {
-      durable: true,
-      arguments: { 'x-queue-type': type, ...args },
-    });
+    const typed = { 'x-queue-type': type, ...args };
+    const limit = typed['x-queue-type'] === 'quorum' ? OWN_LIMIT : {};
+    await hands.channel.assertQueue(name, { durable: true, arguments: { ...limit, ...typed } });
     return name;
   };
   await declare(home);

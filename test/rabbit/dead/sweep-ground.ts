@@ -14,6 +14,7 @@ import type { Management } from '../../../src/rabbit/management/index.ts';
 import { service } from '../../services/index.ts';
 import { ownName } from '../ground.ts';
 import { openManagement } from '../management/setup.ts';
+import { lift } from './foreign.ts';
 import { DeadQueues, type Kind } from './queues.ts';
 
 export interface Ground {
@@ -41,6 +42,7 @@ export async function openGround(): Promise<Ground> {
       const queue = await queues.declare(kind, {}, ownName('dlq'));
       const target = `${queue}.dead`;
       queues.removeLater(target);
+      if (kind === 'foreign') await lift(queue, management);
       return { queue, target };
     },
     sweep: (options) => sweepQueue({ url, management, ...options }),

@@ -5,6 +5,7 @@ import { lockQueue } from '../../../src/rabbit/dead/lock.ts';
 import type { SweepProgress } from '../../../src/rabbit/dead/sweep.ts';
 import { withService } from '../../services/index.ts';
 import { ownName } from '../ground.ts';
+import { lift } from './foreign.ts';
 import { KINDS, numberOf, openConnection, range } from './queues.ts';
 import { died, type Ground, halfDead, openGround } from './sweep-ground.ts';
 
@@ -129,7 +130,7 @@ withService('rabbitmq', () => {
 
 /** Dead queues of one prefix, half of whose messages died too often; their targets go, too. */
 async function lay(
-  { queues }: Ground,
+  { queues, management }: Ground,
   names: readonly string[],
   count: number,
 ): Promise<{ base: string; names: readonly string[] }> {
@@ -137,6 +138,7 @@ async function lay(
   for (const [index, name] of names.entries()) {
     const queue = `${base}.dlq.${name}`;
     await queues.declare(KINDS[index % KINDS.length] ?? 'own', {}, queue);
+    await lift(queue, management);
     queues.removeLater(`${base}.dead.${name}`);
     await queues.fill(queue, count, halfDead);
   }

@@ -174,7 +174,7 @@ withService('rabbitmq', (url) => {
 
   test('a queue whose messages would be dropped by looking is refused, with the remedy', async () => {
     const { queues, sweep } = await openGround();
-    const queue = await queues.declare('quorum', { 'x-delivery-limit': 2 });
+    const queue = await queues.declare('own', { 'x-delivery-limit': 2 });
     await queues.fill(queue, 3, () => died(9));
     const report = await sweep({ queue, target: `${queue}.dead` });
     expect(report).toMatchObject({ end: 'refused', seen: 0 });
@@ -297,12 +297,12 @@ withService('rabbitmq', (url) => {
 
   test('a dead queue that leads back to work after a while is swept by its round trips', async () => {
     const { queues, sweep } = await openGround();
-    const work = await queues.declare('quorum');
+    const work = await queues.declare('own');
     const dlq = `${work}.dlq`;
     const target = `${work}.dead`;
     queues.removeLater(target);
     const back = { 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': work };
-    await queues.declare('quorum', { ...back, 'x-message-ttl': 200 }, dlq);
+    await queues.declare('own', { ...back, 'x-message-ttl': 200 }, dlq);
     const { channel, connection } = queues.hands;
     await channel.deleteQueue(work);
     const away = { 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': dlq };
