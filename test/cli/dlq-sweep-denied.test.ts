@@ -1,4 +1,4 @@
-/** dlq sweep — a user who may not do something is told what is missing, and nothing is moved. */
+/** dlq sweep — what is not allowed, or belongs to somebody else, is told, and nothing is moved. */
 import { randomBytes } from 'node:crypto';
 import { expect, onTestFinished, test } from 'vitest';
 import { connectAmqp } from '../../src/rabbit/client.ts';
@@ -26,6 +26,21 @@ withService('rabbitmq', () => {
     await may(ALL);
     expect(await sweep()).toMatchObject({ code: 0 });
     expect(await depth()).toBe(1);
+  });
+});
+
+withService('rabbitmq', () => {
+  test('a queue that another consumer has for himself is said to be', async () => {
+    const { channel, prefix, put, sweep } = await sweepShell();
+    const queue = `${prefix}.dlq`;
+    const args = { 'x-single-active-consumer': true };
+    await channel.assertQueue(queue, { durable: true, arguments: args });
+    await channel.prefetch(1);
+    await channel.consume(queue, () => undefined);
+    await put(queue, ['a', 'b', 'c']);
+    const ran = await sweep('--queue', queue, '--target', `${prefix}.dead`);
+    expect(ran, ran.stderr).toMatchObject({ code: 0 });
+    expect(ran.stderr).toContain(`warning: ${queue}: not all was seen: another consumer has it`);
   });
 });
 

@@ -37,6 +37,13 @@ const ENDS: Readonly<Record<SweepEnd, string>> = {
   failed: 'failed',
 };
 
+/** Why a queue was not gone through to its end, where nobody asked for that. */
+const SHORT: { readonly [K in SweepEnd]?: string } = {
+  quiet: 'not all was seen: another consumer has it for himself; stop that one',
+  held: 'not all was seen: too many stay, and what lies behind them is not reached',
+  time: 'not all was seen: a queue is left after 10 minutes; the next run begins anew',
+};
+
 /** Prints a run: an object, or a table with its sum. */
 export async function printRun(out: Out, settings: SweepSettings, run: SweepRun): Promise<void> {
   const { reports, error } = run;
@@ -79,8 +86,9 @@ function tellFailures(out: Out, { reports, problems }: SweepRun): void {
     if (isSkipped) out.detail(safe(text));
     else out.warn(text);
   }
-  for (const { queue, error } of reports) {
-    if (error !== undefined) out.warn(`${queue}: ${error}`);
+  for (const { queue, error, end } of reports) {
+    const why = error ?? SHORT[end];
+    if (why !== undefined) out.warn(`${queue}: ${why}`);
   }
 }
 

@@ -5,7 +5,7 @@
  * part of a command line: it goes in as JSON on stdin, and in the environment.
  */
 
-import { MINUTE_MS } from '../../core/duration.ts';
+import { formatDuration, MINUTE_MS } from '../../core/duration.ts';
 import { asError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { runCommand } from '../../deliver/exec-run.ts';
@@ -92,10 +92,14 @@ async function inTime<T>(clock: Clock, work: (signal: AbortSignal) => Promise<T>
   const late = new AbortController();
   const callOff = clock.after(TOLD_WITHIN_MS, () => late.abort());
   try {
-    return await work(late.signal);
+    const result = await work(late.signal);
+    if (!late.signal.aborted) return result;
+  } catch (error) {
+    if (!late.signal.aborted) throw error;
   } finally {
     callOff();
   }
+  throw new Error(`it took longer than ${formatDuration(TOLD_WITHIN_MS)}`);
 }
 
 async function runHook(command: string, alert: Alert, io: CommandContext['io']): Promise<void> {

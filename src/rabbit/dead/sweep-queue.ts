@@ -93,6 +93,8 @@ export interface SweepTools {
 
 /** Progress is told once for so many messages. */
 const TOLD_EVERY = 100;
+/** So many stay, at the most: what lies behind them would never be seen. */
+const HELD_MAX = 1_000_000;
 
 /** Sweeps one queue; what goes wrong is in the report. */
 export async function sweepOne(
@@ -206,7 +208,8 @@ class Sweep {
     if (!createsTarget) await requireTarget(connection, target);
     else if (!dryRun) await ensureTarget(connection, target);
     // n.b. A signal that comes later ends the walk, not the pass: see walk.ts.
-    const order = { queue, window, ...(signal?.aborted === true ? { signal } : {}) };
+    const heldMax = HELD_MAX;
+    const order = { queue, window, heldMax, ...(signal?.aborted === true ? { signal } : {}) };
     const pass = await openPass(order, { connection, clock });
     this.#pass = pass;
     const walk = new Walk(pass, { signal });
