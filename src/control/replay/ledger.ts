@@ -121,6 +121,15 @@ export class Ledger {
     }
   }
 
+  /** Keys of which all letters were sent, and how many these are. */
+  sentKeys(): Map<string, number> {
+    const sent = new Map<string, number>();
+    for (const [key, { items }] of this.#byKey) {
+      if (items.every((item) => this.#standings[item] === 'sent')) sent.set(key, items.length);
+    }
+    return sent;
+  }
+
   /** Whether a letter of this key is still to be looked for. */
   isWanted(key: string): boolean {
     return this.#find(key) !== undefined;

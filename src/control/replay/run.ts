@@ -25,6 +25,7 @@ import { type PassParts, runPass } from './pass.ts';
 import { tellMeant } from './piece.ts';
 import { checkCaution } from './plan.ts';
 import { auditReplay, needReplay } from './record.ts';
+import { tidy } from './tidy.ts';
 import { checkRunnable, INTERRUPTED, lostError, Tenure } from './tenure.ts';
 import { type LetterTransform, sameTransform } from './transform.ts';
 import type { Replay, ReplayDesk, ReplayOptions } from './types.ts';
@@ -139,6 +140,8 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
   const deciding = { id, by, settings, transform };
   const aids = { guard, pace, news, tenure, clock, now, keep };
   const parts = { ...deciding, letters, ledger, journal, ...aids };
+  // An earlier run may have lost acks with its connection.
+  const mayLinger = before.source.kind === 'queue' && ledger.counts.sent > 0;
   ledger.begin(settings.unsure);
   // Canaries that did well need not do so again, unless the guard had a reason to stop since.
   const isProven = ledger.isProven && before.state !== 'stopped';
@@ -153,6 +156,7 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
   news.watch(tenure);
   await passes(parts, Number.POSITIVE_INFINITY);
   await news.quiet();
+  if (mayLinger && tenure.isHeld) await tidy({ id, by, letters, ledger, tenure });
   if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
   const doubt = guard.isOn && !tenure.halt.isSet ? await news.last() : undefined;
   const { reason } = tenure.halt;

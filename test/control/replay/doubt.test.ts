@@ -212,3 +212,24 @@ describe('a replay whose process died', () => {
     expect(world.place.items[0]?.letter.id).toBe(idOf(0));
   });
 });
+
+test('what was sent and came back with a lost ack goes at the next run; what is unsure stays', async () => {
+  const { place, plan, run, resume } = await setup(20);
+  const { id } = await plan({ ...NO_CANARY, stopAbove: 50, window: 1 });
+  const all = [...place.items];
+  place.refuse = ({ id: name }) =>
+    name >= idOf(10)
+      ? { kind: 'failed', code: 'broker.unavailable', reason: 'away' }
+      : name === idOf(5)
+        ? { kind: 'unsure', reason: 'no answer' }
+        : undefined;
+  const stopped = await run(id);
+  expect(stopped).toMatchObject({ state: 'stopped', counts: { sent: 9, unsure: 1 } });
+  // The broker had not yet heard of these acks.
+  place.items.unshift(...all.slice(3, 5));
+  expect(place.items).toHaveLength(13);
+  place.refuse = undefined;
+  expect(await resume(id)).toMatchObject({ state: 'done', counts: { sent: 19, unsure: 1 } });
+  expect(place.items.map(({ letter }) => letter.id)).toEqual([idOf(5)]);
+  expect(new Set(place.sent.map((one) => one.id)).size).toBe(place.sent.length);
+});
