@@ -166,6 +166,25 @@ withService('rabbitmq', () => {
       expect(await stopped(named)).toEqual([]);
     });
 
+    test('a queue that another watch told of is none of this one', async () => {
+      const shell = await deadQueue();
+      const { queue, prefix, put } = shell;
+      await put(queue, ['a']);
+      const other = watching(shell, ['--queue', queue]);
+      await other.printed(/ fired /);
+      const own = `${prefix}.own`;
+      await shell.channel.assertQueue(own, { durable: true });
+      await put(own, ['b']);
+      const running = watching(shell, ['--queue', `${prefix}.o*`]);
+      await running.printed(/ fired /);
+      await shell.channel.deleteQueue(own);
+      await running.printed(/ resolved /);
+      const lines = await stopped(running);
+      expect(lines.filter((line) => line.includes(queue))).toEqual([]);
+      expect(lines).toHaveLength(2);
+      expect(await stopped(other)).toHaveLength(1);
+    });
+
     test('a broker that is away is tried again', async () => {
       const shell = await setup();
       const words = ['--queue', 'orders.dlq', '--url', 'amqp://127.0.0.1:1'];

@@ -48,6 +48,8 @@ interface Depth {
 /** Somewhere to look. */
 interface Watched {
   readonly place: string;
+  /** Whether a queue is one of those; another watch may have told of others. */
+  fits(queue: string): boolean;
   look(): Promise<readonly Depth[]>;
   close(): Promise<void>;
 }
@@ -147,7 +149,8 @@ async function round(watch: Watch, signal: AbortSignal): Promise<void> {
 function goneOf(watch: Watch, depths: readonly Depth[]): readonly Depth[] {
   const there = new Set(depths.map(({ queue }) => queue));
   return [...watch.fired]
-    .filter(([key, queue]) => !there.has(queue) && key === keyOf(watch, queue))
+    .filter(([, queue]) => !there.has(queue) && watch.watched.fits(queue))
+    .filter(([key, queue]) => key === keyOf(watch, queue))
     .map(([, queue]) => ({ queue, depth: 0 }));
 }
 
@@ -223,6 +226,7 @@ function spoolWatched(control: Control): Watched {
   };
   return {
     place: 'spool',
+    fits: () => true,
     look: async () => {
       const { bounce, hold } = await control.count();
       return [
@@ -254,6 +258,7 @@ function queuesWatched(
   };
   return {
     place: chosen.broker.address,
+    fits: (queue) => globs.some((glob) => glob.match(queue) !== undefined),
     look: async () => {
       try {
         return await look();
