@@ -58,7 +58,8 @@ export class Removal {
   /** Keys of those that stay. */
   readonly #left = new Set<string>();
   #away = 0;
-  #batchMax = IN_HAND - 1;
+  // n.b. Acks have no answer: a kill may find those of one batch unsent, and the next one kept.
+  #batchMax = IN_HAND / 2;
 
   constructor(parts: RemovalParts) {
     this.#parts = parts;
