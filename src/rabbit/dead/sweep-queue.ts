@@ -3,14 +3,15 @@
  *
  *   look ─within─▶ left as it lies
  *     └─over─▶ published ─confirmed─▶ (journal) ─▶ acked
- *                 └─refused, returned, late, unknown─▶ stays here; the sweep of this queue ends
+ *                 ├─refused, returned, late, unknown─▶ stays here; the sweep of this queue ends
+ *                 └─cannot be written by this client─▶ stays here, and is told; the others go on
  *
  * Promise, the failure table of the old tool: killed before the publish, the message is here;
  * killed after the publish and before the ack, it may be there twice; refused by the broker, it
  * is here, and the report says why; the network failed, it is here.
  */
 
-import { asError, show, textOf } from '../../core/errors.ts';
+import { asError, isRespoolError, show, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, AmqpMessage, Table } from '../amqp.ts';
 import type { Management } from '../management/index.ts';
@@ -125,6 +126,8 @@ class Sweep {
   #idle: (() => void) | undefined;
   #end: SweepEnd | undefined;
   #error: Error | undefined;
+  /** Of the first message that could not be copied. */
+  #misfit: Error | undefined;
   #isRecorded = false;
   #tookMs = 0;
 
@@ -138,6 +141,7 @@ class Sweep {
   }
 
   get report(): QueueSweep {
+    const error = this.#error ?? this.#misfit;
     return {
       ...this.#pair,
       total: this.#pass?.total ?? 0,
@@ -146,7 +150,7 @@ class Sweep {
       left: this.#left,
       already: this.#already,
       end: this.#end ?? (this.#error === undefined ? (this.#pass?.end ?? 'done') : 'failed'),
-      ...(this.#error === undefined ? {} : { error: textOf(this.#error) }),
+      ...(error === undefined ? {} : { error: textOf(error) }),
       tookMs: Math.round(this.#tookMs),
     };
   }
@@ -208,8 +212,9 @@ class Sweep {
     if (!createsTarget) await requireTarget(connection, target);
     else if (!dryRun) await ensureTarget(connection, target);
     // n.b. A signal that comes later ends the walk, not the pass: see walk.ts.
-    const heldMax = HELD_MAX;
-    const order = { queue, window, heldMax, ...(signal?.aborted === true ? { signal } : {}) };
+    const isOff = signal?.aborted === true ? { signal } : {};
+    const averageBytes = await this.#averageBytes();
+    const order = { queue, window, heldMax: HELD_MAX, averageBytes, ...isOff };
     const pass = await openPass(order, { connection, clock });
     this.#pass = pass;
     const walk = new Walk(pass, { signal });
@@ -223,6 +228,13 @@ class Sweep {
     }
     const isAllSeen = pass.end === 'done' && this.#end === undefined && this.#error === undefined;
     if (!pass.isLost) await journal?.forget(queue, isAllSeen);
+  }
+
+  async #averageBytes(): Promise<number | undefined> {
+    // Asked a moment ago for its limit: the answer is at hand.
+    const told = await this.#tools.management?.queue(this.#pair.queue);
+    const { bytes, messages = 0 } = told ?? {};
+    return bytes === undefined || messages === 0 ? undefined : bytes / messages;
   }
 
   async #judgeAll(walk: Walk): Promise<void> {
@@ -318,7 +330,9 @@ class Sweep {
       this.#done(pass, message, identity);
       this.#moved += 1;
     } catch (error) {
-      this.#error ??= asError(error);
+      // What cannot be written at all is a failure of this message, and holds up no other.
+      if (isRespoolError(error) && error.code === 'message.invalid') this.#misfit ??= error;
+      else this.#error ??= asError(error);
       this.#left += 1;
       this.#tools.budget.left += 1;
       if (!isSettled) pass.leave(message);
