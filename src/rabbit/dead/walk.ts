@@ -4,8 +4,9 @@
  * n.b. A quorum queue keeps what was given back in a line of its own, before all others, and puts
  * what comes back at its end. Whoever looks at the first ten of a hundred that were all given back
  * before would find them behind the other ninety. So a walk goes on, without a look, until it comes
- * to a message that was never given back. (3.10.8, 2026-11-16; classic queues have no such line.)
- * Beyond what a pass may hold it cannot: then those that were looked at come after the others.
+ * to a message that was never given back. (3.10.8 and 4.0.5, 2026-11-16; classic queues have no
+ * such line.) Beyond what a pass may hold it cannot: then those that were looked at come after the
+ * others.
  */
 
 import type { AmqpMessage } from '../amqp.ts';
