@@ -33,6 +33,11 @@ export interface PassOrder {
   readonly queue: string;
   /** In hand at once: given and neither left nor done. */
   readonly window: number;
+  /**
+   * How large a message is, about. With it as many as fit into some memory are taken at once, so
+   * that also whoever is killed leaves the order as it was; for passes that go through everything.
+   */
+  readonly averageBytes?: number | undefined;
   /** Left ones held at once; default 100,000. Beyond it the pass ends with `held`. */
   readonly heldMax?: number | undefined;
   /** Looked at, at the most. */
@@ -40,6 +45,8 @@ export interface PassOrder {
   /** A pass ends after this; default 10 minutes. */
   readonly maxMs?: number | undefined;
   readonly signal?: AbortSignal | undefined;
+  /** Hears of each message as it comes, long before it may be given. */
+  readonly onArrival?: ((message: AmqpMessage) => void) | undefined;
 }
 
 /**
@@ -140,9 +147,9 @@ class QueuePass implements Pass {
     this.#clock = clock;
     this.#channel = from.channel;
     this.total = from.total;
-    const { queue, window } = order;
+    const { queue, window, averageBytes } = order;
     const onMessage = (message: AmqpMessage | null): void => this.#take(message);
-    this.#blocks = new Blocks({ queue, window, clock, ...from, onMessage });
+    this.#blocks = new Blocks({ queue, window, averageBytes, clock, ...from, onMessage });
     this.#goal = Math.min(from.total, order.max ?? from.total);
     this.#heldMax = order.heldMax ?? HELD_MAX_DEFAULT;
   }
@@ -275,6 +282,7 @@ class QueuePass implements Pass {
     }
     this.#arrivals.push(message);
     this.#arrived += 1;
+    this.#order.onArrival?.(message);
     this.#largestBytes = Math.max(this.#largestBytes, message.content.length);
     this.#quietSpans = 0;
     this.#wake();

@@ -92,6 +92,8 @@ export interface SweepTools {
   readonly budget: { left: number };
 }
 
+/** What a message is taken to be where the broker has not counted yet. */
+const AVERAGE_BYTES: number = 16 * 2 ** 10;
 /** Progress is told once for so many messages. */
 const TOLD_EVERY = 100;
 /** So many stay, at the most: what lies behind them would never be seen. */
@@ -230,11 +232,11 @@ class Sweep {
     if (!pass.isLost) await journal?.forget(queue, isAllSeen);
   }
 
-  async #averageBytes(): Promise<number | undefined> {
+  async #averageBytes(): Promise<number> {
     // Asked a moment ago for its limit: the answer is at hand.
     const told = await this.#tools.management?.queue(this.#pair.queue);
     const { bytes, messages = 0 } = told ?? {};
-    return bytes === undefined || messages === 0 ? undefined : bytes / messages;
+    return bytes === undefined || messages === 0 ? AVERAGE_BYTES : bytes / messages;
   }
 
   async #judgeAll(walk: Walk): Promise<void> {

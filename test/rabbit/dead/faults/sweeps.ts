@@ -34,10 +34,7 @@ export interface SweepsResult extends Verdict {
   readonly kills: number;
   /** Kills after which some were moved, and some were not. */
   readonly midway: number;
-  /**
-   * Put out of their order by kills. A quorum queue puts what a dead process had in hand behind
-   * what came back before it; nobody can prevent that, and no further sweep makes it worse.
-   */
+  /** Put out of their order by kills. */
   readonly displaced: number;
 }
 
@@ -69,7 +66,7 @@ export function sweepsKilled(broker: Broker, options: SweepsOptions): Promise<Sw
 async function sweeps(
   desk: stock.Desk,
   order: Omit<SweepOrder, 'rounds'>,
-  { type, letters, kills, further, seed }: SweepsOptions,
+  { letters, kills, further, seed }: SweepsOptions,
 ): Promise<SweepsResult> {
   const { queue, target } = order;
   const laid = await stock.layLetters(desk, queue, letters);
@@ -87,7 +84,7 @@ async function sweeps(
   if (ends.at(-1)?.moved !== 0) complaints.push('a second sweep to the end still moved some');
   const lying = await stock.lookAt(desk, queue);
   const displaced = outOfOrder(laid, lying).length;
-  if (displaced > 0 && type === 'classic') complaints.push(`${displaced} are out of their order`);
+  if (displaced > 0) complaints.push(`${displaced} are out of their order`);
   for (const { moved, left } of await sweepOn(order, further)) {
     if (moved !== 0 || left !== letters - over) {
       complaints.push(`a further sweep moved ${moved} and left ${left}`);
