@@ -123,7 +123,8 @@ class Sweep {
   #already = 0;
   /** Of what was acked and may still be there, the oldest first; undefined: it has no identity. */
   readonly #acked: (string | undefined)[] = [];
-  readonly #inHand = new Map<string, 'one' | 'several'>();
+  /** What died too often and came, by its identity, until it is gone. */
+  readonly #near = new Map<string, 'one' | 'several'>();
   #open = 0;
   #idle: (() => void) | undefined;
   #end: SweepEnd | undefined;
@@ -216,7 +217,9 @@ class Sweep {
     // n.b. A signal that comes later ends the walk, not the pass: see walk.ts.
     const isOff = signal?.aborted === true ? { signal } : {};
     const averageBytes = await this.#averageBytes();
-    const order = { queue, window, heldMax: HELD_MAX, averageBytes, ...isOff };
+    const onArrival =
+      journal === undefined ? undefined : (message: AmqpMessage): void => this.#meet(message);
+    const order = { queue, window, heldMax: HELD_MAX, averageBytes, onArrival, ...isOff };
     const pass = await openPass(order, { connection, clock });
     this.#pass = pass;
     const walk = new Walk(pass, { signal });
@@ -307,6 +310,7 @@ class Sweep {
     const identity = journal?.identityOf(this.#pair.queue, message);
     // What was never delivered before cannot have been moved.
     if (identity !== undefined && message.fields.redelivered && journal?.take(identity) === true) {
+      if (!this.#isSingle(identity)) this.#strike(identity);
       this.#done(pass, message, identity);
       this.#already += 1;
       budget.left += 1;
@@ -324,7 +328,6 @@ class Sweep {
     let isSettled = false;
     try {
       const { outlet, journal, clock } = this.#tools;
-      if (identity !== undefined) await this.#meet(identity);
       await outlet.send(sweptCopy(message, { ...this.#pair, deaths, now: clock.now() }));
       if (identity !== undefined && this.#isSingle(identity)) await journal?.add(identity);
       isSettled = true;
@@ -344,15 +347,25 @@ class Sweep {
     }
   }
 
-  /** Equal ones in hand together cannot be told apart after a kill: none of them is remembered. */
-  async #meet(identity: string): Promise<void> {
-    const known = this.#inHand.get(identity);
-    this.#inHand.set(identity, known === undefined ? 'one' : 'several');
-    if (known === 'one') await this.#tools.journal?.strike(identity);
+  /** Equal ones here together cannot be told apart after a kill: none of them is remembered. */
+  #meet(message: AmqpMessage): void {
+    const { max, dryRun } = this.#rule;
+    if (dryRun || this.#deaths(message.properties.headers) <= max) return;
+    const identity = this.#tools.journal?.identityOf(this.#pair.queue, message);
+    if (identity === undefined) return;
+    const known = this.#near.get(identity);
+    this.#near.set(identity, known === undefined ? 'one' : 'several');
+    if (known === 'one') this.#strike(identity);
+  }
+
+  #strike(identity: string): void {
+    this.#tools.journal?.strike(identity).catch((error: unknown) => {
+      this.#error ??= asError(error);
+    });
   }
 
   #isSingle(identity: string): boolean {
-    return this.#inHand.get(identity) !== 'several';
+    return this.#near.get(identity) !== 'several';
   }
 
   /** Acks it, and has those forgotten that the broker is known to have taken out. */
@@ -364,7 +377,7 @@ class Sweep {
     for (const gone of this.#acked.splice(0, this.#acked.length - pass.unsure)) {
       if (gone === undefined || !this.#isSingle(gone)) continue;
       journal.settle(gone);
-      this.#inHand.delete(gone);
+      this.#near.delete(gone);
     }
   }
 
