@@ -165,8 +165,8 @@ export type Settled =
 
 /** What became of letters that were sent again. */
 export interface Since {
-  /** Ids of those that failed again. */
-  readonly failed: readonly string[];
+  /** Those that failed again, and why this time. */
+  readonly failed: readonly Pick<Letter, 'id' | 'code' | 'reason'>[];
   /** Ids of those that are known to be delivered; a queue cannot tell. */
   readonly delivered: readonly string[];
 }

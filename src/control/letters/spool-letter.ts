@@ -62,7 +62,7 @@ function homeOf({ headers, topic }: Envelope): Letter['home'] {
 }
 
 /** Why it is held or was removed; otherwise why it failed, which says more than that it ended. */
-function whyOf(status: Status): Pick<Letter, 'code' | 'reason'> {
+export function whyOf(status: Status): Pick<Letter, 'code' | 'reason'> {
   const { state, ending, because, lastFailure } = status;
   const isPutThere = state === 'hold' || ending === 'removed';
   const [first, second] = isPutThere

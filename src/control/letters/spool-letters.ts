@@ -22,7 +22,7 @@ import type {
 import type { PageOptions } from '../../spool/list.ts';
 import { type BatchLine, createBatchLine } from '../../stores/shared/batching.ts';
 import type { Control } from '../control.ts';
-import { letterOf, replayedBy, STATE_OF } from './spool-letter.ts';
+import { letterOf, replayedBy, STATE_OF, whyOf } from './spool-letter.ts';
 import { InHand } from './in-hand.ts';
 import { type Order, settleTogether } from './spool-settle.ts';
 
@@ -115,7 +115,7 @@ class SpoolLetters implements DeadLetters {
   }
 
   async since(replay: string, ids: readonly string[]): Promise<Since> {
-    const failed: string[] = [];
+    const failed: Since['failed'][number][] = [];
     const delivered: string[] = [];
     for (const some of chunksOf(ids.filter((id) => ID_PATTERN.test(id)))) {
       const page = await this.#control.page({ ids: some, limit: PAGE_MAX });
@@ -124,8 +124,10 @@ class SpoolLetters implements DeadLetters {
         const entry = found.get(id);
         // Removed with its delivery: nothing else takes a message away that was just sent.
         const fate = entry === undefined ? 'delivered' : fateOf(entry, replay);
-        if (fate === 'failed') failed.push(id);
         if (fate === 'delivered') delivered.push(id);
+        if (fate !== 'failed' || entry === undefined) continue;
+        const { code, reason } = whyOf(entry.status);
+        failed.push({ id, code, reason });
       }
     }
     return { failed, delivered };

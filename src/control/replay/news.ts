@@ -117,10 +117,13 @@ export class News {
     const endedMs = clock.monotonic();
     this.#nextMs = endedMs + Math.max(ASK_EVERY_MS, REST_FACTOR * (endedMs - beganMs));
     let again = 0;
-    for (const item of failed.flatMap((name) => this.#forget(name))) {
-      again += 1;
-      ledger.settle(item, { result: 'again' }, clock.now());
-      journal.note(item, { result: 'again' });
+    for (const { id: name, code, reason } of failed) {
+      for (const item of this.#forget(name)) {
+        again += 1;
+        const outcome = { result: 'again', code, reason } as const;
+        ledger.settle(item, outcome, clock.now());
+        journal.note(item, outcome);
+      }
     }
     guard.countNews(again, delivered.flatMap((name) => this.#forget(name)).length);
     // Those nothing is heard of go to the end of the line.

@@ -135,13 +135,14 @@ class QueueLetters implements door.DeadLetters {
 
   async since(replay: string, ids: readonly string[]): Promise<door.Since> {
     const asked = new Set(ids);
-    const failed = new Set<string>();
+    const failed = new Map<string, door.Since['failed'][number]>();
     // Cheap, and mostly the answer: nothing came back.
     if (asked.size === 0 || (await this.count()) === 0) return { failed: [], delivered: [] };
     for await (const { letter } of this.look()) {
-      if (letter.replayedBy === replay && asked.has(letter.id)) failed.add(letter.id);
+      const { id, code, reason } = letter;
+      if (letter.replayedBy === replay && asked.has(id)) failed.set(id, { id, code, reason });
     }
-    return { failed: [...failed], delivered: [] };
+    return { failed: [...failed.values()], delivered: [] };
   }
 
   async close(): Promise<void> {

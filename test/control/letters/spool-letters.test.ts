@@ -380,7 +380,11 @@ test('since tells apart what waits, failed once, bounced, is held, delivered or 
   await spool.process('delivered', () => undefined);
   await spool.remove(['forgotten'], { hard: true });
   expect(await letters.since('r1', ids)).toEqual({
-    failed: ['deferred', 'bounced', 'held'],
+    failed: [
+      { id: 'deferred', code: 'error', reason: 'not yet' },
+      { id: 'bounced', code: 'x', reason: 'no' },
+      { id: 'held', code: 'operator.hold', reason: 'held by an operator' },
+    ],
     delivered: ['delivered', 'forgotten'],
   });
 });

@@ -193,7 +193,7 @@ function createDoor(
       for (const id of place.again) if (asked.has(id) && !failed.includes(id)) failed.push(id);
       const delivered = place.sent.filter((one) => one.replay === replay).map(({ id }) => id);
       return {
-        failed,
+        failed: failed.map((id) => ({ id, code: 'suite.failed', reason: 'it failed again' })),
         delivered: delivered.filter((id) => asked.has(id) && place.delivered.has(id)),
       };
     },

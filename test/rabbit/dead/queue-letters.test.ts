@@ -234,7 +234,10 @@ withService('rabbitmq', () => {
     expect(await door.since('r1', ['a'])).toEqual({ failed: [], delivered: [] });
     await ground.put(['a', 'b'], { headers: { 'respool-replay': 'r1' } });
     await ground.put(['c'], { headers: { 'respool-replay': 'r2' } });
-    expect(await door.since('r1', ['a', 'c', 'x'])).toEqual({ failed: ['a'], delivered: [] });
+    expect(await door.since('r1', ['a', 'c', 'x'])).toEqual({
+      failed: [{ id: 'a', code: 'unknown', reason: '' }],
+      delivered: [],
+    });
     expect(await door.since('r1', [])).toEqual({ failed: [], delivered: [] });
     expect(bodiesOf(await ground.lying(ground.queue, 3))).toEqual(['a', 'b', 'c']);
   });
@@ -262,7 +265,10 @@ withService('rabbitmq', () => {
           since = await door.since('r1', bodies);
         }
       }
-      expect(since).toEqual({ failed: again, delivered: [] });
+      expect(since).toEqual({
+        failed: again.map((id) => ({ id, code: 'unknown', reason: '' })),
+        delivered: [],
+      });
       expect(sent.toSorted()).toEqual(bodies);
       expect(bodiesOf(await ground.lying(ground.queue, 20))).toEqual(again);
     },
