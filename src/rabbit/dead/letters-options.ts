@@ -59,5 +59,5 @@ export function checkLettersOptions(options: QueueLettersOptions): void {
   checkName('queue', queue);
   if (kind !== undefined) checkOneOf('kind', kind, ['dead', 'parked']);
   if (parkedQueue !== undefined) checkName('parkedQueue', parkedQueue);
-  if (lookMax !== undefined) checkNumber('lookMax', lookMax, { min: 1, max: 10_000_000 });
+  if (lookMax !== undefined) checkNumber('lookMax', lookMax, { min: 1, max: 1_000_000 });
 }

@@ -36,6 +36,8 @@ import { Walk, type WalkOptions } from './walk.ts';
 type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
 
 const LOOK_MAX = 100_000;
+/** Held by one walk, unacked; the broker keeps a note of each. */
+const HELD_MAX = 1_000_000;
 /** In memory with their content at once while nobody has any in hand. */
 const LOOK_WINDOW = 200;
 const IN_HAND_DEFAULT = 100;
@@ -312,7 +314,8 @@ class QueueLetters implements door.DeadLetters {
   }
 
   async #walk(connection: AmqpConnection, window: number, options: WalkOptions): Promise<Walk> {
-    const pass = await openPass({ queue: this.#queue, window }, { connection, clock: this.#clock });
+    const order = { queue: this.#queue, window, heldMax: HELD_MAX };
+    const pass = await openPass(order, { connection, clock: this.#clock });
     const walk = new Walk(pass, options);
     this.#walks.add(walk);
     return walk;
