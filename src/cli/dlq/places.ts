@@ -62,7 +62,7 @@ const TOLD_MAX = 10;
 /** The same context for dead letters; on queues the store is made where there is none. */
 export function atLetters(
   context: CommandContext,
-  { mayCreate = context.options.texts('queue').length > 0 } = {},
+  { mayCreate = context.options.texts('queue').length > 0 }: { readonly mayCreate?: boolean } = {},
 ): LettersContext {
   const { options } = context;
   const { url, ...rest } = context.globals;

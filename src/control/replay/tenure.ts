@@ -169,8 +169,8 @@ export function checkRunnable(replay: Replay, clock: Clock): void {
   if (isRunBySomebody(replay, clock.now())) {
     throw new RespoolError(
       'move.refused',
-      `cannot run replay "${id}": "${runner?.name}" runs it; pause it there first, or, where that ` +
-        `process was killed, try again after ${new Date(runner?.until ?? 0).toISOString()}`,
+      `cannot run replay "${id}": "${runner?.name}" runs it; pause it there first, or, where it ` +
+        `was killed, try again after ${new Date(runner?.until ?? 0).toISOString()}`,
     );
   }
   const isOver = state === 'cancelled' || (state === 'done' && counts.failed + counts.unsure === 0);

@@ -19,7 +19,7 @@ const EXCHANGE = 'respool-amqp-exchange';
 const KEY = 'respool-amqp-key';
 
 /** What a spool takes by default, less what it writes itself. */
-export const KEPT_HEADERS_MAX_BYTES = 31 * 2 ** 10;
+export const KEPT_HEADERS_MAX_BYTES: number = 31 * 2 ** 10;
 
 /** The copy of a message; refuses what no spool could keep, and then it has to stay. */
 export function keptFrom({ id, place }: Letter, message: AmqpMessage, reason: string): KeptCopy {
