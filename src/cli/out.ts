@@ -9,7 +9,7 @@ import { styleText } from 'node:util';
 import { textOf } from '../core/errors.ts';
 import { errorCodeOf } from './exit-codes.ts';
 import type { Io } from './io.ts';
-import { jsonLine, safe } from './safe.ts';
+import { jsonLine, safe, type SafeOptions } from './safe.ts';
 
 /** How the output of one call looks. */
 export interface OutOptions {
@@ -35,8 +35,11 @@ export interface Out extends OutOptions {
   note(text: string): void;
   /** A line for people on stderr, with `--verbose` only. */
   detail(text: string): void;
-  /** A line that says what is unsafe or odd; also with `--quiet`. */
-  warn(text: string): void;
+  /**
+   * A line that says what is unsafe or odd; also with `--quiet`. Further lines, where they are kept,
+   * are indented: none of them can pass for a warning of ours.
+   */
+  warn(text: string, options?: SafeOptions): void;
   /** Says what went wrong: a sentence, or an object with `--json`. */
   error(error: unknown): void;
   /** The text in a style, where stdout shows any. */
@@ -62,8 +65,9 @@ export function createOut(io: Io, options: OutOptions): Out {
     detail: (text) => {
       if (options.verbose && !options.quiet) note(text);
     },
-    warn: (text) => {
-      note(options.json ? jsonLine({ warning: { message: text } }) : `warning: ${safe(text)}`);
+    warn: (text, how) => {
+      if (options.json) note(jsonLine({ warning: { message: text } }));
+      else note(`warning: ${safe(text, how).replaceAll('\n', '\n  ')}`);
     },
     error: (error) => {
       const message = safe(textOf(error), { multiline: true });

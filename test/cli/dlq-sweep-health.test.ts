@@ -87,13 +87,27 @@ describe('metrics', () => {
       expect.arrayContaining([
         'respool_sweep_runs_total{result="succeeded"} 1',
         'respool_sweep_runs_total{result="failed"} 1',
-        'respool_sweep_messages_total{queue="a\\"\\\\\\n",result="moved"} 1',
-        'respool_sweep_messages_total{queue="b",result="left"} 4',
+        'respool_sweep_messages_total{queue="a\\"\\\\\\n"} 1',
+        'respool_sweep_messages_total{queue="b"} 2',
         'respool_sweep_last_success_timestamp_seconds 5',
         'respool_sweep_duration_seconds_bucket{le="2.5"} 2',
         'respool_sweep_duration_seconds_count 2',
       ]),
     );
+  });
+
+  test('tell what the last run left, not the sum of all runs', async () => {
+    const metrics = createMetrics();
+    const lines = async (): Promise<readonly string[]> =>
+      (await metrics.text()).text.split('\n').filter((line) => /^respool_sweep_left/.test(line));
+    metrics.count(runOf({ reports: [reportOf('a'), reportOf('b')] }));
+    metrics.count(runOf({ reports: [reportOf('b', { left: 5 })] }));
+    expect(await lines()).toEqual(['respool_sweep_left{queue="b"} 5']);
+    metrics.count(runOf({ isWell: false, error: new Error('broker away') }));
+    expect(await lines()).toEqual(['respool_sweep_left{queue="b"} 5']);
+    const locked = { end: 'locked', error: 'locked', seen: 0, left: 0 };
+    metrics.count(runOf({ isWell: false, reports: [reportOf('b', locked)] }));
+    expect(await lines()).toEqual([]);
   });
 
   test('have at most 500 queues as labels, then others together', () => {

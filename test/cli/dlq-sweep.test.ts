@@ -132,6 +132,7 @@ withService('rabbitmq', () => {
       const ran = await sweep(...words);
       expect(ran, ran.stderr).toMatchObject({ code: 0 });
       expect(ran.stdout).toContain('would move 1, left 1 in 1 queue');
+      expect(ran.stdout.split('\n')[0]).toMatch(/there +would move +left +unseen +end/);
       expect(await depth(queue)).toBe(2);
       // There is no target, so nothing could have been moved there.
       const target = await cli(['dlq', 'sweep', '--queue', `${prefix}.fail*`, '--target', 'x']);
@@ -145,6 +146,11 @@ withService('rabbitmq', () => {
       const ran = await sweep(...words, '--window', '1', '--parallel', '1');
       expect(ran, ran.stderr).toMatchObject({ code: 0 });
       expect(await depth(`${prefix}.failed`)).toBe(2);
+      // What was there is what became of it: the third was seen, or not looked at.
+      const [head = '', row = ''] = ran.stdout.split('\n');
+      expect(head).toMatch(/there +moved +left +unseen +end/);
+      const [there, moved, left, unseen] = row.split(/ {2,}/).slice(2, 6).map(Number);
+      expect([there, moved, (left ?? 0) + (unseen ?? 0)]).toEqual([3, 2, 1]);
       await sweep(...words);
       expect(await depth(`${prefix}.failed`)).toBe(3);
     });

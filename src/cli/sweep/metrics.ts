@@ -33,8 +33,14 @@ export function createMetrics(): SweepMetrics {
   });
   const messages = new Counter({
     name: 'respool_sweep_messages_total',
-    help: 'Messages that were moved to the target or left where they are.',
-    labelNames: ['queue', 'result'],
+    help: 'Messages that were moved to the target.',
+    labelNames: ['queue'],
+    registers,
+  });
+  const leftBehind = new Gauge({
+    name: 'respool_sweep_left',
+    help: 'Messages that the last run saw and left where they are.',
+    labelNames: ['queue'],
     registers,
   });
   const lastSuccess = new Gauge({
@@ -52,14 +58,17 @@ export function createMetrics(): SweepMetrics {
   for (const result of ['succeeded', 'failed']) runs.inc({ result }, 0);
   const labelOf = createLabels(LABELS_MAX);
   return {
-    count({ isWell, endedAt, tookMs, reports }) {
+    count({ isWell, endedAt, tookMs, reports, error }) {
       runs.inc({ result: isWell ? 'succeeded' : 'failed' });
       duration.observe(tookMs / 1_000);
       if (isWell) lastSuccess.set(endedAt / 1_000);
-      for (const { queue, moved, left } of reports) {
-        const label = labelOf(queue);
-        messages.inc({ queue: label, result: 'moved' }, moved);
-        messages.inc({ queue: label, result: 'left' }, left);
+      // A queue that is gone leaves nothing; a run that could not begin knows of none.
+      if (error === undefined) leftBehind.reset();
+      for (const { queue, moved, left, seen, error: why } of reports) {
+        const label = { queue: labelOf(queue) };
+        messages.inc(label, moved);
+        // Added, not set: the queues called `other` are many. One that was not seen tells nothing.
+        if (why === undefined || seen > 0) leftBehind.inc(label, left);
       }
     },
     text: async () => ({ type: registry.contentType, text: await registry.metrics() }),

@@ -14,14 +14,18 @@ import type { SweepRun } from './run.ts';
 import type { SweepSettings } from './settings.ts';
 
 const RIGHT = { align: 'right' as const };
-const COLUMNS: readonly Column[] = [
-  { head: 'queue', isFlexible: true },
-  { head: 'target', isFlexible: true },
-  { head: 'there', ...RIGHT },
-  { head: 'moved', ...RIGHT },
-  { head: 'left', ...RIGHT },
-  { head: 'end' },
-];
+
+function columnsOf({ isDryRun }: SweepSettings): readonly Column[] {
+  return [
+    { head: 'queue', isFlexible: true },
+    { head: 'target', isFlexible: true },
+    { head: 'there', ...RIGHT },
+    { head: movedText(isDryRun), ...RIGHT },
+    { head: 'left', ...RIGHT },
+    { head: 'unseen', ...RIGHT },
+    { head: 'end' },
+  ];
+}
 
 /** How a queue was gone through, in words. */
 const ENDS: Readonly<Record<SweepEnd, string>> = {
@@ -53,7 +57,7 @@ export async function printRun(out: Out, settings: SweepSettings, run: SweepRun)
     return;
   }
   if (reports.length > 0 && !out.quiet) {
-    await out.line(await tableOf(out, COLUMNS, reports.map(rowOf)));
+    await out.line(await tableOf(out, columnsOf(settings), reports.map(rowOf)));
   }
   tellFailures(out, run);
   if (error === undefined) await out.line(sumOf(settings, run));
@@ -88,26 +92,38 @@ function tellFailures(out: Out, { reports, problems }: SweepRun): void {
   }
   for (const { queue, error, end } of reports) {
     const why = error ?? SHORT[end];
-    if (why !== undefined) out.warn(`${queue}: ${why}`);
+    if (why !== undefined) out.warn(`${safe(queue)}: ${why}`, { multiline: true });
   }
 }
 
-function rowOf({ queue, target, total, moved, left, end }: QueueSweep): string[] {
+function rowOf(report: QueueSweep): string[] {
+  const { queue, target, total, moved, left, end } = report;
   return [
     safe(queue),
     safe(target),
     numberText(total),
     numberText(moved),
     numberText(left),
+    numberText(unseenOf(report)),
     ENDS[end],
   ];
+}
+
+/** There at the beginning, and not looked at: the run ended before. */
+function unseenOf({ total, moved, left, already }: QueueSweep): number {
+  return Math.max(0, total - moved - left - already);
+}
+
+function movedText(isDryRun: boolean): string {
+  return isDryRun ? 'would move' : 'moved';
 }
 
 function sumOf({ isDryRun }: SweepSettings, { reports, tookMs }: SweepRun): string {
   const { moved, left } = totalOf(reports);
   const queues = reports.length === 1 ? '1 queue' : `${reports.length} queues`;
-  const verb = isDryRun ? 'would move' : 'moved';
-  return `${verb} ${moved}, left ${left} in ${queues}, in ${span(tookMs)}`;
+  const unseen = reports.reduce((all, report) => all + unseenOf(report), 0);
+  const rest = unseen === 0 ? '' : `, did not look at ${unseen}`;
+  return `${movedText(isDryRun)} ${moved}, left ${left}${rest} in ${queues}, in ${span(tookMs)}`;
 }
 
 /** The sums over all queues. */

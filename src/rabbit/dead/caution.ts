@@ -129,7 +129,11 @@ function whyRefused(limit: number, { argument, policy, operator }: Limits, major
   return `${whose} a delivery limit of ${limit}: looked at more often, a message is dropped`;
 }
 
-/** n.b. One policy holds for a queue: the new one has to say what the present one says. */
+/**
+ * What to do; commands stand on lines of their own, to be copied.
+ *
+ * n.b. One policy holds for a queue: the new one has to say what the present one says.
+ */
 function remedyOf(facts: CautionFacts, limits: Limits): string {
   const { info, policies, operatorPolicies, vhost } = facts;
   if (limits.argument !== undefined && limits.argument < LIMIT_SAFE) {
@@ -141,7 +145,7 @@ function remedyOf(facts: CautionFacts, limits: Limits): string {
   if (limits.operator !== undefined && limits.operator < LIMIT_SAFE) {
     const [operators] = appliedPolicy(info, [], operatorPolicies).names;
     const told = `lift "delivery-limit" in the operator policy ${show(operators)}`;
-    return `${told}: rabbitmqctl set_operator_policy`;
+    return `${told}\nrun: rabbitmqctl set_operator_policy`;
   }
   const present = appliedPolicy(info, policies ?? [], []);
   const [name] = present.names;
@@ -151,9 +155,10 @@ function remedyOf(facts: CautionFacts, limits: Limits): string {
   const policy = { pattern, definition, priority, 'apply-to': 'queues' };
   const own = `respool-limit-${info.name}`;
   return (
-    `rabbitmqctl set_policy -p ${quoted(vhost)} --priority ${priority} --apply-to queues ` +
+    'lift it by a policy\n' +
+    `run: rabbitmqctl set_policy -p ${quoted(vhost)} --priority ${priority} --apply-to queues ` +
     `${quoted(own)} ${quoted(pattern)} ${quoted(JSON.stringify(definition))}\n` +
-    `or PUT /api/policies/${encodeURIComponent(vhost)}/${encodeURIComponent(own)} ` +
+    `or run over HTTP: PUT /api/policies/${encodeURIComponent(vhost)}/${encodeURIComponent(own)} ` +
     JSON.stringify(policy)
   );
 }

@@ -85,10 +85,11 @@ describe('judgeCaution', () => {
     const caution = judge({ policy: 5 }, '4.0.5');
     expect(caution).toMatchObject({ kind: 'refused', text: expect.stringContaining('limit of 5') });
     expect(caution.kind === 'refused' && caution.remedy.split('\n')).toEqual([
-      `rabbitmqctl set_policy -p 'my host' --priority 4 --apply-to queues ` +
+      'lift it by a policy',
+      `run: rabbitmqctl set_policy -p 'my host' --priority 4 --apply-to queues ` +
         `'respool-limit-a'\\''b.dlq' '^a'\\''b\\.dlq$' ` +
         `'{"delivery-limit":1000000,"message-ttl":7}'`,
-      `or PUT /api/policies/my%20host/respool-limit-a'b.dlq ` +
+      `or run over HTTP: PUT /api/policies/my%20host/respool-limit-a'b.dlq ` +
         `{"pattern":"^a'b\\\\.dlq$","definition":{"delivery-limit":1000000,"message-ttl":7},` +
         `"priority":4,"apply-to":"queues"}`,
     ]);
