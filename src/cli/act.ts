@@ -12,6 +12,7 @@ import type { ActionResult } from '../spool/actions.ts';
 import type { ListFilter } from '../spool/list.ts';
 import { ask } from './ask.ts';
 import { CommandError, endedBy, EXIT, type ExitCode } from './exit-codes.ts';
+import { stopOnSignal } from './interruptible.ts';
 import { FILTER_OPTIONS, filterOf } from './filters.ts';
 import { type BadLine, idBatches } from './ids.ts';
 import type { Out } from './out.ts';
@@ -181,12 +182,7 @@ async function runBulk(
   bulk: Pick<Bulk, 'count' | 'run'>,
 ): Promise<BulkProgress> {
   const { count } = bulk;
-  const stop = new AbortController();
-  let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
-  const off = io.onSignal((signal) => {
-    stoppedBy ??= signal;
-    stop.abort();
-  });
+  const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   let last = NO_PROGRESS;
   try {
@@ -195,14 +191,14 @@ async function runBulk(
       bar.show(progress.seen, count);
     }
   } catch (error) {
-    if (stoppedBy === undefined) throw brokenOff(error, `${bulkText(action, last)} of ${count}`);
+    if (stop.by() === undefined) throw brokenOff(error, `${bulkText(action, last)} of ${count}`);
   } finally {
-    off();
+    stop.off();
     bar.clear();
   }
-  if (stoppedBy === undefined || last.seen >= count) return last;
+  if (stop.by() === undefined || last.seen >= count) return last;
   throw endedBy(
-    stoppedBy,
+    stop.by() ?? 'SIGINT',
     ` after ${last.seen} of ${messages(count)}: ${last.done} done, the rest untouched`,
   );
 }

@@ -8,10 +8,13 @@ import type { Millis } from './duration.ts';
 import type { Headers } from './entry.ts';
 import { topicMatches } from './topic.ts';
 
+/** `dead`: a dead queue, or `bounce`; `parked`: a parked queue, or `hold`; `archived`. */
+export type LetterKind = 'dead' | 'parked' | 'archived';
+
 /** What is asked of a letter. */
 interface AskedLetter {
   readonly id: string;
-  readonly kind: string;
+  readonly kind: LetterKind;
   readonly topic: string;
   readonly origin: string;
   readonly code: string;
@@ -23,23 +26,27 @@ interface AskedLetter {
   readonly headers: Headers;
 }
 
-/** The conditions; all that are given hold together. */
-interface LetterConditions {
-  readonly kinds?: readonly string[];
+/** Which letters; all given conditions hold together. */
+export interface LetterQuery {
+  readonly kinds?: readonly LetterKind[];
   readonly ids?: readonly string[];
+  /** A topic or pattern. */
   readonly topic?: string;
   readonly origin?: string;
   readonly code?: string;
   readonly group?: string;
+  /** Found in its id, topic, origin or reason. */
   readonly text?: string;
   readonly header?: { readonly name: string; readonly value?: string };
+  /** By the time it died; where nobody knows, the time it was enqueued; otherwise it fits. */
   readonly before?: Millis;
   readonly after?: Millis;
+  /** Died more often than this. */
   readonly deathsAbove?: number;
 }
 
 /** Whether a letter fits all conditions of a query. */
-export function fitsLetter(letter: AskedLetter, query: LetterConditions): boolean {
+export function fitsLetter(letter: AskedLetter, query: LetterQuery): boolean {
   return (
     (query.kinds === undefined || query.kinds.includes(letter.kind)) &&
     (query.ids === undefined || query.ids.includes(letter.id)) &&
@@ -55,12 +62,12 @@ export function fitsLetter(letter: AskedLetter, query: LetterConditions): boolea
 }
 
 // Strictly before, strictly after. A letter of which nobody knows the time is not left behind.
-function isWithin(at: Millis | undefined, { before, after }: LetterConditions): boolean {
+function isWithin(at: Millis | undefined, { before, after }: LetterQuery): boolean {
   if (at === undefined) return true;
   return (after === undefined || at > after) && (before === undefined || at < before);
 }
 
-function hasHeader(headers: Headers, wanted: LetterConditions['header']): boolean {
+function hasHeader(headers: Headers, wanted: LetterQuery['header']): boolean {
   if (wanted === undefined) return true;
   if (!Object.hasOwn(headers, wanted.name)) return false;
   return wanted.value === undefined || headers[wanted.name] === wanted.value;

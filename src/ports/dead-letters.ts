@@ -11,9 +11,9 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Headers } from '../core/entry.ts';
+import type { LetterKind, LetterQuery } from '../core/letter-query.ts';
 
-/** `dead`: a dead queue, or `bounce`; `parked`: a parked queue, or `hold`; `archived`. */
-export type LetterKind = 'dead' | 'parked' | 'archived';
+export type { LetterKind, LetterQuery };
 
 /** Where a letter can be sent. */
 export type LetterRoute =
@@ -75,25 +75,6 @@ export interface KeptCopy {
   readonly body: Uint8Array;
   /** Why it is kept: `removed from queue "orders.dlq"`. */
   readonly reason: string;
-}
-
-/** Which letters; all given conditions hold together. */
-export interface LetterQuery {
-  readonly kinds?: readonly LetterKind[];
-  readonly ids?: readonly string[];
-  /** A topic or pattern. */
-  readonly topic?: string;
-  readonly origin?: string;
-  readonly code?: string;
-  readonly group?: string;
-  /** Found in its id, topic, origin or reason. */
-  readonly text?: string;
-  readonly header?: { readonly name: string; readonly value?: string };
-  /** By the time it died; where nobody knows, the time it was enqueued; otherwise it fits. */
-  readonly before?: Millis;
-  readonly after?: Millis;
-  /** Died more often than this. */
-  readonly deathsAbove?: number;
 }
 
 /** What looking costs at this place. */

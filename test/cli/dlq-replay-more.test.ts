@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { interruptible } from '../../src/cli/replay/interruptible.ts';
+import { interruptible } from '../../src/cli/interruptible.ts';
 import { createControl } from '../../src/control/desk.ts';
 import { logKindOf, REPLAYS_KIND } from '../../src/control/replay/record.ts';
 import type { Replay } from '../../src/control/replay/types.ts';

@@ -3,6 +3,7 @@
 import type { RekeyProgress } from '../../spool/rekey.ts';
 import { ask } from '../ask.ts';
 import { endedBy, EXIT, type ExitCode } from '../exit-codes.ts';
+import { stopOnSignal } from '../interruptible.ts';
 import type { Out } from '../out.ts';
 import { createProgress } from '../progress.ts';
 import { numberText, safe } from '../safe.ts';
@@ -62,12 +63,7 @@ async function runRekey(
   counted: number,
 ): Promise<RekeyProgress> {
   const { control } = await desk();
-  const stop = new AbortController();
-  let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
-  const off = io.onSignal((signal) => {
-    stoppedBy ??= signal;
-    stop.abort();
-  });
+  const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   let last: RekeyProgress = { ...NOTHING, count: counted, left: counted };
   const onProgress = (progress: RekeyProgress): void => {
@@ -77,12 +73,12 @@ async function runRekey(
   try {
     return await control.rekey({ signal: stop.signal, onProgress });
   } catch (error) {
-    if (stoppedBy === undefined) throw error;
+    if (stop.by() === undefined) throw error;
     const { done, count } = last;
     const text = ` after ${numberText(done)} of ${messages(count)}; run it again for the rest`;
-    throw endedBy(stoppedBy, text);
+    throw endedBy(stop.by() ?? 'SIGINT', text);
   } finally {
-    off();
+    stop.off();
     bar.clear();
   }
 }

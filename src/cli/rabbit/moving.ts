@@ -2,6 +2,7 @@
 
 import type { MoveProgress } from '../../rabbit/operate/reports.ts';
 import { endedBy } from '../exit-codes.ts';
+import { stopOnSignal } from '../interruptible.ts';
 import { createProgress } from '../progress.ts';
 import { numberText } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
@@ -12,12 +13,7 @@ export async function moveWith<Report>(
   total: number,
   run: (signal: AbortSignal, onProgress: (progress: MoveProgress) => void) => Promise<Report>,
 ): Promise<Report> {
-  const stop = new AbortController();
-  let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
-  const off = io.onSignal((signal) => {
-    stoppedBy ??= signal;
-    stop.abort();
-  });
+  const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   /** What was seen, by queue: several are moved one after the other. */
   const seen = new Map<string, number>();
@@ -27,13 +23,13 @@ export async function moveWith<Report>(
       seen.set(queue, moved + skipped);
       bar.show(done(), total);
     });
-    if (stoppedBy === undefined) return report;
+    if (stop.by() === undefined) return report;
   } catch (error) {
-    if (stoppedBy === undefined) throw error;
+    if (stop.by() === undefined) throw error;
   } finally {
-    off();
+    stop.off();
     bar.clear();
   }
   const text = ` after ${numberText(done())} of ${numberText(total)} messages; run it again`;
-  throw endedBy(stoppedBy, `${text} for the rest: nothing is lost`);
+  throw endedBy(stop.by() ?? 'SIGINT', `${text} for the rest: nothing is lost`);
 }

@@ -12,7 +12,7 @@ import { CommandError, endedBy, EXIT, type ExitCode, exitCodeOf } from '../exit-
 import { createProgress } from '../progress.ts';
 import { safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
-import { stopOnSignal } from './interruptible.ts';
+import { stopOnSignal } from '../interruptible.ts';
 import { countsText, decided, resumeLine } from './view.ts';
 
 /** What is run, and where. */

@@ -19,7 +19,7 @@ import { safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
 import { carryOut } from './carry-out.ts';
 import { chosenOf } from './chosen.ts';
-import { interruptible } from './interruptible.ts';
+import { interruptible } from '../interruptible.ts';
 import { replayOptionsOf } from './options.ts';
 import { messages, planView, rehearsalsView, resumeLine } from './view.ts';
 

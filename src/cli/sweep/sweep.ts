@@ -1,6 +1,7 @@
 /** sweep — `respool dlq sweep`: once, with a bar and a table, or again and again. */
 
 import { EXIT, endedBy, type ExitCode, exitCodeOf } from '../exit-codes.ts';
+import { stopOnSignal } from '../interruptible.ts';
 import { createProgress } from '../progress.ts';
 import type { CommandContext } from '../spec.ts';
 import { sweepUntilSignal } from './daemon.ts';
@@ -18,22 +19,18 @@ export async function sweep(given: CommandContext): Promise<ExitCode> {
 async function sweepAndTell(told: Told): Promise<ExitCode> {
   const { context, settings } = told;
   const { io, out } = context;
-  const stop = new AbortController();
-  let stoppedBy: 'SIGINT' | 'SIGTERM' | undefined;
-  const off = io.onSignal((signal) => {
-    stoppedBy ??= signal;
-    stop.abort();
-  });
+  const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   let run: SweepRun;
   try {
     const onProgress = (done: number, total: number): void => bar.show(done, total);
     run = await sweepOnce(told, { signal: stop.signal, onProgress });
   } finally {
-    off();
+    stop.off();
     bar.clear();
   }
   await printRun(out, settings, run);
+  const stoppedBy = stop.by();
   if (stoppedBy !== undefined) {
     throw endedBy(stoppedBy, '; run it again for the rest: nothing is lost');
   }
