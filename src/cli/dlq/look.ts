@@ -62,9 +62,19 @@ export async function openLook(
   const isTrusted = options.flag('trustLimit');
   const all = await openPlaces(context, { queues, kinds, isTrusted });
   const places: Place[] = [];
+  const counted = new Map<string, string[]>();
   for (const place of all) {
     const caution = isLooking ? await place.letters.caution() : FREE;
-    if (isOpen(context, place, caution, isStrict || all.length === 1)) places.push(place);
+    if (!isOpen(context, place, caution, isStrict || all.length === 1)) continue;
+    places.push(place);
+    if (caution.kind === 'counted') {
+      counted.set(caution.text, [...(counted.get(caution.text) ?? []), place.name]);
+    }
+  }
+  // n.b. What is said of a hundred queues is said once.
+  for (const [text, names] of counted) {
+    const whose = names.length === 1 ? (names[0] ?? '') : `${names.length} queues`;
+    context.out.note(safe(`${whose}: ${text}`));
   }
   const tell = categoriser(await categoryRules(context));
   return {
@@ -82,7 +92,6 @@ function isOpen(
   caution: Caution,
   isStrict: boolean,
 ): boolean {
-  if (caution.kind === 'counted') out.warn(`${safe(name)}: ${caution.text}`);
   if (caution.kind !== 'refused') return true;
   const error = new RespoolError(
     'move.refused',

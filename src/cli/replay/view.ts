@@ -64,11 +64,10 @@ export function lineRow({ id, result, to = '', code = '', reason = '' }: ReplayL
   return [safe(id), result, safe(to), safe(code), safe(reason)];
 }
 
-/** A plan in full. */
+/** A plan in full; what looking cost was told before (dlq/look.ts). */
 export async function planView(out: Out, name: string, plan: ReplayPlan): Promise<string> {
-  const { count, seen, groups, routes, cannot, caution, oldestAt, newestAt } = plan;
+  const { count, seen, groups, routes, cannot, oldestAt, newestAt } = plan;
   const parts = [`${safe(name)}: ${messages(count)} of ${numberText(seen)} that were looked at`];
-  if (caution !== undefined) parts.push(safe(caution));
   if (oldestAt !== null && newestAt !== null) {
     parts.push(`died ${exact(oldestAt)} to ${exact(newestAt)}`);
   }

@@ -158,7 +158,7 @@ const NAMES: readonly OldName[] = [
   {
     key: 'dedupFile',
     flags: '--dedup-file <file>',
-    description: 'old name: remember here what was moved, so that a crash makes no copies',
+    description: 'old name: remember here what was moved, so that a crash makes fewer copies',
     yaml: ['queues', 'dedup_file'],
     env: 'DEDUP_FILE',
     kind: 'text',
