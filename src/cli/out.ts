@@ -36,8 +36,8 @@ export interface Out extends OutOptions {
   /** A line for people on stderr, with `--verbose` only. */
   detail(text: string): void;
   /**
-   * A line that says what is unsafe or odd; also with `--quiet`. Further lines, where they are kept,
-   * are indented: none of them can pass for a warning of ours.
+   * A line that says what is unsafe or odd; also with `--quiet`. Further lines, where they are
+   * kept, are indented: none of them can pass for a warning of ours.
    */
   warn(text: string, options?: SafeOptions): void;
   /** Says what went wrong: a sentence, or an object with `--json`. */

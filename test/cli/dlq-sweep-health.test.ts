@@ -99,7 +99,9 @@ describe('metrics', () => {
   test('tell what the last run left, not the sum of all runs', async () => {
     const metrics = createMetrics();
     const lines = async (): Promise<readonly string[]> =>
-      (await metrics.text()).text.split('\n').filter((line) => /^respool_sweep_left/.test(line));
+      (await metrics.text()).text
+        .split('\n')
+        .filter((line) => line.startsWith('respool_sweep_left'));
     metrics.count(runOf({ reports: [reportOf('a'), reportOf('b')] }));
     metrics.count(runOf({ reports: [reportOf('b', { left: 5 })] }));
     expect(await lines()).toEqual(['respool_sweep_left{queue="b"} 5']);

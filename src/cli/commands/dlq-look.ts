@@ -46,8 +46,8 @@ const list: CommandSpec = {
   summary: 'show dead letters, by cause, place, age and more',
   group: GROUP,
   description:
-    'Prints one line per letter: of a queue the oldest first, of the spool by id, which is oldest ' +
-    `first only where Respool made the ids. ${PLACES} ${COSTS}`,
+    'Prints one line per letter: of a queue the oldest first, of the spool by id, which is the ' +
+    `same only where Respool made the ids. ${PLACES} ${COSTS}`,
   options: [
     ...LOOK_OPTIONS,
     { ...LIMIT, description: 'at most so many; default 100, with --json all' },
@@ -191,8 +191,8 @@ const restore: CommandSpec = {
   group: GROUP,
   description:
     'What was removed from a queue is published into that queue again, confirmed, and then ' +
-    'removed from the archive. A message of the spool goes on hold: retry sends it, release puts ' +
-    'it back to what it was, which for a bounce is bounced. ' +
+    'removed from the archive. A message of the spool goes on hold: retry sends it; release ' +
+    'does, too, but puts what had bounced back to the bounces. ' +
     'Ids are those of the archive, or those that letters of queues had. What was removed at ' +
     'another broker, or in another virtual host, is refused. The original of a letter that a ' +
     'replay changed is put back only by its own id in the archive.',

@@ -3,7 +3,7 @@
  * into their queues again, messages of the spool go on hold.
  *
  *   kept copy ─▶ published, confirmed ─▶ removed from the archive
- *   archived as removed ─▶ hold, from where retry sends it, and release makes it what it was
+ *   archived as removed ─▶ hold, from where retry sends it; release makes a bounce a bounce
  *
  * On hold, because who undoes a removal did not ask for a delivery. Promise: a copy is given up
  * only when the broker has the message; whoever kills us in between leaves both. What was removed
