@@ -6,8 +6,25 @@
  * across processes and versions.
  */
 
+/** Answers that are remembered: thousands of messages mostly fail for a few reasons. */
+const KNOWN_MAX = 256;
+/** Longer texts are made anew each time. */
+const KNOWN_MAX_CHARS = 1_200;
+const known = new Map<string, string>();
+
 /** An 11-character word over code and normalised reason. */
 export function fingerprint(code: string, reason: string): string {
+  const key = `${code}\n${reason}`;
+  if (key.length > KNOWN_MAX_CHARS) return wordOf(code, reason);
+  const before = known.get(key);
+  if (before !== undefined) return before;
+  const word = wordOf(code, reason);
+  if (known.size >= KNOWN_MAX) known.clear();
+  known.set(key, word);
+  return word;
+}
+
+function wordOf(code: string, reason: string): string {
   return hash53(`${code}\n${normalise(reason)}`)
     .toString(36)
     .padStart(11, '0');

@@ -42,6 +42,11 @@ const IN_HAND_MAX = 1_000;
 const LULL_MS = 20;
 /** What a place says of a letter that it has taken back. */
 const BACK_CODE = 'move.refused';
+/**
+ * From here on a batch is a whole window, below it half of one: every batch costs a durable write,
+ * and after a crash its letters are in doubt.
+ */
+const WHOLE_FROM = 100;
 /** A batch has no more than is sent in about this part of a second. */
 const BATCH_SECONDS = 1;
 
@@ -82,7 +87,9 @@ class Pass {
   #dispatching: Promise<void> = Promise.resolve();
   #room = Promise.withResolvers<void>();
   #asked: Promise<IteratorResult<TakenLetter>> | undefined;
-  #onLull: () => void = () => undefined;
+  /** Lets whoever waits for a letter go on without one. */
+  #interrupt: (why: 'lull' | undefined) => void = () => undefined;
+  readonly #onHalt = (): void => this.#interrupt(undefined);
   #endWatch: () => void = () => undefined;
   #found = 0;
   #acted = 0;
@@ -95,7 +102,8 @@ class Pass {
     this.#parts = parts;
     this.#order = order;
     const { window, rate = window } = parts.settings;
-    this.#batchMax = Math.max(1, Math.min(Math.ceil(window / 2), Math.ceil(rate * BATCH_SECONDS)));
+    const batch = window < WHOLE_FROM ? Math.ceil(window / 2) : window;
+    this.#batchMax = Math.max(1, Math.min(batch, Math.ceil(rate * BATCH_SECONDS)));
   }
 
   async run(): Promise<PassResult> {
@@ -108,6 +116,7 @@ class Pass {
     });
     const taking = passing[Symbol.asyncIterator]();
     this.#watch(0);
+    tenure.halt.signal.addEventListener('abort', this.#onHalt);
     try {
       await this.#gather(taking);
       if (this.#mayStart) await this.#flush();
@@ -115,6 +124,7 @@ class Pass {
       tenure.halt.stop({ kind: 'broken', error });
     }
     this.#endWatch();
+    tenure.halt.signal.removeEventListener('abort', this.#onHalt);
     for (const { claim } of this.#batch) this.#giveBack(claim);
     await this.#dispatching;
     // In this order: what is on its way ends first, then the place may have back what is in hand.
@@ -163,22 +173,22 @@ class Pass {
   /** Tells whoever waits with a part of a batch that none came for a while. */
   #watch(foundBefore: number): void {
     const found = this.#found;
-    if (this.#batch.length > 0 && found === foundBefore) this.#onLull();
+    if (this.#batch.length > 0 && found === foundBefore) this.#interrupt('lull');
     this.#endWatch = this.#parts.clock.after(LULL_MS, () => this.#watch(found));
   }
 
   /** The next letter; undefined when there is none, or the run ends. */
   async #next(taking: AsyncIterator<TakenLetter>): Promise<TakenLetter | 'lull' | undefined> {
     const { letters, tenure } = this.#parts;
-    const { signal } = tenure.halt;
-    const other = Promise.withResolvers<'lull' | undefined>();
-    const onHalt = () => other.resolve(undefined);
-    signal.addEventListener('abort', onHalt);
-    this.#onLull = () => other.resolve('lull');
     try {
       const asked = (this.#asked ??= taking.next());
       // A dispatch that breaks halts the run, and whoever waits here hears of it there.
-      const next = await Promise.race([asked, other.promise]);
+      const next = await new Promise<IteratorResult<TakenLetter> | 'lull' | undefined>(
+        (resolve, reject) => {
+          this.#interrupt = resolve;
+          asked.then(resolve, reject);
+        },
+      );
       if (next === 'lull') return next;
       this.#asked = undefined;
       if (next === undefined) asked.catch(() => undefined);
@@ -191,8 +201,6 @@ class Pass {
       if (this.#found === 0 && isRespoolError(error, 'move.refused')) this.#busy = because;
       else tenure.halt.stop({ kind: 'end', state: 'stopped', because });
       return undefined;
-    } finally {
-      signal.removeEventListener('abort', onHalt);
     }
   }
 

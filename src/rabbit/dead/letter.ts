@@ -230,6 +230,11 @@ function lasting(properties: Properties): string {
   const pairs = Object.entries(properties.headers ?? {})
     .filter(([name]) => !COUNTED.has(name))
     .toSorted(([a], [b]) => (a < b ? -1 : 1));
+  // Mostly so, and several times as quick.
+  if (pairs.every(([, value]) => isPlain(value))) {
+    const { headers: _, ...others } = properties;
+    return JSON.stringify([others, pairs]);
+  }
   try {
     // Without headers and with an empty table of them is the same.
     return writtenProperties({ ...properties, headers: Object.fromEntries(pairs) });
@@ -237,6 +242,10 @@ function lasting(properties: Properties): string {
     // Nested too deep, or nothing that a broker could send: what is on its surface has to do.
     return `${textOf(properties.messageId)}\n${pairs.map(([name]) => name).join('\n')}`;
   }
+}
+
+function isPlain(value: unknown): boolean {
+  return typeof value === 'string' || typeof value === 'boolean' || Number.isSafeInteger(value);
 }
 
 function idOf(message: AmqpMessage, wire: Wire | undefined): string | undefined {

@@ -28,6 +28,9 @@ export class Walk {
   readonly #steps: AsyncIterator<AmqpMessage, unknown>;
   /** The next one was asked for, and did not come before the signal. */
   #asked: Promise<Step> | undefined;
+  #onAbort: () => void = () => undefined;
+  // n.b. One for all messages: to listen and to stop anew for each costs as much as to send it.
+  readonly #listen = (): void => this.#onAbort();
   #seen = 0;
   /** The last one had been given back before: others may have been so, too. */
   #isAmongReturned = false;
@@ -37,16 +40,20 @@ export class Walk {
     this.pass = pass;
     this.#options = options;
     this.#steps = pass[Symbol.asyncIterator]();
+    options.signal?.addEventListener('abort', this.#listen);
   }
 
   /** The next message; undefined: that is all, or all that was asked for. */
   async next(): Promise<AmqpMessage | undefined> {
     const { max = Number.POSITIVE_INFINITY, signal } = this.#options;
     if (signal?.aborted === true || this.#seen >= max) return undefined;
-    this.#asked = this.#steps.next();
-    // Whoever closes the walk meanwhile does not wait for it.
-    this.#asked.catch(() => undefined);
-    const step = await unlessAborted(this.#asked, signal);
+    const asked = this.#steps.next();
+    this.#asked = asked;
+    const step = await new Promise<Step | undefined>((resolve, reject) => {
+      this.#onAbort = () => resolve(undefined);
+      // Whoever closes the walk meanwhile does not wait for it.
+      asked.then(resolve, reject);
+    });
     if (step === undefined) return undefined;
     this.#asked = undefined;
     return this.#take(step);
@@ -79,6 +86,7 @@ export class Walk {
     } catch {
       // The channel is lost: the broker gave back everything, as it does.
     } finally {
+      this.#options.signal?.removeEventListener('abort', this.#listen);
       await this.pass.close();
     }
   }
@@ -88,17 +96,4 @@ export class Walk {
 function wasReturned({ fields, properties }: AmqpMessage): boolean {
   const { 'x-delivery-count': delivered, 'x-acquired-count': acquired } = properties.headers ?? {};
   return fields.redelivered && (delivered !== undefined || acquired !== undefined);
-}
-
-/** What comes of it; undefined: the signal was first. */
-function unlessAborted<T>(
-  work: Promise<T>,
-  signal: AbortSignal | undefined,
-): Promise<T | undefined> {
-  if (signal === undefined) return work;
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => resolve(undefined);
-    signal.addEventListener('abort', onAbort);
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
-  });
 }
