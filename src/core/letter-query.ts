@@ -56,7 +56,7 @@ export function fitsLetter(letter: AskedLetter, query: LetterQuery): boolean {
     (query.group === undefined || query.group === letter.group) &&
     (query.deathsAbove === undefined || letter.deaths > query.deathsAbove) &&
     isWithin(letter.diedAt ?? letter.enqueuedAt, query) &&
-    hasHeader(letter.headers, query.header) &&
+    (query.header === undefined || hasHeader(letter.headers, query.header)) &&
     (query.text === undefined || hasText(letter, query.text))
   );
 }
@@ -67,8 +67,7 @@ function isWithin(at: Millis | undefined, { before, after }: LetterQuery): boole
   return (after === undefined || at > after) && (before === undefined || at < before);
 }
 
-function hasHeader(headers: Headers, wanted: LetterQuery['header']): boolean {
-  if (wanted === undefined) return true;
+function hasHeader(headers: Headers, wanted: NonNullable<LetterQuery['header']>): boolean {
   if (!Object.hasOwn(headers, wanted.name)) return false;
   return wanted.value === undefined || headers[wanted.name] === wanted.value;
 }

@@ -43,10 +43,11 @@ const LULL_MS = 20;
 /** What a place says of a letter that it has taken back. */
 const BACK_CODE = 'move.refused';
 /**
- * From here on a batch is a whole window, below it half of one: every batch costs a durable write,
- * and after a crash its letters are in doubt.
+ * Every batch costs a durable write, and after a crash its letters are in doubt: half a window of
+ * them, and from here on two, up to the maximum.
  */
-const WHOLE_FROM = 100;
+const WIDE_FROM = 100;
+const BATCH_MAX = 250;
 /** A batch has no more than is sent in about this part of a second. */
 const BATCH_SECONDS = 1;
 
@@ -102,7 +103,7 @@ class Pass {
     this.#parts = parts;
     this.#order = order;
     const { window, rate = window } = parts.settings;
-    const batch = window < WHOLE_FROM ? Math.ceil(window / 2) : window;
+    const batch = window < WIDE_FROM ? Math.ceil(window / 2) : Math.min(2 * window, BATCH_MAX);
     this.#batchMax = Math.max(1, Math.min(batch, Math.ceil(rate * BATCH_SECONDS)));
   }
 

@@ -36,7 +36,8 @@ export function sentCopy(
   };
   const past = { attempts: 0, lost: 0, postponed: 0, restMs: 0, ...lifeOf(read.past, now) };
   const changed = change === undefined ? message : changedBy(message, change);
-  return copyWith({ message: changed, read, wire, now }, { to, past, marks });
+  const isAsRead = change === undefined;
+  return copyWith({ message: changed, read, wire, now, isAsRead }, { to, past, marks });
 }
 
 /** A message as it is put aside for a person. */
@@ -52,7 +53,8 @@ export function parkedCopy(
     [H.endedAt]: parts.now,
     [H.endedBy]: by,
   };
-  return copyWith(parts, { to: { exchange: '', key: queue }, past: {}, marks: ending });
+  const to = { exchange: '', key: queue };
+  return copyWith({ ...parts, isAsRead: true }, { to, past: {}, marks: ending });
 }
 
 interface CopyChange {
@@ -61,7 +63,10 @@ interface CopyChange {
   readonly marks: Table;
 }
 
-function copyWith({ message, read, wire }: CopyParts, { to, past, marks }: CopyChange): Outgoing {
+function copyWith(
+  { message, read, wire, isAsRead }: CopyParts & { readonly isAsRead: boolean },
+  { to, past, marks }: CopyChange,
+): Outgoing {
   const { owner, letter, beginning } = read;
   const { exchange, key } = to;
   const copy = copyOf(message, {
@@ -69,6 +74,8 @@ function copyWith({ message, read, wire }: CopyParts, { to, past, marks }: CopyC
     owner: owner ?? letter.place,
     id: letter.id,
     past: { ...beginning, ...past },
+    // n.b. A repair may have changed it, and other systems' wires go by the queue.
+    read: wire === undefined && isAsRead ? read.past : undefined,
     wire,
   });
   // What nobody knows is not said: a later reader would take the dead queue for its home.
@@ -104,8 +111,9 @@ function changedBy(
 
 /** null and undefined take a header away; one that was null before stays. */
 function withHeaders(headers: Table | undefined, changes: Table): Table {
-  const isGone = (name: string): boolean =>
-    Object.hasOwn(changes, name) && (changes[name] === null || changes[name] === undefined);
-  const all = Object.entries({ ...headers, ...changes });
-  return Object.fromEntries(all.filter(([name]) => !isGone(name)));
+  const all: Record<string, unknown> = { ...headers, ...changes };
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === undefined) delete all[name];
+  }
+  return all;
 }

@@ -7,7 +7,7 @@
  * characters and a limit.
  */
 
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Headers } from '../../core/entry.ts';
 import { textOf } from '../../core/errors.ts';
 import { codeText, REASON_MAX_CHARS, reasonText } from '../../core/failure.ts';
@@ -217,12 +217,8 @@ const COUNTED = new Set(['x-delivery-count', 'x-acquired-count']);
 
 /** One word over all that stays the same while the message lies here. */
 export function digestOf({ content, properties }: AmqpMessage): string {
-  return createHash('sha256')
-    .update(lasting(properties))
-    .update('\n')
-    .update(content)
-    .digest('hex')
-    .slice(0, DIGEST_CHARS);
+  const text = Buffer.from(`${lasting(properties)}\n`);
+  return hash('sha256', Buffer.concat([text, content])).slice(0, DIGEST_CHARS);
 }
 
 function lasting(properties: Properties): string {
@@ -281,7 +277,7 @@ const CONTROLS = /\p{Cc}+/gu;
 function shown(text: string): string {
   const isLong = text.length > LETTER_HEADER_MAX_CHARS;
   const short = isLong ? `${text.slice(0, LETTER_HEADER_MAX_CHARS - 1)}…` : text;
-  return short.replaceAll(CONTROLS, ' ').toWellFormed();
+  return (CONTROL.test(short) ? short.replaceAll(CONTROLS, ' ') : short).toWellFormed();
 }
 
 function shownHeaders(headers: Table): Headers {

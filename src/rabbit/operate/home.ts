@@ -69,6 +69,8 @@ export interface Change {
   /** The id that it gets where it has none. */
   readonly id: string;
   readonly past?: Partial<Past>;
+  /** Its past, where somebody has read it already. */
+  readonly read?: Past | undefined;
   /** It stays dead or parked: why is kept. */
   readonly keepsEnding?: boolean;
   readonly wire?: Wire | undefined;
@@ -80,7 +82,8 @@ export interface Change {
  */
 export function copyOf(message: AmqpMessage, change: Change): Outgoing {
   const { to, owner, wire = respoolWire } = change;
-  const past = { ...wire.read(message, change.from ?? owner), ...change.past };
+  const read = change.read ?? wire.read(message, change.from ?? owner);
+  const past = { ...read, ...change.past };
   const properties = wire.write(message, {
     past,
     queue: owner,
