@@ -97,7 +97,7 @@ export class Journal {
   /** Remembers what came of a letter until the next step. */
   note(item: number, outcome: Outcome): void {
     const { result, to, code, reason } = outcome;
-    const key = JSON.stringify([result, to, code, reason]);
+    const key = `${result}\n${to}\n${code}\n${reason}`;
     const group = this.#pending.get(key);
     if (group === undefined) this.#pending.set(key, { outcome, items: [item] });
     else group.items.push(item);

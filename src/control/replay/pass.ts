@@ -42,12 +42,6 @@ const IN_HAND_MAX = 1_000;
 const LULL_MS = 20;
 /** What a place says of a letter that it has taken back. */
 const BACK_CODE = 'move.refused';
-/**
- * Every batch costs a durable write, and after a crash its letters are in doubt: half a window of
- * them, and from here on two, up to the maximum.
- */
-const WIDE_FROM = 100;
-const BATCH_MAX = 250;
 /** A batch has no more than is sent in about this part of a second. */
 const BATCH_SECONDS = 1;
 
@@ -103,8 +97,7 @@ class Pass {
     this.#parts = parts;
     this.#order = order;
     const { window, rate = window } = parts.settings;
-    const batch = window < WIDE_FROM ? Math.ceil(window / 2) : Math.min(2 * window, BATCH_MAX);
-    this.#batchMax = Math.max(1, Math.min(batch, Math.ceil(rate * BATCH_SECONDS)));
+    this.#batchMax = Math.max(1, Math.min(Math.ceil(window / 2), Math.ceil(rate * BATCH_SECONDS)));
   }
 
   async run(): Promise<PassResult> {

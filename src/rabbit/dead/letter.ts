@@ -61,11 +61,10 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
   const at = owner ?? place.queue;
   const origin = exchange === '' && owner === undefined ? '' : shown(`${exchange}/${owner ?? ''}`);
   const topic = shown(routingKey === '' ? at : routingKey);
-  const { code, reason, diedAt } = causeOf(known);
   const digest = digestOf(message);
   const id = idOf(message, place.wire) ?? digest;
   const { contentType } = message.properties;
-  const later = lazily(headers, { code, reason, at, origin });
+  const later = new Later({ headers, past, deaths: elsewhere, queue: place.queue, at, origin });
   const letter: Letter = {
     id,
     key: id === digest ? id : `${id}.${digest.slice(0, KEY_DIGEST_CHARS)}`,
@@ -74,41 +73,73 @@ export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter
     topic,
     origin,
     home: homeOf(known, owner),
-    code,
-    reason,
-    get group() {
-      return later.group();
+    get code() {
+      return later.cause.code;
     },
-    deaths: deathsOf(headers, { sweptQueue: place.queue }),
+    get reason() {
+      return later.cause.reason;
+    },
+    get group() {
+      return later.group;
+    },
+    get deaths() {
+      return later.deaths;
+    },
     attempts: past.attempts,
     replays: countOf(headers[H.replays]),
     replayedBy: usable(headers[H.replay]),
     enqueuedAt: past.firstAt || undefined,
-    diedAt,
+    get diedAt() {
+      return later.cause.diedAt;
+    },
     size: message.content.length,
     contentType: typeof contentType === 'string' ? shown(contentType) : undefined,
     get headers() {
-      return later.headers();
+      return later.headers;
     },
   };
   return { letter, beginning, owner, past };
 }
 
+/** What is known of a message without its body: a letter may be kept for long. */
+interface Told extends Pick<Known, 'headers' | 'past' | 'deaths'>, Omit<GroupParts, keyof Cause> {
+  /** In which it lies. */
+  readonly queue: string;
+}
+
 /**
- * What few ask for, made when somebody does: a replay of thousands needs neither.
+ * What few ask for, made when somebody does: a replay of thousands needs none of it.
  *
  * n.b. `at` is the queue, not the routing key: those may have the id of an order in them.
  */
-function lazily(
-  table: Table,
-  parts: GroupParts,
-): { readonly group: () => string; readonly headers: () => Headers } {
-  let group: string | undefined;
-  let headers: Headers | undefined;
-  return {
-    group: () => (group ??= groupOf(parts)),
-    headers: () => (headers ??= shownHeaders(table)),
-  };
+class Later {
+  readonly #told: Told;
+  #cause: Cause | undefined;
+  #group: string | undefined;
+  #headers: Headers | undefined;
+  #deaths: number | undefined;
+
+  constructor(told: Told) {
+    this.#told = told;
+  }
+
+  get cause(): Cause {
+    return (this.#cause ??= causeOf(this.#told));
+  }
+
+  get group(): string {
+    const { at, origin } = this.#told;
+    return (this.#group ??= groupOf({ ...this.cause, at, origin }));
+  }
+
+  get headers(): Headers {
+    return (this.#headers ??= shownHeaders(this.#told.headers));
+  }
+
+  get deaths(): number {
+    const { headers, queue } = this.#told;
+    return (this.#deaths ??= deathsOf(headers, { sweptQueue: queue }));
+  }
 }
 
 interface Known {
@@ -182,7 +213,7 @@ interface Cause {
   readonly diedAt: number | undefined;
 }
 
-function causeOf({ headers, past, deaths }: Known): Cause {
+function causeOf({ headers, past, deaths }: Told): Cause {
   const death = deaths[0];
   const endedAt = countOf(headers[H.endedAt]) || undefined;
   const ended = wordOf(headers[H.endedCode]);
