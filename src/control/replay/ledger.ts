@@ -121,11 +121,16 @@ export class Ledger {
     }
   }
 
-  /** Keys of which all letters were sent, and how many these are. */
+  /**
+   * Keys of which all letters were sent, and how many these are. n.b. What only went missing is
+   * told as sent without a destination: somebody may have held it, and it was never confirmed.
+   */
   sentKeys(): Map<string, number> {
+    const isConfirmed = (item: number): boolean =>
+      this.#standings[item] === 'sent' && this.#lines[item]?.outcome.to !== undefined;
     const sent = new Map<string, number>();
     for (const [key, { items }] of this.#byKey) {
-      if (items.every((item) => this.#standings[item] === 'sent')) sent.set(key, items.length);
+      if (items.every(isConfirmed)) sent.set(key, items.length);
     }
     return sent;
   }

@@ -233,3 +233,25 @@ test('what was sent and came back with a lost ack goes at the next run; what is 
   expect(place.items.map(({ letter }) => letter.id)).toEqual([idOf(5)]);
   expect(new Set(place.sent.map((one) => one.id)).size).toBe(place.sent.length);
 });
+
+test('what went missing and is told as sent is not taken away when it turns up again', async () => {
+  const { place, plan, run, resume } = await setup(3);
+  const { id } = await plan({ ...NO_CANARY, stopAbove: 100, window: 1 });
+  place.refuse = ({ id: name }) =>
+    name === idOf(1)
+      ? { kind: 'unsure', reason: 'no answer' }
+      : name === idOf(2)
+        ? { kind: 'failed', code: 'broker.unavailable', reason: 'away' }
+        : undefined;
+  expect(await run(id)).toMatchObject({ counts: { sent: 1, unsure: 1, failed: 1 } });
+  // Somebody holds it, and nobody can tell.
+  const held = place.items.splice(0, 1);
+  place.refuse = undefined;
+  // It is back when it has been given up as missing.
+  Object.defineProperty(place, 'isAlone', {
+    get: () => place.items.push(...held.splice(0)) >= 0,
+  });
+  expect(await resume(id, { unsure: 'send' })).toMatchObject({ state: 'done' });
+  expect(place.removed).toEqual([]);
+  expect(everywhere(place)).toEqual(named(3));
+});
