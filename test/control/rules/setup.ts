@@ -1,6 +1,7 @@
 /** setup — rules over letters, replays and a broker's health that a test decides about. */
 import { createMemoryData } from '../../../src/stores/memory/index.ts';
 import { createMemoryRecords } from '../../../src/stores/memory/record-store.ts';
+import { NO_COUNTS } from '../../../src/control/replay/ledger.ts';
 import type { Replay, ReplayOptions, ReplaySource } from '../../../src/control/replay/types.ts';
 import { stateOf } from '../../../src/control/rules/ledger.ts';
 import type {
@@ -17,15 +18,7 @@ import type { RecordStore } from '../../../src/ports/record-store.ts';
 import { fakeLetters, letterOf as fakeLetter } from '../letters/fake-letters.ts';
 import { SimClock } from '../../../src/testkit/sim-clock.ts';
 
-export const NO_COUNTS = {
-  sent: 0,
-  failed: 0,
-  parked: 0,
-  unsure: 0,
-  gone: 0,
-  left: 0,
-  again: 0,
-};
+export { NO_COUNTS };
 
 /** A letter that died because its destination was not reached. */
 export function letterOf(id: string, more: Partial<Letter> = {}): Letter {
