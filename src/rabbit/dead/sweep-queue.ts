@@ -236,8 +236,9 @@ class Sweep {
   }
 
   async #averageBytes(): Promise<number> {
-    // Asked a moment ago for its limit: the answer is at hand.
-    const told = await this.#tools.management?.queue(this.#pair.queue);
+    // Asked a moment ago for its limit: the answer is at hand. Without one it goes as well.
+    const { management } = this.#tools;
+    const told = await management?.queue(this.#pair.queue).catch(() => undefined);
     const { bytes, messages = 0 } = told ?? {};
     return bytes === undefined || messages === 0 ? AVERAGE_BYTES : bytes / messages;
   }
