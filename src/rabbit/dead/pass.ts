@@ -16,6 +16,7 @@ import type { AmqpChannel, AmqpConnection, AmqpMessage } from '../amqp.ts';
 import { openChannel } from '../operate/look.ts';
 import { closeChannel } from '../patience.ts';
 import { explainRefusal } from '../topology/explain.ts';
+import { Acks } from './acks.ts';
 import { type Block, Blocks } from './blocks.ts';
 
 const HELD_MAX_DEFAULT = 100_000;
@@ -67,7 +68,7 @@ export interface Pass extends AsyncIterable<AmqpMessage> {
   readonly unsure: number;
   /** It stays where it is. */
   leave(message: AmqpMessage): void;
-  /** Acks it; throws `broker.unavailable` when the channel is lost. */
+  /** Acks it, at the end of this turn of the loop; throws `broker.unavailable` when the channel is lost. */
   done(message: AmqpMessage): void;
   /** Gives back everything left or in hand, in the order it lay. */
   close(): Promise<void>;
@@ -122,6 +123,7 @@ class QueuePass implements Pass {
   readonly #goal: number;
   readonly #heldMax: number;
   readonly #blocks: Blocks;
+  readonly #acks: Acks;
   readonly #inHand = new Map<number, Block>();
   /** Arrived and not given yet; those before `#next` are given. */
   readonly #arrivals: AmqpMessage[] = [];
@@ -146,6 +148,7 @@ class QueuePass implements Pass {
     this.#order = order;
     this.#clock = clock;
     this.#channel = from.channel;
+    this.#acks = new Acks(from.channel, (error) => this.#fail(this.#lost(error)));
     this.total = from.total;
     const { queue, window, averageBytes } = order;
     const onMessage = (message: AmqpMessage | null): void => this.#take(message);
@@ -189,6 +192,7 @@ class QueuePass implements Pass {
 
   leave(message: AmqpMessage): void {
     const block = this.#settle(message);
+    if (this.#blocks.held === 0) this.#acks.leave();
     this.#blocks.hold(block, message.fields.deliveryTag);
     if (this.#blocks.held >= this.#heldMax) this.#finish('held');
     else this.#widen();
@@ -198,12 +202,8 @@ class QueuePass implements Pass {
   done(message: AmqpMessage): void {
     this.#settle(message);
     if (this.#error !== undefined) throw this.#error;
-    try {
-      this.#done += 1;
-      this.#channel.ack(message);
-    } catch (error) {
-      throw this.#lost(error);
-    }
+    this.#done += 1;
+    this.#acks.add(message);
     this.#wake();
   }
 
@@ -335,6 +335,7 @@ class QueuePass implements Pass {
   async #close(): Promise<void> {
     this.#finish('aborted');
     try {
+      this.#acks.flush();
       if (this.#blocks.isUsed) await this.#blocks.settled(() => Math.min(this.#done, this.unsure));
       for (const [tag, block] of this.#inHand) this.#blocks.hold(block, tag);
       for (const message of this.#arrivals.slice(this.#next)) {
