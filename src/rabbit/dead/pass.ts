@@ -68,7 +68,7 @@ export interface Pass extends AsyncIterable<AmqpMessage> {
   readonly unsure: number;
   /** It stays where it is. */
   leave(message: AmqpMessage): void;
-  /** Acks it, at the end of this turn of the loop; throws `broker.unavailable` when the channel is lost. */
+  /** Acks it at the end of this turn; throws `broker.unavailable` when the channel is lost. */
   done(message: AmqpMessage): void;
   /** Gives back everything left or in hand, in the order it lay. */
   close(): Promise<void>;
