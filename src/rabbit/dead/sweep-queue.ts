@@ -211,9 +211,8 @@ class Sweep {
   async #sweep(connection: AmqpConnection): Promise<void> {
     const { queue, target } = this.#pair;
     const { clock, journal } = this.#tools;
-    const { window, signal, createsTarget, dryRun } = this.#rule;
+    const { window, signal, createsTarget } = this.#rule;
     if (!createsTarget) await requireTarget(connection, target);
-    else if (!dryRun) await ensureTarget(connection, target);
     // n.b. A signal that comes later ends the walk, not the pass: see walk.ts.
     const isOff = signal?.aborted === true ? { signal } : {};
     const averageBytes = await this.#averageBytes();
@@ -291,11 +290,12 @@ class Sweep {
     return undefined;
   }
 
-  /** Nothing is moved without a record. */
+  /** Nothing is made or moved without a record. */
   async #recordAndTake(pass: Pass, message: AmqpMessage, deaths: number): Promise<void> {
-    const { max, audit } = this.#rule;
+    const { max, audit, createsTarget } = this.#rule;
     try {
       await audit?.({ ...this.#pair, total: pass.total, max });
+      if (createsTarget) await ensureTarget(await this.#tools.connect(), this.#pair.target);
       this.#isRecorded = true;
     } catch (error) {
       this.#error ??= asError(error);

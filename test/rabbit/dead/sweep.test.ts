@@ -3,6 +3,7 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { lockQueue } from '../../../src/rabbit/dead/lock.ts';
 import type { SweepDetails, SweepProgress } from '../../../src/rabbit/dead/sweep.ts';
+import { isThere } from '../../../src/rabbit/dead/target.ts';
 import { H } from '../../../src/rabbit/headers.ts';
 import { withService } from '../../services/index.ts';
 import { KINDS, numberOf, openConnection, range } from './queues.ts';
@@ -89,6 +90,21 @@ withService('rabbitmq', (url) => {
     expect(await queues.hands.depth(queue)).toBe(3);
   });
 
+  test('a target is made when there is something to move, after it is on record', async () => {
+    const { queues, pair, sweep } = await openGround();
+    const { queue, target } = await pair();
+    const connection = await openConnection();
+    const isMade = (): Promise<boolean> => isThere(connection, target);
+    await queues.fill(queue, 3, () => died(2));
+    expect(await sweep({ queue, target })).toMatchObject({ seen: 3, moved: 0, end: 'done' });
+    expect(await isMade()).toBe(false);
+    const seen: boolean[] = [];
+    const audit = async (): Promise<void> => void seen.push(await isMade());
+    expect(await sweep({ queue, target, max: 1, audit })).toMatchObject({ moved: 3, end: 'done' });
+    expect(seen).toEqual([false]);
+    expect(await isMade()).toBe(true);
+  });
+
   test('a target that is there is used as it is', async () => {
     const { queues, pair, sweep } = await openGround();
     const { queue, target } = await pair();
@@ -119,8 +135,9 @@ withService('rabbitmq', (url) => {
     const { queue, target } = await pair();
     await queues.fill(queue, 5, () => died(9));
     // Gone between the look at it and the first message.
+    await queues.declare('classic', {}, target);
     const audit = async (): Promise<void> => void (await queues.hands.channel.deleteQueue(target));
-    const report = await sweep({ queue, target, audit });
+    const report = await sweep({ queue, target, audit, createsTarget: false });
     expect(report).toMatchObject({ moved: 0, end: 'failed' });
     expect(report.error).toMatch(/no queue takes it/);
     expect((await queues.takeAll(queue, 5)).map(numberOf)).toEqual(range(5));
@@ -129,6 +146,7 @@ withService('rabbitmq', (url) => {
   test('an audit record is written before the first message, and none without it', async () => {
     const { queues, pair, sweep } = await openGround();
     const { queue, target } = await pair();
+    await queues.declare('own', {}, target);
     await queues.fill(queue, 10, halfDead);
     const refuse = (): Promise<void> => Promise.reject(new Error('no room for records'));
     const refused = await sweep({ queue, target, audit: refuse });
