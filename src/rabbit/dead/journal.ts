@@ -8,7 +8,7 @@
  * entries, no more. What the broker is known to have taken out stands for none: there may be
  * another that is equal in id, body and headers, sent twice, and it needs a copy of its own. The
  * same holds for equal ones that are in hand together. Without an id equal ones are common, and
- * none is remembered.
+ * none is remembered. What lay in the file before our first line is somebody else's, and stays.
  */
 
 import { createHash } from 'node:crypto';
@@ -36,7 +36,7 @@ export interface SweepJournal {
   strike(identity: string): Promise<void>;
   /** What this run moved is acked for certain; what an earlier one did only if all was seen. */
   forget(queue: string, isAllSeen: boolean): Promise<void>;
-  /** Empties the file when nothing is left that could come back. */
+  /** Takes our lines out of the file when nothing is left that could come back. */
   close(): Promise<void>;
 }
 
@@ -51,6 +51,7 @@ export interface SweepJournalOptions {
 const MAX_AGE_MS = 7 * 24 * 60 * 60 * 1_000;
 const FILE_MAX_BYTES = 256 * 2 ** 20;
 const WORD_CHARS = 16;
+const LINE = /^([-+=]) (\d{1,16}) ([0-9a-f.]{16,80})$/m;
 
 /** A journal in a file, which one process at a time may use. */
 export function sweepJournal(path: string, options: SweepJournalOptions = {}): SweepJournal {
@@ -75,6 +76,8 @@ class FileJournal implements SweepJournal {
   /** Queues with entries that may still be needed. */
   readonly #unsettled = new Set<string>();
   #file: FileHandle | undefined;
+  /** So many bytes at its beginning are not ours. */
+  #othersBytes = 0;
   #waiting: Waiting[] = [];
   /** Written with what comes next. */
   #settled: string[] = [];
@@ -88,15 +91,20 @@ class FileJournal implements SweepJournal {
   }
 
   async open(): Promise<void> {
+    let file: FileHandle | undefined;
     try {
       await this.#file?.close();
-      this.#file = await open(this.#path, 'a+', 0o600);
-      const { size } = await this.#file.stat();
+      this.#file = undefined;
+      file = await open(this.#path, 'a+', 0o600);
+      const { size } = await file.stat();
       if (size > FILE_MAX_BYTES) throw new Error(`it has ${size} bytes: it is no journal of ours`);
-      this.#read(await readFile(this.#path, 'utf8'));
+      // One character for each byte, whatever else is in it.
+      this.#read(await readFile(this.#path, 'latin1'));
       // What a kill cut off must not run into the next line.
-      if (size > 0) await this.#file.appendFile('\n');
+      if (size > 0) await file.appendFile('\n');
+      this.#file = file;
     } catch (error) {
+      await file?.close();
       throw this.#unusable('read', error);
     }
   }
@@ -138,7 +146,7 @@ class FileJournal implements SweepJournal {
     this.#file = undefined;
     if (file === undefined) return;
     try {
-      if (this.#unsettled.size === 0) await file.truncate(0);
+      if (this.#unsettled.size === 0) await file.truncate(this.#othersBytes);
       else await file.appendFile(this.#settled.map((line) => `${line}\n`).join(''));
     } finally {
       await file.close();
@@ -149,8 +157,10 @@ class FileJournal implements SweepJournal {
     this.#settled = [];
     this.#left.clear();
     this.#unsettled.clear();
+    const ours = text.search(LINE);
+    this.#othersBytes = ours < 0 ? text.length : ours;
     for (const line of text.split('\n')) {
-      const [, sign, at, word] = /^([-+=]) (\d{1,16}) ([0-9a-f.]{16,80})$/.exec(line) ?? [];
+      const [, sign, at, word] = LINE.exec(line) ?? [];
       if (word === undefined) continue;
       if (sign === '-') this.#drop(word);
       else if (sign === '=') this.take(word);

@@ -1,6 +1,6 @@
 /** What a sweep that is killed remembers, so that the next one copies nothing twice. */
 
-import { appendFile, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { appendFile, mkdtemp, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -116,6 +116,30 @@ describe('the journal', () => {
     expect(next.take(a)).toBe(true);
     await next.add(a);
     expect((await opened(path)).take(a)).toBe(true);
+  });
+
+  test('what others wrote before stays when our lines are taken out', async () => {
+    const path = await ownFile();
+    const others = Buffer.from([0x6f, 0x6c, 0x64, 0x0a, 0xff, 0xfe, 0x0a]);
+    await writeFile(path, others);
+    for (let run = 0; run < 2; run += 1) {
+      const journal = await opened(path);
+      await journal.add(idOf('q', messageOf('a')));
+      await journal.forget('q', true);
+      await journal.close();
+      expect(await readFile(path)).toEqual(others);
+    }
+  });
+
+  test('a file that is too large for a journal is refused, and left as it is', async () => {
+    const path = await ownFile();
+    const bytes = 256 * 2 ** 20 + 1;
+    await writeFile(path, '');
+    await truncate(path, bytes);
+    const journal = sweepJournal(path);
+    await expect(journal.open()).rejects.toThrow(/no journal of ours/);
+    await journal.close();
+    expect((await stat(path)).size).toBe(bytes);
   });
 
   test('a file that cannot be used is named', async () => {
