@@ -4,6 +4,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { SimClock } from 'respool/testkit';
+import { createClosers } from '../../src/cli/closers.ts';
 import { createHealth } from '../../src/cli/sweep/daemon.ts';
 import { type Answers, startListening } from '../../src/cli/sweep/listen.ts';
 import { createLabels, createMetrics, LABELS_MAX } from '../../src/cli/sweep/metrics.ts';
@@ -55,6 +56,18 @@ describe('readiness', () => {
 });
 
 describe('rounds', () => {
+  test('close all that they opened, the last first, also when one of it fails', async () => {
+    const closed: string[] = [];
+    const { atEnd, close } = createClosers();
+    atEnd(() => void closed.push('connection'));
+    atEnd(() => Promise.reject(new Error('the store is away')));
+    atEnd(() => void closed.push('lock'));
+    await expect(close()).rejects.toThrow('the store is away');
+    expect(closed).toEqual(['lock', 'connection']);
+    await close();
+    expect(closed).toHaveLength(2);
+  });
+
   test('go from start to start, and one that takes longer is followed at once', async () => {
     const clock = new SimClock();
     const over = new AbortController();

@@ -14,6 +14,7 @@ import type {
 } from '../../control/rules/types.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { createClosers } from '../closers.ts';
 import { type LettersContext, openPlaces, type Place } from '../dlq/places.ts';
 import { byOf, type Desk } from '../open-desk.ts';
 import { healthOf } from './health.ts';
@@ -56,11 +57,8 @@ async function placesOf(
   open: Map<RulePlace['source'], Place>,
 ): Promise<OpenPlaces> {
   const { queue } = rule.when;
-  const ends: (() => Promise<void> | void)[] = [];
-  const close = async (): Promise<void> => {
-    for (const end of ends.splice(0).reverse()) await end();
-  };
-  const ofRound = { ...context, atEnd: (end: (typeof ends)[number]) => void ends.push(end) };
+  const { atEnd, close } = createClosers();
+  const ofRound = { ...context, atEnd };
   try {
     const places = await openPlaces(ofRound, {
       queues: queue === undefined ? [] : [queue],

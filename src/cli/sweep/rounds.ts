@@ -7,6 +7,7 @@ import type { Broker } from '../../connect/brokers.ts';
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { atMost } from '../../rabbit/patience.ts';
+import { createClosers } from '../closers.ts';
 import { type Reached, reach } from '../rabbit/reach.ts';
 import type { CommandContext } from '../spec.ts';
 
@@ -28,22 +29,6 @@ export async function inRounds(
     const waitMs = startedAt + everyMs - clock.monotonic();
     if (waitMs > 0 && !signal.aborted) await atMost(clock, waitMs, over);
   }
-}
-
-/** What is closed with a round, and not only when the command ends; the last first. */
-export interface Closers {
-  readonly atEnd: CommandContext['atEnd'];
-  readonly close: () => Promise<void>;
-}
-
-export function createClosers(): Closers {
-  const closers: (() => Promise<void> | void)[] = [];
-  return {
-    atEnd: (close) => void closers.push(close),
-    close: async () => {
-      for (const close of closers.splice(0).reverse()) await close();
-    },
-  };
 }
 
 /** A broker that answers, until it is left. */

@@ -16,9 +16,10 @@ import {
   sweepQueues,
   type SweepTotal,
 } from '../../rabbit/dead/sweep.ts';
+import { createClosers } from '../closers.ts';
 import { type Desk, openDesk } from '../open-desk.ts';
+import { reach } from '../rabbit/reach.ts';
 import type { CommandContext } from '../spec.ts';
-import { createClosers, reachOnce } from './rounds.ts';
 import type { Told } from './settings.ts';
 
 /** What a run came to. */
@@ -73,8 +74,7 @@ const NOTHING = { queues: [], problems: [], isWell: false };
 
 async function sweepAll({ context, settings }: Told, watch: RunWatch): Promise<SweepTotal> {
   const { patterns, target, max, limit, parallel, window, createsTarget, dedupe } = settings;
-  const { connection, management, leave } = await reachOnce(context, settings);
-  context.atEnd(leave);
+  const { connection, management } = await reach(context, settings.loaded, settings.broker);
   const { clock } = context.io;
   return sweepQueues({
     connection,
