@@ -360,3 +360,12 @@ class QueuePass implements Pass {
     );
   }
 }
+
+/** Of a pass that was lost after something was done: nobody knows which acks were read. */
+export function lostAtTheEnd(queue: string): RespoolError {
+  return new RespoolError(
+    'broker.unavailable',
+    `cannot tell whether all that was moved is gone from the queue ${show(queue)}: the channel ` +
+      'was lost or the queue deleted at the end; the last ones may be there twice: start again',
+  );
+}

@@ -22,7 +22,7 @@ import { createDeathCounter } from './deaths.ts';
 import { intoItself, type SweepPair } from './discover.ts';
 import type { SweepJournal } from './journal.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
-import { openPass, type Pass, type PassEnd } from './pass.ts';
+import { lostAtTheEnd, openPass, type Pass, type PassEnd } from './pass.ts';
 import { sweptCopy } from './swept.ts';
 import { ensureTarget, isThere, requireTarget } from './target.ts';
 import { Walk } from './walk.ts';
@@ -230,6 +230,8 @@ class Sweep {
       await this.#allSettled();
       await walk.close();
     }
+    const hasAcked = !this.#rule.dryRun && this.#moved + this.#already > 0;
+    if (hasAcked && pass.isLost) this.#error ??= lostAtTheEnd(queue);
     const isAllSeen = pass.end === 'done' && this.#end === undefined && this.#error === undefined;
     if (!pass.isLost) await journal?.forget(queue, isAllSeen);
   }

@@ -14,10 +14,10 @@
  * priorities and other consumers break. It is counted once.
  */
 
-import { asError, RespoolError, show } from '../../core/errors.ts';
+import { asError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, AmqpMessage, Outgoing } from '../amqp.ts';
-import { openPass, type Pass, type PassEnd } from '../dead/pass.ts';
+import { lostAtTheEnd, openPass, type Pass, type PassEnd } from '../dead/pass.ts';
 import { Walk } from '../dead/walk.ts';
 import type { Outlet } from '../outlet.ts';
 import type { DrainEnd, DrainReport, MoveProgress } from './reports.ts';
@@ -191,12 +191,4 @@ class Mover {
 
 function countOf({ skip, homeless }: Left): number {
   return skip + homeless;
-}
-
-function lostAtTheEnd(queue: string): RespoolError {
-  return new RespoolError(
-    'broker.unavailable',
-    `cannot tell whether all that was moved is gone from the queue ${show(queue)}: the channel ` +
-      'was lost or the queue deleted at the end; the last ones may be there twice: start again',
-  );
 }

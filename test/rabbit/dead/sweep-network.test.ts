@@ -1,6 +1,8 @@
 /** A network that fails while a sweep publishes: what was not moved is where it was. */
 
 import { expect, test } from 'vitest';
+import { createConnection } from '../../../src/rabbit/connection.ts';
+import type { SweepJournal } from '../../../src/rabbit/dead/journal.ts';
 import { FaultProxy, type Spoil } from '../../nodes/proxy.ts';
 import { service, withService } from '../../services/index.ts';
 import { type Kind, numberOf, range } from './queues.ts';
@@ -41,4 +43,35 @@ withService('rabbitmq', () => {
     const numbers = (await ground.queues.takeAll(target, there)).map(numberOf);
     expect([...new Set(numbers)].toSorted((a, b) => a - b)).toEqual(range(ALL));
   });
+
+  test('a connection that is lost at the very end is told, for acks may be lost with it', async () => {
+    const ground = await openGround();
+    const { queue, target } = await ground.pair();
+    await ground.queues.fill(queue, WINDOW, () => died(4));
+    await using connection = createConnection({ url: await service('rabbitmq') });
+    const consuming = await connection.consuming.tryConnect();
+    let added = 0;
+    const dedupe = {
+      ...NO_JOURNAL,
+      add: async () => {
+        added += 1;
+        if (added === WINDOW) consuming.connection?.stream?.destroy(new Error('cut'));
+      },
+    };
+    const report = await ground.sweep({ connection, url: undefined, queue, target, dedupe });
+    expect(added).toBe(WINDOW);
+    expect(report.end).toBe('failed');
+    expect(report.error).toContain('the last ones may be there twice');
+  });
 });
+
+const NO_JOURNAL: SweepJournal = {
+  open: () => Promise.resolve(),
+  take: () => false,
+  identityOf: (queue, { fields }) => `${queue} ${fields.deliveryTag}`,
+  add: () => Promise.resolve(),
+  settle: () => undefined,
+  strike: () => Promise.resolve(),
+  forget: () => Promise.resolve(),
+  close: () => Promise.resolve(),
+};
