@@ -64,12 +64,12 @@ test('a rule with a URL waits until that answers with 2xx', async () => {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   onTestFinished(() => void server.close());
   const { port } = server.address() as AddressInfo;
-  const http = `http://u:hidden-word@127.0.0.1:${port}/health`;
+  const http = `http://u:hidden-word%@127.0.0.1:${port}/health`;
   const shell = await withRules([{ ...TIMEOUTS, healthy: { http } }]);
   const waits = await shell.cli(['dlq', 'rules', 'run', '--once']);
   expect(waits.stdout).toContain('/health answered 503');
   expect(waits.stdout).not.toContain('hidden-word');
-  expect(asked).toEqual([`Basic ${Buffer.from('u:hidden-word').toString('base64')}`]);
+  expect(asked).toEqual([`Basic ${Buffer.from('u:hidden-word%').toString('base64')}`]);
   status = 204;
   const [news] = (await shell.cli(['dlq', 'rules', 'run', '--once', '--json'])).objects();
   expect(news).toMatchObject({ result: 'done', sent: 1 });

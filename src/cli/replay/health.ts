@@ -16,6 +16,7 @@ import type { LetterRoute } from '../../ports/dead-letters.ts';
 import { openChannel } from '../../rabbit/operate/look.ts';
 import { closeChannel } from '../../rabbit/patience.ts';
 import type { Reached } from '../rabbit/reach.ts';
+import { roadOf } from '../url-user.ts';
 
 /** How long a destination may take to say that it is well. */
 const ANSWERS_WITHIN_MS: number = 5 * SECOND_MS;
@@ -55,21 +56,15 @@ export async function healthOf(
 async function ofUrl(url: string, { clock, hide }: HealthParts): Promise<Health> {
   const late = new AbortController();
   const callOff = clock.after(ANSWERS_WITHIN_MS, () => late.abort());
-  const target = new URL(url);
-  const { username, password } = target;
-  target.username = '';
-  target.password = '';
-  const user = Buffer.from(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`);
-  // n.b. fetch refuses a URL that names its user.
-  const headers = username === '' ? {} : { authorization: `Basic ${user.toString('base64')}` };
+  const road = roadOf(url);
   try {
-    const answer = await fetch(target, { signal: late.signal, headers });
+    const answer = await fetch(road.url, { signal: late.signal, headers: road.headers });
     await answer.body?.cancel();
     if (answer.ok) return 'well';
-    return { why: hide(`GET ${target.href} answered ${answer.status}`) };
+    return { why: hide(`GET ${road.url} answered ${answer.status}`) };
   } catch (error) {
     const said = late.signal.aborted ? 'no answer within 5s' : causeOf(error);
-    return { why: hide(`GET ${target.href} failed: ${said}`) };
+    return { why: hide(`GET ${road.url} failed: ${said}`) };
   } finally {
     callOff();
   }

@@ -11,6 +11,7 @@ import type { Clock } from '../../ports/clock.ts';
 import { runCommand } from '../../deliver/exec-run.ts';
 import { CommandError } from '../exit-codes.ts';
 import type { CommandContext } from '../spec.ts';
+import { type Road, roadOf } from '../url-user.ts';
 
 /** What is told of a dead queue. */
 export interface Alert {
@@ -59,32 +60,6 @@ export function hookOf({ options, io }: CommandContext): Hook | undefined {
   }
   const road = roadOf(address);
   return { name: `webhook ${url}`, tell: (alert) => post(road, alert, io.clock) };
-}
-
-interface Road {
-  readonly url: string;
-  readonly headers: Readonly<Record<string, string>>;
-}
-
-/** n.b. A user in a URL goes into a header: fetch refuses it, and shows it while it does. */
-function roadOf(given: URL): Road {
-  const address = new URL(given);
-  const { username, password } = address;
-  address.username = '';
-  address.password = '';
-  const url = address.href;
-  if (username === '' && password === '') return { url, headers: {} };
-  const basic = Buffer.from(`${decoded(username)}:${decoded(password)}`).toString('base64');
-  return { url, headers: { authorization: `Basic ${basic}` } };
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    // A "%" that stands for itself.
-    return text;
-  }
 }
 
 /** Runs work that is called off when it takes too long. */
