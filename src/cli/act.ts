@@ -196,9 +196,10 @@ async function runBulk(
     stop.off();
     bar.clear();
   }
-  if (stop.by() === undefined || last.seen >= count) return last;
+  const stoppedBy = stop.by();
+  if (stoppedBy === undefined || last.seen >= count) return last;
   throw endedBy(
-    stop.by() ?? 'SIGINT',
+    stoppedBy,
     ` after ${last.seen} of ${messages(count)}: ${last.done} done, the rest untouched`,
   );
 }

@@ -29,7 +29,7 @@ export function stopOnSignal(io: Pick<Io, 'onSignal'>): Stop {
  */
 export async function interruptible<T>(
   io: Pick<Io, 'onSignal'>,
-  then: string,
+  then: string | (() => string),
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const stop = stopOnSignal(io);
@@ -41,5 +41,5 @@ export async function interruptible<T>(
   } finally {
     stop.off();
   }
-  throw endedBy(stop.by() ?? 'SIGINT', then);
+  throw endedBy(stop.by() ?? 'SIGINT', typeof then === 'string' ? then : then());
 }

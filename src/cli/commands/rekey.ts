@@ -73,10 +73,11 @@ async function runRekey(
   try {
     return await control.rekey({ signal: stop.signal, onProgress });
   } catch (error) {
-    if (stop.by() === undefined) throw error;
+    const stoppedBy = stop.by();
+    if (stoppedBy === undefined) throw error;
     const { done, count } = last;
     const text = ` after ${numberText(done)} of ${messages(count)}; run it again for the rest`;
-    throw endedBy(stop.by() ?? 'SIGINT', text);
+    throw endedBy(stoppedBy, text);
   } finally {
     stop.off();
     bar.clear();

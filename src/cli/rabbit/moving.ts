@@ -1,8 +1,7 @@
 /** moving — something that moves messages, with a bar, and with an end by Ctrl-C. */
 
 import type { MoveProgress } from '../../rabbit/operate/reports.ts';
-import { endedBy } from '../exit-codes.ts';
-import { stopOnSignal } from '../interruptible.ts';
+import { interruptible } from '../interruptible.ts';
 import { createProgress } from '../progress.ts';
 import { numberText } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
@@ -13,23 +12,17 @@ export async function moveWith<Report>(
   total: number,
   run: (signal: AbortSignal, onProgress: (progress: MoveProgress) => void) => Promise<Report>,
 ): Promise<Report> {
-  const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   /** What was seen, by queue: several are moved one after the other. */
   const seen = new Map<string, number>();
   const done = (): number => [...seen.values()].reduce((sum, count) => sum + count, 0);
-  try {
-    const report = await run(stop.signal, ({ queue, moved, skipped }) => {
+  const howFar = (): string =>
+    ` after ${numberText(done())} of ${numberText(total)} messages; run it again for the rest: ` +
+    'nothing is lost';
+  return interruptible(io, howFar, (signal) =>
+    run(signal, ({ queue, moved, skipped }) => {
       seen.set(queue, moved + skipped);
       bar.show(done(), total);
-    });
-    if (stop.by() === undefined) return report;
-  } catch (error) {
-    if (stop.by() === undefined) throw error;
-  } finally {
-    stop.off();
-    bar.clear();
-  }
-  const text = ` after ${numberText(done())} of ${numberText(total)} messages; run it again`;
-  throw endedBy(stop.by() ?? 'SIGINT', `${text} for the rest: nothing is lost`);
+    }),
+  ).finally(() => bar.clear());
 }
