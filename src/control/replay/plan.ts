@@ -94,10 +94,12 @@ export async function drawPlan(
   const draft = new Draft(settings, clock.now());
   const look = { max: LOOK_MAX, ...(signal === undefined ? {} : { signal }) };
   const { query } = options;
+  // A program of the user may never answer; for all else there is nothing to listen for.
+  const endless = transform === undefined ? undefined : signal;
   // n.b. `seen` counts what fits; how many lie there is the place's own word.
   const lying = await letters.count();
   for await (const open of letters.look(query === undefined ? look : { ...look, query })) {
-    const cannot = await unlessAborted(cannotOf(open, settings, transform), signal);
+    const cannot = await unlessAborted(cannotOf(open, settings, transform), endless);
     if (signal?.aborted === true) break;
     draft.add(open.letter, cannot);
     if (draft.count % PROGRESS_EVERY === 0) onProgress?.(draft.count);

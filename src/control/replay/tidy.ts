@@ -6,7 +6,7 @@
  * unsure or failed.
  */
 
-import { asError } from '../../core/errors.ts';
+import { textOf } from '../../core/errors.ts';
 import type { DeadLetters } from '../../ports/dead-letters.ts';
 import type { Ledger } from './ledger.ts';
 import type { Tenure } from './tenure.ts';
@@ -38,7 +38,7 @@ export async function tidy({ id, by, letters, ledger, tenure }: TidyParts): Prom
       sent.set(key, count - 1);
     }
   } catch (error) {
-    const because = `cannot take away what was sent already: ${asError(error).message}`;
+    const because = `cannot take away what was sent already: ${textOf(error)}`;
     tenure.halt.stop({ kind: 'end', state: 'stopped', because });
   }
 }
