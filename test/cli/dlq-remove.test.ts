@@ -212,6 +212,6 @@ describe('dlq restore', () => {
     const { cli } = await deadSpool();
     const ran = await cli(['dlq', 'restore', ...words]);
     expect(ran.code).toBe(2);
-    expect(ran.stderr).toContain('say what to restore');
+    expect(ran.stderr).toContain('say what to restore: either ids');
   });
 });

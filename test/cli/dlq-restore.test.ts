@@ -51,6 +51,18 @@ withService('rabbitmq', () => {
     expect(await idsIn(dead)).toEqual(['m-1']);
   });
 
+  test('--limit holds for copies of one id, too, and for what is on record', async () => {
+    const ground = await deadQueue({ type: 'classic' });
+    const { cli, dead, die, depth } = ground;
+    await die(['m-1', 'm-1', 'm-2']);
+    await cli(['dlq', 'purge', '--queue', dead, '--count', '3']);
+    const ran = await cli(['dlq', 'restore', 'm-1', 'm-2', '--limit', '1']);
+    expect(ran, ran.stderr).toMatchObject({ code: 0, stdout: 'restored 1\n' });
+    expect([await depth(dead), (await archived(ground)).length]).toEqual([1, 2]);
+    const line = (await audited(ground)).find(({ action }) => action === 'dlq.restore');
+    expect(line).toMatchObject({ details: { ids: ['m-1'], count: 1 } });
+  });
+
   test('a message of the spool that has the id of the letter does not hide its copy', async () => {
     const ground = await deadQueue({ type: 'classic' });
     const { cli, dead, die, idsIn } = ground;

@@ -64,8 +64,12 @@ export async function keptOfQueues(
   return { found, not: [] };
 }
 
-/** By the id of the entry, or by that of the letter that it is a copy of. */
-export async function keptOfIds(control: Control, ids: readonly string[]): Promise<FoundKept> {
+/** By the id of the entry, or by that of the letter that it is a copy of: there may be several. */
+export async function keptOfIds(
+  control: Control,
+  ids: readonly string[],
+  limit: number,
+): Promise<FoundKept> {
   const own = await entriesOf(control, ids);
   const found = new Map<string, Kept>();
   for (const entry of own.values()) {
@@ -85,7 +89,7 @@ export async function keptOfIds(control: Control, ids: readonly string[]): Promi
   const not = [...named]
     .filter((id) => !found.has(id) && !removed.has(id))
     .map((id) => whyNot(id, own.get(id), changed.get(id)));
-  return { found: [...found.values()], not };
+  return { found: [...found.values()].slice(0, limit), not };
 }
 
 /** These entries as they are now, by id. */

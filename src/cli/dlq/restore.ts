@@ -56,17 +56,18 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   if (args.length > 0 === patterns.length > 0) {
     throw new CommandError(
       'usage.invalid',
-      'say what to restore: ids, - for ids from stdin, or --queue for what was kept of a queue',
+      'say what to restore: either ids, - for ids from stdin, or --queue for what was kept of a ' +
+        'queue',
     );
   }
   const globs = patterns.map((pattern) => usageOf(() => compileGlob(pattern)));
-  const ids = await idsOf(context);
   const limit = options.number('limit', LIMIT) ?? RESTORED_MAX;
+  const ids = (await idsOf(context)).slice(0, limit);
   const { control } = await context.desk();
   const { found, not } =
     globs.length > 0
       ? await keptOfQueues(control, globs, limit)
-      : await keptOfIds(control, ids.slice(0, limit));
+      : await keptOfIds(control, ids, limit);
   if (options.flag('dryRun')) {
     if (out.json) await out.object({ action: 'restore', count: found.length, dryRun: true });
     else await out.line(`would restore ${letters(found.length)}`);
