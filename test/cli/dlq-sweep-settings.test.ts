@@ -215,7 +215,7 @@ describe('an old name', () => {
     [{ old: 'rabbitmq: { hots: a }' }, '(did you mean "host"?)'],
     [{ old: 'rabbitmq: a' }, 'allowed is an object of keys'],
     [{ options: { host: '' } }, 'it is empty'],
-    [{ options: { host: 'a/b@c' } }, 'as the host of a broker'],
+    [{ options: { host: 'a/b@c' } }, 'allowed is a name or an address alone'],
   ])('%j is refused', async (given, text) => {
     await expect(read(given)).rejects.toThrow(text);
   });

@@ -158,7 +158,10 @@ function decoded(text: string, name: string): string {
 function hostInUrl(host: string): string {
   const name = host.includes(':') ? `[${host}]` : host;
   if (URL.canParse(`amqp://${name}`) && !/[/?#@\s]/.test(name)) return name;
-  throw new CommandError('usage.invalid', `cannot use ${show(host)} as the host of a broker`);
+  throw new CommandError(
+    'usage.invalid',
+    `cannot use ${show(host)} as the host of a broker: allowed is a name or an address alone`,
+  );
 }
 
 function managementOf(
