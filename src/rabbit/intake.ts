@@ -1,22 +1,14 @@
 /**
  * intake — one consumer on one channel: deliveries come in, acks go out.
  *
- * Acks of one turn go together: all up to a tag in one frame as far as no earlier delivery is still
- * open, the rest one by one. An ack belongs to the channel that delivered; when that is gone, the
- * broker has given the message to somebody else already.
+ * Acks of one turn go together (acks.ts). An ack belongs to the channel that delivered; when that
+ * is gone, the broker has given the message to somebody else already.
  */
 
 import type { Clock } from '../ports/clock.ts';
+import { Acks } from './acks.ts';
 import type { AmqpChannel, AmqpMessage, Table } from './amqp.ts';
 import { atMost, GOODBYE_MS } from './patience.ts';
-
-/** What became of a delivery tag. */
-const OPEN = 0;
-const SETTLED = 1;
-const ANSWERED = 2;
-
-/** Past so many answered tags at its head the list is cut. */
-const CUT_AT = 1_024;
 
 /** How a consumer subscribes. */
 export interface Subscription {
@@ -31,20 +23,14 @@ export interface Subscription {
 export class Intake {
   readonly #channel: AmqpChannel;
   readonly #clock: Clock;
+  readonly #acks: Acks;
   #consumerTag: string | undefined;
   #isOpen = true;
-  /** By tag, from `#firstTag` on. */
-  #states: number[] = [];
-  #firstTag = 1;
-  /** The first tag that is still open. */
-  #openTag = 1;
-  /** Settled since the last flush. */
-  #toAck: number[] = [];
-  #isFlushing = false;
 
   constructor(channel: AmqpChannel, clock: Clock) {
     this.#channel = channel;
     this.#clock = clock;
+    this.#acks = new Acks({ channel, clock, onLost: () => this.lose() });
   }
 
   /** Whether the broker still counts its deliveries as ours. */
@@ -67,52 +53,29 @@ export class Intake {
     this.#consumerTag = consumerTag;
   }
 
-  /** A message came. n.b. Tags of a channel count from one, without gaps. */
+  /** A message came. */
   note(message: AmqpMessage): void {
-    this.#states[message.fields.deliveryTag - this.#firstTag] = OPEN;
+    this.#acks.note(message);
   }
 
   /** Done with it. */
-  ack({ fields }: AmqpMessage): void {
-    if (!this.#isOpen) return;
-    this.#states[fields.deliveryTag - this.#firstTag] = SETTLED;
-    this.#toAck.push(fields.deliveryTag);
-    if (this.#isFlushing) return;
-    this.#isFlushing = true;
-    this.#clock.soon(() => this.flush());
+  ack(message: AmqpMessage): void {
+    if (this.#isOpen) this.#acks.add(message);
   }
 
   /** Gives it back. n.b. Not `reject`: that counts as a failure from RabbitMQ 4.3 on. */
   giveBack(message: AmqpMessage): void {
-    if (!this.#isOpen) return;
-    this.#states[message.fields.deliveryTag - this.#firstTag] = ANSWERED;
-    this.#try(() => this.#channel.nack(message, false, true));
-    // n.b. Not past acks that still have to be sent: a flush leaves out what lies behind.
-    if (this.#toAck.length === 0) this.#advance();
+    this.#nack(message, true);
   }
 
   /** Leaves it to the queue's own roads for what is rejected. */
   reject(message: AmqpMessage): void {
-    if (!this.#isOpen) return;
-    this.#states[message.fields.deliveryTag - this.#firstTag] = ANSWERED;
-    this.#try(() => this.#channel.nack(message, false, false));
+    this.#nack(message, false);
   }
 
   /** Sends the acks that were collected. */
   flush(): void {
-    this.#isFlushing = false;
-    if (!this.#isOpen || this.#toAck.length === 0) return;
-    const upTo = this.#advance();
-    const tags = this.#toAck;
-    this.#toAck = [];
-    this.#try(() => {
-      if (upTo > 0) this.#ackTag(upTo, true);
-      for (const tag of tags) {
-        if (tag < this.#openTag) continue;
-        this.#states[tag - this.#firstTag] = ANSWERED;
-        this.#ackTag(tag, false);
-      }
-    });
+    this.#acks.flush();
   }
 
   /** No more deliveries; what is open stays ours. */
@@ -147,40 +110,16 @@ export class Intake {
   /** The channel is gone. */
   lose(): void {
     this.#isOpen = false;
-    this.#toAck = [];
-    this.#states = [];
+    this.#acks.drop();
   }
 
-  /**
-   * Moves on to the first open tag; the last tag on the way that the broker has no answer for yet,
-   * or 0. n.b. It must be one that is not answered: the broker closes the channel otherwise.
-   */
-  #advance(): number {
-    let upTo = 0;
-    for (;;) {
-      const state = this.#states[this.#openTag - this.#firstTag];
-      if (state === undefined || state === OPEN) break;
-      if (state === SETTLED) upTo = this.#openTag;
-      this.#openTag += 1;
-    }
-    const answered = this.#openTag - this.#firstTag;
-    if (answered >= CUT_AT) {
-      this.#states = this.#states.slice(answered);
-      this.#firstTag = this.#openTag;
-    }
-    return upTo;
-  }
-
-  #ackTag(deliveryTag: number, allUpTo: boolean): void {
-    // Only the tag counts.
-    this.#channel.ack({ fields: { deliveryTag } } as AmqpMessage, allUpTo);
-  }
-
-  /** A channel that was closed a moment ago throws; its own event tells the rest. */
-  #try(send: () => void): void {
+  #nack(message: AmqpMessage, isBack: boolean): void {
+    if (!this.#isOpen) return;
+    this.#acks.answered(message);
     try {
-      send();
+      this.#channel.nack(message, false, isBack);
     } catch {
+      // A channel that was closed a moment ago throws; its own event tells the rest.
       this.lose();
     }
   }

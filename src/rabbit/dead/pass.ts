@@ -12,11 +12,11 @@
 import { asError, assert, RespoolError, show } from '../../core/errors.ts';
 import { MINUTE_MS } from '../../core/duration.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { Acks } from '../acks.ts';
 import type { AmqpChannel, AmqpConnection, AmqpMessage } from '../amqp.ts';
 import { openChannel } from '../operate/look.ts';
 import { closeChannel } from '../patience.ts';
 import { explainRefusal } from '../topology/explain.ts';
-import { Acks } from './acks.ts';
 import { type Block, Blocks } from './blocks.ts';
 
 const HELD_MAX_DEFAULT = 100_000;
@@ -148,7 +148,8 @@ class QueuePass implements Pass {
     this.#order = order;
     this.#clock = clock;
     this.#channel = from.channel;
-    this.#acks = new Acks(from.channel, (error) => this.#fail(this.#lost(error)));
+    const onLost = (error: unknown): void => this.#fail(this.#lost(error));
+    this.#acks = new Acks({ channel: from.channel, clock, onLost });
     this.total = from.total;
     const { queue, window, averageBytes } = order;
     const onMessage = (message: AmqpMessage | null): void => this.#take(message);
@@ -192,7 +193,7 @@ class QueuePass implements Pass {
 
   leave(message: AmqpMessage): void {
     const block = this.#settle(message);
-    if (this.#blocks.held === 0) this.#acks.leave();
+    this.#acks.hold(message);
     this.#blocks.hold(block, message.fields.deliveryTag);
     if (this.#blocks.held >= this.#heldMax) this.#finish('held');
     else this.#widen();
@@ -280,6 +281,7 @@ class QueuePass implements Pass {
       this.#fail(this.#lost());
       return;
     }
+    this.#acks.note(message);
     this.#arrivals.push(message);
     this.#arrived += 1;
     this.#order.onArrival?.(message);

@@ -2,8 +2,9 @@
 
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { Acks } from '../../../src/rabbit/acks.ts';
 import type { AmqpChannel, AmqpMessage } from '../../../src/rabbit/amqp.ts';
-import { Acks } from '../../../src/rabbit/dead/acks.ts';
+import { systemClock } from '../../../src/system/clock.ts';
 
 test('a hundred done in one turn are one command, and the one after a gap is another', async () => {
   const ledger = new Ledger(120);
@@ -28,20 +29,23 @@ test('one that fills a gap before acked ones is named itself, since those are un
   expect(ledger.commands).toEqual(['2', '3', 'all up to 1']);
 });
 
-test('after one is left each is acked by itself', async () => {
-  const ledger = new Ledger(5);
+test('behind one that is held each is acked by itself, and before it together', async () => {
+  const ledger = new Ledger(6);
   ledger.acks.add(message(1));
-  ledger.acks.leave();
+  ledger.acks.hold(message(4));
+  ledger.acks.add(message(2));
+  ledger.acks.add(message(5));
+  await turn();
+  ledger.acks.add(message(6));
   ledger.acks.add(message(3));
-  ledger.acks.add(message(4));
   ledger.acks.flush();
   await turn();
-  expect(ledger.commands).toEqual(['all up to 1', '3', '4']);
+  expect(ledger.commands).toEqual(['all up to 2', '5', 'all up to 3', '6']);
 });
 
 test('whatever is done in whatever order, that is acked, once, and nothing else', async () => {
   const steps = fc.array(
-    fc.record({ pick: fc.nat(), act: fc.constantFrom('done', 'done', 'done', 'leave', 'turn') }),
+    fc.record({ pick: fc.nat(), act: fc.constantFrom('done', 'done', 'done', 'hold', 'turn') }),
     { maxLength: 60 },
   );
   await fc.assert(
@@ -54,7 +58,7 @@ test('whatever is done in whatever order, that is acked, once, and nothing else'
         else {
           // Mostly the oldest, as confirms come.
           const [tag = 0] = left.splice(pick % Math.min(3, left.length), 1);
-          if (act === 'leave') ledger.acks.leave();
+          if (act === 'hold') ledger.acks.hold(message(tag));
           else {
             done.push(tag);
             ledger.acks.add(message(tag));
@@ -75,10 +79,17 @@ test('a channel that is gone is told, and breaks nothing else', async () => {
       throw gone;
     },
   };
-  const acks = new Acks(channel as unknown as AmqpChannel, (error) => told.push(error));
-  acks.add(message(1));
-  await turn();
-  expect(told).toEqual([gone]);
+  const acks = new Acks({
+    channel: channel as unknown as AmqpChannel,
+    clock: systemClock,
+    onLost: (error) => told.push(error),
+  });
+  for (const tag of [1, 2]) {
+    acks.note(message(tag));
+    acks.add(message(tag));
+    await turn();
+  }
+  expect(told).toEqual([gone, gone]);
 });
 
 /** What a broker makes of acks: unknown tags are refused. */
@@ -99,9 +110,14 @@ class Ledger {
         if (allUpTo) for (const tag of this.#open) if (tag < deliveryTag) this.#open.delete(tag);
       },
     };
-    this.acks = new Acks(channel as unknown as AmqpChannel, (error) => {
-      throw error;
+    this.acks = new Acks({
+      channel: channel as unknown as AmqpChannel,
+      clock: systemClock,
+      onLost: (error) => {
+        throw error;
+      },
     });
+    for (let tag = 1; tag <= given; tag += 1) this.acks.note(message(tag));
   }
 
   get acked(): number[] {
