@@ -161,8 +161,9 @@ class QueueLetters implements door.DeadLetters {
     checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
     const amqp = await this.#amqp();
     const lock = await this.#lockForLook(amqp);
-    const walk = await this.#walk(amqp, LOOK_WINDOW, { max, signal });
+    let walk: Walk | undefined;
     try {
+      walk = await this.#walk(amqp, LOOK_WINDOW, { max, signal });
       for (;;) {
         const message = await walk.next();
         if (message === undefined) return;
@@ -175,8 +176,10 @@ class QueueLetters implements door.DeadLetters {
         }
       }
     } finally {
-      this.#walks.delete(walk);
-      await walk.close();
+      if (walk !== undefined) {
+        this.#walks.delete(walk);
+        await walk.close();
+      }
       await this.#unlock(lock);
     }
   }

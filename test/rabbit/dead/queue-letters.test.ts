@@ -171,6 +171,14 @@ withService('rabbitmq', () => {
     await expect(lettersOf(door)).rejects.toThrow();
   });
 
+  test('a look that cannot begin leaves the queue free for others', async () => {
+    const ground = await setup();
+    const options = { queue: `${ground.queue}.late`, isTrusted: true };
+    await expect(lettersOf(ground.open(options))).rejects.toThrow(/there is no queue/);
+    await ground.declare(options.queue);
+    expect(await lettersOf(ground.open(options))).toEqual([]);
+  });
+
   test('the kind goes by the option, by the plan, and by the name', async () => {
     const ground = await setup();
     const plan = perDelay().plan(orderOf(ground.home));
