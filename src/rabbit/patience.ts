@@ -6,6 +6,13 @@ import type { AmqpChannel } from './amqp.ts';
 /** How long a broker may take to say goodbye. */
 export const GOODBYE_MS = 3_000;
 
+/** Waits so long. */
+export function pause(clock: Clock, ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    clock.after(ms, resolve);
+  });
+}
+
 /** Waits for the work, whatever becomes of it, but no longer than so; false: it took longer. */
 export function atMost(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
   return new Promise((resolve) => {

@@ -10,6 +10,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection } from '../amqp.ts';
 import type { Management } from '../management/index.ts';
 import { passiveQueues } from '../operate/look.ts';
+import { pause } from '../patience.ts';
 
 /** What the management API tells is no older than this, with some room. */
 const TOLD_LATE_MS = 6_000;
@@ -35,18 +36,12 @@ export async function isAlone({
   if (state === undefined || state.consumerCount > 0) return false;
   if (management === undefined) return true;
   const deadline = clock.monotonic() + TOLD_WITHIN_MS;
-  await rest(clock, TOLD_LATE_MS);
+  await pause(clock, TOLD_LATE_MS);
   for (;;) {
     management.forget();
     const told = await management.queue(queue);
     if ((told?.unacked ?? 0) === 0) return told !== undefined;
     if (clock.monotonic() >= deadline) return false;
-    await rest(clock, ASK_EVERY_MS);
+    await pause(clock, ASK_EVERY_MS);
   }
-}
-
-function rest(clock: Clock, ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    clock.after(ms, () => resolve());
-  });
 }

@@ -9,10 +9,9 @@
 
 import { SECOND_MS } from '../../core/duration.ts';
 import { show, textOf } from '../../core/errors.ts';
-import type { Clock } from '../../ports/clock.ts';
 import type { BindingInfo, QueueInfo } from '../management/forms.ts';
 import type { Management } from '../management/index.ts';
-import { closeChannel } from '../patience.ts';
+import { closeChannel, pause } from '../patience.ts';
 import { extraQueues } from '../topology/extra.ts';
 import { type Count, countOf } from './counts.ts';
 import { openChannel, passiveQueues, queuesOf, surroundingsOf } from './look.ts';
@@ -60,12 +59,6 @@ export async function removeOld(
     isDone &&= isGone;
   }
   return isDone && (await removeExchanges(at));
-}
-
-function pause(clock: Clock, ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    clock.after(ms, resolve);
-  });
 }
 
 interface At {
