@@ -45,7 +45,10 @@ export interface SweepSettings {
   readonly limit?: number | undefined;
   /** Messages of a queue in hand at once, 1 to 10,000; default 100. A kill copies as many twice. */
   readonly window?: number | undefined;
-  /** Makes a target that is not there, a durable quorum queue; or requires it. Default true. */
+  /**
+   * Makes a target that is not there, a durable quorum queue, when the first message goes to it; or
+   * requires it. Default true.
+   */
   readonly createsTarget?: boolean | undefined;
   /** Only deaths for these reasons count, and in queues that fit these patterns; default: all. */
   readonly reasons?: readonly string[] | undefined;
@@ -57,7 +60,7 @@ export interface SweepSettings {
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: ((progress: SweepProgress) => void) | undefined;
   readonly clock?: Clock | undefined;
-  /** Called before the first message of a queue is moved; what it throws ends that queue. */
+  /** Called before anything of a queue is moved or made; what it throws ends that queue. */
   readonly audit?: ((details: SweepDetails) => Promise<void>) | undefined;
   /** Remembers over a kill what was moved and not yet acked; see `sweepJournal`. */
   readonly dedupe?: SweepJournal | undefined;
