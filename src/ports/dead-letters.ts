@@ -165,7 +165,8 @@ export interface DeadLetters {
   /**
    * Goes once through what lies here now, oldest first. Whoever leaves the loop gives back what is
    * in hand. A pass may end early (a broker lets nobody hold messages for long): it is over when
-   * one brings nothing.
+   * one brings nothing. The end of the loop throws `broker.unavailable` when what was settled last
+   * may lie here all the same.
    */
   take(options: LetterTakeOptions): AsyncIterable<TakenLetter>;
   /**

@@ -124,7 +124,8 @@ class Pass {
     // In this order: what is on its way ends first, then the place may have back what is in hand.
     await Promise.all(this.#active);
     stop.abort();
-    await taking.return?.().catch(() => undefined);
+    // n.b. A place that lost acks at its end says so: a resume takes away what was sent already.
+    await taking.return?.().catch((error: unknown) => tenure.halt.stop({ kind: 'broken', error }));
     try {
       await journal.step([]);
     } catch (error) {

@@ -367,7 +367,7 @@ class QueuePass implements Pass {
 export function lostAtTheEnd(queue: string): RespoolError {
   return new RespoolError(
     'broker.unavailable',
-    `cannot tell whether all that was moved is gone from the queue ${show(queue)}: the channel ` +
+    `cannot tell whether all that was done is gone from the queue ${show(queue)}: the channel ` +
       'was lost or the queue deleted at the end; the last ones may be there twice: start again',
   );
 }

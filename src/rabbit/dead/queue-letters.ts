@@ -236,6 +236,7 @@ class QueueLetters implements door.DeadLetters {
 
   #takingOf(walk: Walk, inHand: number): Taking {
     return new Taking({
+      queue: this.#place.queue,
       walk,
       inHand,
       read: (message) => readLetter(message, this.#place),

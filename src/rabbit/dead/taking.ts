@@ -15,6 +15,7 @@ import type { AmqpMessage, Outgoing } from '../amqp.ts';
 import { isNack } from '../outlet-reasons.ts';
 import { Held } from './held.ts';
 import type { ReadLetter } from './letter.ts';
+import { lostAtTheEnd } from './pass.ts';
 import type { Walk } from './walk.ts';
 
 /** What becomes of a message by its fate. */
@@ -26,6 +27,7 @@ export type Deed =
 
 /** What taking needs. */
 export interface TakingParts {
+  readonly queue: string;
   readonly walk: Walk;
   readonly inHand: number;
   read(message: AmqpMessage): ReadLetter;
@@ -39,6 +41,7 @@ export class Taking {
   readonly #parts: TakingParts;
   readonly #open = new Set<Held>();
   readonly #settling = new Set<Promise<unknown>>();
+  #hasAcked = false;
   #hasRoom: () => void = () => undefined;
 
   constructor(parts: TakingParts) {
@@ -54,9 +57,11 @@ export class Taking {
     return this.#open.has(held);
   }
 
+  /** Throws at its end when the last acks may be lost. */
   async *letters({ isWanted, signal }: LetterTakeOptions): AsyncGenerator<TakenLetter> {
     const onAbort = (): void => this.#hasRoom();
     signal?.addEventListener('abort', onAbort);
+    let isBroken = false;
     try {
       for (;;) {
         const message = await this.walk.next();
@@ -71,9 +76,13 @@ export class Taking {
         yield held.letter();
         await this.#room(signal);
       }
+    } catch (error) {
+      isBroken = true;
+      throw error;
     } finally {
       signal?.removeEventListener('abort', onAbort);
       await this.#end();
+      if (!isBroken) this.#checkAcks();
     }
   }
 
@@ -133,6 +142,7 @@ export class Taking {
   #ack(message: AmqpMessage, otherwise: string): Settled {
     try {
       this.walk.pass.done(message);
+      this.#hasAcked = true;
       return DONE;
     } catch (error) {
       return { kind: 'unsure', reason: `${textOf(error)}; ${otherwise}` };
@@ -168,6 +178,11 @@ export class Taking {
     await Promise.allSettled(this.#settling);
     this.#open.clear();
     await this.walk.close();
+  }
+
+  /** What was told as done is, but it may lie in its queue all the same: somebody has to look. */
+  #checkAcks(): void {
+    if (this.#hasAcked && this.walk.pass.isLost) throw lostAtTheEnd(this.#parts.queue);
   }
 }
 

@@ -2,6 +2,7 @@
 import { onTestFinished, expect, test } from 'vitest';
 import { memory } from 'respool/stores/memory';
 import { planReplay, type Replay, type ReplayDesk, runReplay } from 'respool/control';
+import type { DeadLetters } from '../../../src/ports/dead-letters.ts';
 import { withService } from '../../services/index.ts';
 import {
   type Ground,
@@ -14,6 +15,7 @@ const COUNT = 60;
 
 interface Setup {
   readonly ground: Ground;
+  readonly letters: DeadLetters;
   /** What the consumer at home had, oldest first. */
   readonly had: readonly string[];
   readonly mend: () => void;
@@ -50,6 +52,7 @@ async function setup(type: (typeof TYPES)[number]): Promise<Setup> {
   await ground.put(named(COUNT));
   return {
     ground,
+    letters,
     had,
     mend: () => {
       isBroken = false;
@@ -79,6 +82,32 @@ withService('rabbitmq', () => {
       expect(left.map(({ properties }) => properties.headers?.['respool-replay'])).toEqual(
         Array.from({ length: 5 }, () => id),
       );
+    },
+  );
+
+  test.each(TYPES)(
+    'a replay of a %s queue that loses its last acks stops, and goes on without sending twice',
+    async (type) => {
+      const { ground, letters, had, mend, begin, run } = await setup(type);
+      mend();
+      const { id } = await begin();
+      const settle = letters.settle.bind(letters);
+      let settled = 0;
+      letters.settle = async (...order) => {
+        const answer = await settle(...order);
+        settled += 1;
+        // Its ack is not on its way yet.
+        if (settled === COUNT) {
+          ground.connection.consuming.current?.connection?.stream?.destroy(new Error('cut'));
+        }
+        return answer;
+      };
+      await expect(run(id)).rejects.toMatchObject({ code: 'broker.unavailable' });
+      expect(await run(id)).toMatchObject({ state: 'done', counts: { sent: COUNT, gone: 0 } });
+      await ground.lying(ground.queue, 0);
+      expect(await ground.hands.depth(ground.queue)).toBe(0);
+      await expect.poll(() => had.length).toBe(COUNT);
+      expect([...had].sort()).toEqual(named(COUNT));
     },
   );
 });

@@ -40,6 +40,27 @@ withService('rabbitmq', () => {
     expect(await settleAll(door, REMOVE)).toHaveLength(3);
   });
 
+  test('a connection that ends after the last ack is told when the loop ends', async () => {
+    const ground = await setup();
+    await ground.put(named(3));
+    const { connection } = await faulty();
+    const door = ground.open({ connection });
+    const settled: unknown[] = [];
+    const loop = (async () => {
+      for await (const taken of door.take({ isWanted: () => true })) {
+        settled.push(await door.settle(taken, REMOVE));
+        if (settled.length < 3) continue;
+        await cut(connection.consuming);
+        break;
+      }
+    })();
+    await expect(loop).rejects.toMatchObject({
+      code: 'broker.unavailable',
+      message: expect.stringContaining('the last ones may be there twice'),
+    });
+    expect(settled).toEqual([{ kind: 'done' }, { kind: 'done' }, { kind: 'done' }]);
+  });
+
   test('a connection that ends before the confirm leaves the message, and it says unsure', async () => {
     const ground = await setup();
     await ground.put(named(3));
