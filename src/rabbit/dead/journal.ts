@@ -96,7 +96,9 @@ class FileJournal implements SweepJournal {
       await this.#file?.close();
       this.#file = undefined;
       file = await open(this.#path, 'a+', 0o600);
-      const { size } = await file.stat();
+      const stat = await file.stat();
+      if (!stat.isFile()) throw new Error('it is no file that keeps what is written');
+      const { size } = stat;
       if (size > FILE_MAX_BYTES) throw new Error(`it has ${size} bytes: it is no journal of ours`);
       // One character for each byte, whatever else is in it.
       this.#read(await readFile(this.#path, 'latin1'));

@@ -12,85 +12,17 @@
  */
 
 import { asError, isRespoolError, show, textOf } from '../../core/errors.ts';
-import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, AmqpMessage, Table } from '../amqp.ts';
-import type { Management } from '../management/index.ts';
 import { versionOf } from '../operate/look.ts';
-import type { Outlet } from '../outlet.ts';
 import { cautionOf } from './caution.ts';
 import { createDeathCounter } from './deaths.ts';
 import { intoItself, type SweepPair } from './discover.ts';
-import type { SweepJournal } from './journal.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
-import { lostAtTheEnd, openPass, type Pass, type PassEnd } from './pass.ts';
+import { lostAtTheEnd, openPass, type Pass } from './pass.ts';
+import type { QueueSweep, SweepEnd, SweepRule, SweepTools } from './sweep-types.ts';
 import { sweptCopy } from './swept.ts';
 import { ensureTarget, isThere, requireTarget } from './target.ts';
 import { Walk } from './walk.ts';
-
-/**
- * How the sweep of a queue ended: as a pass does, with the limit of the run, with somebody else
- * at work on it, because looking could drop messages, or with another error.
- */
-export type SweepEnd = PassEnd | 'limit' | 'locked' | 'refused' | 'failed';
-
-/** What came of one queue. */
-export interface QueueSweep {
-  readonly queue: string;
-  readonly target: string;
-  /** Messages that were there at the beginning. */
-  readonly total: number;
-  readonly seen: number;
-  /** Gone to the target; in a dry run: would have. */
-  readonly moved: number;
-  /** Seen and not moved, within the limit or because of an error. */
-  readonly left: number;
-  /** Taken out without a copy: a run that was killed had made it. */
-  readonly already: number;
-  readonly end: SweepEnd;
-  /** Why it did not go as it should. */
-  readonly error?: string;
-  readonly tookMs: number;
-}
-
-/** What is told while a queue is swept. */
-export interface SweepProgress {
-  readonly queue: string;
-  readonly total: number;
-  readonly seen: number;
-  readonly moved: number;
-}
-
-/** What an audit record says of a queue, before its first message is moved. */
-export interface SweepDetails extends SweepPair {
-  readonly total: number;
-  readonly max: number;
-}
-
-/** What is the same for all queues of a run. */
-export interface SweepRule {
-  /** A message that died more often is moved. */
-  readonly max: number;
-  readonly window: number;
-  readonly createsTarget: boolean;
-  readonly reasons: readonly string[];
-  readonly queues: readonly string[];
-  readonly dryRun: boolean;
-  readonly isTrusted: boolean;
-  readonly signal: AbortSignal | undefined;
-  readonly onProgress: ((progress: SweepProgress) => void) | undefined;
-  readonly audit: ((details: SweepDetails) => Promise<void>) | undefined;
-}
-
-export interface SweepTools {
-  /** The connection that consumes, as it is now. */
-  connect(): Promise<AmqpConnection>;
-  readonly outlet: Outlet;
-  readonly management: Management | undefined;
-  readonly clock: Clock;
-  readonly journal: SweepJournal | undefined;
-  /** How many may still be moved in this run. */
-  readonly budget: { left: number };
-}
 
 /** What a message is taken to be where the broker has not counted yet. */
 const AVERAGE_BYTES: number = 16 * 2 ** 10;
@@ -133,6 +65,9 @@ class Sweep {
   #misfit: Error | undefined;
   #isRecorded = false;
   #tookMs = 0;
+  readonly #fail = (error: unknown): void => {
+    this.#error ??= asError(error);
+  };
 
   constructor(pair: SweepPair, rule: SweepRule, tools: SweepTools) {
     this.#pair = pair;
@@ -167,7 +102,7 @@ class Sweep {
         if (lock !== undefined) await this.#sweep(connection);
       }
     } catch (error) {
-      this.#error ??= asError(error);
+      this.#fail(error);
     } finally {
       await lock?.release();
       this.#tookMs = this.#tools.clock.monotonic() - this.#startedAt;
@@ -225,7 +160,7 @@ class Sweep {
     try {
       await this.#judgeAll(walk);
     } catch (error) {
-      this.#error ??= asError(error);
+      this.#fail(error);
     } finally {
       await this.#allSettled();
       await walk.close();
@@ -294,18 +229,21 @@ class Sweep {
 
   /** Nothing is made or moved without a record. */
   async #recordAndTake(pass: Pass, message: AmqpMessage, deaths: number): Promise<void> {
-    const { max, audit, createsTarget } = this.#rule;
+    const { max, audit, createsTarget, signal } = this.#rule;
     try {
       await audit?.({ ...this.#pair, total: pass.total, max });
       if (createsTarget) await ensureTarget(await this.#tools.connect(), this.#pair.target);
       this.#isRecorded = true;
     } catch (error) {
-      this.#error ??= asError(error);
-      this.#tools.budget.left += 1;
-      this.#leave(pass, message);
+      this.#fail(error);
+    }
+    // n.b. With its channel the message went back: whoever copies it now copies it twice.
+    if (this.#isRecorded && !pass.isLost && signal?.aborted !== true) {
+      this.#take(pass, message, deaths);
       return;
     }
-    this.#take(pass, message, deaths);
+    this.#tools.budget.left += 1;
+    this.#leave(pass, message);
   }
 
   #take(pass: Pass, message: AmqpMessage, deaths: number): void {
@@ -332,7 +270,10 @@ class Sweep {
     try {
       const { outlet, journal, clock } = this.#tools;
       await outlet.send(sweptCopy(message, { ...this.#pair, deaths, now: clock.now() }));
-      if (identity !== undefined && this.#isSingle(identity)) await journal?.add(identity);
+      // n.b. Acked also when that fails: left, it would be copied again by every run.
+      if (identity !== undefined && this.#isSingle(identity)) {
+        await journal?.add(identity).catch(this.#fail);
+      }
       isSettled = true;
       // n.b. Throws when the channel is gone; then the message is there twice, and not lost.
       this.#done(pass, message, identity);
@@ -340,7 +281,7 @@ class Sweep {
     } catch (error) {
       // What cannot be written at all is a failure of this message, and holds up no other.
       if (isRespoolError(error) && error.code === 'message.invalid') this.#misfit ??= error;
-      else this.#error ??= asError(error);
+      else this.#fail(error);
       this.#left += 1;
       this.#tools.budget.left += 1;
       if (!isSettled) pass.leave(message);
@@ -362,9 +303,7 @@ class Sweep {
   }
 
   #strike(identity: string): void {
-    this.#tools.journal?.strike(identity).catch((error: unknown) => {
-      this.#error ??= asError(error);
-    });
+    this.#tools.journal?.strike(identity).catch(this.#fail);
   }
 
   #isSingle(identity: string): boolean {

@@ -19,17 +19,12 @@ import { Outlet } from '../outlet.ts';
 import { createDeathCounter } from './deaths.ts';
 import { findPairs, type SweepPair, type SweepProblem } from './discover.ts';
 import type { SweepJournal } from './journal.ts';
-import {
-  type QueueSweep,
-  type SweepDetails,
-  sweepOne,
-  type SweepProgress,
-  type SweepRule,
-} from './sweep-queue.ts';
+import { sweepOne } from './sweep-queue.ts';
+import type { QueueSweep, SweepDetails, SweepProgress, SweepRule } from './sweep-types.ts';
 
 export type { SweepPair, SweepProblem } from './discover.ts';
 export { type SweepJournal, sweepJournal, type SweepJournalOptions } from './journal.ts';
-export type { QueueSweep, SweepDetails, SweepEnd, SweepProgress } from './sweep-queue.ts';
+export type { QueueSweep, SweepDetails, SweepEnd, SweepProgress } from './sweep-types.ts';
 
 /** How a sweep goes, whichever queues it is for. */
 export interface SweepSettings {

@@ -298,15 +298,24 @@ withService('rabbitmq', () => {
     expect(await sweep({ queue, target, dedupe })).toMatchObject({ already: 3, moved: 7 });
   });
 
-  test('a journal that cannot be written stops the sweep, and nothing is lost', async () => {
+  test('a journal that cannot be written ends the sweep, and copies nothing again', async () => {
     const { queues, pair, sweep } = await openGround();
     const { queue, target } = await pair();
-    await queues.fill(queue, 5, () => died(9));
+    await queues.fill(queue, 60, () => died(9));
     const journal = sweepJournal(await ownFile());
     const dedupe = { ...bound(journal), add: () => Promise.reject(new Error('disk is full')) };
-    const report = await sweep({ queue, target, dedupe });
-    expect(report).toMatchObject({ moved: 0, end: 'failed', error: 'disk is full' });
-    expect(await queues.hands.depth(queue)).toBe(5);
+    for (let left = 60; left > 0; left -= 20) {
+      const report = await sweep({ queue, target, dedupe, window: 20 });
+      expect(report).toMatchObject({ end: 'failed', error: 'disk is full' });
+      const [here, there] = [await queues.hands.depth(queue), await queues.hands.depth(target)];
+      expect(report.moved).toBeGreaterThan(0);
+      expect(here + there).toBe(60);
+    }
+  });
+
+  test('a journal that is no file is refused at once', async () => {
+    const journal = sweepJournal('/dev/full');
+    await expect(journal.open()).rejects.toThrow(/it is no file that keeps what is written/);
   });
 
   /** Looks at the first three, as a sweep before did: they come back as delivered before. */

@@ -63,6 +63,46 @@ withService('rabbitmq', () => {
     expect(report.end).toBe('failed');
     expect(report.error).toContain('the last ones may be there twice');
   });
+
+  test.each<Kind>(['own', 'classic'])(
+    'a connection that is lost while the record is written copies nothing (%s)',
+    async (kind) => {
+      const ground = await openGround();
+      const { queue, target } = await ground.pair(kind);
+      const { hands } = ground.queues;
+      await ground.queues.declare('classic', {}, target);
+      await ground.queues.fill(queue, 5, () => died(4));
+      await using connection = createConnection({ url: await service('rabbitmq') });
+      const { consuming } = connection;
+      const audit = async (): Promise<void> => {
+        const isDown = new Promise<void>((resolve) => {
+          consuming.on(({ kind: told }) => {
+            if (told === 'down') resolve();
+          });
+        });
+        consuming.current?.connection?.stream?.destroy(new Error('cut'));
+        await isDown;
+      };
+      const report = await ground.sweep({ connection, url: undefined, queue, target, audit });
+      expect(report).toMatchObject({ moved: 0, end: 'failed' });
+      expect(report.error).toContain('the channel was lost');
+      await expect.poll(() => hands.depth(queue)).toBe(5);
+      expect(await hands.depth(target)).toBe(0);
+    },
+  );
+
+  test('a signal that comes while the record is written moves nothing', async () => {
+    const ground = await openGround();
+    const { queue, target } = await ground.pair();
+    await ground.queues.declare('classic', {}, target);
+    await ground.queues.fill(queue, 5, () => died(4));
+    const stop = new AbortController();
+    const audit = async (): Promise<void> => stop.abort();
+    const report = await ground.sweep({ queue, target, audit, signal: stop.signal });
+    expect(report).toMatchObject({ moved: 0, end: 'aborted' });
+    expect(await ground.queues.hands.depth(queue)).toBe(5);
+    expect(await ground.queues.hands.depth(target)).toBe(0);
+  });
 });
 
 const NO_JOURNAL: SweepJournal = {
