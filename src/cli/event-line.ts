@@ -28,6 +28,7 @@ const LEVEL_OF: Readonly<Partial<Record<EventKind | 'missed', Level>>> = {
   missed: 'warn',
   claimed: 'debug',
   started: 'debug',
+  ended: 'debug',
   accepted: 'debug',
   duplicate: 'debug',
   swept: 'debug',

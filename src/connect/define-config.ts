@@ -25,6 +25,7 @@ import type {
   EncryptOptions,
 } from '../transforms/index.ts';
 import type { SealOptions } from '../transforms/seal.ts';
+import type { AlertsConfig } from './alerts.ts';
 import type { CompatConfig } from './compat.ts';
 import type { DeadLettersConfig } from './dead-letters.ts';
 import type { StyleConfig } from './styles.ts';
@@ -84,7 +85,33 @@ export interface Config extends SpoolConfig {
   /** Categories of dead letters, and when they are replayed without anybody asking. */
   readonly deadLetters?: DeadLettersConfig;
   readonly serve?: ServeConfig;
+  /** What `/metrics` of the service tells. */
+  readonly metrics?: MetricsConfig;
+  /** Spans for OpenTelemetry. */
+  readonly tracing?: TracingConfig;
+  /** When somebody is told, and how. */
+  readonly alerts?: AlertsConfig;
   readonly log?: LogConfig;
+}
+
+/** What is counted, and how finely. */
+export interface MetricsConfig {
+  /** False: nothing is counted, and there is no `/metrics`. Default true. */
+  readonly enabled?: boolean;
+  /** Names that other systems know, beside our own: `goqueue`, `outbox`; default none. */
+  readonly aliases?: readonly ('goqueue' | 'outbox')[];
+  /** Topics with labels of their own, 1 to 10,000; default 100. The others are `other`. */
+  readonly topicsMax?: number;
+  /** The same for queues; default 500. */
+  readonly queuesMax?: number;
+  /** How old counts of states and depths of queues may be, 1s to 1h; default 15s. */
+  readonly every?: Duration;
+}
+
+/** Whether spans are written. */
+export interface TracingConfig {
+  /** True: with `@opentelemetry/api`, whose SDK the process sets up itself; default false. */
+  readonly enabled?: boolean;
 }
 
 /** A broker. */
@@ -224,6 +251,8 @@ export interface LogConfig {
   readonly format?: 'pretty' | 'json' | 'auto';
   /** Default `info`. */
   readonly level?: 'error' | 'warn' | 'info' | 'debug';
+  /** Fields whose values are never printed, beside those of secrets; default none. */
+  readonly redact?: readonly string[];
 }
 
 /** Who delivers a topic, and how. */

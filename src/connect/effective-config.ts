@@ -8,10 +8,18 @@ import path from 'node:path';
 import { RespoolError } from '../core/errors.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { type SpoolOptions, settingsOf } from '../spool/options.ts';
+import { alertsOf, type EffectiveAlerts } from './alerts.ts';
 import { CONSUMER_DEFAULTS } from './consumer-view.ts';
 import type { consumersOf, EffectiveConsumer } from './consumers.ts';
 import { deadLettersOf, type EffectiveDeadLetters, RULE_DEFAULTS } from './dead-letters.ts';
-import type { Config, LogConfig, RabbitConfig, ServeConfig } from './define-config.ts';
+import type {
+  Config,
+  LogConfig,
+  MetricsConfig,
+  RabbitConfig,
+  ServeConfig,
+  TracingConfig,
+} from './define-config.ts';
 import type { Named } from './environment.ts';
 import { isTokenHash } from './key.ts';
 import { isScalar, KEYS, keyOf, valueOfText } from './keys.ts';
@@ -37,6 +45,9 @@ export interface EffectiveConfig
     | 'outbox'
     | 'deadLetters'
     | 'serve'
+    | 'metrics'
+    | 'tracing'
+    | 'alerts'
     | 'log'
   > {
   readonly concurrency: number;
@@ -48,6 +59,9 @@ export interface EffectiveConfig
   readonly outbox?: EffectiveOutbox;
   readonly deadLetters: EffectiveDeadLetters;
   readonly serve: EffectiveServe;
+  readonly metrics: Required<MetricsConfig>;
+  readonly tracing: Required<TracingConfig>;
+  readonly alerts: EffectiveAlerts;
   readonly log: Required<LogConfig>;
 }
 
@@ -279,6 +293,9 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
     outbox,
     deadLetters,
     serve: { ...serve, tokens: tokensOf(serve['tokens']), hosts: hostsOf(serve['hosts']), ...tls },
+    metrics: { aliases: [], ...(tree['metrics'] as MetricsConfig) },
+    alerts: alertsOf(tree['alerts']),
+    log: { redact: [], ...(tree['log'] as LogConfig) },
   } as unknown as EffectiveConfig;
   warnings.push(...strange(config, wanted));
   return { config, origins, warnings };

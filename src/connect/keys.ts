@@ -22,7 +22,9 @@ import {
   tokenText,
   trueOrFalse,
 } from './key.ts';
+import { OBSERVE_KEYS } from './observe-keys.ts';
 import { OUTBOX_KEYS } from './outbox-keys.ts';
+import { refused } from './problems.ts';
 import { checkStore } from './store-url.ts';
 
 const DURATION = 'duration';
@@ -236,6 +238,7 @@ export const KEYS: readonly Key[] = [
     byDefault: '5m',
     check: span(SECOND_MS, DAY_MS),
   },
+  ...OBSERVE_KEYS,
   {
     key: 'log.format',
     kind: 'text',
@@ -252,7 +255,20 @@ export const KEYS: readonly Key[] = [
     flag: '--log-level',
     check: (value, what) => checkOneOf(what, value, ['error', 'warn', 'info', 'debug']),
   },
+  {
+    key: 'log.redact',
+    kind: 'data',
+    type: 'a list of names of fields',
+    defaultText: 'none besides those that are always hidden',
+    check: names,
+  },
 ];
+
+function names(value: unknown, what: string): void {
+  const isName = (one: unknown): boolean => typeof one === 'string' && one.trim() !== '';
+  if (Array.isArray(value) && value.every(isName)) return;
+  throw refused(what, value, 'a list of names');
+}
 
 const BY_NAME: ReadonlyMap<string, Key> = new Map(KEYS.map((key) => [key.key, key]));
 

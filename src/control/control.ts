@@ -7,7 +7,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
-import type { EventKind, SpoolEvent } from '../core/event.ts';
+import type { EventKind, Missed, SpoolEvent } from '../core/event.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import type { EngineLoad } from '../engine/load.ts';
@@ -230,4 +230,4 @@ export type ToldEvent =
       readonly error: string;
     }
   /** Told instead of what a slow listener missed. */
-  | { readonly at: Millis; readonly kind: 'missed'; readonly count: number };
+  | Missed;

@@ -4,8 +4,9 @@
  */
 
 import type { Millis } from './duration.ts';
-import type { Because } from './entry.ts';
+import type { Because, Ending } from './entry.ts';
 import type { Failure } from './failure.ts';
+import type { Outcome } from './outcome.ts';
 import type { Lane, State } from './state.ts';
 
 /** What most events say about the message. */
@@ -21,6 +22,7 @@ export type SpoolEvent =
   | (AboutMessage & { readonly kind: 'duplicate'; readonly duplicateOf: string })
   | (AboutMessage & AboutAttempt & { readonly kind: 'claimed' })
   | (AboutMessage & AboutAttempt & { readonly kind: 'started' })
+  | (AboutMessage & AboutAttempt & EndedDetails)
   | (AboutMessage & AboutAttempt & DeliveredDetails)
   | (AboutMessage & AboutAttempt & DeferredDetails)
   | (AboutMessage & AboutAttempt & BouncedDetails)
@@ -29,6 +31,8 @@ export type SpoolEvent =
   | (AboutMessage & AboutAttempt & { readonly kind: 'released' })
   | (AboutMessage & AboutAttempt & { readonly kind: 'lease-lost' })
   | (AboutMessage & AboutAttempt & { readonly kind: 'stale' })
+  | (AboutMessage & { readonly kind: 'archived'; readonly ending: Ending })
+  | (AboutMessage & { readonly kind: 'removed'; readonly by: string })
   | (AboutMessage & { readonly kind: 'policy-unknown'; readonly policy: string })
   | (AboutMessage & { readonly kind: 'handler-missing' })
   | {
@@ -47,6 +51,11 @@ export type SpoolEvent =
       readonly forgotten: number;
       readonly orphans: number;
     }
+  | TopologyEvent
+  | RelayEvent
+  | SweepEvent
+  | ReplayEvent
+  | AlertEvent
   | {
       readonly at: Millis;
       readonly kind: 'trouble';
@@ -57,6 +66,17 @@ export type SpoolEvent =
 interface AboutAttempt {
   readonly lane: Lane;
   readonly attempt: number;
+}
+
+interface EndedDetails {
+  /** The handler has answered, or its time is over. Told before its verdict is on record. */
+  readonly kind: 'ended';
+  /** `given up`: we stop, and did not wait for it any longer. */
+  readonly outcome: Outcome['kind'] | 'given up';
+  /** `delivered`, or the code of the failure, postponement or hold; `released` when given up. */
+  readonly code: string;
+  /** Time in the handler. */
+  readonly tookMs: number;
 }
 
 interface DeliveredDetails {
@@ -81,6 +101,63 @@ interface BouncedDetails {
   readonly failure?: Failure;
 }
 
+/** A consumer has made sure of what it needs at the broker. */
+interface TopologyEvent {
+  readonly at: Millis;
+  readonly kind: 'topology';
+  readonly queue: string;
+  /** What was done about it: declared, or only compared. */
+  readonly act: 'applied' | 'verified';
+  readonly exchanges: number;
+  readonly queues: number;
+  readonly bindings: number;
+}
+
+/** A relay opens or shuts: whether its target answers. */
+interface RelayEvent {
+  readonly at: Millis;
+  readonly kind: 'relay';
+  readonly target: string;
+  readonly state: 'open' | 'shut' | 'probing';
+}
+
+/** A dead queue was swept. */
+interface SweepEvent {
+  readonly at: Millis;
+  readonly kind: 'sweep';
+  readonly queue: string;
+  readonly target: string;
+  readonly moved: number;
+  readonly left: number;
+  /** Why it ended before its end. */
+  readonly error?: string;
+}
+
+/** A replay has come to another state. */
+interface ReplayEvent {
+  readonly at: Millis;
+  readonly kind: 'replay';
+  readonly replay: string;
+  readonly state: 'planned' | 'running' | 'paused' | 'stopped' | 'cancelled' | 'done';
+  readonly by: string;
+  readonly sent: number;
+  readonly failed: number;
+  readonly again: number;
+  readonly because?: string;
+}
+
+/** A rule of the alerts has fired, or what it fired for is over. */
+interface AlertEvent {
+  readonly at: Millis;
+  readonly kind: 'alert';
+  readonly rule: string;
+  readonly phase: 'fired' | 'resolved';
+  /** Counts the firings of the rule, from 1; a resolution has the number of its firing. */
+  readonly episode: number;
+  /** What holds, in one sentence. */
+  readonly text: string;
+}
+
 /** The name of an event. */
 export type EventKind = SpoolEvent['kind'];
 
@@ -90,6 +167,7 @@ const KINDS: Readonly<Record<EventKind, true>> = {
   duplicate: true,
   claimed: true,
   started: true,
+  ended: true,
   delivered: true,
   deferred: true,
   bounced: true,
@@ -98,6 +176,8 @@ const KINDS: Readonly<Record<EventKind, true>> = {
   released: true,
   'lease-lost': true,
   stale: true,
+  archived: true,
+  removed: true,
   'policy-unknown': true,
   'handler-missing': true,
   operator: true,
@@ -107,6 +187,11 @@ const KINDS: Readonly<Record<EventKind, true>> = {
   'engine-stopped': true,
   'clock-jumped': true,
   swept: true,
+  topology: true,
+  relay: true,
+  sweep: true,
+  replay: true,
+  alert: true,
   trouble: true,
 };
 
@@ -115,3 +200,21 @@ export const LISTENED: readonly (EventKind | '*')[] = ['*', ...(Object.keys(KIND
 
 /** The event of a name. */
 export type EventOf<K extends EventKind> = Extract<SpoolEvent, { readonly kind: K }>;
+
+/** What happened, as a stream tells it: `missed` stands for what a slow reader did not hear. */
+export type StreamedEvent = SpoolEvent | Missed;
+
+/** So many events were not told: whoever reads was too slow. */
+export interface Missed {
+  readonly at: Millis;
+  readonly kind: 'missed';
+  readonly count: number;
+}
+
+/** What to hear of, and until when. */
+export interface StreamOptions {
+  /** Ends the stream; a loop over it may also be left with `break`. */
+  readonly signal?: AbortSignal;
+  /** Default all. */
+  readonly kinds?: readonly EventKind[];
+}

@@ -7,7 +7,7 @@
  */
 
 import type { Millis } from '../core/duration.ts';
-import type { AttemptRecord, Envelope } from '../core/entry.ts';
+import type { AttemptRecord, Envelope, Headers } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import { reasonText } from '../core/failure.ts';
 import type { Outcome } from '../core/outcome.ts';
@@ -15,6 +15,7 @@ import { judge, judgeExpiry, judgeLost, type Verdict } from '../core/verdict.ts'
 import type { Claim, Settlement } from '../ports/source.ts';
 import { OUTAGE_WAIT_MS, runAttempt, timedOut } from './attempt.ts';
 import { EngineDelivery } from './delivery.ts';
+import type { AttemptSpan } from '../ports/tracer.ts';
 import type { EngineParts } from './parts.ts';
 import type { Route } from './routes.ts';
 import { tellVerdict } from './tell.ts';
@@ -63,6 +64,10 @@ export class LiveAttempt implements Watched {
   isFenced = false;
   /** Ends the present wait for another try to settle. */
   #skipWait: (() => void) | undefined;
+  /** Where somebody writes spans. */
+  #span: AttemptSpan | undefined;
+  /** Its handler was called. */
+  #isRunning = false;
   #isJudged = false;
   #isStopping = false;
 
@@ -152,8 +157,14 @@ export class LiveAttempt implements Watched {
 
   async #run(route: Route): Promise<void> {
     const { events } = this.#engine.parts;
+    this.#isRunning = true;
     if (events.hears('started')) events.emit({ ...this.#about(), kind: 'started' });
-    this.#judge(await runAttempt(route, this.#delivery));
+    const { tracing } = this.#engine.parts;
+    if (tracing !== undefined) {
+      this.#span = tracing.tracer.attempt(this.claim, tracing.place(this.claim));
+    }
+    const attempt = (): Promise<Outcome> => runAttempt(route, this.#delivery);
+    this.#judge(await (this.#span === undefined ? attempt() : this.#span.run(attempt)));
   }
 
   #judge(outcome: Outcome): void {
@@ -196,7 +207,9 @@ export class LiveAttempt implements Watched {
     this.timeoutAt = Number.POSITIVE_INFINITY;
     const tookMs = this.#engine.parts.clock.monotonic() - this.#startedAt;
     this.#engine.handlerEnded(this.#route, this.claim.envelope);
-    const noted = this.#delivery.noted;
+    if (this.#isRunning) this.#tellEnd(outcome, tookMs);
+    this.#span?.end(outcome);
+    const noted = withSpan(this.#delivery.noted, this.#span);
     const settlement: Settlement = {
       verdict,
       ...(noted === undefined ? {} : { notes: noted }),
@@ -205,10 +218,22 @@ export class LiveAttempt implements Watched {
     void this.#settle(settlement, tookMs);
   }
 
+  #tellEnd(outcome: Outcome | undefined, tookMs: number): void {
+    const { events } = this.#engine.parts;
+    if (!events.hears('ended')) return;
+    const said =
+      outcome === undefined
+        ? ({ outcome: 'given up', code: 'released' } as const)
+        : { outcome: outcome.kind, code: saying(outcome).code };
+    events.emit({ ...this.#about(), kind: 'ended', ...said, tookMs });
+  }
+
   async #settle(settlement: Settlement, tookMs: number): Promise<void> {
     const { source, events } = this.#engine.parts;
     let waitMs = SETTLE_WAIT_MIN_MS;
     let answer: 'done' | 'stale' | 'lost' = 'lost';
+    let failed: unknown;
+    const settling = this.#span?.settle(settlement.verdict);
     for (;;) {
       try {
         answer = await source.settle(this.claim, settlement);
@@ -216,6 +241,7 @@ export class LiveAttempt implements Watched {
         else if (events.hears('stale')) events.emit({ ...this.#about(), kind: 'stale' });
         break;
       } catch (error) {
+        failed = error;
         this.#engine.trouble(`settling message "${this.claim.id}"`, error);
         // Past the fence somebody else may own it soon; its lost lease will tell the rest.
         if (this.isFenced || this.#engine.hasGivenUp) break;
@@ -223,6 +249,7 @@ export class LiveAttempt implements Watched {
       await this.#wait(waitMs);
       waitMs = Math.min(SETTLE_WAIT_MAX_MS, waitMs * 2);
     }
+    settling?.end(answer, answer === 'lost' ? failed : undefined);
     this.#engine.watchman.remove(this);
     this.#engine.attemptEnded(this);
     this.#onSettled?.(settlement.verdict, answer);
@@ -257,6 +284,11 @@ export class LiveAttempt implements Watched {
     const { id, envelope, lane, attempt } = this.claim;
     return { at: this.#engine.now(), id, topic: envelope.topic, lane, attempt };
   }
+}
+
+/** What the handler noted, and what the span of this attempt wants to be known by. */
+function withSpan(noted: Headers | undefined, span: AttemptSpan | undefined): Headers | undefined {
+  return span?.notes === undefined ? noted : { ...noted, ...span.notes };
 }
 
 /** Not by the policy: an outage of ours may not use up the attempts, or the age, of a message. */

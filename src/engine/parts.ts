@@ -3,6 +3,7 @@
 import type { BackoffFunction, RetryPolicy } from '../core/policy.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Claim, Source } from '../ports/source.ts';
+import type { TracedPlace, Tracer } from '../ports/tracer.ts';
 import type { Events } from './events.ts';
 import type { Route, Routes } from './routes.ts';
 import type { SlotSettings } from './slots.ts';
@@ -20,6 +21,11 @@ export interface EngineParts {
   /** The policy of a message: by its own name, its route, or the default. */
   policyFor(claim: Claim, route: Route | undefined): RetryPolicy;
   readonly backoffs: Readonly<Record<string, BackoffFunction>>;
+  /** Who writes spans, and where its messages come from; undefined: nobody. */
+  readonly tracing?: {
+    readonly tracer: Tracer;
+    readonly place: (claim: Claim) => TracedPlace;
+  };
   /** Topic patterns that are paused now, or 'all'. */
   paused(): readonly string[] | 'all';
 }

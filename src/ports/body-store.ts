@@ -7,6 +7,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Durability } from './entry-store.ts';
+import type { HearOperation } from './store-operation.ts';
 
 /** A body the store holds. */
 export interface StoredBody {
@@ -33,4 +34,6 @@ export interface BodyStore {
   remove(refs: readonly string[]): Promise<void>;
   /** Every body written before this time, in no order; also what a crash left half written. */
   refs(writtenBefore: Millis): AsyncIterable<StoredBody>;
+  /** As for entries. */
+  onOperation?(hear: HearOperation): () => void;
 }

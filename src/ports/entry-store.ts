@@ -12,6 +12,7 @@ import type { ErrorCode } from '../core/errors.ts';
 import type { ClaimableState, Lane, State } from '../core/state.ts';
 import type { TopicRule } from '../core/topic.ts';
 import type { RecordStore } from './record-store.ts';
+import type { HearOperation } from './store-operation.ts';
 
 /** What the store survives without losing what it acknowledged. */
 export type Durability = 'none' | 'process' | 'server' | 'power-loss' | 'node-loss';
@@ -217,5 +218,10 @@ export interface EntryStore {
   keyHeads?(max: number): Promise<readonly KeyHead[]>;
   /** Leaves the address of a service for other processes, for as long as this one has it open. */
   announce?(address: string): Promise<void>;
+  /**
+   * Tells of each operation at its disk or server, once it is over; returns the way to stop. With
+   * nobody listening it costs nothing.
+   */
+  onOperation?(hear: HearOperation): () => void;
   readonly records: RecordStore;
 }

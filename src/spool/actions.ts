@@ -163,6 +163,20 @@ export async function changeHeaders(
   return done ?? 'stale';
 }
 
+/** Refuses the name of a policy that is not among these. */
+export function checkPolicyName(
+  policy: string,
+  policies: ReadonlyMap<string, unknown>,
+  ids: readonly string[],
+): void {
+  if (policies.has(policy)) return;
+  const whose = ids.length === 1 ? `message "${ids[0]}"` : `${ids.length} messages`;
+  throw new RespoolError(
+    'policy.unknown',
+    `cannot set policy "${policy}" of ${whose}: known are ${[...policies.keys()].join(', ')}`,
+  );
+}
+
 /** Throws what a single-message action came to, unless it was done. */
 export function throwUnlessDone(result: ActionResult | undefined): void {
   if (result === undefined || result.result === 'done') return;

@@ -4,10 +4,11 @@
  */
 
 import { type Duration, durationMs, type Millis } from '../core/duration.ts';
+import type { Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import { checkNames, checkTopicPattern } from '../core/limits.ts';
 import { STATES, type State } from '../core/state.ts';
-import type { EntryQuery, ListOrder, ListQuery } from '../ports/entry-store.ts';
+import type { EntryQuery, ListOrder, ListPage, ListQuery } from '../ports/entry-store.ts';
 
 /** Which messages; all given conditions hold together. */
 export interface ListFilter extends Omit<EntryQuery, 'states'> {
@@ -106,4 +107,21 @@ function invalid(what: string, value: unknown, allowed: string): RespoolError {
     'config.invalid',
     `cannot use ${JSON.stringify(value)} as "${what}": allowed is ${allowed}`,
   );
+}
+
+/** Every message of a list, page by page. */
+export async function* listAll(
+  page: (options: PageOptions) => Promise<ListPage>,
+  options: ListOptions,
+): AsyncGenerator<Pick<Entry, 'envelope' | 'status'>> {
+  let after: string | undefined;
+  do {
+    const found = await page({
+      ...options,
+      limit: PAGE_MAX,
+      ...(after === undefined ? {} : { after }),
+    });
+    yield* found.entries;
+    after = found.next;
+  } while (after !== undefined);
 }

@@ -23,6 +23,7 @@ export function logEvent(logger: Logger, event: SpoolEvent): void {
       return;
     case 'claimed':
     case 'started':
+    case 'ended':
     case 'accepted':
     case 'duplicate':
       logger.debug(fields, kind);

@@ -18,6 +18,7 @@ import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Durability, EntryStore } from '../ports/entry-store.ts';
 import type { Claim } from '../ports/source.ts';
+import type { HearOperation } from '../ports/store-operation.ts';
 // Not through their fronts: those bring what the embedded default does not use.
 import { filesystemBodies } from '../stores/filesystem/body-store.ts';
 import { sqlite } from '../stores/sqlite/entry-store.ts';
@@ -153,6 +154,14 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     const { isSealOld }: Partial<Sealed> = this.entries as Partial<Sealed>;
     return isSealOld?.(entry) === true;
   };
+
+  /** Hears of what the stores do at their disks and servers. */
+  onStoreOperation(hear: HearOperation): () => void {
+    const stops = [this.entries.onOperation?.(hear), this.bodies.onOperation?.(hear)];
+    return () => {
+      for (const stop of stops) stop?.();
+    };
+  }
 
   /** A stop waits for this. */
   during<T>(work: () => Promise<T>): Promise<T> {

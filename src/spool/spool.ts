@@ -6,30 +6,40 @@
 
 import type { Duration, Millis } from '../core/duration.ts';
 import type { Entry, Headers } from '../core/entry.ts';
-import { RespoolError } from '../core/errors.ts';
-import { type EventKind, type EventOf, LISTENED } from '../core/event.ts';
+import {
+  type EventKind,
+  type EventOf,
+  LISTENED,
+  type SpoolEvent,
+  type StreamedEvent,
+  type StreamOptions,
+} from '../core/event.ts';
 import { checkHeaders, checkIds, checkOneOf } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import { STATES } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
+import { eventStream } from '../engine/event-stream.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
+import type { StoreOperation } from '../ports/store-operation.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import type { Enqueued } from './accept.ts';
 import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
 import { readBody } from './body.ts';
 import type { Swept } from './caretaker.ts';
-import { check, type CheckParts, type CheckReport } from './check.ts';
+import type { CheckReport } from './check.ts';
+import { checkAll } from './check-all.ts';
 import type { EnqueueTx } from './enqueue-tx.ts';
 import { Entrance } from './entrance.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
 import { keep } from './keep.ts';
 import { letterRecords } from './letter-records.ts';
 import {
+  listAll,
   type ListFilter,
   type ListOptions,
   type PageOptions,
@@ -109,6 +119,24 @@ export class Spool {
     return this.#runtime.events.on(checkOneOf('kind', kind, LISTENED) as K | '*', listener);
   }
 
+  /**
+   * What happens from now on, for `for await`; ends by its signal or when the loop is left. Events
+   * that a slow reader misses are counted in one of kind `missed`.
+   */
+  events(options: StreamOptions = {}): AsyncIterableIterator<StreamedEvent> {
+    return eventStream(this.#runtime.events, () => this.now(), options);
+  }
+
+  /** Tells listeners of what somebody beside this spool did: a sweep, a replay, an alert. */
+  tell(event: SpoolEvent): void {
+    this.#runtime.events.emit(event);
+  }
+
+  /** Hears of each operation of the stores that goes to disk or server. Returns the way to stop. */
+  onStoreOperation(hear: (operation: StoreOperation) => void): () => void {
+    return this.#runtime.onStoreOperation(hear);
+  }
+
   /** What this process's engine is doing now, in numbers. */
   get load(): EngineLoad {
     return this.#runtime.engine.load;
@@ -148,17 +176,8 @@ export class Spool {
   }
 
   /** Goes through messages, page by page, stable while things move. */
-  async *list(options: ListOptions = {}): AsyncGenerator<Pick<Entry, 'envelope' | 'status'>> {
-    let after: string | undefined;
-    do {
-      const page = await this.page({
-        ...options,
-        limit: 500,
-        ...(after === undefined ? {} : { after }),
-      });
-      yield* page.entries;
-      after = page.next;
-    } while (after !== undefined);
+  list(options: ListOptions = {}): AsyncGenerator<Pick<Entry, 'envelope' | 'status'>> {
+    return listAll((page) => this.page(page), options);
   }
 
   /** One page of a list, with what could not be read on the first. */
@@ -256,13 +275,7 @@ export class Spool {
 
   /** Gives messages another policy, by a name that is registered. */
   async setPolicies(ids: readonly string[], policy: string, by?: string): Promise<ActionResult[]> {
-    if (!this.policies.has(policy)) {
-      const known = [...this.policies.keys()].join(', ');
-      throw new RespoolError(
-        'policy.unknown',
-        `cannot set policy "${policy}" of ${named(ids)}: known are ${known}`,
-      );
-    }
+    actions.checkPolicyName(policy, this.policies, ids);
     return this.#act(ids, { kind: 'setPolicy', policy }, by);
   }
 
@@ -338,15 +351,8 @@ export class Spool {
   }
 
   /** Looks through every entry and body for what is not as it should be; repairs when asked. */
-  async check(options: CheckOptions = {}): Promise<CheckReport> {
-    const { repair = false, by = BY_DEFAULT, onProgress } = options;
-    const runtime = this.#runtime;
-    await runtime.ready();
-    const { entries, bodies, chain, source, settings } = runtime;
-    const record: CheckParts['record'] = ({ ids, details }) =>
-      actions.audit(runtime, { by, action: 'check', ids, details: { ...details } });
-    const now = (): Millis => source.now();
-    return check({ ...settings, entries, bodies, chain, repair, record, onProgress, now });
+  check(options: CheckOptions = {}): Promise<CheckReport> {
+    return checkAll(this.#runtime, { by: BY_DEFAULT, ...options });
   }
 
   /** Brings every body, and every sealed entry, to the encryption of today; delivery goes on. */
@@ -385,8 +391,4 @@ export class Spool {
       engine.poke();
     };
   }
-}
-
-function named(ids: readonly string[]): string {
-  return ids.length === 1 ? `message "${ids[0]}"` : `${ids.length} messages`;
 }

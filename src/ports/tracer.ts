@@ -1,0 +1,60 @@
+/**
+ * tracer — who writes down the way of a message as spans. None is given: nothing is done.
+ *
+ *   send ─▶ headers that carry the context ─▶ attempt ─run(handler)─▶ end ─▶ settle ─▶ end
+ */
+
+import type { Headers } from '../core/entry.ts';
+import type { Outcome } from '../core/outcome.ts';
+import type { Verdict } from '../core/verdict.ts';
+import type { Claim } from './source.ts';
+
+/** Where a message goes, or comes from. */
+export interface TracedPlace {
+  /** `respool` or `rabbitmq`. */
+  readonly system: 'respool' | 'rabbitmq';
+  /** The topic; at RabbitMQ `exchange:routing key` for who sends, the queue for who consumes. */
+  readonly destination: string;
+  readonly routingKey?: string;
+}
+
+/** A message that is about to be put down, emitted or published. */
+export interface Sending extends TracedPlace {
+  readonly id: string | undefined;
+  /** Its own: a context that it carries already is its parent. */
+  readonly headers: Headers;
+  /** How many go at once; none for one alone. */
+  readonly count?: number;
+}
+
+/** Writes down spans. */
+export interface Tracer {
+  /** undefined: nobody records, and nothing is to be carried. */
+  send(sending: Sending): SendSpan | undefined;
+  /** An attempt begins; undefined: nobody records. */
+  attempt(claim: Claim, place: TracedPlace): AttemptSpan | undefined;
+}
+
+/** A message on its way in. */
+export interface SendSpan {
+  /** To be carried with the message, besides its own. */
+  readonly headers: Headers;
+  end(result: { readonly id?: string; readonly error?: unknown }): void;
+}
+
+/** One attempt. */
+export interface AttemptSpan {
+  /** Within it, spans of the handler are its children. */
+  run<T>(work: () => T): T;
+  /** What later attempts need to link to the first; kept as notes of the message. */
+  readonly notes: Headers | undefined;
+  /** The handler has answered; undefined: nobody waited for it any longer. */
+  end(outcome: Outcome | undefined): void;
+  /** Its verdict is on its way; the answer is told to what is returned. */
+  settle(verdict: Verdict): SettleSpan;
+}
+
+/** A verdict on its way to the store or broker. */
+export interface SettleSpan {
+  end(answer: 'done' | 'stale' | 'lost', error?: unknown): void;
+}
