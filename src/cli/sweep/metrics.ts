@@ -6,11 +6,11 @@
  */
 
 import { Counter, Gauge, Histogram, Registry } from '@prometheus-io/client';
+import { createLabels } from '../../observe/metrics/labels.ts';
 import type { SweepRun } from './run.ts';
 
 /** Queues with a label of their own, at the most. */
 export const LABELS_MAX = 500;
-const OTHER = 'other';
 /** From a look at empty queues to an hour of moving. */
 const BUCKETS_S = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600];
 
@@ -72,16 +72,5 @@ export function createMetrics(): SweepMetrics {
       }
     },
     text: async () => ({ type: registry.contentType, text: await registry.metrics() }),
-  };
-}
-
-/** The label of each name: itself for the first `max` names, then `other`. */
-export function createLabels(max: number): (name: string) => string {
-  const known = new Set<string>();
-  return (name) => {
-    if (known.has(name)) return name;
-    if (known.size >= max) return OTHER;
-    known.add(name);
-    return name;
   };
 }
