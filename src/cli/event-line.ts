@@ -6,7 +6,8 @@
 
 import type { ToldEvent } from '../control/control.ts';
 import { DAY_MS } from '../core/duration.ts';
-import type { EventKind } from '../core/event.ts';
+import { unreachable } from '../core/errors.ts';
+import type { EventKind, SpoolEvent } from '../core/event.ts';
 import type { Out, Style } from './out.ts';
 import { safe } from './safe.ts';
 import { exact, span, timeOfDay } from './times.ts';
@@ -31,6 +32,7 @@ const LEVEL_OF: Readonly<Partial<Record<EventKind | 'missed', Level>>> = {
   ended: 'debug',
   accepted: 'debug',
   duplicate: 'debug',
+  archived: 'debug',
   swept: 'debug',
 };
 
@@ -41,16 +43,26 @@ const STYLES: Readonly<Partial<Record<EventKind | 'missed', Style>>> = {
   held: 'magenta',
   trouble: 'red',
   missed: 'yellow',
+  alert: 'yellow',
 };
 
-/** How much events of a kind matter. */
-export function levelOf(kind: ToldEvent['kind']): Level {
-  return LEVEL_OF[kind] ?? 'info';
+/** How much an event matters: by its kind, and for some by what it says. */
+export function levelOf(event: ToldEvent | SpoolEvent): Level {
+  switch (event.kind) {
+    case 'relay':
+      return event.state === 'shut' ? 'warn' : 'info';
+    case 'sweep':
+      return event.error === undefined ? 'info' : 'error';
+    case 'alert':
+      return event.phase === 'fired' ? 'warn' : 'info';
+    default:
+      return LEVEL_OF[event.kind] ?? 'info';
+  }
 }
 
 /** Whether an event is to be told at this level. */
-export function isTold(kind: ToldEvent['kind'], level: Level): boolean {
-  return LEVELS.indexOf(levelOf(kind)) <= LEVELS.indexOf(level);
+export function isTold(event: ToldEvent, level: Level): boolean {
+  return LEVELS.indexOf(levelOf(event)) <= LEVELS.indexOf(level);
 }
 
 /** The event as one line for people; `source` goes before what happened. */
@@ -87,6 +99,12 @@ function detailsOf(event: ToldEvent): readonly Field[] {
       return [['wait', event.dueAt > event.at ? span(event.dueAt - event.at) : undefined]];
     case 'duplicate':
       return [['of', event.duplicateOf]];
+    case 'ended':
+      return [
+        ['outcome', event.outcome],
+        ['code', event.code],
+        ['took', span(event.tookMs)],
+      ];
     case 'delivered':
       return [['took', span(event.tookMs)]];
     case 'deferred':
@@ -94,6 +112,10 @@ function detailsOf(event: ToldEvent): readonly Field[] {
     case 'bounced':
     case 'held':
       return becauseOf(event.because);
+    case 'archived':
+      return [['ending', event.ending]];
+    case 'removed':
+      return [['by', event.by]];
     case 'policy-unknown':
       return [['policy', event.policy]];
     case 'operator':
@@ -109,6 +131,12 @@ function detailsOf(event: ToldEvent): readonly Field[] {
         ['forgotten', event.forgotten],
         ['orphans', event.orphans],
       ];
+    case 'topology':
+    case 'relay':
+    case 'sweep':
+    case 'replay':
+    case 'alert':
+      return besideOf(event);
     case 'trouble':
       return [
         ['doing', event.doing],
@@ -118,6 +146,54 @@ function detailsOf(event: ToldEvent): readonly Field[] {
       return [['count', event.count]];
     default:
       return [];
+  }
+}
+
+/** Of what goes on beside the messages of a spool. */
+function besideOf(
+  event: Extract<ToldEvent, { kind: 'topology' | 'relay' | 'sweep' | 'replay' | 'alert' }>,
+): readonly Field[] {
+  switch (event.kind) {
+    case 'topology':
+      return [
+        ['queue', event.queue],
+        ['act', event.act],
+        ['exchanges', event.exchanges],
+        ['queues', event.queues],
+        ['bindings', event.bindings],
+      ];
+    case 'relay':
+      return [
+        ['target', event.target],
+        ['state', event.state],
+      ];
+    case 'sweep':
+      return [
+        ['queue', event.queue],
+        ['target', event.target],
+        ['moved', event.moved],
+        ['left', event.left],
+        ['error', event.error],
+      ];
+    case 'replay':
+      return [
+        ['replay', event.replay],
+        ['state', event.state],
+        ['by', event.by],
+        ['sent', event.sent],
+        ['failed', event.failed],
+        ['again', event.again],
+        ['reason', event.because],
+      ];
+    case 'alert':
+      return [
+        ['rule', event.rule],
+        ['phase', event.phase],
+        ['episode', event.episode],
+        ['reason', event.text],
+      ];
+    default:
+      return unreachable(event);
   }
 }
 

@@ -53,9 +53,9 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
   };
   return {
     event: (event, source) => {
-      if (!isTold(event.kind, options.level)) return;
+      if (!isTold(event, options.level)) return;
       const from = source === undefined ? {} : { source };
-      if (isJson) put(jsonLine({ level: levelOf(event.kind), ...from, ...rounded(event) }));
+      if (isJson) put(jsonLine({ level: levelOf(event), ...from, ...rounded(event) }));
       else put(`${out.style('dim', timeOfDay(event.at))} ${eventLine(out, event, source)}`);
     },
     say: (level, text, fields = {}) => {
@@ -81,6 +81,7 @@ function stayWithoutReader(io: Io, out: Out): void {
 
 /** Spans to a tenth of a millisecond: more is noise. */
 function rounded(event: ToldEvent): object {
+  if (event.kind === 'ended') return { ...event, tookMs: tenth(event.tookMs) };
   if (event.kind !== 'delivered') return event;
   return { ...event, tookMs: tenth(event.tookMs), ageMs: tenth(event.ageMs) };
 }

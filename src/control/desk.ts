@@ -9,6 +9,7 @@ import type { Spool } from '../spool/spool.ts';
 import { auditBulk, prepareBulk, stepBulk } from './bulk.ts';
 import type { Desk, StateStats, Stats } from './control.ts';
 import type { FlowMeter } from './flow.ts';
+import { toldRecords } from './replay/told-records.ts';
 import { shapeOf } from './shape.ts';
 import { toldEvents } from './told-events.ts';
 
@@ -49,7 +50,7 @@ export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk
     audit: (after, max) => spool.audit(after, max),
     recordAction: (action, details) => spool.appendAudit({ by, action, ids: [], details }),
     keep: (copies) => spool.keep(copies, by),
-    records: spool.letterRecords,
+    records: toldRecords(spool.letterRecords, (event) => spool.tell(event)),
     stats: () => statsOf(spool, meter),
     shape: (options) => shapeOf(spool, options),
     check: (options) => spool.check({ ...options, by }),

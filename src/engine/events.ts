@@ -23,11 +23,6 @@ export class Events {
     };
   }
 
-  /** Whether nobody listens at all. */
-  get isSilent(): boolean {
-    return this.#byKind.size === 0;
-  }
-
   /** Whether anybody would hear this; ask before building an event on a hot path. */
   hears(kind: EventKind): boolean {
     return this.#byKind.size > 0 && (this.#byKind.has(kind) || this.#byKind.has('*'));

@@ -1,10 +1,19 @@
-/** tell — the event of a settled verdict. Built only when somebody listens. */
+/** tell — the event of a settled verdict. Built only when somebody hears its kind. */
 
 import type { Millis } from '../core/duration.ts';
 import { unreachable } from '../core/errors.ts';
+import type { EventKind } from '../core/event.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
 import type { EngineParts } from './parts.ts';
+
+const KIND_OF: Readonly<Record<Verdict['kind'], EventKind>> = {
+  ack: 'delivered',
+  defer: 'deferred',
+  bounce: 'bounced',
+  hold: 'held',
+  release: 'released',
+};
 
 /** Tells listeners what became of a claim. */
 export function tellVerdict(
@@ -14,7 +23,9 @@ export function tellVerdict(
   tookMs: number,
 ): void {
   const { events } = engine.parts;
-  if (events.isSilent) return;
+  const isAnnounced = verdict.kind === 'ack' && claim.lane === 'notice';
+  // Who counts deliveries must not have every deferral built as well.
+  if (!events.hears(isAnnounced ? 'announced' : KIND_OF[verdict.kind])) return;
   const about = {
     at: engine.now(),
     id: claim.id,
@@ -24,7 +35,7 @@ export function tellVerdict(
   };
   switch (verdict.kind) {
     case 'ack':
-      if (claim.lane === 'notice') events.emit({ ...about, kind: 'announced' });
+      if (isAnnounced) events.emit({ ...about, kind: 'announced' });
       else {
         // A clock that was set back must not make a message younger than new.
         const ageMs = Math.max(0, about.at - claim.envelope.enqueuedAt);

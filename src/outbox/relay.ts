@@ -9,7 +9,7 @@
 
 import { type Duration, type Millis, MINUTE_MS, SECOND_MS } from '../core/duration.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
-import type { EventKind, EventOf } from '../core/event.ts';
+import type { EventKind, EventOf, StreamedEvent, StreamOptions } from '../core/event.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import type { Handler } from '../ports/handler.ts';
 import { EVERYTHING } from '../spool/pauses.ts';
@@ -91,6 +91,8 @@ export class Relay implements AsyncDisposable {
           this.#isToldGone = false;
         } else if (state === 'shut') this.#downSince ??= clock.now();
         this.#handle(state);
+        const target = this.#target.name;
+        this.#spool.tell({ at: clock.now(), kind: 'relay', target, state });
       },
       onGone: ({ reason }) => this.#tellGone(reason),
     });
@@ -111,6 +113,14 @@ export class Relay implements AsyncDisposable {
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
   on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
     return this.#spool.on(kind, listener);
+  }
+
+  /**
+   * What happens from now on, for `for await`; ends by its signal or when the loop is left, and not
+   * with `stop()`. Events that a slow reader misses are counted in one of kind `missed`.
+   */
+  events(options: StreamOptions = {}): AsyncIterableIterator<StreamedEvent> {
+    return this.#spool.events(options);
   }
 
   /**

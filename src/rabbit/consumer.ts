@@ -5,11 +5,18 @@
  */
 
 import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
-import { type EventKind, type EventOf, LISTENED } from '../core/event.ts';
+import {
+  type EventKind,
+  type EventOf,
+  LISTENED,
+  type StreamedEvent,
+  type StreamOptions,
+} from '../core/event.ts';
 import { RespoolError } from '../core/errors.ts';
 import { checkOneOf } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
+import { eventStream } from '../engine/event-stream.ts';
 import { Events } from '../engine/events.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import { NOTHING_PAUSED } from '../engine/parts.ts';
@@ -157,6 +164,14 @@ export class Consumer implements AsyncDisposable {
   }
 
   /**
+   * What happens from now on, for `for await`; ends by its signal or when the loop is left, and not
+   * with `stop()`. Events that a slow reader misses are counted in one of kind `missed`.
+   */
+  events(options: StreamOptions = {}): AsyncIterableIterator<StreamedEvent> {
+    return eventStream(this.#events, () => this.#clock.now(), options);
+  }
+
+  /**
    * Connects, declares or verifies what it needs, and begins. What is wrong at first is thrown;
    * from then on it comes back by itself.
    */
@@ -278,15 +293,31 @@ export class Consumer implements AsyncDisposable {
 
   async #prepare(amqp: AmqpConnection): Promise<void> {
     const { declare, plan } = this.#settings;
-    if (declare === 'apply') await applyTopology(amqp, plan.topology);
+    if (declare === 'apply') {
+      await applyTopology(amqp, plan.topology);
+      this.#tellTopology('applied');
+    }
     if (declare !== 'verify') return;
     const problems = await verifyTopology(amqp, plan.topology);
-    if (problems.length === 0) return;
+    if (problems.length === 0) return this.#tellTopology('verified');
     const said = problems.map(({ text }) => text).join('; ');
     throw new RespoolError(
       'topology.mismatch',
       `cannot consume "${this.queue}": ${said}; run: respool rabbit topology plan`,
     );
+  }
+
+  #tellTopology(act: 'applied' | 'verified'): void {
+    const { exchanges, queues, bindings } = this.plan.topology;
+    this.#events.emit({
+      at: this.#clock.now(),
+      kind: 'topology',
+      queue: this.queue,
+      act,
+      exchanges: exchanges.length,
+      queues: queues.length,
+      bindings: bindings.length,
+    });
   }
 
   #policyFor(claim: Claim): RetryPolicy {

@@ -145,8 +145,10 @@ function skip(
   duplicateOf: string,
 ): Enqueued {
   if (reservation !== undefined) engine.unreserve(reservation);
-  const { topic, id, enqueuedAt } = entry.envelope;
-  events.emit({ at: enqueuedAt, kind: 'duplicate', id, topic, duplicateOf });
+  if (events.hears('duplicate')) {
+    const { topic, id, enqueuedAt } = entry.envelope;
+    events.emit({ at: enqueuedAt, kind: 'duplicate', id, topic, duplicateOf });
+  }
   return { id: duplicateOf, duplicate: true };
 }
 

@@ -20,6 +20,7 @@ import type { Change, EntryStore } from '../ports/entry-store.ts';
 import { goingBody } from './body-record.ts';
 import type { Reaper } from './reaper.ts';
 import type { SpoolSource } from './source.ts';
+import { tellArchived } from './tell-archived.ts';
 
 /** What became of one message. */
 export interface ActionResult {
@@ -252,6 +253,7 @@ async function tryOnce(
     }
     results.set(id, { id, result: 'done' });
     afterwards(parts, entry, change);
+    tell(parts, entry, change, by);
   }
   return stale;
 }
@@ -275,6 +277,14 @@ function afterwards({ reaper, source }: ActionParts, entry: Entry, change: Chang
   if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') source.noteDue(to.dueAt);
   // It may be the turn of another now; which one, only the store knows.
   if (entry.envelope.orderKey !== undefined) source.alarm();
+}
+
+/** One that was archived before has not come to it now. */
+function tell({ events, source }: ActionParts, entry: Entry, { to }: Change, by: string): void {
+  const { id, topic } = entry.envelope;
+  if (entry.status.state !== 'archived') tellArchived(events, entry.envelope, to);
+  if (to !== 'remove' || !events.hears('removed')) return;
+  events.emit({ at: source.now(), kind: 'removed', id, topic, by });
 }
 
 /** The guarded write of a move. */

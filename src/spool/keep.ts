@@ -12,6 +12,7 @@ import type { KeptCopy } from '../ports/dead-letters.ts';
 import { keepBody, ownBody, tooLarge } from './body.ts';
 import { type CheckedMessage, checkMessage, withBody } from './message.ts';
 import type { Runtime } from './runtime.ts';
+import { tellArchived } from './tell-archived.ts';
 
 /** Written at once, at the most. */
 const STEP_MAX = 500;
@@ -40,6 +41,7 @@ export async function keep(
         });
       }
       await runtime.entries.insert(entries);
+      for (const { envelope, status } of entries) tellArchived(runtime.events, envelope, status);
     }
   });
 }

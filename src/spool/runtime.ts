@@ -98,6 +98,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
       bodies: this.bodies,
       chain: this.chain,
       reaper: this.reaper,
+      events: this.events,
       clock: this.clock,
       storeClock: this.#storeClock,
       announces: (topic) => this.routes.serves('notice', topic),

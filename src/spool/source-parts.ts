@@ -1,6 +1,7 @@
 /** source-parts — what a spool source is made of; given by the runtime. */
 
 import type { Retention } from '../core/next-status.ts';
+import type { Events } from '../engine/events.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
@@ -14,6 +15,7 @@ export interface SourceParts {
   readonly bodies: BodyStore;
   readonly chain: Chain;
   readonly reaper: Reaper;
+  readonly events: Events;
   readonly clock: Clock;
   readonly storeClock: StoreClock;
   readonly leaseMs: number;

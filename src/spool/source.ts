@@ -17,6 +17,7 @@ import { inlineBytes, readBody } from './body.ts';
 import { changeOf, SpoolClaim } from './claim.ts';
 import { type Kind, KINDS, KindTurns, Mixture, NOTICE_STATES } from './kinds.ts';
 import type { SourceParts } from './source-parts.ts';
+import { tellArchived } from './tell-archived.ts';
 
 /** After a round that took everything due, hand-offs go on this long until a wait knows more. */
 const CLEAR_MS = 50;
@@ -294,10 +295,11 @@ export class SpoolSource implements Source {
 
   /** What follows once a verdict is carried out. */
   #afterwards({ envelope }: Entry, to: Status | 'remove'): void {
-    const { retention, reaper } = this.#parts;
+    const { retention, reaper, events } = this.#parts;
     const isGone = to === 'remove' || !keepsBody(to, retention);
     if (envelope.body.place === 'store' && isGone) reaper.add(envelope.body.ref);
     if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') this.noteDue(to.dueAt);
+    tellArchived(events, envelope, to);
     // The next of its key is due, and only the store knows which that is.
     if (envelope.orderKey !== undefined && !isInTheWay(to)) this.alarm();
   }

@@ -2,6 +2,7 @@
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
+import { Events } from '../../src/engine/events.ts';
 import { Chain } from '../../src/spool/chain.ts';
 import { Reaper } from '../../src/spool/reaper.ts';
 import { SpoolSource } from '../../src/spool/source.ts';
@@ -24,6 +25,7 @@ async function setup(): Promise<{ source: SpoolSource; clock: SimClock }> {
     bodies,
     chain: new Chain([]),
     reaper: new Reaper(entries, bodies, () => undefined),
+    events: new Events(),
     clock,
     storeClock: new StoreClock(clock, entries),
     leaseMs: 60_000,

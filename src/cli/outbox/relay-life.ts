@@ -101,9 +101,10 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
 function isOfAll(event: SpoolEvent): boolean {
   // Said below in more words.
   if (event.kind === 'engine-started' || event.kind === 'engine-stopped') return false;
+  if (event.kind === 'relay') return false;
   // A failure of its own. What waits for a target that is gone has none, and that is told once.
   if (event.kind === 'deferred') return event.failure !== undefined;
-  const level = levelOf(event.kind);
+  const level = levelOf(event);
   return level === 'error' || level === 'warn' || !('id' in event);
 }
 

@@ -7,6 +7,7 @@
  */
 
 import { RespoolError } from '../../core/errors.ts';
+import type { EventOf } from '../../core/event.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
@@ -54,6 +55,11 @@ export interface SweepSettings {
   readonly isTrusted?: boolean | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: ((progress: SweepProgress) => void) | undefined;
+  /**
+   * Hears of each queue that was swept, also of one that failed; not in a dry run. What it throws
+   * is its own affair.
+   */
+  readonly onEvent?: ((event: EventOf<'sweep'>) => void) | undefined;
   readonly clock?: Clock | undefined;
   /** Called before anything of a queue is moved or made; what it throws ends that queue. */
   readonly audit?: ((details: SweepDetails) => Promise<void>) | undefined;
@@ -111,6 +117,7 @@ const NAMES = [
   'isTrusted',
   'signal',
   'onProgress',
+  'onEvent',
   'clock',
   'audit',
   'dedupe',
@@ -187,7 +194,9 @@ async function sweepPairs(
     const sweepOn = async (): Promise<void> => {
       for (const pair of waiting) {
         if (rule.signal?.aborted === true && reports.size > 0) return;
-        reports.set(pair.queue, await sweepOne(pair, rule, tools));
+        const report = await sweepOne(pair, rule, tools);
+        reports.set(pair.queue, report);
+        if (!rule.dryRun) tellSwept(report, clock, options.onEvent);
       }
     };
     await Promise.all(Array.from({ length: Math.min(parallel, pairs.length) }, sweepOn));
@@ -196,6 +205,19 @@ async function sweepPairs(
     await journal?.close();
     await outlet.close();
     if (isOwned) await connection.close();
+  }
+}
+
+function tellSwept(
+  { queue, target, moved, left, error }: QueueSweep,
+  clock: Clock,
+  tell: SweepSettings['onEvent'],
+): void {
+  const why = error === undefined ? {} : { error };
+  try {
+    tell?.({ at: clock.now(), kind: 'sweep', queue, target, moved, left, ...why });
+  } catch {
+    // Swallowed on purpose: who listens has no say in what happens to messages.
   }
 }
 
