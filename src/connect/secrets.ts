@@ -5,51 +5,15 @@
  * through `hide`.
  */
 
-/** What stands in a secret's place. */
-export const HIDDEN = '(secret)';
+import { decoded, HIDDEN, isSecretName, maskUrls } from '../core/secret-text.ts';
 
-const SECRET_NAME = new RegExp(
-  [
-    'authorization|cookie|passw|passphrase|secret|token|credential|dsn|sha256|signature',
-    '(?:api|private|signing|access)[-_]?key',
-    '(?:^|[-_])(?:key|pass|creds|nkey|jwt)$',
-  ].join('|'),
-  'i',
-);
+export { HIDDEN, isSecretName, maskUrls };
 
 /** Shorter ones are part of too many ordinary words to be cut out of a text. */
 const HIDE_MIN_CHARS = 6;
 
 /** Data that goes deeper goes round in circles. */
 const DEPTH_MAX = 32;
-
-/** Whether what goes by this name is not to be seen. */
-export function isSecretName(name: string): boolean {
-  return SECRET_NAME.test(name);
-}
-
-/** A text with user, password and secret parameters of its URLs hidden. */
-export function maskUrls(text: string): string {
-  return text
-    .replaceAll(/([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/gi, `$1${HIDDEN}@`)
-    .replaceAll(/([?&])([^\s=&?#"']+)=([^\s&#"']*)/g, (whole, mark: string, name: string, value) =>
-      isSecretName(name) || hasUser(String(value)) ? `${mark}${name}=${HIDDEN}` : whole,
-    );
-}
-
-/** Whether a parameter is an address with a user, written so that it fits into another. */
-function hasUser(value: string): boolean {
-  return /%/.test(value) && /:\/\/[^\s/]*@/.test(decoded(value));
-}
-
-/** A part of an address as it is meant; as it stands where it cannot be read. */
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
 
 /** The secrets of one configuration. */
 export class Secrets {

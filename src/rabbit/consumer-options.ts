@@ -11,6 +11,7 @@ import {
   rungs,
 } from '../core/policy.ts';
 import type { Middleware } from '../ports/handler.ts';
+import type { Logger } from '../ports/logger.ts';
 import type { StandardSchema } from '../ports/schema.ts';
 import type { Table } from './amqp.ts';
 import { type Codec, type Decode, decodersOf } from './codecs.ts';
@@ -84,6 +85,8 @@ export interface ConsumerOptions<Body = unknown> extends ConnectionChoice {
   /** The consumer's priority at the broker. */
   readonly priority?: number;
   readonly queueOptions?: QueueDeclareOptions;
+  /** Gets a line for every event: fields first, text second, as pino has it. */
+  readonly logger?: Logger;
 }
 
 /** What a consumer does about its topology. */
@@ -136,6 +139,7 @@ export const CONSUMER_NAMES: readonly string[] = [
   'exclusive',
   'priority',
   'queueOptions',
+  'logger',
 ];
 
 const PREFETCH_DEFAULT = 20;

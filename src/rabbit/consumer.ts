@@ -19,6 +19,7 @@ import { Engine } from '../engine/engine.ts';
 import { eventStream } from '../engine/event-stream.ts';
 import { Events } from '../engine/events.ts';
 import type { EngineLoad } from '../engine/load.ts';
+import { logEvent } from '../engine/log.ts';
 import { NOTHING_PAUSED } from '../engine/parts.ts';
 import { type Route, Routes } from '../engine/routes.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -140,6 +141,8 @@ export class Consumer implements AsyncDisposable {
       backoffs: settings.backoffs,
       paused: () => (this.#isStill ? 'all' : NOTHING_PAUSED),
     });
+    const { logger } = options;
+    if (logger !== undefined) this.#events.on('*', (event) => logEvent(logger, event));
   }
 
   /** Whether it is subscribed now. */
