@@ -73,7 +73,7 @@ export interface Control {
   recordAction(action: string, details: Readonly<Record<string, unknown>>): Promise<void>;
   /** Puts copies down as archived, of what is removed or changed elsewhere; durable then. */
   keep(copies: readonly KeptCopy[]): Promise<void>;
-  /** Small durable facts about dead letters; only kinds that begin with `dlq.`. */
+  /** Small durable facts beside the messages; only kinds that begin with `dlq.` or `alert.`. */
   readonly records: RecordStore;
   stats(): Promise<Stats>;
   shape(options?: ShapeOptions): Promise<Shape>;

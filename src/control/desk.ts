@@ -50,7 +50,7 @@ export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk
     audit: (after, max) => spool.audit(after, max),
     recordAction: (action, details) => spool.appendAudit({ by, action, ids: [], details }),
     keep: (copies) => spool.keep(copies, by),
-    records: toldRecords(spool.letterRecords, (event) => spool.tell(event)),
+    records: toldRecords(spool.facts, (event) => spool.tell(event)),
     stats: () => statsOf(spool, meter),
     shape: (options) => shapeOf(spool, options),
     check: (options) => spool.check({ ...options, by }),

@@ -35,9 +35,9 @@ import type { CheckReport } from './check.ts';
 import { checkAll } from './check-all.ts';
 import type { EnqueueTx } from './enqueue-tx.ts';
 import { Entrance } from './entrance.ts';
+import { factsOf } from './facts.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
 import { keep } from './keep.ts';
-import { letterRecords } from './letter-records.ts';
 import {
   listAll,
   type ListFilter,
@@ -239,9 +239,9 @@ export class Spool {
     return keep(this.#runtime, copies, by);
   }
 
-  /** Small durable facts about dead letters; only kinds that begin with `dlq.`. */
-  get letterRecords(): RecordStore {
-    return letterRecords(this.#runtime);
+  /** Small durable facts beside the messages; only kinds that begin with `dlq.` or `alert.`. */
+  get facts(): RecordStore {
+    return factsOf(this.#runtime);
   }
 
   /** Gives these up: they bounce, and their bounce is announced. */

@@ -7,7 +7,7 @@ import type { Control } from '../control/control.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { KeyedRecord, LogRecord, RecordStore } from '../ports/record-store.ts';
-import { checkLetterKind } from '../spool/letter-records.ts';
+import { checkFactKind } from '../spool/facts.ts';
 import type { ReplayOrder } from '../spool/replay.ts';
 import * as forms from './client-forms.ts';
 import type { ServiceClient } from './client-http.ts';
@@ -150,6 +150,6 @@ async function readLog(
 }
 
 function pathOf(kind: string): string {
-  checkLetterKind(kind);
+  checkFactKind(kind);
   return `/v1/records/${encodeURIComponent(kind)}`;
 }

@@ -1,6 +1,6 @@
 /**
- * record-routes — small durable facts about dead letters: replays, notes on groups, the state of
- * rules. Logs (`/v1/records/{kind}`) and maps (`/v1/records/{kind}/values`), in bounded pages.
+ * record-routes — small durable facts beside the messages: replays, notes on groups, the state of
+ * rules and alerts. Logs (`/v1/records/{kind}`) and maps (`/v1/records/{kind}/values`), in bounded pages.
  */
 
 import { z } from '@hono/zod-openapi';
@@ -20,7 +20,7 @@ const kindParams = z.object({
   kind: z
     .string()
     .max(KEY_MAX_CHARS)
-    .regex(/^dlq\../, 'a kind of dead letters, which begins with dlq.'),
+    .regex(/^(?:dlq|alert)\../, 'a kind of facts, which begins with dlq. or alert.'),
 });
 const ok = { 200: { description: 'Done.', schema: z.object({ ok: z.literal(true) }) } } as const;
 const logSchema = z.object({

@@ -1,6 +1,6 @@
 /**
- * letter-records — small durable facts about dead letters: replays, notes on groups, the state of
- * rules. The spool's own records, such as the audit record, are out of reach here.
+ * facts — small durable facts that others keep beside the messages: replays, notes on groups, the
+ * state of rules and alerts. The spool's own records, such as the audit record, are out of reach.
  */
 
 import { RespoolError, show } from '../core/errors.ts';
@@ -8,12 +8,12 @@ import type { RecordStore } from '../ports/record-store.ts';
 import type { Runtime } from './runtime.ts';
 
 /** What their kinds begin with. */
-const LETTER_KIND = 'dlq.';
+const FACT_KINDS = ['dlq.', 'alert.'] as const;
 
-/** The records of a spool, for kinds of dead letters only; others are `config.invalid`. */
-export function letterRecords(runtime: Runtime): RecordStore {
+/** The records of a spool, for kinds of facts only; others are `config.invalid`. */
+export function factsOf(runtime: Runtime): RecordStore {
   const of = async (kind: string): Promise<RecordStore> => {
-    checkLetterKind(kind);
+    checkFactKind(kind);
     await runtime.ready();
     return runtime.entries.records;
   };
@@ -28,12 +28,16 @@ export function letterRecords(runtime: Runtime): RecordStore {
   };
 }
 
-/** Refuses a kind that is not of dead letters. */
-export function checkLetterKind(kind: unknown): void {
-  const fits = typeof kind === 'string' && kind.startsWith(LETTER_KIND) && kind !== LETTER_KIND;
+/** Refuses a kind that is not of facts. */
+export function checkFactKind(kind: unknown): void {
+  const fits =
+    typeof kind === 'string' &&
+    FACT_KINDS.some((prefix) => kind.startsWith(prefix) && kind !== prefix);
   if (fits) return;
+  const [letters, alerts] = FACT_KINDS;
   throw new RespoolError(
     'config.invalid',
-    `cannot use records of kind ${show(kind)}: those of dead letters begin with "${LETTER_KIND}"`,
+    `cannot use records of kind ${show(kind)}: those of dead letters begin with "${letters}", ` +
+      `those of alerts with "${alerts}"`,
   );
 }
