@@ -35,6 +35,8 @@ import {
 } from './consumer-options.ts';
 import { handlerOf, type RabbitHandler } from './handler.ts';
 import type { LinkEvent } from './link.ts';
+import type { StatsOptions, StatsReport } from './operate/reports.ts';
+import { queueStats } from './operate/stats.ts';
 import { Outlet } from './outlet.ts';
 import { atMost, GOODBYE_MS } from './patience.ts';
 import { RabbitSource } from './source.ts';
@@ -159,6 +161,20 @@ export class Consumer implements AsyncDisposable {
       buffered: this.#source.waiting,
       publishing: inFlight + waiting,
     };
+  }
+
+  /**
+   * Depth and consumers of every queue of its plan as they are now, over its own connection, and
+   * what the management API tells besides. Nothing is connected for it.
+   */
+  async stats({ management }: Pick<StatsOptions, 'management'> = {}): Promise<StatsReport> {
+    const { consuming } = this.#connection;
+    const connection = consuming.current;
+    if (connection === undefined && management === undefined) {
+      const text = `cannot look at the queues of "${this.queue}": ${consuming.whyAway}`;
+      throw new RespoolError('broker.unavailable', text);
+    }
+    return queueStats({ connection, management, plans: [this.plan], clock: this.#clock });
   }
 
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
