@@ -26,7 +26,14 @@ export type {
   Status,
 } from './core/entry.ts';
 export { ERROR_CODES, type ErrorCode, isRespoolError, RespoolError } from './core/errors.ts';
-export type { EventKind, EventOf, SpoolEvent } from './core/event.ts';
+export type {
+  EventKind,
+  EventOf,
+  Missed,
+  SpoolEvent,
+  StreamedEvent,
+  StreamOptions,
+} from './core/event.ts';
 export {
   classify,
   type Failure,

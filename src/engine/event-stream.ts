@@ -38,7 +38,7 @@ class EventStream implements AsyncIterableIterator<StreamedEvent> {
   readonly #now: () => Millis;
   readonly #signal: AbortSignal | undefined;
   readonly #stops: (() => void)[];
-  #waiting: SpoolEvent[] = [];
+  #waiting: StreamedEvent[] = [];
   #missed = 0;
   #isOver = false;
   /** Readers that wait for the next event. */
@@ -72,16 +72,20 @@ class EventStream implements AsyncIterableIterator<StreamedEvent> {
   #hear(event: SpoolEvent): void {
     const reader = this.#readers.shift();
     if (reader !== undefined) reader({ done: false, value: event });
-    else if (this.#waiting.length < WAITING_MAX) this.#waiting.push(event);
-    else this.#missed += 1;
+    else if (this.#waiting.length >= WAITING_MAX) this.#missed += 1;
+    else this.#waiting.push(...this.#gap(), event);
   }
 
   #take(): StreamedEvent | undefined {
-    const event = this.#waiting.shift();
-    if (event !== undefined || this.#missed === 0) return event;
+    return this.#waiting.shift() ?? this.#gap()[0];
+  }
+
+  /** What was missed since it was told last; it has its place before what comes then. */
+  #gap(): readonly StreamedEvent[] {
+    if (this.#missed === 0) return [];
     const count = this.#missed;
     this.#missed = 0;
-    return { at: this.#now(), kind: 'missed', count };
+    return [{ at: this.#now(), kind: 'missed', count }];
   }
 
   readonly #end = (): void => {

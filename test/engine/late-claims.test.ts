@@ -72,7 +72,14 @@ describe('a claim that is answered after the end of its lease', () => {
     await world.clock.advance('2s');
     expect(seen).toEqual([[3], [3], [3]]);
     for (const id of ids) {
-      expect(world.kinds(id)).toEqual(['accepted', 'claimed', 'started', 'delivered']);
+      expect(world.kinds(id)).toEqual([
+        'accepted',
+        'claimed',
+        'started',
+        'ended',
+        'archived',
+        'delivered',
+      ]);
       expect(await world.status(id)).toMatchObject({ attempts: 1, lost: 0 });
     }
   });

@@ -42,7 +42,8 @@ describe('a verdict', () => {
     store.faults.plan = (operation, n) => (operation === 'commit' && n % 2 === 1 ? 'after' : 'ok');
     const { id } = await spool.enqueue({ topic: 'a' });
     await clock.advance('11m');
-    const told = kinds(id).filter((kind) => kind !== 'claimed' && kind !== 'started');
+    const isTold = (kind: string): boolean => !['claimed', 'started', 'ended'].includes(kind);
+    const told = kinds(id).filter(isTold);
     expect(told).toEqual(['accepted', 'deferred', 'delivered']);
     const { id: other } = await spool.enqueue({ topic: 'b', delay: '1h', dedupeKey: 'k' });
     let commits = 0;
@@ -87,7 +88,7 @@ describe('a verdict', () => {
       store.faults.plan = (operation, n) => (operation === 'commit' && n === 1 ? fault : 'ok');
       const { id } = await spool.enqueue({ topic: 'a' });
       await clock.advance('1m');
-      expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'delivered']);
+      expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'ended', 'delivered']);
     },
   );
 

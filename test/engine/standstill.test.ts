@@ -45,7 +45,7 @@ describe('a handler that blocks its process for longer than the lease', () => {
     await spool.start();
     await clock.advance('10m');
     for (const { id } of all) {
-      expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'delivered']);
+      expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'ended', 'delivered']);
     }
   });
 
@@ -59,7 +59,7 @@ describe('a handler that blocks its process for longer than the lease', () => {
     const [, { id } = { id: '' }] = await spool.enqueueMany([{ topic: 'a' }, { topic: 'b' }]);
     await spool.start();
     await clock.advance('10m');
-    expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'delivered']);
+    expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'ended', 'archived', 'delivered']);
     expect(await status(id)).toMatchObject({ attempts: 1, lost: 0 });
   });
 
@@ -77,7 +77,7 @@ describe('a handler that blocks its process for longer than the lease', () => {
     // A new handler is a reason to look for work at once.
     spool.handle('b', () => undefined);
     await clock.advance('10m');
-    expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'delivered']);
+    expect(kinds(id)).toEqual(['accepted', 'claimed', 'started', 'ended', 'delivered']);
   });
 });
 

@@ -95,9 +95,11 @@ describe('a notice that fails', () => {
     expect(told.map((event) => event.kind)).toEqual([
       'claimed',
       'started',
+      'ended',
       'deferred',
       'claimed',
       'started',
+      'ended',
       'bounced',
     ]);
   });
