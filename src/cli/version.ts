@@ -1,12 +1,3 @@
-/** version — the version of this package, from its manifest. */
+/** version — the version of this package, as commands tell it. */
 
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
-
-/** The version of this package. */
-export function readVersion(): string {
-  // The manifest lies two folders up, both from the source and from what is built of it.
-  const manifest = path.join(import.meta.dirname, '..', '..', 'package.json');
-  const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { version: string };
-  return version;
-}
+export { readVersion } from '../system/version.ts';

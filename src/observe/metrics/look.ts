@@ -1,0 +1,70 @@
+/**
+ * look — what a store or a broker is asked for a scrape.
+ *
+ * Promise: asked only when somebody scrapes, at most once in `everyMs` however many scrape, and
+ * never again while an answer is on its way. A look that takes long is taken less often: asking is at
+ * most a twentieth of the time. One that fails leaves what was there, and its age tells.
+ */
+
+import type { Clock } from '../../ports/clock.ts';
+
+/** So many times as long as a look took, there is no other. */
+const REST = 19;
+
+/** What is asked, and what is done with the answer. */
+export interface LookOptions {
+  /** Asks, and puts the answer into rows in one go; what it throws is told to `onFailure`. */
+  readonly read: () => Promise<void>;
+  readonly onFailure: (error: unknown) => void;
+  readonly everyMs: number;
+  readonly clock: Clock;
+}
+
+/** Somebody who is asked now and then. */
+export interface Look {
+  /** Asks if it is time, or joins who asks already; never rejects. */
+  refresh(): Promise<void>;
+  /** Since the last answer; since the beginning, when there was none. */
+  readonly ageMs: number;
+  stop(): void;
+}
+
+/** Nothing is asked before the first `refresh`. */
+export function makeLook(
+  { read, onFailure, everyMs, clock }: LookOptions,
+  onStop: () => void,
+): Look {
+  let answeredAt = clock.monotonic();
+  let nextAt = Number.NEGATIVE_INFINITY;
+  let asking: Promise<void> | undefined;
+  let isStopped = false;
+  const ask = async (): Promise<void> => {
+    const askedAt = clock.monotonic();
+    try {
+      await read();
+      answeredAt = clock.monotonic();
+    } catch (error) {
+      if (!isStopped) onFailure(error);
+    }
+    const endedAt = clock.monotonic();
+    nextAt = Math.max(askedAt + everyMs, endedAt + REST * (endedAt - askedAt));
+  };
+  return {
+    refresh() {
+      if (isStopped) return Promise.resolve();
+      if (asking === undefined && clock.monotonic() >= nextAt) {
+        asking = ask().finally(() => {
+          asking = undefined;
+        });
+      }
+      return asking ?? Promise.resolve();
+    },
+    get ageMs() {
+      return clock.monotonic() - answeredAt;
+    },
+    stop() {
+      isStopped = true;
+      onStop();
+    },
+  };
+}

@@ -1,0 +1,143 @@
+/**
+ * metrics — counts what happens, for Prometheus; at `/metrics` of the service, or in a registry of
+ * the user's.
+ *
+ * Promises: an event costs a listener an addition, whatever there is to scrape. A scrape waits at
+ * most 2 s for stores and brokers and never fails because of one. No label takes more values than
+ * its limit. The library is loaded when metrics are made, not when this is imported.
+ */
+
+import type { Registry } from '@prometheus-io/client';
+import { HOUR_MS, SECOND_MS, durationMs } from '../../core/duration.ts';
+import { RespoolError, show } from '../../core/errors.ts';
+import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { systemClock } from '../../system/clock.ts';
+import { readVersion } from '../../system/version.ts';
+import { makeCoreFamilies } from './core-families.ts';
+import { Families } from './families.ts';
+import type { Ground } from './ground.ts';
+import { createLabels } from './labels.ts';
+import { watchSpool } from './spool.ts';
+import {
+  METRIC_ALIASES,
+  type MetricsOptions,
+  type MetricsText,
+  type WatchedSpool,
+  type WatchOptions,
+} from './types.ts';
+
+const CODES_MAX = 50;
+const WORDS_MAX = 200;
+const LABELS_MAX = 10_000;
+const PREFIX_PATTERN = /^[a-zA-Z_][a-zA-Z0-9_]*$/;
+
+/** Counts from nothing, and goes on until it is closed. */
+export interface Metrics {
+  /** The user's, or one of its own. */
+  readonly registry: Registry;
+  /** Counts what a spool does from now on; returns the way to stop. */
+  watch(spool: WatchedSpool, options?: WatchOptions): () => void;
+  /** As Prometheus reads it. */
+  text(): Promise<MetricsText>;
+  /** Watches nothing any more, and takes its metrics out of the registry. */
+  close(): void;
+}
+
+/** Makes metrics; they are registered at once, and move when something is watched. */
+export async function createMetrics(options: MetricsOptions = {}): Promise<Metrics> {
+  const settings = settingsOf(options);
+  const { Registry: OwnRegistry, processMetrics } = await import('./library.ts');
+  const { registry = new OwnRegistry() } = options;
+  const ground = groundOf(settings, registry);
+  const closers = new Set<() => void>();
+  if (settings.processMetrics) closers.add(processMetrics(registry));
+  /** Keeps the way to stop, for `close`; stopping twice is stopping once. */
+  const watched = (stop: () => void): (() => void) => {
+    const once = (): void => {
+      if (closers.delete(once)) stop();
+    };
+    closers.add(once);
+    return once;
+  };
+  const sources = new Set<string>();
+  return {
+    registry,
+    watch(spool, given = {}) {
+      checkNames('watch', given, ['source']);
+      const { source = 'spool' } = given;
+      if (sources.has(source)) throw watchedAlready(source);
+      sources.add(source);
+      const stop = watchSpool(ground, spool, source);
+      return watched(() => {
+        sources.delete(source);
+        stop();
+      });
+    },
+    text: async () => ({ type: registry.contentType, text: await registry.metrics() }),
+    close() {
+      for (const close of closers) close();
+      closers.clear();
+      ground.families.close();
+    },
+  };
+}
+
+type Settings = ReturnType<typeof settingsOf>;
+
+const KNOWN: readonly (keyof MetricsOptions)[] = [
+  'registry',
+  'prefix',
+  'aliases',
+  'topicsMax',
+  'queuesMax',
+  'every',
+  'processMetrics',
+  'clock',
+];
+
+function settingsOf(options: MetricsOptions) {
+  checkNames('createMetrics', options, KNOWN);
+  const { prefix = 'respool', aliases = [], topicsMax = 100, queuesMax = 500 } = options;
+  const { every = '15s', processMetrics = false, clock = systemClock } = options;
+  if (typeof prefix !== 'string' || !PREFIX_PATTERN.test(prefix)) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use ${show(prefix)} as "prefix": allowed is A-Z a-z 0-9 _, not beginning with a digit`,
+    );
+  }
+  for (const alias of aliases) checkOneOf('aliases', alias, METRIC_ALIASES);
+  const range = { min: 1, max: LABELS_MAX };
+  return {
+    prefix,
+    aliases,
+    topicsMax: checkNumber('topicsMax', topicsMax, range),
+    queuesMax: checkNumber('queuesMax', queuesMax, range),
+    everyMs: durationMs(every, 'every', { minMs: SECOND_MS, maxMs: HOUR_MS }),
+    processMetrics,
+    clock,
+  };
+}
+
+function groundOf(settings: Settings, registry: Registry): Ground {
+  const { prefix, everyMs, clock, aliases, topicsMax, queuesMax } = settings;
+  const families = new Families({ registry, prefix, everyMs, clock });
+  const core = makeCoreFamilies(families);
+  core.info.row(readVersion()).value = 1;
+  return {
+    families,
+    core,
+    topicOf: createLabels(topicsMax),
+    queueOf: createLabels(queuesMax),
+    codeOf: createLabels(CODES_MAX),
+    wordOf: createLabels(WORDS_MAX),
+    aliases,
+  };
+}
+
+function watchedAlready(source: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot watch a second spool as "${source}": give it a "source" of its own, ` +
+      'or stop watching the first',
+  );
+}

@@ -1,0 +1,165 @@
+/**
+ * spool — what metrics ask of a spool for a scrape, and what its stores tell of their operations.
+ */
+
+import { type Millis, SECOND_MS } from '../../core/duration.ts';
+import { type State, STATES } from '../../core/state.ts';
+import type { TallyRow } from '../../ports/entry-store.ts';
+import type { StoreOperation } from '../../ports/store-operation.ts';
+import { type HistogramRow, type NumberFamily, observe, type Row } from './families.ts';
+import type { Ground } from './ground.ts';
+import { recordEvents, recordLoad } from './source-rows.ts';
+import type { WatchedSpool } from './types.ts';
+
+/** Counts and asks, from now on; returns the way to stop. */
+export function watchSpool(ground: Ground, spool: WatchedSpool, source: string): () => void {
+  const stops = [
+    recordEvents(ground, spool, source),
+    recordLoad(ground, spool, source),
+    recordStates(ground, spool, source),
+    spool.onStoreOperation(operationRows(ground, source)),
+  ];
+  return () => {
+    for (const stop of stops) stop();
+  };
+}
+
+/** Hears of operations: two histograms, and a counter of those that failed. */
+function operationRows({ core }: Ground, source: string): (operation: StoreOperation) => void {
+  interface OperationRows {
+    readonly duration: HistogramRow;
+    readonly size: HistogramRow;
+    readonly failures: Row;
+  }
+  const make = (store: string, name: string): OperationRows => ({
+    duration: core.operationDuration.row(source, store, name),
+    size: core.batchSize.row(source, store, name),
+    failures: core.operationFailures.row(source, store, name),
+  });
+  const rows = {
+    entries: new Map<string, OperationRows>(),
+    bodies: new Map<string, OperationRows>(),
+  };
+  return ({ store, name, items, tookMs, isDone }) => {
+    let found = rows[store].get(name);
+    if (found === undefined) {
+      found = make(store, name);
+      rows[store].set(name, found);
+    }
+    observe(found.duration, tookMs / SECOND_MS);
+    observe(found.size, items);
+    if (!isDone) found.failures.value += 1;
+  };
+}
+
+/** What the store last told of its states. */
+interface States {
+  readonly counts: readonly (readonly [State, number])[];
+  readonly topics: readonly TopicCount[];
+  readonly nextDueAt: Millis | null;
+  readonly pauses: number;
+}
+
+interface TopicCount {
+  readonly state: State;
+  /** Its label. */
+  readonly topic: string;
+  count: number;
+  oldestAt: Millis | null;
+}
+
+function recordStates(ground: Ground, spool: WatchedSpool, source: string): () => void {
+  const { families, core } = ground;
+  let states: States | undefined;
+  const failures = core.scrapeFailures.row(source);
+  const look = families.look({
+    read: async () => {
+      states = await readStates(ground, spool);
+    },
+    onFailure: () => {
+      failures.value += 1;
+    },
+  });
+  let written: readonly (() => void)[] = [];
+  const forget = (): void => {
+    for (const drop of written) drop();
+    written = [];
+  };
+  const stop = families.atScrape(() => {
+    core.statesAge.row(source).value = look.ageMs / SECOND_MS;
+    forget();
+    if (states !== undefined) written = writeStates(ground, source, states, spool.now());
+  });
+  return () => {
+    stop();
+    look.stop();
+    forget();
+    core.statesAge.drop(source);
+  };
+}
+
+async function readStates({ topicOf }: Ground, spool: WatchedSpool): Promise<States> {
+  const tallied = new Map((await spool.tally('state')).map(({ key, count }) => [key, count]));
+  const counts = STATES.map((state) => [state, tallied.get(state) ?? 0] as const);
+  const topics: TopicCount[] = [];
+  for (const [state, total] of counts) {
+    if (total === 0) continue;
+    topics.push(...foldTopics(state, await talliedTopics(spool, state), topicOf));
+  }
+  const nextDueAt = await spool.nextDueAt();
+  const pauses = (await spool.pauses()).length;
+  return { counts, topics, nextDueAt, pauses };
+}
+
+/**
+ * Where a store does not know the oldest without a look at all of the state, it is asked for that
+ * look; not for those that have ended, which are the most and wait for nothing.
+ */
+async function talliedTopics(spool: WatchedSpool, state: State): Promise<readonly TallyRow[]> {
+  const rows = await spool.tally('topic', { state });
+  const isOpen = state !== 'archived' && rows.some(({ oldestAt }) => oldestAt === null);
+  return isOpen ? spool.tally('topic', { state, enqueuedAfter: 0 }) : rows;
+}
+
+/** Topics without a label of their own come together; of these, what is known of the oldest. */
+function foldTopics(
+  state: State,
+  rows: readonly TallyRow[],
+  topicOf: Ground['topicOf'],
+): Iterable<TopicCount> {
+  const byLabel = new Map<string, TopicCount>();
+  for (const { key, count, oldestAt } of rows) {
+    const topic = topicOf(key);
+    const known = byLabel.get(topic);
+    if (known === undefined) {
+      byLabel.set(topic, { state, topic, count, oldestAt });
+      continue;
+    }
+    known.count += count;
+    if (oldestAt !== null) known.oldestAt = Math.min(known.oldestAt ?? oldestAt, oldestAt);
+  }
+  return byLabel.values();
+}
+
+/** Sets the gauges; returns how each is taken away, before the next are set. */
+function writeStates(
+  { core }: Ground,
+  source: string,
+  { counts, topics, nextDueAt, pauses }: States,
+  now: Millis,
+): (() => void)[] {
+  const drops: (() => void)[] = [];
+  const set = (family: NumberFamily, value: number, ...labels: readonly string[]): void => {
+    family.row(source, ...labels).value = value;
+    drops.push(() => family.drop(source, ...labels));
+  };
+  for (const [state, count] of counts) set(core.messages, count, state);
+  for (const { state, topic, count, oldestAt } of topics) {
+    set(core.topicMessages, count, state, topic);
+    if (oldestAt === null) continue;
+    set(core.oldestAge, Math.max(0, now - oldestAt) / SECOND_MS, state, topic);
+  }
+  if (nextDueAt !== null) set(core.nextDue, nextDueAt / SECOND_MS);
+  set(core.pausedTopics, pauses);
+  return drops;
+}

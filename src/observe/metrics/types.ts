@@ -1,0 +1,64 @@
+/**
+ * types — what metrics are made with, what they watch, and what they are.
+ *
+ * What is watched is asked for by its shape, and by no more of it than is read: a spool, a
+ * consumer, a relay, or something that looks like one.
+ */
+
+import type { Registry } from '@prometheus-io/client';
+import type { Duration } from '../../core/duration.ts';
+import type { EventKind, EventOf } from '../../core/event.ts';
+import type { EngineLoad } from '../../engine/load.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Spool } from '../../spool/spool.ts';
+
+/** Names that other systems know the same numbers by. */
+export const METRIC_ALIASES = ['goqueue', 'outbox'] as const;
+export type MetricAlias = (typeof METRIC_ALIASES)[number];
+
+/** How metrics are kept. */
+export interface MetricsOptions {
+  /** Where they are registered; default a registry of their own. */
+  readonly registry?: Registry;
+  /** What every name begins with, without the `_`; default `respool`. */
+  readonly prefix?: string;
+  /** Names of other systems to give the same numbers under, besides; default none. */
+  readonly aliases?: readonly MetricAlias[];
+  /** Topics with a label of their own, 1 to 10,000, default 100; the rest is `other`. */
+  readonly topicsMax?: number;
+  /** Queues with a label of their own, 1 to 10,000, default 500; the rest is `other`. */
+  readonly queuesMax?: number;
+  /** How old what a store or a broker was asked may be, 1s to 1h, default 15s. */
+  readonly every?: Duration;
+  /** Whether memory, CPU, event loop and garbage collection of Node are told; default false. */
+  readonly processMetrics?: boolean;
+  /** For tests. */
+  readonly clock?: Clock;
+}
+
+/** Whatever tells events: a spool, a consumer, a relay. */
+export interface Watchable {
+  on<K extends EventKind>(kind: K, listener: (event: EventOf<K>) => void): () => void;
+}
+
+/** Whatever has an engine at work. */
+export interface Loaded {
+  readonly load: EngineLoad;
+}
+
+/** A spool, as far as metrics read it. */
+export type WatchedSpool = Watchable &
+  Pick<Spool, 'load' | 'tally' | 'nextDueAt' | 'pauses' | 'now' | 'onStoreOperation'>;
+
+/** How what is watched is called. */
+export interface WatchOptions {
+  /** The label `source`; default `spool`. Two of one name cannot be watched at once. */
+  readonly source?: string;
+}
+
+/** What a scrape answers. */
+export interface MetricsText {
+  /** The content type. */
+  readonly type: string;
+  readonly text: string;
+}
