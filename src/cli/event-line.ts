@@ -7,34 +7,18 @@
 import type { ToldEvent } from '../control/control.ts';
 import { DAY_MS } from '../core/duration.ts';
 import { unreachable } from '../core/errors.ts';
-import type { EventKind, SpoolEvent } from '../core/event.ts';
+import type { EventKind } from '../core/event.ts';
+import { levelOf } from '../engine/log.ts';
+import { type Field, fieldText } from '../observe/logs/field-text.ts';
+import type { LogLevel } from '../ports/logger.ts';
 import type { Out, Style } from './out.ts';
 import { safe } from './safe.ts';
 import { exact, span, timeOfDay } from './times.ts';
 
-/** How much an event matters, from the most to the least. */
-export type Level = 'error' | 'warn' | 'info' | 'debug';
+/** How much a line matters. */
+export type Level = LogLevel;
 
 const LEVELS: readonly Level[] = ['error', 'warn', 'info', 'debug'];
-
-const LEVEL_OF: Readonly<Partial<Record<EventKind | 'missed', Level>>> = {
-  trouble: 'error',
-  bounced: 'warn',
-  held: 'warn',
-  stale: 'warn',
-  'lease-lost': 'warn',
-  'policy-unknown': 'warn',
-  'handler-missing': 'warn',
-  'clock-jumped': 'warn',
-  missed: 'warn',
-  claimed: 'debug',
-  started: 'debug',
-  ended: 'debug',
-  accepted: 'debug',
-  duplicate: 'debug',
-  archived: 'debug',
-  swept: 'debug',
-};
 
 const STYLES: Readonly<Partial<Record<EventKind | 'missed', Style>>> = {
   delivered: 'green',
@@ -45,20 +29,6 @@ const STYLES: Readonly<Partial<Record<EventKind | 'missed', Style>>> = {
   missed: 'yellow',
   alert: 'yellow',
 };
-
-/** How much an event matters: by its kind, and for some by what it says. */
-export function levelOf(event: ToldEvent | SpoolEvent): Level {
-  switch (event.kind) {
-    case 'relay':
-      return event.state === 'shut' ? 'warn' : 'info';
-    case 'sweep':
-      return event.error === undefined ? 'info' : 'error';
-    case 'alert':
-      return event.phase === 'fired' ? 'warn' : 'info';
-    default:
-      return LEVEL_OF[event.kind] ?? 'info';
-  }
-}
 
 /** Whether an event is to be told at this level. */
 export function isTold(event: ToldEvent, level: Level): boolean {
@@ -73,8 +43,6 @@ export function eventLine(out: Out, event: ToldEvent, source?: string): string {
   const by = source === undefined ? '' : `${source} `;
   return `${id}${by}${kind}${fieldsOf(event).map(fieldText).join('')}`;
 }
-
-type Field = readonly [string, string | number | undefined];
 
 function fieldsOf(event: ToldEvent): readonly Field[] {
   const about: Field[] = [];
@@ -202,12 +170,4 @@ function becauseOf({ code, text }: { readonly code: string; readonly text: strin
     ['code', code],
     ['reason', text],
   ];
-}
-
-function fieldText([name, value]: Field): string {
-  if (value === undefined) return '';
-  const text = typeof value === 'number' ? String(value) : safe(value);
-  // A reason is always in quotes, so that its end is plain to see.
-  const isBare = name !== 'reason' && text !== '' && !/[\s"=]/.test(text);
-  return ` ${name}=${isBare ? text : JSON.stringify(text)}`;
 }

@@ -17,16 +17,17 @@ import { durationMs } from '../core/duration.ts';
 import { textOf } from '../core/errors.ts';
 import { topicMatches } from '../core/topic.ts';
 import type { Clock } from '../ports/clock.ts';
-import type { Logger } from '../ports/logger.ts';
 import type { Spool } from '../spool/spool.ts';
 import { createService } from '../web/index.ts';
 import { readConfig } from './config.ts';
 import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
+import { loggerOf, storeLoggerOf } from './observe/log-lines.ts';
+import { startMetrics } from './observe/metrics.ts';
 import type { RelayLife } from './outbox/relay-life.ts';
 import type { ConsumersLife } from './rabbit/consumers-life.ts';
 import type { RulesLife } from './replay/rules-life.ts';
-import { jsonLine, safe } from './safe.ts';
+import { safe } from './safe.ts';
 import { createServeLog, type ServeLog } from './serve-log.ts';
 import type { CommandContext } from './spec.ts';
 import { readVersion } from './version.ts';
@@ -59,8 +60,11 @@ export async function serveUntilSignal(
     format: config.log.format,
     level: levelOf(context, config.log.level),
     hide,
+    redact: config.log.redact,
   });
-  const configured = await createConfiguredSpool(loaded, { storeLogger: storeLoggerOf(log) });
+  const configured = await createConfiguredSpool(loaded, {
+    storeLogger: storeLoggerOf(log, config.log.redact),
+  });
   context.atEnd(() => configured.close());
   const { spool } = configured;
   // Whatever ends the start half-way: what is open by then is closed.
@@ -75,15 +79,17 @@ export async function serveUntilSignal(
   let consumers: ConsumersLife | undefined = undefined;
   let relay: RelayLife | undefined = undefined;
   const meter = new FlowMeter(spool);
+  const metrics = await startMetrics(context, loaded, spool);
   const service = createService({
     control: (by) => createControl(spool, { by, meter }),
     settings: config.serve,
     bodyMaxBytes: config.limits?.bodyBytes ?? BODY_MAX_BYTES_DEFAULT,
     clock: context.io.clock,
-    logger: loggerOf(log),
+    logger: loggerOf(log, config.log.redact),
     isReady: () => isReady,
     consumers: () => consumers?.health(),
     relay: () => relay?.health(),
+    metrics: metrics && (() => metrics.text()),
     version: readVersion(),
   });
   context.atEnd(() => service.stop(0));
@@ -214,25 +220,6 @@ async function wind(running: Running, end: End, clock: Clock): Promise<void> {
   await Promise.all([configured.spool.stop({ within: leftMs() }), consumers?.stop(leftMs())]);
   await service.stop(leftMs());
   log.say('info', 'stopped');
-}
-
-/** What the service itself says matters when something is refused or fails. */
-function loggerOf(log: ServeLog): Logger {
-  return {
-    debug: () => undefined,
-    info: () => undefined,
-    warn: (fields, text) => log.say('warn', `${text} ${jsonLine(fields)}`, fields),
-    error: (fields, text) => log.say('error', `${text} ${jsonLine(fields)}`, fields),
-  };
-}
-
-/** What stores say of their servers comes once, when they open. */
-function storeLoggerOf(log: ServeLog): Logger {
-  return {
-    ...loggerOf(log),
-    info: (fields, text) => log.say('info', text, fields),
-    warn: (fields, text) => log.say('warn', text, fields),
-  };
 }
 
 function welcome({ configured, log, loaded }: Running, url: string, cwd: string): void {

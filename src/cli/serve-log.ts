@@ -6,7 +6,9 @@
 
 import type { ToldEvent } from '../control/control.ts';
 import { textOf } from '../core/errors.ts';
-import { eventLine, isTold, type Level, levelOf } from './event-line.ts';
+import { createRedactor } from '../core/redact.ts';
+import { levelOf } from '../engine/log.ts';
+import { eventLine, isTold, type Level } from './event-line.ts';
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
 import { jsonLine, safe } from './safe.ts';
@@ -18,6 +20,8 @@ export interface LogOptions {
   readonly level: Level;
   /** Cuts secrets out of a line. */
   readonly hide: (text: string) => string;
+  /** Names of fields whose values are not shown, beside those of secrets. */
+  readonly redact: readonly string[];
 }
 
 /** Where the service's lines go. */
@@ -35,6 +39,7 @@ const WAITING_MAX_BYTES = 4 * 2 ** 20;
 export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog {
   const isJson =
     out.json || options.format === 'json' || (options.format === 'auto' && !io.isTTY('stdout'));
+  const redactor = createRedactor({ names: options.redact });
   let missed = 0;
   stayWithoutReader(io, out);
   const put = (line: string): void => {
@@ -55,16 +60,20 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
     event: (event, source) => {
       if (!isTold(event, options.level)) return;
       const from = source === undefined ? {} : { source };
-      if (isJson) put(jsonLine({ level: levelOf(event), ...from, ...rounded(event) }));
-      else put(`${out.style('dim', timeOfDay(event.at))} ${eventLine(out, event, source)}`);
-    },
-    say: (level, text, fields = {}) => {
-      if (level !== 'error' && level !== 'warn' && out.quiet) return;
-      if (isJson) put(jsonLine({ at: io.clock.now(), level, text, ...fields }));
+      const shown = redactor.fields(rounded(event));
+      if (isJson) put(jsonLine({ level: levelOf(event), ...from, ...shown }));
       else {
-        const time = out.style('dim', timeOfDay(io.clock.now()));
-        put(`${time} ${safe(text, { multiline: true })}`);
+        // As it was, but for what is hidden: that is a text, whatever stood there.
+        const line = eventLine(out, shown as unknown as ToldEvent, source);
+        put(`${out.style('dim', timeOfDay(event.at))} ${line}`);
       }
+    },
+    say: (level, given, fields = {}) => {
+      if (level !== 'error' && level !== 'warn' && out.quiet) return;
+      const text = redactor.text(given);
+      const at = io.clock.now();
+      if (isJson) put(jsonLine({ at, level, text, ...redactor.fields(fields) }));
+      else put(`${out.style('dim', timeOfDay(at))} ${safe(text, { multiline: true })}`);
     },
   };
 }

@@ -49,43 +49,32 @@ export function decoded(text: string): string {
 
 /** Texts without any of these signs hold nothing that the patterns below look for. */
 const SUSPECT = /[:=]|bearer|basic|digest|rsp_|eyJ/i;
-const QUOTED_OR = String.raw`"(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*'|`;
-const PASSWORD_WORD = String.raw`\bpass(?:word|wd|phrase)?|\bpwd`;
-const SECRET_WORD =
+/** An example may name where a secret is kept. */
+const NO_VARIABLE = String.raw`(?!\s{0,8}(?:\w+ )?\$[A-Z{])`;
+/** Between a name and its value; quotes may be escaped, where JSON stands in JSON. */
+const IS = String.raw`\\{0,4}["']?\s{0,8}[:=]\s{0,8}\\{0,4}`;
+const IS_SURELY = String.raw`=|\\{0,4}["']\s{0,8}:\s{0,8}\\{0,4}`;
+const QUOTED = String.raw`"(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*'`;
+const LINE = String.raw`${NO_VARIABLE}(?:${QUOTED}|[^\r\n]+)`;
+const WORD = String.raw`${NO_VARIABLE}(?:${QUOTED}|["']?[^\s,;&"']+)`;
+const PASSWORD = String.raw`password|passwd|passphrase|\bpass|\bpwd`;
+const SECRET =
   'secret|token|credentials?|dsn|(?:api|private|signing|access|encryption|master)[-_]?key';
 
 /** How secrets look in a text that nobody made for a log; a replacement keeps what names them. */
 const LOOKS: readonly (readonly [pattern: RegExp, shown: string])[] = [
   [/-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,40}-----)?/g, HIDDEN],
   // Headers go to the end of their line: a scheme and what follows, or many cookies.
-  [
-    new RegExp(
-      String.raw`\b(authorization|cookie)(["']?\s{0,8}[:=]\s{0,8})(?:${QUOTED_OR}[^\r\n]+)`,
-      'gi',
-    ),
-    `$1$2${HIDDEN}`,
-  ],
-  [/\b(Bearer)\s+[^\s"',;]+/gi, `$1 ${HIDDEN}`],
+  [new RegExp(`(authorization|cookie)(${IS})${LINE}`, 'gi'), `$1$2${HIDDEN}`],
+  [new RegExp(String.raw`\b(Bearer)\s+${WORD}`, 'gi'), `$1 ${HIDDEN}`],
   // Words may follow these two; what has no digit, capital or `=` is one.
   [/\b(Basic|Digest)\s+(?=[^\s"',;]*[A-Z0-9=])[^\s"',;]{6,}/g, `$1 ${HIDDEN}`],
   // Tokens of our service, and JSON web tokens.
   [/\brsp_[A-Za-z0-9_-]{16,}/g, HIDDEN],
   [/\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?/g, HIDDEN],
-  // `password=…` and `password: …`; other names with `=`, or quoted as in JSON.
-  [
-    new RegExp(
-      String.raw`(${PASSWORD_WORD})(["']?\s{0,8}[:=]\s{0,8})(?:${QUOTED_OR}[^\s,;&"']+)`,
-      'gi',
-    ),
-    `$1$2${HIDDEN}`,
-  ],
-  [
-    new RegExp(
-      String.raw`(${SECRET_WORD})(["']\s{0,8}:\s{0,8}|=)(?:${QUOTED_OR}[^\s,;&"']+)`,
-      'gi',
-    ),
-    `$1$2${HIDDEN}`,
-  ],
+  // A sentence may say `token: it …`: what is no password counts only with `=`, or in quotes.
+  [new RegExp(`(${PASSWORD})(${IS})${WORD}`, 'gi'), `$1$2${HIDDEN}`],
+  [new RegExp(`(${SECRET})(${IS_SURELY})${WORD}`, 'gi'), `$1$2${HIDDEN}`],
 ];
 
 /** A text with everything hidden that looks like a secret, in URLs or elsewhere. */

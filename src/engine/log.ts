@@ -40,7 +40,7 @@ const LEVEL_OF: Readonly<Partial<Record<EventKind | 'missed', LogLevel>>> = {
 export function levelOf({ kind, phase, state, error }: Happened): LogLevel {
   if (kind === 'relay') return state === 'shut' ? 'warn' : 'info';
   if (kind === 'alert') return phase === 'fired' ? 'warn' : 'info';
-  if (kind === 'sweep') return error === undefined ? 'info' : 'warn';
+  if (kind === 'sweep') return error === undefined ? 'info' : 'error';
   return (Object.hasOwn(LEVEL_OF, kind) ? LEVEL_OF[kind] : undefined) ?? 'info';
 }
 

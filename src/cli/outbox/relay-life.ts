@@ -12,9 +12,9 @@ import { told } from '../../control/told-events.ts';
 import { SECOND_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import type { SpoolEvent } from '../../core/event.ts';
+import { levelOf } from '../../engine/log.ts';
 import type { RelayLoad } from '../../outbox/relay.ts';
 import { EVERYTHING } from '../../spool/pauses.ts';
-import { levelOf } from '../event-line.ts';
 import { numberText, safe } from '../safe.ts';
 import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts';
 

@@ -19,9 +19,10 @@ export async function relayUntilSignal(context: CommandContext): Promise<ExitCod
   const ending = listenForTheEnd(context);
   const { loaded } = await chooseRelay(context);
   const { config, hide } = loaded;
-  const { format } = config.log;
+  const { format, redact } = config.log;
   // What is told of is chosen below: every message or none, whatever the level of a service is.
-  const log = createServeLog(io, out, { format, level: out.quiet ? 'warn' : 'debug', hide });
+  const level = out.quiet ? 'warn' : 'debug';
+  const log = createServeLog(io, out, { format, level, hide, redact });
   const spool = (): Promise<Spool> => openSpool(context, loaded);
   const configured = await createConfiguredRelay(loaded, { spool });
   const { clock } = io;

@@ -21,6 +21,7 @@ export async function consumeUntilSignal(context: CommandContext): Promise<ExitC
     format: config.log.format,
     level: levelOf(context, config.log.level),
     hide,
+    redact: config.log.redact,
   });
   const chosen = chooseConsumers(context, loaded, WRITE_DOWN);
   atEnd(() => closeHandlers(config.consumers));

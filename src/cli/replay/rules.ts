@@ -93,8 +93,8 @@ async function runOn(context: LettersContext, rules: readonly ReplayRule[]): Pro
   const { io, out } = context;
   const ending = listenForTheEnd(context);
   const { config, hide } = await context.loaded();
-  const { format, level } = config.log;
-  const log = createServeLog(io, out, { format, level: levelOf(context, level), hide });
+  const { format, level, redact } = config.log;
+  const log = createServeLog(io, out, { format, level: levelOf(context, level), hide, redact });
   const stop = new AbortController();
   const tools = await ruleToolsOf(context, { signal: stop.signal, tell: teller(log) });
   for (const { name, every } of rules) {

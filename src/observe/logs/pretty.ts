@@ -1,0 +1,102 @@
+/**
+ * pretty — a logger for terminals: one readable line per fact.
+ *
+ *   12:04:31.000Z warn  bounced id=0198… topic=mail.send because.code=smtp.550 because.text=…
+ *
+ * Promise: no text breaks out of its line, and no line holds a secret or steers a terminal.
+ */
+
+import process from 'node:process';
+import { styleText } from 'node:util';
+import { RespoolError, show } from '../../core/errors.ts';
+import { checkNames, checkOneOf } from '../../core/limits.ts';
+import { createRedactor, type RedactOptions } from '../../core/redact.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Logger, LogLevel } from '../../ports/logger.ts';
+import { systemClock } from '../../system/clock.ts';
+import { fieldText } from './field-text.ts';
+import { jsonLine, safe } from './safe.ts';
+
+/** What `prettyLogger()` takes. */
+export interface PrettyOptions extends RedactOptions {
+  /** Takes each line, with its end; default: to stderr. */
+  readonly write?: (line: string) => unknown;
+  /** Default: only to a stderr that is a terminal, without NO_COLOR. */
+  readonly color?: boolean;
+  /** The least that is written; default `info`. */
+  readonly level?: LogLevel;
+  /** The machine's unless given. */
+  readonly clock?: Clock;
+}
+
+const LEVELS: readonly LogLevel[] = ['error', 'warn', 'info', 'debug'];
+const STYLES = { error: 'red', warn: 'yellow', info: 'green', debug: 'dim' } as const;
+const LEVEL_COLUMNS = 6;
+/** Fields within fields are written as `because.code`, down to here. */
+const DOTS_MAX = 2;
+
+/** A logger that writes lines for people; give it to `createSpool`, a consumer, an outbox. */
+export function prettyLogger(options: PrettyOptions = {}): Logger {
+  checkNames('prettyLogger', options, ['write', 'color', 'level', 'clock', 'names']);
+  const { write = toStderr, level: least = 'info', clock = systemClock } = options;
+  const { color = options.write === undefined && isColorful() } = options;
+  checkOneOf('level', least, LEVELS);
+  if (typeof write !== 'function') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use ${show(write)} as "write" of prettyLogger: allowed is a function of one line`,
+    );
+  }
+  const redactor = createRedactor(options);
+  const style = (name: 'dim' | 'red' | 'yellow' | 'green', text: string): string =>
+    color ? styleText(name, text, { validateStream: false }) : text;
+  const isEnabled = (level: LogLevel): boolean => LEVELS.indexOf(level) <= LEVELS.indexOf(least);
+  const at =
+    (level: LogLevel): Logger[LogLevel] =>
+    (given, text) => {
+      if (!isEnabled(level)) return;
+      const { at: moment, kind, ...fields } = redactor.fields(given);
+      const time = timeOfDay(typeof moment === 'number' ? moment : clock.now());
+      const word = style(STYLES[level], level.padEnd(LEVEL_COLUMNS));
+      // The kind of an event is its text, but for trouble, whose text begins with it.
+      const rest =
+        kind === undefined || text.startsWith(String(kind)) ? fields : { kind, ...fields };
+      const line = `${style('dim', time)} ${word}${safe(redactor.text(text))}${fieldsText(rest)}`;
+      write(`${line}\n`);
+    };
+  return {
+    debug: at('debug'),
+    info: at('info'),
+    warn: at('warn'),
+    error: at('error'),
+    isLevelEnabled: isEnabled,
+  };
+}
+
+function toStderr(line: string): void {
+  process.stderr.write(line);
+}
+
+function isColorful(): boolean {
+  const { NO_COLOR: noColor = '', TERM: term } = process.env;
+  return process.stderr.isTTY && noColor === '' && term !== 'dumb';
+}
+
+function fieldsText(fields: object, before = '', depth = 0): string {
+  return Object.entries(fields)
+    .map(([name, value]: [string, unknown]) => {
+      const full = `${before}${name}`;
+      if (value === null || value === undefined) return '';
+      if (typeof value === 'string' || typeof value === 'number') return fieldText([full, value]);
+      if (typeof value !== 'object') return fieldText([full, String(value)]);
+      const isRecord = !Array.isArray(value) && depth + 1 < DOTS_MAX;
+      if (isRecord) return fieldsText(value, `${full}.`, depth + 1);
+      return fieldText([full, jsonLine(value)]);
+    })
+    .join('');
+}
+
+function timeOfDay(at: number): string {
+  const date = new Date(at);
+  return Number.isNaN(date.getTime()) ? String(at) : date.toISOString().slice('yyyy-mm-ddT'.length);
+}
