@@ -5,6 +5,7 @@
 
 import { OpenAPIHono, z } from '@hono/zod-openapi';
 import type { Control } from '../control/control.ts';
+import type { MetricsText } from '../observe/metrics/types.ts';
 import type { Clock } from '../ports/clock.ts';
 import { addActionRoutes } from './action-routes.ts';
 import { addBulkRoutes } from './bulk-routes.ts';
@@ -13,6 +14,7 @@ import { addEventRoutes } from './event-routes.ts';
 import { addLetterRoutes } from './letter-routes.ts';
 import { addLookRoutes } from './look-routes.ts';
 import { addMessageRoutes } from './message-routes.ts';
+import { addMetricsRoute } from './metrics-route.ts';
 import { addRecordRoutes } from './record-routes.ts';
 import { Refusal, refusedOf } from './refusal.ts';
 import { addRekeyRoutes } from './rekey-routes.ts';
@@ -49,6 +51,8 @@ export interface AppParts {
   consumers?(): ConsumerHealth | undefined;
   /** What the relay of an outbox is doing; undefined: there is none. */
   relay?(): RelayHealth | undefined;
+  /** What `/metrics` answers; undefined: metrics are off. */
+  readonly metrics?: (() => Promise<MetricsText>) | undefined;
   /** The disk was full a moment ago, and nothing was put down since. */
   isFull(): boolean;
   /** Hears of what fails. */
@@ -80,6 +84,7 @@ export function createApp(parts: AppParts): App {
   addRecordRoutes(app);
   addEventRoutes(app, { clock: parts.clock, max: parts.eventsMax, signal: parts.signal });
   addHealth(app, parts);
+  addMetricsRoute(app, parts.metrics);
   addDocument(app, parts.version);
   return app;
 }

@@ -12,6 +12,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Desk } from '../control/control.ts';
 import { durationMs } from '../core/duration.ts';
 import { isRespoolError, textOf } from '../core/errors.ts';
+import type { MetricsText } from '../observe/metrics/types.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
@@ -51,6 +52,8 @@ export interface ServiceParts {
   consumers?(): ConsumerHealth | undefined;
   /** What the relay of an outbox is doing; undefined: there is none. */
   relay?(): RelayHealth | undefined;
+  /** What `/metrics` answers; without, metrics are off. */
+  readonly metrics?: (() => Promise<MetricsText>) | undefined;
   readonly version: string;
 }
 
@@ -277,7 +280,7 @@ class WebService implements Service {
   }
 
   #loadApp(): Promise<App> {
-    const { settings, bodyMaxBytes, version } = this.#parts;
+    const { settings, bodyMaxBytes, version, metrics } = this.#parts;
     this.#app ??= import('./app.ts').then(({ createApp }) =>
       createApp({
         control: this.#desk('service'),
@@ -289,6 +292,7 @@ class WebService implements Service {
         isReady: () => this.#parts.isReady(),
         consumers: () => this.#parts.consumers?.(),
         relay: () => this.#parts.relay?.(),
+        metrics,
         isFull: () => this.#isFull,
         onError: (error, path) => this.#note(error, path),
       }),
@@ -318,7 +322,7 @@ class WebService implements Service {
     // That we stop is said once, not to the log for each who hears of it.
     if (status < 500 || isRespoolError(error, 'engine.stopping')) return;
     const code = isRespoolError(error) ? error.code : 'internal';
-    logger?.error({ ...fields, status, code }, oneLine(textOf(error)));
+    logger?.error({ ...fields, status, code }, maskText(oneLine(textOf(error))));
   }
 }
 
