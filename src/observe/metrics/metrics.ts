@@ -13,6 +13,7 @@ import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import { systemClock } from '../../system/clock.ts';
 import { readVersion } from '../../system/version.ts';
+import { type BrokerMetrics, brokerMetrics } from './broker.ts';
 import { makeCoreFamilies } from './core-families.ts';
 import { Families } from './families.ts';
 import type { Ground } from './ground.ts';
@@ -32,7 +33,7 @@ const LABELS_MAX = 10_000;
 const PREFIX_PATTERN = /^[a-zA-Z_][a-zA-Z0-9_]*$/;
 
 /** Counts from nothing, and goes on until it is closed. */
-export interface Metrics {
+export interface Metrics extends Omit<BrokerMetrics, 'hearPasses'> {
   /** The user's, or one of its own. */
   readonly registry: Registry;
   /** Counts what a spool does from now on; returns the way to stop. */
@@ -49,6 +50,7 @@ export async function createMetrics(options: MetricsOptions = {}): Promise<Metri
   const { Registry: OwnRegistry, processMetrics } = await import('./library.ts');
   const { registry = new OwnRegistry() } = options;
   const ground = groundOf(settings, registry);
+  const broker = brokerMetrics(ground);
   const closers = new Set<() => void>();
   if (settings.processMetrics) closers.add(processMetrics(registry));
   /** Keeps the way to stop, for `close`; stopping twice is stopping once. */
@@ -67,12 +69,16 @@ export async function createMetrics(options: MetricsOptions = {}): Promise<Metri
       const { source = 'spool' } = given;
       if (sources.has(source)) throw watchedAlready(source);
       sources.add(source);
-      const stop = watchSpool(ground, spool, source);
+      const stops = [watchSpool(ground, spool, source), broker.hearPasses(spool)];
       return watched(() => {
         sources.delete(source);
-        stop();
+        for (const stop of stops) stop();
       });
     },
+    watchConsumer: (...given) => watched(broker.watchConsumer(...given)),
+    watchPublisher: (...given) => watched(broker.watchPublisher(...given)),
+    watchRelay: (...given) => watched(broker.watchRelay(...given)),
+    sweep: (run) => broker.sweep(run),
     text: async () => ({ type: registry.contentType, text: await registry.metrics() }),
     close() {
       for (const close of closers) close();

@@ -1,0 +1,163 @@
+/**
+ * outbox — the numbers of relays and of what waits for them.
+ *
+ *   new OutboxMetrics(ground) ─▶ watchRelay(relay, outbox?, { source?, exchange? }) ─▶ stop
+ *
+ * The lag is how long the oldest message that could have gone has been waiting: since its emit, or
+ * since its eta. The tables are asked when somebody scrapes; while they do not answer there is no
+ * series of backlog and lag.
+ */
+
+import { type Millis, SECOND_MS } from '../../core/duration.ts';
+import type { Entry } from '../../core/entry.ts';
+import { RespoolError } from '../../core/errors.ts';
+import { checkNames } from '../../core/limits.ts';
+import { type State, STATES } from '../../core/state.ts';
+import type { Aliases } from './aliases.ts';
+import type { WatchedOutbox, WatchedRelay, WatchRelayOptions } from './broker-types.ts';
+import type { NumberFamily } from './families.ts';
+import type { Ground } from './ground.ts';
+import { recordEvents, recordLoad } from './source-rows.ts';
+
+/** Not sent yet, and neither held nor given up. */
+const PENDING: readonly State[] = ['incoming', 'active', 'deferred'];
+/** Of those that are to be tried again now, so many are looked at for the oldest. */
+const LOOKED_AT_MAX = 100;
+
+/** What the tables told. */
+interface Told {
+  readonly counts: ReadonlyMap<string, number>;
+  readonly lagMs: number;
+}
+
+/** What the outbox side of one `createMetrics` tells. */
+export class OutboxMetrics {
+  readonly #ground: Ground;
+  readonly #aliases: Aliases | undefined;
+  readonly #backlog: NumberFamily;
+  readonly #lag: NumberFamily;
+  readonly #up: NumberFamily;
+  readonly #sources = new Set<string>();
+
+  constructor(ground: Ground, aliases?: Aliases) {
+    const gauge = (name: string, help: string): NumberFamily =>
+      ground.families.gauge({ name, help, labels: ['source'] });
+    this.#ground = ground;
+    this.#aliases = aliases;
+    this.#backlog = gauge('outbox_backlog', 'Messages of an outbox that are not sent yet.');
+    this.#lag = gauge(
+      'outbox_lag_seconds',
+      'How long the oldest message that could be sent has been waiting; 0: none waits.',
+    );
+    this.#up = gauge('outbox_target_up', '0 while the target of a relay does not answer, else 1.');
+  }
+
+  /** Counts its events, and asks the outbox for what waits; returns the end. */
+  watchRelay(
+    relay: WatchedRelay,
+    outbox?: WatchedOutbox,
+    options: WatchRelayOptions = {},
+  ): () => void {
+    checkNames('watchRelay', options, ['source', 'exchange']);
+    const { source = 'relay', exchange = '' } = options;
+    if (this.#sources.has(source)) throw watchedAlready(source);
+    this.#sources.add(source);
+    const ground = this.#ground;
+    const stops = [
+      recordEvents(ground, relay, source),
+      recordLoad(ground, relay, source),
+      this.#tellTarget(relay, source),
+      this.#aliases?.watchRelay(relay, exchange),
+      outbox === undefined ? undefined : this.#tellBacklog(outbox, source, exchange),
+    ];
+    return () => {
+      this.#sources.delete(source);
+      for (const stop of stops) stop?.();
+    };
+  }
+
+  #tellTarget(relay: WatchedRelay, source: string): () => void {
+    const { families, core } = this.#ground;
+    const stop = families.atScrape(() => {
+      const { downSince, paused } = relay.load;
+      this.#up.row(source).value = Number(downSince === undefined);
+      core.pausedTopics.row(source).value = paused.length;
+    });
+    return () => {
+      stop();
+      this.#up.drop(source);
+      core.pausedTopics.drop(source);
+    };
+  }
+
+  #tellBacklog(outbox: WatchedOutbox, source: string, exchange: string): () => void {
+    const { families, core } = this.#ground;
+    let told: Told | undefined;
+    const look = families.look({
+      read: async () => {
+        // Until it is answered nothing is known: an old backlog would look like a present one.
+        told = undefined;
+        told = await ask(outbox);
+      },
+      onFailure: () => {
+        core.scrapeFailures.row(source).value += 1;
+      },
+    });
+    const forget = (): void => {
+      for (const state of STATES) core.messages.drop(source, state);
+      this.#backlog.drop(source);
+      this.#lag.drop(source);
+      this.#aliases?.dropBacklog(exchange);
+    };
+    const stop = families.atScrape(() => {
+      forget();
+      if (told === undefined) return;
+      const { counts, lagMs } = told;
+      for (const state of STATES) core.messages.row(source, state).value = counts.get(state) ?? 0;
+      const backlog = PENDING.reduce((sum, state) => sum + (counts.get(state) ?? 0), 0);
+      this.#backlog.row(source).value = backlog;
+      this.#lag.row(source).value = lagMs / SECOND_MS;
+      this.#aliases?.backlog(exchange, backlog);
+    });
+    return () => {
+      stop();
+      look.stop();
+      forget();
+    };
+  }
+}
+
+async function ask({ spool }: WatchedOutbox): Promise<Told> {
+  const rows = await spool.tally('state');
+  const counts = new Map(rows.map(({ key, count }) => [key, count]));
+  const now = spool.now();
+  const has = (state: State): boolean => (counts.get(state) ?? 0) > 0;
+  const found: readonly (readonly Seen[])[] = await Promise.all([
+    // Those that were never tried are due since their emit or their eta.
+    has('incoming') ? first(spool, { state: 'incoming', dueBefore: now, limit: 1 }) : [],
+    has('deferred')
+      ? first(spool, { state: 'deferred', dueBefore: now, limit: LOOKED_AT_MAX })
+      : [],
+    has('active') ? first(spool, { state: 'active', limit: LOOKED_AT_MAX }) : [],
+  ]);
+  const since = found.flat().map(({ envelope }) => envelope.eta ?? envelope.enqueuedAt);
+  const oldest = since.reduce<Millis>((least, at) => Math.min(least, at), now);
+  return { counts, lagMs: now - oldest };
+}
+
+type Seen = Pick<Entry, 'envelope'>;
+
+async function first(
+  spool: WatchedOutbox['spool'],
+  query: Parameters<WatchedOutbox['spool']['page']>[0],
+): Promise<readonly Seen[]> {
+  return (await spool.page({ ...query, order: 'dueAt' })).entries;
+}
+
+function watchedAlready(source: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot watch a second relay as "${source}": give it a "source" of its own, ` +
+      'or stop watching the first',
+  );
+}

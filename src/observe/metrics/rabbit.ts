@@ -1,0 +1,279 @@
+/**
+ * rabbit — the numbers of consumers and publishers of RabbitMQ.
+ *
+ *   new RabbitMetrics(ground) ─▶ watchConsumer(consumer, { management? }) ─▶ stop
+ *                             └▶ watchPublisher(publisher, { name })      ─▶ stop
+ *
+ * Queues are looked at when somebody scrapes, over the consumer's own connection and, where it is
+ * given, the management API. Promise: while nobody tells a depth there is no series of it, never an
+ * old one; no message is taken to be looked at.
+ */
+
+import { RespoolError } from '../../core/errors.ts';
+import { checkNames } from '../../core/limits.ts';
+import type { EngineLoad } from '../../engine/load.ts';
+import { createManagement, type Management } from '../../rabbit/management/index.ts';
+import type { ManagementOptions } from '../../rabbit/management/options.ts';
+import type { QueueStats, StatsReport } from '../../rabbit/operate/reports.ts';
+import type { Aliases } from './aliases.ts';
+import type {
+  WatchConsumerOptions,
+  WatchedConsumer,
+  WatchedPublisher,
+  WatchPublisherOptions,
+} from './broker-types.ts';
+import type { NumberFamily } from './families.ts';
+import type { Ground } from './ground.ts';
+import { recordEvents, recordLoad } from './source-rows.ts';
+
+interface Watched {
+  readonly consumer: WatchedConsumer;
+  readonly management: Management | undefined;
+  readonly exchange: string;
+  /** What was told last; undefined: nobody tells at present. */
+  report: StatsReport | undefined;
+}
+
+interface Source {
+  readonly consumers: Set<WatchedConsumer>;
+  readonly stop: () => void;
+}
+
+/** What the broker side of one `createMetrics` tells. */
+export class RabbitMetrics {
+  readonly #ground: Ground;
+  readonly #aliases: Aliases | undefined;
+  readonly #families: ReturnType<typeof familiesOf>;
+  readonly #watched = new Set<Watched>();
+  readonly #sources = new Map<string, Source>();
+  readonly #publishers = new Map<WatchedPublisher, string>();
+
+  constructor(ground: Ground, aliases?: Aliases) {
+    this.#ground = ground;
+    this.#aliases = aliases;
+    this.#families = familiesOf(ground);
+    ground.families.atScrape(() => this.#collect());
+  }
+
+  /** Counts its events under `queue:<name>`, and tells of it and its queues; returns the end. */
+  watchConsumer(consumer: WatchedConsumer, options: WatchConsumerOptions = {}): () => void {
+    checkNames('watchConsumer', options, ['management', 'exchange']);
+    const { management, exchange = '' } = options;
+    const { client, close } = clientOf(management);
+    const watched: Watched = { consumer, management: client, exchange, report: undefined };
+    const source = `queue:${this.#ground.queueOf(consumer.queue)}`;
+    const look = this.#ground.families.look({
+      read: () => read(watched),
+      onFailure: () => {
+        this.#ground.core.scrapeFailures.row(source).value += 1;
+      },
+    });
+    this.#watched.add(watched);
+    const stops = [
+      recordEvents(this.#ground, consumer, source),
+      this.#addLoad(source, consumer),
+      this.#aliases?.watchConsumer(consumer, exchange),
+    ];
+    return () => {
+      for (const stop of stops) stop?.();
+      look.stop();
+      this.#watched.delete(watched);
+      void close();
+    };
+  }
+
+  /** Tells what it has on its way; returns the end. */
+  watchPublisher(publisher: WatchedPublisher, options: WatchPublisherOptions): () => void {
+    checkNames('watchPublisher', options, ['name']);
+    const { name } = options;
+    if (typeof name !== 'string' || name === '') {
+      throw new RespoolError('config.invalid', 'cannot watch a publisher: give it a "name"');
+    }
+    this.#publishers.set(publisher, this.#ground.queueOf(name));
+    return () => {
+      this.#publishers.delete(publisher);
+    };
+  }
+
+  /** Several consumers of one queue, and all without a label of their own, are told as one. */
+  #addLoad(name: string, consumer: WatchedConsumer): () => void {
+    const source = this.#sources.get(name) ?? this.#newSource(name);
+    source.consumers.add(consumer);
+    return () => {
+      source.consumers.delete(consumer);
+      if (source.consumers.size > 0) return;
+      source.stop();
+      this.#sources.delete(name);
+    };
+  }
+
+  #newSource(name: string): Source {
+    const consumers = new Set<WatchedConsumer>();
+    const together = {
+      get load() {
+        return sumOf([...consumers].map(({ load }) => load));
+      },
+    };
+    const source = { consumers, stop: recordLoad(this.#ground, together, name) };
+    this.#sources.set(name, source);
+    return source;
+  }
+
+  #collect(): void {
+    this.#aliases?.clearQueues();
+    this.#collectConsumers();
+    this.#collectQueues();
+    this.#collectPublishers();
+  }
+
+  #collectConsumers(): void {
+    const { connected, blocked, buffered, publishing } = this.#families.consumer;
+    for (const family of [connected, blocked, buffered, publishing]) family.clear();
+    for (const { consumer, exchange } of this.#watched) {
+      const label = this.#ground.queueOf(consumer.queue);
+      const { load } = consumer;
+      connected.row(label).value += Number(load.isConnected);
+      blocked.row(label).value += Number(load.isBlocked);
+      buffered.row(label).value += load.buffered;
+      publishing.row(label).value += load.publishing;
+      this.#aliases?.consumers(label, exchange, Number(load.isConnected));
+    }
+  }
+
+  #collectQueues(): void {
+    for (const family of Object.values(this.#families.queue)) family.clear();
+    const seen = new Set<string>();
+    for (const { consumer, management, report } of this.#watched) {
+      // What was told before the connection went is no longer known.
+      if (management === undefined && !consumer.load.isConnected) continue;
+      for (const queue of report?.queues ?? []) {
+        // Two consumers of one queue look at the same.
+        const key = JSON.stringify([consumer.queue, queue.name]);
+        if (seen.has(key)) continue;
+        seen.add(key);
+        this.#tellQueue(consumer.queue, queue);
+      }
+    }
+  }
+
+  #tellQueue(mainQueue: string, queue: QueueStats): void {
+    const { messages, unacked, leaving, consumers, oldest } = this.#families.queue;
+    const { queueOf } = this.#ground;
+    const main = queueOf(mainQueue);
+    const labels = [queueOf(queue.name), queue.role, main] as const;
+    // Added: the queues called `other` are many.
+    const add = (family: NumberFamily, value: number | undefined): void => {
+      if (value !== undefined) family.row(...labels).value += value;
+    };
+    add(messages, queue.ready);
+    add(unacked, queue.unacked);
+    add(leaving, queue.deadLettering);
+    add(consumers, queue.consumers);
+    if (queue.oldestAgeMs !== undefined) {
+      const row = oldest.row(...labels);
+      row.value = Math.max(row.value, queue.oldestAgeMs / 1_000);
+    }
+    if (queue.role === 'dead') this.#aliases?.deadLetters(main, queue.ready);
+  }
+
+  #collectPublishers(): void {
+    const { publisher } = this.#families;
+    for (const family of Object.values(publisher)) family.clear();
+    for (const [{ load }, label] of this.#publishers) {
+      publisher.inFlight.row(label).value += load.inFlight;
+      publisher.waiting.row(label).value += load.waiting;
+      publisher.connected.row(label).value += Number(load.isConnected);
+      publisher.blocked.row(label).value += Number(load.isBlocked);
+      publisher.fellBack.row(label).value += load.fellBack;
+    }
+  }
+}
+
+/** Asks; while nobody has answered, nothing is known. */
+async function read(watched: Watched): Promise<void> {
+  const { consumer, management } = watched;
+  watched.report = undefined;
+  watched.report = await statsOf(consumer, management);
+}
+
+/** A management API that is away takes with it what it alone tells. */
+async function statsOf(
+  consumer: WatchedConsumer,
+  management: Management | undefined,
+): Promise<StatsReport> {
+  if (management === undefined) return consumer.stats();
+  try {
+    return await consumer.stats({ management });
+  } catch (error) {
+    if (!consumer.load.isConnected) throw error;
+    return consumer.stats();
+  }
+}
+
+function clientOf(given: Management | ManagementOptions | undefined): {
+  readonly client: Management | undefined;
+  readonly close: () => Promise<void>;
+} {
+  const nothing = (): Promise<void> => Promise.resolve();
+  if (given === undefined) return { client: undefined, close: nothing };
+  if ('queue' in given) return { client: given, close: nothing };
+  const client = createManagement(given);
+  return { client, close: () => client.close() };
+}
+
+function sumOf(loads: readonly EngineLoad[]): EngineLoad {
+  const sum = (read: (load: EngineLoad) => number): number =>
+    loads.reduce((all, load) => all + read(load), 0);
+  return {
+    isRunning: loads.some(({ isRunning }) => isRunning),
+    concurrency: sum(({ concurrency }) => concurrency),
+    running: sum(({ running }) => running),
+    waiting: sum(({ waiting }) => waiting),
+    settling: sum(({ settling }) => settling),
+    settled: sum(({ settled }) => settled),
+  };
+}
+
+function familiesOf({ families }: Ground) {
+  const ofQueue = (name: string, help: string): NumberFamily =>
+    families.gauge({ name: `rabbit_queue_${name}`, help, labels: ['queue', 'role', 'main'] });
+  const ofConsumer = (name: string, help: string): NumberFamily =>
+    families.gauge({ name: `rabbit_consumer_${name}`, help, labels: ['queue'] });
+  const ofPublisher = (name: string, help: string): NumberFamily =>
+    families.gauge({ name: `rabbit_publisher_${name}`, help, labels: ['publisher'] });
+  return {
+    queue: {
+      messages: ofQueue('messages', 'Messages that are ready in a queue of a consumer.'),
+      unacked: ofQueue('unacked_messages', 'Messages in the hands of consumers.'),
+      leaving: ofQueue(
+        'leaving_messages',
+        'Dead-lettered messages that the queue they go to has not confirmed.',
+      ),
+      consumers: ofQueue('consumers', 'Consumers of the queue, of all processes.'),
+      oldest: ofQueue(
+        'oldest_age_seconds',
+        'Since the message at the head was published, where the broker tells.',
+      ),
+    },
+    consumer: {
+      connected: ofConsumer('connected', 'Consumers of this process that are subscribed.'),
+      blocked: ofConsumer('blocked', 'Consumers that wait since the broker takes no messages.'),
+      buffered: ofConsumer('buffered', 'Deliveries that wait here for a slot.'),
+      publishing: ofConsumer(
+        'publishing',
+        'Messages on their way to a wait, dead or parked queue.',
+      ),
+    },
+    publisher: {
+      inFlight: ofPublisher('in_flight', 'Messages that are published and not yet confirmed.'),
+      waiting: ofPublisher('waiting', 'Messages that wait for the broker or for room.'),
+      connected: ofPublisher('connected', 'Publishers that are connected.'),
+      blocked: ofPublisher('blocked', 'Publishers that the broker takes no messages from.'),
+      fellBack: families.counter({
+        name: 'rabbit_publisher_fell_back_total',
+        help: 'Messages that went to the fallback.',
+        labels: ['publisher'],
+      }),
+    },
+  };
+}
