@@ -2,8 +2,8 @@
  * redact — the fields of a log line as they may be seen: plain data, without secrets, of bounded
  * size.
  *
- * Pure. Every line that leaves through a logger passes through here. Promise: never throws, whatever
- * it is given, changes nothing of it, and what comes out holds no cycle and nothing but data.
+ * Pure. Every line that leaves through a logger passes through here. Promise: never throws,
+ * whatever it is given, changes nothing of it, and what comes out holds no cycle and only data.
  */
 
 import { HIDDEN, isSecretName, maskText } from './secret-text.ts';

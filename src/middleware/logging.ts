@@ -2,6 +2,7 @@
 
 import { unreachable } from '../core/errors.ts';
 import type { Outcome } from '../core/outcome.ts';
+import { redact } from '../core/redact.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
@@ -32,7 +33,7 @@ export function logging(options: LoggingOptions): Middleware {
     const result = await resultOf(next);
     const tookMs = Math.round(clock.monotonic() - startedAt);
     const { outcome } = result;
-    const fields = { ...about, outcome: outcome.kind, tookMs, ...detailsOf(outcome) };
+    const fields = redact({ ...about, outcome: outcome.kind, tookMs, ...detailsOf(outcome) });
     harmlessly(() => logger[levelOf(outcome)](fields, `attempt ended: ${outcome.kind}`));
     return asItWas(result);
   };

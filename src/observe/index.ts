@@ -10,3 +10,23 @@ export type {
   WatchedSpool,
   WatchOptions,
 } from './metrics/types.ts';
+export {
+  openTelemetry,
+  type OpenTelemetryApiOptions,
+  type OpenTelemetryOptions,
+} from './tracing/open-telemetry.ts';
+export { FIRST_ATTEMPT_NOTE } from './tracing/carrier.ts';
+export { redact, type RedactOptions } from '../core/redact.ts';
+export type { Logger, LogLevel } from '../ports/logger.ts';
+export {
+  health,
+  type Health,
+  type HealthCheck,
+  type HealthCode,
+  type HealthNeed,
+  type HealthOptions,
+  type HealthReason,
+  type HealthSpool,
+} from './health.ts';
+export { prettyLogger, type PrettyOptions } from './logs/pretty.ts';
+export { withRedaction } from './logs/with-redaction.ts';
