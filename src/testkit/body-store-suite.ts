@@ -7,11 +7,12 @@
 
 import assert from 'node:assert/strict';
 import { bodyLifeCases } from './body-cases/life.ts';
+import { bodyOperationCases } from './body-cases/operations.ts';
 import { putCases } from './body-cases/put.ts';
 import type { BodyCase } from './body-cases/shared.ts';
 import type { BodyStoreAbilities, BodyStoreMaker, SuiteCase } from './suite.ts';
 
-const CASES: readonly BodyCase[] = [...putCases, ...bodyLifeCases];
+const CASES: readonly BodyCase[] = [...putCases, ...bodyLifeCases, ...bodyOperationCases];
 
 /** The cases this body store has to pass, by what it can be asked. */
 export function bodyStoreSuite(

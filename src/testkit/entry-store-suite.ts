@@ -14,6 +14,7 @@ import { insertCases } from './entry-cases/insert.ts';
 import { lifeCases } from './entry-cases/life.ts';
 import { listCases } from './entry-cases/list.ts';
 import { loadCases } from './entry-cases/load.ts';
+import { operationCases } from './entry-cases/operations.ts';
 import { orderCases } from './entry-cases/order.ts';
 import { orderCrowdCases } from './entry-cases/order-crowd.ts';
 import { orderModelCases } from './entry-cases/order-model.ts';
@@ -37,6 +38,7 @@ const CASES: readonly EntryCase[] = [
   ...lifeCases,
   ...historyCases,
   ...loadCases,
+  ...operationCases,
   ...orderCases,
   ...orderCrowdCases,
   ...orderModelCases,

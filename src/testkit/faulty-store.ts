@@ -29,6 +29,7 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
   const watch = store.watch?.bind(store);
   const keyHeads = store.keyHeads?.bind(store);
   const announce = store.announce?.bind(store);
+  const onOperation = store.onOperation?.bind(store);
   return {
     name: store.name,
     // Read when asked for: a store may know its instance only once it is open.
@@ -63,6 +64,8 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
       : {
           announce: (address: string) => faults.run('announce', () => announce(address)),
         }),
+    // Tells of what reached the store, not of the faults in front of it.
+    ...(onOperation === undefined ? {} : { onOperation }),
     records: faultyRecords(() => store.records, faults),
   };
 }
@@ -73,6 +76,7 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
  */
 export function faultyBodies(bodies: BodyStore, options: FaultyOptions = {}): FaultyBodies {
   const faults = new Faults(options);
+  const onOperation = bodies.onOperation?.bind(bodies);
   return {
     name: bodies.name,
     traits: bodies.traits,
@@ -83,6 +87,7 @@ export function faultyBodies(bodies: BodyStore, options: FaultyOptions = {}): Fa
     get: (ref) => faultyStream('get', () => bodies.get(ref), faults),
     remove: (refs) => faults.run('remove', () => bodies.remove(refs)),
     refs: (writtenBefore) => faultyStream('refs', () => bodies.refs(writtenBefore), faults),
+    ...(onOperation === undefined ? {} : { onOperation }),
   };
 }
 

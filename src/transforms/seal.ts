@@ -106,18 +106,20 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
 /** What the store below can do besides, and nothing that it cannot. */
 function optionalParts(
   inner: EntryStore,
-): Pick<EntryStore, 'now' | 'expireLost' | 'watch' | 'keyHeads' | 'announce'> {
+): Pick<EntryStore, 'now' | 'expireLost' | 'watch' | 'keyHeads' | 'announce' | 'onOperation'> {
   const now = inner.now?.bind(inner);
   const expireLost = inner.expireLost?.bind(inner);
   const watch = inner.watch?.bind(inner);
   const keyHeads = inner.keyHeads?.bind(inner);
   const announce = inner.announce?.bind(inner);
+  const onOperation = inner.onOperation?.bind(inner);
   return {
     ...(now === undefined ? {} : { now }),
     ...(expireLost === undefined ? {} : { expireLost }),
     ...(watch === undefined ? {} : { watch }),
     ...(keyHeads === undefined ? {} : { keyHeads }),
     ...(announce === undefined ? {} : { announce }),
+    ...(onOperation === undefined ? {} : { onOperation }),
   };
 }
 

@@ -17,9 +17,10 @@ import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames, checkOneOf, checkRef, REF_PATTERN } from '../../core/limits.ts';
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
-import { systemDice } from '../../system/clock.ts';
+import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { createBatchLine } from '../shared/batching.ts';
+import { Operations } from '../shared/operations.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import type { SyncMode } from './disk-protocol.ts';
 import { makeFolder, syncFolder } from './durable.ts';
@@ -66,6 +67,8 @@ class FilesystemBodies implements BodyStore {
   readonly #madeShards = new Set<string>();
   readonly #folders = createBatchLine<string, void>(syncFolders, { batchMax: FOLDERS_MAX });
   readonly #running = new Set<Promise<unknown>>();
+  readonly #operations = new Operations('bodies', systemClock);
+  readonly onOperation: NonNullable<BodyStore['onOperation']> = this.#operations.on;
   #isOpen = false;
 
   constructor(path: string, sync: SyncMode) {
@@ -91,7 +94,8 @@ class FilesystemBodies implements BodyStore {
 
   async put(ref: string, stream: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }> {
     this.#checkOpen();
-    const running = this.#put(checkRef(ref), stream);
+    checkRef(ref);
+    const running = this.#operations.time('put', 1, () => this.#put(ref, stream));
     this.#running.add(running);
     try {
       return await running;
@@ -100,7 +104,11 @@ class FilesystemBodies implements BodyStore {
     }
   }
 
-  async *get(ref: string): AsyncGenerator<Uint8Array> {
+  get(ref: string): AsyncIterable<Uint8Array> {
+    return this.#operations.stream('get', this.#get(ref));
+  }
+
+  async *#get(ref: string): AsyncGenerator<Uint8Array> {
     this.#checkOpen();
     const path = join(this.#path, shardOf(checkRef(ref)), ref);
     const file = await this.#openBody(ref, path);
@@ -120,6 +128,10 @@ class FilesystemBodies implements BodyStore {
 
   async remove(refs: readonly string[]): Promise<void> {
     this.#checkOpen();
+    await this.#operations.time('remove', refs.length, () => this.#remove(refs));
+  }
+
+  async #remove(refs: readonly string[]): Promise<void> {
     for (const ref of refs) {
       const name = PART.test(ref) ? ref : checkRef(ref);
       try {

@@ -29,8 +29,10 @@ import type {
   TallyBy,
   TallyRow,
 } from '../../ports/entry-store.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { itemsOf, Operations } from '../shared/operations.ts';
 import { Catalog, type Held } from './catalog.ts';
 import type { SyncMode } from './disk-protocol.ts';
 import { announceService, type Opened, openFolder, type Settings } from './open.ts';
@@ -86,7 +88,10 @@ class FilesystemStore implements EntryStore {
   readonly name = 'filesystem';
   readonly instance: string = randomName(systemDice);
   readonly traits: EntryStoreTraits;
-  readonly records: FileRecords;
+  readonly records: RecordStore;
+  readonly onOperation: NonNullable<EntryStore['onOperation']>;
+  readonly #operations: Operations;
+  readonly #records: FileRecords;
   readonly #settings: Settings;
   readonly #clock: Clock;
   #catalog = new Catalog();
@@ -105,11 +110,14 @@ class FilesystemStore implements EntryStore {
       inlineMaxBytes: INLINE_MAX_BYTES,
       durability: settings.sync === 'none' ? 'process' : 'power-loss',
     };
-    this.records = createRecords({
+    this.#operations = new Operations('entries', clock);
+    this.onOperation = this.#operations.on;
+    this.#records = createRecords({
       path: join(settings.path, 'records'),
       isDurable: settings.sync !== 'none',
       checkOpen: () => void this.#checkOpen(),
     });
+    this.records = this.#operations.records(this.#records);
   }
 
   open(): Promise<void> {
@@ -181,20 +189,24 @@ class FilesystemStore implements EntryStore {
   }
 
   async get(id: string): Promise<Entry | undefined> {
-    return this.#checkOpen().reader.get(id);
+    return this.#read(({ reader }) => reader.get(id));
   }
 
   async list(query: ListQuery): Promise<ListPage> {
-    return this.#checkOpen().reader.list(query);
+    return this.#read(({ reader }) => reader.list(query));
   }
 
   async tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
-    return this.#checkOpen().reader.tally(by, query);
+    return this.#read(({ reader }) => reader.tally(by, query));
   }
 
   async announce(address: string): Promise<void> {
     const { lock } = this.#checkOpen();
     await announceService({ lock }, address, { instance: this.instance, clock: this.#clock });
+  }
+
+  #read<T>(read: (opened: { readonly reader: Reader }) => Promise<T>): Promise<T> {
+    return this.#operations.time('read', itemsOf, async () => read(this.#checkOpen()));
   }
 
   async #open(): Promise<void> {
@@ -208,7 +220,8 @@ class FilesystemStore implements EntryStore {
       instance: this.instance,
     });
     const { thread, damages } = opened;
-    const writer = new Writer({ thread, catalog, damages, clock: this.#clock, path });
+    const parts = { thread, catalog, damages, clock: this.#clock, path };
+    const writer = new Writer({ ...parts, operations: this.#operations });
     const reader = createReader({ path, catalog, damages, writer });
     this.#lost = opened.lost;
     this.#opened = { ...opened, writer, reader };
@@ -220,7 +233,7 @@ class FilesystemStore implements EntryStore {
     const opened = this.#opened;
     if (opened === undefined) return;
     this.#opened = undefined;
-    await Promise.all([opened.writer.idle(), this.records.idle()]);
+    await Promise.all([opened.writer.idle(), this.#records.idle()]);
     try {
       await opened.thread.close();
     } finally {

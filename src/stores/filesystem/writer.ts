@@ -10,6 +10,7 @@
 
 import type { Clock } from '../../ports/clock.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
+import { type CountPart, itemsOf, type Operations } from '../shared/operations.ts';
 import type { Catalog } from './catalog.ts';
 import type { BatchDone, Damage } from './disk-protocol.ts';
 import { storeError } from './errors.ts';
@@ -28,6 +29,7 @@ export interface WriterParts {
   readonly catalog: Catalog;
   readonly damages: Damage[];
   readonly clock: Clock;
+  readonly operations: Operations;
   /** For error texts. */
   readonly path: string;
 }
@@ -43,7 +45,8 @@ export class Writer {
 
   constructor(parts: WriterParts) {
     this.#parts = parts;
-    this.#line = createBatchLine((calls) => this.#run(calls), { batchMax: BATCH_MAX });
+    const run = parts.operations.mixed((calls: readonly Call[]) => this.#run(calls), countPart);
+    this.#line = createBatchLine(run, { batchMax: BATCH_MAX });
   }
 
   /** Carries out a call; throws when the disk could not. */
@@ -137,6 +140,15 @@ export class Writer {
     };
   }
 }
+
+/** Of a batch, what is told apart: inserts, claims, commits, and all the rest. */
+const countPart: CountPart<Call, Answer> = (call, answer, add) => {
+  const isDone = answer !== undefined && 'value' in answer;
+  if (call.kind === 'insert') add('insert', call.entries.length, isDone);
+  else if (call.kind === 'commit') add('commit', call.changes.length, isDone);
+  else if (call.kind === 'claim') add('claim', isDone ? itemsOf(answer.value) : 0, isDone);
+  else add('write', 1, isDone);
+};
 
 function createRound(catalog: Catalog, damages: Damage[]): Round {
   return { catalog, damages, ids: new Map(), keys: new Map(), bodies: [], bodiesBytes: 0 };

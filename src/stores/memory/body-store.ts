@@ -8,6 +8,7 @@ import { RespoolError } from '../../core/errors.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
+import { Operations } from '../shared/operations.ts';
 import { dataOf, type MemoryOptions } from './entry-store.ts';
 
 /** How a memory body store is made. */
@@ -20,6 +21,7 @@ export interface MemoryBodiesOptions extends MemoryOptions {
 export function memoryBodies(options: MemoryBodiesOptions = {}): BodyStore {
   const { bodies } = dataOf(options);
   const { clock = systemClock } = options;
+  const operations = new Operations('bodies', clock);
   let isOpen = false;
   const checkOpen = (): void => {
     if (isOpen) return;
@@ -44,38 +46,41 @@ export function memoryBodies(options: MemoryBodiesOptions = {}): BodyStore {
     async close() {
       isOpen = false;
     },
-    async put(ref, stream) {
-      checkOpen();
-      checkFree(ref);
-      const chunks: Uint8Array[] = [];
-      let size = 0;
-      for await (const chunk of stream) {
-        chunks.push(Uint8Array.from(chunk));
-        size += chunk.byteLength;
-      }
-      // Again, because others went on while the stream ran.
-      checkOpen();
-      checkFree(ref);
-      bodies.set(ref, { chunks, writtenAt: clock.now() });
-      return { size };
-    },
-    async *get(ref) {
-      checkOpen();
-      const body = bodies.get(ref);
-      if (body === undefined) {
-        throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
-      }
-      for (const chunk of body.chunks) yield Uint8Array.from(chunk);
-    },
-    async remove(refs) {
-      checkOpen();
-      for (const ref of refs) bodies.delete(ref);
-    },
+    ...operations.bodies({
+      async put(ref, stream) {
+        checkOpen();
+        checkFree(ref);
+        const chunks: Uint8Array[] = [];
+        let size = 0;
+        for await (const chunk of stream) {
+          chunks.push(Uint8Array.from(chunk));
+          size += chunk.byteLength;
+        }
+        // Again, because others went on while the stream ran.
+        checkOpen();
+        checkFree(ref);
+        bodies.set(ref, { chunks, writtenAt: clock.now() });
+        return { size };
+      },
+      async *get(ref) {
+        checkOpen();
+        const body = bodies.get(ref);
+        if (body === undefined) {
+          throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
+        }
+        for (const chunk of body.chunks) yield Uint8Array.from(chunk);
+      },
+      async remove(refs) {
+        checkOpen();
+        for (const ref of refs) bodies.delete(ref);
+      },
+    }),
     async *refs(writtenBefore) {
       checkOpen();
       for (const [ref, { writtenAt }] of bodies) {
         if (writtenAt < writtenBefore) yield { ref, writtenAt };
       }
     },
+    onOperation: operations.on,
   };
 }

@@ -22,6 +22,8 @@ import type {
   TallyBy,
   TallyRow,
 } from '../../ports/entry-store.ts';
+import { systemClock } from '../../system/clock.ts';
+import { Operations } from '../shared/operations.ts';
 import {
   type PageRequest,
   type Place,
@@ -57,6 +59,7 @@ export function createMemoryData(): MemoryData {
 export function memory(options: MemoryOptions = {}): EntryStore {
   const data = dataOf(options);
   const instance = data.nextInstance();
+  const operations = new Operations('entries', systemClock);
   let isOpen = false;
   // Async functions turn what this throws into rejections.
   const checkOpen = (): void => {
@@ -76,6 +79,29 @@ export function memory(options: MemoryOptions = {}): EntryStore {
     async close() {
       isOpen = false;
     },
+    ...operations.writes(createWrites(data, checkOpen)),
+    ...operations.reads(createReads(data, checkOpen)),
+    async nextDueAt(filter) {
+      checkOpen();
+      return nextDueAt(data, filter);
+    },
+    async flush() {
+      checkOpen();
+    },
+    async keyHeads(max) {
+      checkOpen();
+      return data.lines.heads(readHeadsMax(max));
+    },
+    onOperation: operations.on,
+    records: operations.records(createMemoryRecords(data, checkOpen)),
+  };
+}
+
+function createWrites(
+  data: Data,
+  checkOpen: () => void,
+): Pick<EntryStore, 'insert' | 'claim' | 'commit'> {
+  return {
     async insert(entries) {
       checkOpen();
       return entries.map((entry) => {
@@ -87,17 +113,18 @@ export function memory(options: MemoryOptions = {}): EntryStore {
       checkOpen();
       return claimRows(data, request);
     },
-    async nextDueAt(filter) {
-      checkOpen();
-      return nextDueAt(data, filter);
-    },
     async commit(changes) {
       checkOpen();
       return changes.map((change) => commitOne(data, change));
     },
-    async flush() {
-      checkOpen();
-    },
+  };
+}
+
+function createReads(
+  data: Data,
+  checkOpen: () => void,
+): Pick<EntryStore, 'get' | 'list' | 'tally'> {
+  return {
     async get(id) {
       checkOpen();
       const row = data.rows.get(id);
@@ -112,11 +139,6 @@ export function memory(options: MemoryOptions = {}): EntryStore {
       checkOpen();
       return tallyRows(data, by, query);
     },
-    async keyHeads(max) {
-      checkOpen();
-      return data.lines.heads(readHeadsMax(max));
-    },
-    records: createMemoryRecords(data, checkOpen),
   };
 }
 

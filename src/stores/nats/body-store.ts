@@ -16,6 +16,7 @@ import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { Operations } from '../shared/operations.ts';
 import { Opening } from '../shared/opening.ts';
 import { listBodies } from './body-list.ts';
 import { type BodyPlaces, placesOf, readMeta, writeMeta, type Meta } from './body-meta.ts';
@@ -35,6 +36,8 @@ export function natsBodies(options: NatsBodyOptions): BodyStore {
 
 class NatsBodies implements BodyStore {
   readonly name = 'nats';
+  readonly onOperation: NonNullable<BodyStore['onOperation']>;
+  readonly #operations: Operations;
   readonly #settings: BodySettings;
   readonly #places: BodyPlaces;
   readonly #underway = new Set<Promise<unknown>>();
@@ -48,6 +51,8 @@ class NatsBodies implements BodyStore {
   constructor(settings: BodySettings) {
     this.#settings = settings;
     this.#places = placesOf(settings.bucket);
+    this.#operations = new Operations('bodies', settings.clock);
+    this.onOperation = this.#operations.on;
   }
 
   /** Known once the store is open. */
@@ -65,10 +70,14 @@ class NatsBodies implements BodyStore {
 
   async put(ref: string, source: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }> {
     const bucket = this.#checkOpen();
-    return this.#track(this.#put(bucket, ref, source));
+    return this.#track(this.#operations.time('put', 1, () => this.#put(bucket, ref, source)));
   }
 
-  async *get(ref: string): AsyncGenerator<Uint8Array> {
+  get(ref: string): AsyncIterable<Uint8Array> {
+    return this.#operations.stream('get', this.#get(ref));
+  }
+
+  async *#get(ref: string): AsyncGenerator<Uint8Array> {
     const { stream } = this.#checkOpen();
     const stored = await this.#track(stream.last(this.#places.metaOf(ref)));
     const meta = stored === undefined ? undefined : readMeta(stored);
@@ -89,7 +98,8 @@ class NatsBodies implements BodyStore {
 
   async remove(refs: readonly string[]): Promise<void> {
     const { stream } = this.#checkOpen();
-    await this.#track(Promise.all(refs.map((ref) => this.#removeOne(stream, ref))));
+    const all = () => Promise.all(refs.map((ref) => this.#removeOne(stream, ref)));
+    await this.#track(this.#operations.time('remove', refs.length, all));
   }
 
   async *refs(writtenBefore: number): AsyncGenerator<StoredBody> {

@@ -37,6 +37,7 @@ import type {
 import type { RecordStore } from '../../ports/record-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { itemsOf, Operations } from '../shared/operations.ts';
 import { Opening } from '../shared/opening.ts';
 import { claimDue, Rivalry } from './claim.ts';
 import { commitOne } from './commit.ts';
@@ -64,6 +65,8 @@ class NatsStore implements EntryStore {
   readonly name = 'nats';
   readonly instance: string = randomName(systemDice);
   readonly records: RecordStore;
+  readonly onOperation: NonNullable<EntryStore['onOperation']>;
+  readonly #operations: Operations;
   readonly #settings: EntrySettings;
   readonly #rivalry = new Rivalry(this.instance);
   readonly #onDue = new Set<() => void>();
@@ -86,7 +89,9 @@ class NatsStore implements EntryStore {
 
   constructor(settings: EntrySettings) {
     this.#settings = settings;
-    const records = createRecords(() => this.#checkOpen());
+    this.#operations = new Operations('entries', settings.clock);
+    this.onOperation = this.#operations.on;
+    const records = this.#operations.records(createRecords(() => this.#checkOpen()));
     this.records = {
       append: (...given) => this.#track(records.append(...given)),
       read: (...given) => this.#track(records.read(...given)),
@@ -136,21 +141,24 @@ class NatsStore implements EntryStore {
       this.#checkInline(entry.envelope.id, entry.inlineBody);
       return draftOf(opened.keeper, entry);
     });
-    return this.#track(this.#ready(opened, () => insertAll(opened.keeper, drafts)));
+    const all = () => this.#ready(opened, () => insertAll(opened.keeper, drafts));
+    return this.#track(this.#operations.time('insert', entries.length, all));
   }
 
   async claim(request: ClaimRequest): Promise<readonly Entry[]> {
     const { keeper, watcher } = this.#checkOpen();
     if (request.max <= 0) return [];
-    return this.#track(
-      claimDue(keeper, request, { caughtUp: () => watcher.caughtUp(), rivalry: this.#rivalry }),
-    );
+    const parts = { caughtUp: () => watcher.caughtUp(), rivalry: this.#rivalry };
+    const all = () => claimDue(keeper, request, parts);
+    return this.#track(this.#operations.time('claim', itemsOf, all));
   }
 
   async nextDueAt(filter: ClaimFilter): Promise<Millis | null> {
     const { keeper, watcher } = this.#checkOpen();
-    await this.#track(watcher.caughtUp());
-    return keeper.catalog.nextDueAt(filter);
+    return this.#read(async () => {
+      await watcher.caughtUp();
+      return keeper.catalog.nextDueAt(filter);
+    });
   }
 
   async commit(changes: readonly Change[]): Promise<readonly ('done' | 'stale')[]> {
@@ -165,7 +173,8 @@ class NatsStore implements EntryStore {
           (change) => commitOne(opened.keeper, change),
         ),
       );
-    return this.#track(this.#ready(opened, all));
+    const run = () => this.#ready(opened, all);
+    return this.#track(this.#operations.time('commit', changes.length, run));
   }
 
   /**
@@ -189,17 +198,17 @@ class NatsStore implements EntryStore {
 
   async get(id: string): Promise<Entry | undefined> {
     const { keeper } = this.#checkOpen();
-    return this.#track(getEntry(keeper, id));
+    return this.#read(() => getEntry(keeper, id));
   }
 
   async list(query: ListQuery): Promise<ListPage> {
     const { keeper, watcher } = this.#checkOpen();
-    return this.#track(watcher.caughtUp().then(() => listEntries(keeper, query)));
+    return this.#read(() => watcher.caughtUp().then(() => listEntries(keeper, query)));
   }
 
   async tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
     const { keeper, watcher } = this.#checkOpen();
-    return this.#track(watcher.caughtUp().then(() => tallyEntries(keeper, by, query)));
+    return this.#read(() => watcher.caughtUp().then(() => tallyEntries(keeper, by, query)));
   }
 
   watch(onDue: () => void): () => void {
@@ -250,6 +259,10 @@ class NatsStore implements EntryStore {
   #ready<T>({ watcher }: OpenEntries, act: () => Promise<T>): Promise<T> {
     const ready = watcher.ready();
     return ready === undefined ? act() : ready.then(act);
+  }
+
+  #read<T>(read: () => Promise<T>): Promise<T> {
+    return this.#track(this.#operations.time('read', itemsOf, read));
   }
 
   #track<T>(work: Promise<T>): Promise<T> {

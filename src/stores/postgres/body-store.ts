@@ -16,6 +16,7 @@ import type { Durability } from '../../ports/entry-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
+import { Operations } from '../shared/operations.ts';
 import { Blob, numberArray, textArray } from './arrays.ts';
 import { readPromise, tellPromise } from './durability.ts';
 import type { PostgresParts } from './entry-store.ts';
@@ -51,6 +52,7 @@ export function postgresBodies(
   parts: Partial<PostgresParts> = {},
 ): BodyStore {
   const { clock, dice } = { clock: systemClock, dice: systemDice, ...parts };
+  const operations = new Operations('bodies', clock);
   const checked = checkOptions('the PostgreSQL body store', options);
   let opened: Opened | undefined;
   let closing: Promise<void> = Promise.resolve();
@@ -84,16 +86,17 @@ export function postgresBodies(
       if (present !== undefined) closing = closeAll(present);
       return closing;
     },
-    async put(ref, stream) {
-      checkKey('body ref', ref);
-      return { size: await put({ use, ref, token: randomName(dice), stream }) };
-    },
-    async *get(ref) {
-      yield* read(use, ref);
-    },
-    async remove(refs) {
-      await run(use, 'remove bodies', (ask, { sql }) => ask(sql.remove, [textArray(refs)]));
-    },
+    ...operations.bodies({
+      async put(ref, stream) {
+        checkKey('body ref', ref);
+        return { size: await put({ use, ref, token: randomName(dice), stream }) };
+      },
+      get: (ref) => read(use, ref),
+      async remove(refs) {
+        await run(use, 'remove bodies', (ask, { sql }) => ask(sql.remove, [textArray(refs)]));
+      },
+    }),
+    onOperation: operations.on,
     async *refs(writtenBefore) {
       let after = '';
       for (;;) {

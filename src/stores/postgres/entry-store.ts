@@ -24,6 +24,7 @@ import type {
 import type { SqlTx } from '../../ports/sql.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { itemsOf, Operations } from '../shared/operations.ts';
 import { readHeadsMax } from '../shared/page.ts';
 import { type ChangeRow, changeRow } from './change-row.ts';
 import { type Changed, Changes, refusal } from './changes.ts';
@@ -86,6 +87,7 @@ interface Opened extends Lines {
   readonly wakes: Wakes;
   readonly turns: Turns;
   readonly sent: SentParts;
+  readonly operations: Operations;
   readonly durability: Durability;
   /** What close() has to wait for beside the lines. */
   readonly busy: Set<Promise<unknown>>;
@@ -99,6 +101,7 @@ export function postgres(
   const all: PostgresParts = { clock: systemClock, dice: systemDice, ...parts };
   const checked = checkOptions('the PostgreSQL store', options);
   const instance = randomName(all.dice);
+  const operations = new Operations('entries', all.clock);
   let opened: Opened | undefined;
   let closing: Promise<void> = Promise.resolve();
   let durability: Durability = 'power-loss';
@@ -118,7 +121,7 @@ export function postgres(
     async open() {
       // Why a close failed was told to its caller; the connections were let go of all the same.
       await closing.catch(() => undefined);
-      opened ??= await openAll(checked, all, instance);
+      opened ??= await openAll(checked, { ...all, operations }, instance);
       ({ durability } = opened);
     },
     close() {
@@ -129,18 +132,21 @@ export function postgres(
     },
     now: () => busy(use, ({ server }) => askTime(server)),
     ...createWrites(use),
-    ...createReads(use),
+    ...operations.reads(createReads(use)),
     async insertWithin(transaction, entries) {
       const doing = `insert ${entries.length} messages within a transaction`;
       return (await insertWithin(checked.names, transaction, entries, { doing })).results;
     },
     watch: (onDue) => use().wakes.watch(onDue),
-    records: createRecordStore({
-      use: () => use().server,
-      names: checked.names,
-      newToken: () => randomName(all.dice),
-      onWrite: () => opened?.wakes.tell(),
-    }),
+    records: operations.records(
+      createRecordStore({
+        use: () => use().server,
+        names: checked.names,
+        newToken: () => randomName(all.dice),
+        onWrite: () => opened?.wakes.tell(),
+      }),
+    ),
+    onOperation: operations.on,
   };
 }
 
@@ -159,7 +165,7 @@ function traitsOf(durability: () => Durability): EntryStoreTraits {
 
 async function openAll(
   options: CheckedOptions,
-  { clock, dice, countMax }: PostgresParts,
+  { clock, dice, countMax, operations }: PostgresParts & Pick<Opened, 'operations'>,
   instance: string,
 ): Promise<Opened> {
   const { names } = options;
@@ -196,10 +202,11 @@ async function openAll(
       durability,
       turns,
       sent,
+      operations,
       claims: new Claims(names, clock, turns),
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
-      ...createLines({ server, inserts, receipts, changes, lazy, wakes, turns }),
+      ...createLines({ server, inserts, receipts, changes, lazy, wakes, turns, operations }),
       busy: new Set(),
     };
   } catch (error) {
@@ -248,10 +255,10 @@ function createWrites(
       }),
     claim: (request) =>
       busy(use, async (opened) => {
-        const { server, claims, wakes } = opened;
+        const { server, claims, wakes, operations } = opened;
         if (request.max <= 0) return [];
-        const rows = await server.run('claim entries', (ask, isUnknown) =>
-          claims.claim(ask, request, isUnknown),
+        const rows = await operations.time('claim', itemsOf, () =>
+          server.run('claim entries', (ask, isUnknown) => claims.claim(ask, request, isUnknown)),
         );
         if (rows.length > 0) wakes.noteWrite();
         const { entries, broken } = decodeAll(rows);

@@ -3,6 +3,7 @@
  */
 
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
+import type { Operations } from '../shared/operations.ts';
 import type { ChangeRow } from './change-row.ts';
 import type { Changed, Changes } from './changes.ts';
 import type { LazyWrites } from './durability.ts';
@@ -39,18 +40,21 @@ export interface LineParts {
   readonly lazy: LazyWrites;
   readonly wakes: Wakes;
   readonly turns: Turns;
+  readonly operations: Operations;
 }
 
 export function createLines(parts: LineParts): Lines {
   const commits = { batchMax: BATCH_MAX, inFlightMax: COMMITS_MAX };
+  const insert = (rows: readonly NewRow[]) => insertRows(parts, rows);
   const commit = (rows: readonly ChangeRow[]) => commitRows(parts, rows);
+  const { operations } = parts;
   return {
-    insertLine: createBatchLine((rows: readonly NewRow[]) => insertRows(parts, rows), {
+    insertLine: createBatchLine(operations.line('insert', insert), {
       batchMax: BATCH_MAX,
       inFlightMax: INSERTS_MAX,
     }),
-    commitLine: createBatchLine(commit, commits),
-    heartbeatLine: createBatchLine(commit, commits),
+    commitLine: createBatchLine(operations.line('commit', commit), commits),
+    heartbeatLine: createBatchLine(operations.line('heartbeat', commit), commits),
   };
 }
 

@@ -15,6 +15,7 @@ import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { Operations } from '../shared/operations.ts';
 import { Opening } from '../shared/opening.ts';
 import { Calls } from './calls.ts';
 import { type Answers, endpointFound, loadS3, type S3ClientLike } from './client.ts';
@@ -49,6 +50,8 @@ interface Opened {
 class S3BodyStore implements S3Bodies {
   readonly name = 's3';
   readonly traits: BodyStore['traits'];
+  readonly onOperation: NonNullable<BodyStore['onOperation']>;
+  readonly #operations: Operations;
   readonly #options: CheckedOptions;
   readonly #running = new Set<Promise<unknown>>();
   /**
@@ -65,6 +68,8 @@ class S3BodyStore implements S3Bodies {
 
   constructor(options: CheckedOptions) {
     this.#options = options;
+    this.#operations = new Operations('bodies', options.clock);
+    this.onOperation = this.#operations.on;
     this.#durability = options.durability;
     const promised = (): Durability => this.#durability;
     this.traits = {
@@ -122,10 +127,15 @@ class S3BodyStore implements S3Bodies {
     const opened = this.#open();
     const target = { ref, key: keyOf(this.#options.prefix, ref), token: randomName(systemDice) };
     const parts = { ...this.#options, calls: opened.calls, isConditional: opened.isConditional };
-    return { size: await this.#run(this.#inLine(ref, () => upload(parts, target, stream))) };
+    const put = () => this.#inLine(ref, () => upload(parts, target, stream));
+    return { size: await this.#run(this.#operations.time('put', 1, put)) };
   }
 
-  async *get(ref: string): AsyncGenerator<Uint8Array> {
+  get(ref: string): AsyncIterable<Uint8Array> {
+    return this.#operations.stream('get', this.#get(ref));
+  }
+
+  async *#get(ref: string): AsyncGenerator<Uint8Array> {
     const { calls } = this.#open();
     const key = keyOf(this.#options.prefix, ref);
     const stop = new AbortController();
@@ -157,7 +167,8 @@ class S3BodyStore implements S3Bodies {
 
   async remove(refs: readonly string[]): Promise<void> {
     const { calls } = this.#open();
-    await this.#run(this.#remove(calls, refs));
+    const remove = () => this.#remove(calls, refs);
+    await this.#run(this.#operations.time('remove', refs.length, remove));
   }
 
   async #remove(calls: Calls, refs: readonly string[]): Promise<void> {

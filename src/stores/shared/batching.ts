@@ -41,21 +41,25 @@ export interface BatchOptions {
   readonly eagerAt?: number;
 }
 
-type Run<Item, Result> = (items: readonly Item[], isPart: boolean) => Promise<readonly Result[]>;
+/** Carries out a batch; `isPart`: another one follows in the same turn. */
+export type RunBatch<Item, Result> = (
+  items: readonly Item[],
+  isPart: boolean,
+) => Promise<readonly Result[]>;
 
 /**
  * Makes a line over `run`, which is told whether another batch follows in the same turn. Options
  * that change are asked for whenever they matter.
  */
 export function createBatchLine<Item, Result>(
-  run: Run<Item, Result>,
+  run: RunBatch<Item, Result>,
   options: BatchOptions | (() => BatchOptions),
 ): BatchLine<Item, Result> {
   return new Line(run, typeof options === 'function' ? options : () => options);
 }
 
 class Line<Item, Result> implements BatchLine<Item, Result> {
-  readonly #run: Run<Item, Result>;
+  readonly #run: RunBatch<Item, Result>;
   readonly #options: () => BatchOptions;
   #queued: Call<Item, Result>[] = [];
   #queuedItems = 0;
@@ -63,7 +67,7 @@ class Line<Item, Result> implements BatchLine<Item, Result> {
   #isScheduled = false;
   #onIdle: (() => void)[] = [];
 
-  constructor(run: Run<Item, Result>, options: () => BatchOptions) {
+  constructor(run: RunBatch<Item, Result>, options: () => BatchOptions) {
     this.#run = run;
     this.#options = options;
   }

@@ -9,6 +9,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { checkKey } from '../../core/limits.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
+import { Operations } from '../shared/operations.ts';
 import type { BodyTalk, WriteOp } from './body-protocol.ts';
 import { type FileLine, type LineParts, openFileLine } from './file-line.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
@@ -21,6 +22,7 @@ const REFS_PAGE = 1_000;
 /** A body store in a SQLite file; in a folder the file is `bodies.db`. */
 export function sqliteBodies(options: SqliteOptions, parts: Partial<LineParts> = {}): BodyStore {
   const all: LineParts = { clock: systemClock, dice: systemDice, ...parts };
+  const operations = new Operations('bodies', all.clock);
   const checked = checkOptions('the SQLite body store', options);
   let opened: Line | undefined;
   let closing: Promise<void> = Promise.resolve();
@@ -49,16 +51,17 @@ export function sqliteBodies(options: SqliteOptions, parts: Partial<LineParts> =
       if (present !== undefined) closing = present.close();
       return closing;
     },
-    async put(ref, stream) {
-      checkKey('body ref', ref);
-      return { size: await put({ use, ref, stream, now: () => all.clock.now() }) };
-    },
-    async *get(ref) {
-      yield* read(use, ref);
-    },
-    async remove(refs) {
-      await use().add(refs.map((ref) => ({ op: { kind: 'remove', ref } })));
-    },
+    ...operations.bodies({
+      async put(ref, stream) {
+        checkKey('body ref', ref);
+        return { size: await put({ use, ref, stream, now: () => all.clock.now() }) };
+      },
+      get: (ref) => read(use, ref),
+      async remove(refs) {
+        await use().add(refs.map((ref) => ({ op: { kind: 'remove', ref } })));
+      },
+    }),
+    onOperation: operations.on,
     async *refs(writtenBefore) {
       let after = '';
       for (;;) {

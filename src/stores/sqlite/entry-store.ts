@@ -28,7 +28,8 @@ import type {
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
-import type { FileLine, LineParts } from './file-line.ts';
+import { itemsOf, Operations, type CountPart } from '../shared/operations.ts';
+import type { AnyItem, FileLine, LineParts } from './file-line.ts';
 import type { InstancePlace, Instances } from './instances.ts';
 import { changeItem, INLINE_MAX_BYTES, insertItem } from './items.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
@@ -71,7 +72,9 @@ export interface SqliteStore extends EntryStore {
  * An entry store in a SQLite file. Needs the package `better-sqlite3`, which comes with Respool.
  */
 export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): SqliteStore {
-  const all: LineParts = { clock: systemClock, dice: systemDice, ...parts };
+  const stands = { clock: systemClock, dice: systemDice, ...parts };
+  const operations = new Operations('entries', stands.clock);
+  const all: LineParts = { around: (run) => operations.mixed(run, countPart), ...stands };
   const checked = checkOptions('the SQLite store', options);
   const instance = randomName(all.dice);
   const { tables, synchronous } = checked.settings;
@@ -109,7 +112,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
       return closing;
     },
     ...createWrites(use),
-    ...createReads(use),
+    ...operations.reads(createReads(use)),
     async expireLost(now) {
       const line = use();
       return (await opened?.instances.expire((gone) => expire(line, gone, now))) ?? 0;
@@ -133,10 +136,20 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
     },
     records: createRecordStore({
       write: async (op) => (await use().add([{ op }]))[0],
-      ask: async (request) => use().ask(request),
+      ask: (request) => operations.time('read', itemsOf, async () => use().ask(request)),
     }),
+    onOperation: operations.on,
   };
 }
+
+/** Of a batch, what is told apart: inserts, claims, commits, and all the rest. */
+const countPart: CountPart<AnyItem, unknown> = ({ op: { kind } }, result, add) => {
+  const isDone = result !== undefined;
+  if (kind === 'insert') add('insert', 1, isDone);
+  else if (kind === 'change') add('commit', 1, isDone);
+  else if (kind === 'claim') add('claim', itemsOf(result), isDone);
+  else add('write', 1, isDone);
+};
 
 function traitsOf(synchronous: 'full' | 'normal'): EntryStoreTraits {
   return {

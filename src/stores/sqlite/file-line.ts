@@ -6,7 +6,7 @@
  */
 
 import type { Clock, Dice } from '../../ports/clock.ts';
-import { type BatchLine, createBatchLine } from '../shared/batching.ts';
+import { type BatchLine, createBatchLine, type RunBatch } from '../shared/batching.ts';
 import type { BatchReply, BatchRequest, Bytes, MoveLogRequest, SyncOp } from './batch.ts';
 import { isBusyError } from './failures.ts';
 import { FileWatch } from './file-watch.ts';
@@ -30,6 +30,9 @@ export interface Item<Op> {
   readonly op: Op;
   readonly bytes?: Bytes;
 }
+
+/** One of any kind of file. */
+export type AnyItem = Item<{ readonly kind: string }>;
 
 /** The way to one open file. */
 export interface FileLine<Talk extends FileTalk> {
@@ -57,6 +60,8 @@ export interface FileLine<Talk extends FileTalk> {
 export interface LineParts {
   readonly clock: Clock;
   readonly dice: Dice;
+  /** Goes around each batch, to measure it. */
+  readonly around?: (run: RunBatch<AnyItem, unknown>) => RunBatch<AnyItem, unknown>;
   /** Only for tests: the file may not grow past this many pages. */
   readonly maxPages?: number;
 }
@@ -127,8 +132,6 @@ interface Seats {
   readonly aside: Seat | undefined;
 }
 
-type AnyItem = Item<{ readonly kind: string }>;
-
 const MOVE_LOG: MoveLogRequest = { kind: 'moveLog' };
 const SYNC: AnyItem = { op: { kind: 'sync' } satisfies SyncOp };
 
@@ -144,7 +147,8 @@ class Line implements FileLine<FileTalk> {
   constructor(seats: Seats, parts: ParsedParts) {
     this.#seats = seats;
     this.#parts = parts;
-    const run = (items: readonly AnyItem[], isPart: boolean) => this.#run(items, isPart);
+    const { around = (run) => run } = parts;
+    const run = around((items, isPart) => this.#run(items, isPart));
     this.#mover = new LogMover(parts.logPages, {
       aside: () => this.askAside(MOVE_LOG),
       here: () => this.ask(MOVE_LOG),

@@ -8,6 +8,7 @@ import type { SyncMode } from '../../../src/stores/filesystem/disk-protocol.ts';
 import { Files } from '../../../src/stores/filesystem/files.ts';
 import type { Call } from '../../../src/stores/filesystem/plan.ts';
 import { Writer } from '../../../src/stores/filesystem/writer.ts';
+import { Operations } from '../../../src/stores/shared/operations.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
 import { SimClock } from '../../../src/testkit/sim-clock.ts';
 import { PowerCutDisk } from './power-cut-disk.ts';
@@ -19,11 +20,14 @@ function setup(sync: SyncMode = 'batch') {
   const catalog = new Catalog();
   const clock = new SimClock();
   const thread = { run: (batch: Parameters<Disk['run']>[0]) => work.run(batch) };
-  const writer = new Writer({ thread, catalog, damages: [], clock, path: '/store' });
+  const operations = new Operations('entries', clock);
+  const parts = { thread, catalog, damages: [], clock, path: '/store' };
+  const writer = new Writer({ ...parts, operations });
   return {
     disk,
     catalog,
     clock,
+    operations,
     insert: (...entries: Entry[]) => writer.ask({ kind: 'insert', entries }),
     commit: (change: Change, isDurable = true) =>
       writer.ask({ kind: 'commit', changes: [change], isDurable }),
@@ -80,6 +84,24 @@ describe('a full disk', () => {
     ]);
     expect(results.map(({ status }) => status)).toEqual(['rejected', 'fulfilled', 'fulfilled']);
     expect(ids()).toEqual(['b']);
+  });
+
+  test('is told as a failed insert, beside what was done in the same batch', async () => {
+    const { insert, commit, failOnce, operations } = setup();
+    await insert(sampleEntry('old'));
+    const told: unknown[] = [];
+    operations.on(({ name, items, isDone }) => void told.push({ name, items, isDone }));
+    failOnce('write', 'ENOSPC');
+    await Promise.allSettled([
+      insert(sampleEntry('a')),
+      insert(...sampleEntries(2, 'b')),
+      commit({ id: 'old', revision: 1, to: 'remove' }),
+    ]);
+    expect(told).toEqual([
+      { name: 'insert', items: 2, isDone: true },
+      { name: 'commit', items: 1, isDone: true },
+      { name: 'insert', items: 1, isDone: false },
+    ]);
   });
 
   test('takes all of an insert or nothing', async () => {

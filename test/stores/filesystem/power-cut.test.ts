@@ -11,6 +11,7 @@ import { Disk } from '../../../src/stores/filesystem/disk.ts';
 import { Files } from '../../../src/stores/filesystem/files.ts';
 import { filesystem } from '../../../src/stores/filesystem/index.ts';
 import { Writer } from '../../../src/stores/filesystem/writer.ts';
+import { Operations } from '../../../src/stores/shared/operations.ts';
 import { SAMPLE_AT, sampleEntry } from '../../../src/testkit/samples.ts';
 import { seededDice } from '../../../src/testkit/seeded-dice.ts';
 import { SimClock } from '../../../src/testkit/sim-clock.ts';
@@ -53,11 +54,13 @@ function makeWorld(seed: number) {
   const work = new Disk(files, { sync: 'batch', spareMax: 20 });
   work.directories.make();
   const catalog = new Catalog();
+  const clock = new SimClock();
   const writer = new Writer({
     thread: { run: (batch) => work.run(batch) },
     catalog,
     damages: [],
-    clock: new SimClock(),
+    clock,
+    operations: new Operations('entries', clock),
     path: '/store',
   });
   const told = new Map<string, Told>();
