@@ -42,8 +42,10 @@ export type SpoolEvent =
       readonly by: string;
       readonly ids: readonly string[];
     }
-  | { readonly at: Millis; readonly kind: 'paused' | 'resumed'; readonly topic: string }
-  | { readonly at: Millis; readonly kind: 'engine-started' | 'engine-stopped' }
+  | { readonly at: Millis; readonly kind: 'paused'; readonly topic: string }
+  | { readonly at: Millis; readonly kind: 'resumed'; readonly topic: string }
+  | { readonly at: Millis; readonly kind: 'engine-started' }
+  | { readonly at: Millis; readonly kind: 'engine-stopped' }
   | { readonly at: Millis; readonly kind: 'clock-jumped'; readonly byMs: number }
   | {
       readonly at: Millis;

@@ -4,6 +4,7 @@ import { eventLine } from '../../src/cli/event-line.ts';
 import { createOut } from '../../src/cli/out.ts';
 import type { Io } from '../../src/cli/io.ts';
 import type { ToldEvent } from '../../src/control/control.ts';
+import { LISTENED } from '../../src/core/event.ts';
 import { timeOfDay } from '../../src/cli/times.ts';
 import { setup } from './setup.ts';
 
@@ -53,6 +54,17 @@ test('events are printed until Ctrl-C, one line each', async () => {
   expect((await listeningJson.ended).objects()[0]).toHaveProperty('at');
 });
 
+test('every kind can be asked for by its name', async () => {
+  const { cli } = await setup();
+  const kinds = LISTENED.filter((kind) => kind !== '*').join(',');
+  const ran = await cli(['events', '--url', 'http://127.0.0.1:1', '--kind', kinds]);
+  // Not a wrong use: it got as far as the service.
+  expect(ran.code).toBe(3);
+  const wrong = await cli(['events', '--url', 'http://127.0.0.1:1', '--kind', 'archive']);
+  expect(wrong).toMatchObject({ code: 2 });
+  expect(wrong.stderr).toContain('archived');
+});
+
 test('without a service it says so, and ends with 3', async () => {
   const { cli } = await setup();
   const ran = await cli(['events', '--url', 'http://127.0.0.1:1', '--json']);
@@ -69,6 +81,16 @@ const about = {
 } as const;
 const because = { code: 'smtp.451', text: 'grey "listed"\u001b[2J', by: 'handler' };
 const MINUTES_15 = 15 * 60_000;
+const REPLAY = {
+  at: 1,
+  kind: 'replay',
+  replay: 'r1',
+  state: 'paused',
+  by: 'ann',
+  sent: 5,
+  failed: 1,
+  again: 2,
+} as const;
 
 test.each<[ToldEvent, string]>([
   [
@@ -116,6 +138,48 @@ test.each<[ToldEvent, string]>([
     'trouble doing=claiming error="disk gone"',
   ],
   [{ at: 1, kind: 'missed', count: 7 }, 'missed count=7'],
+  [
+    { ...about, kind: 'ended', outcome: 'failed', code: 'smtp.451', tookMs: 20 },
+    '0198-e1 ended topic=mail.send attempt=3 outcome=failed code=smtp.451 took=20ms',
+  ],
+  [
+    { at: 1, id: 'x', topic: 'a', kind: 'archived', ending: 'expired' },
+    'x archived topic=a ending=expired',
+  ],
+  [{ at: 1, id: 'x', topic: 'a', kind: 'removed', by: 'me' }, 'x removed topic=a by=me'],
+  [
+    {
+      at: 1,
+      kind: 'topology',
+      queue: 'orders',
+      act: 'applied',
+      exchanges: 1,
+      queues: 4,
+      bindings: 3,
+    },
+    'topology queue=orders act=applied exchanges=1 queues=4 bindings=3',
+  ],
+  [
+    { at: 1, kind: 'relay', target: 'exchange "shop"', state: 'shut' },
+    'relay target="exchange \\"shop\\"" state=shut',
+  ],
+  [
+    { at: 1, kind: 'sweep', queue: 'q.dead', target: 'q.safe', moved: 3, left: 1 },
+    'sweep queue=q.dead target=q.safe moved=3 left=1',
+  ],
+  [
+    { at: 1, kind: 'sweep', queue: 'q', target: 't', moved: 0, left: 0, error: 'no\u001b[2J way' },
+    'sweep queue=q target=t moved=0 left=0 error="no way"',
+  ],
+  [
+    { ...REPLAY, because: 'by ann' },
+    'replay replay=r1 state=paused by=ann sent=5 failed=1 again=2 reason="by ann"',
+  ],
+  [REPLAY, 'replay replay=r1 state=paused by=ann sent=5 failed=1 again=2'],
+  [
+    { at: 1, kind: 'alert', rule: 'late', phase: 'fired', episode: 2, text: 'oldest is 3h' },
+    'alert rule=late phase=fired episode=2 reason="oldest is 3h"',
+  ],
   [{ at: 1, kind: 'engine-started' }, 'engine-started'],
 ])('an event is one line: %#', (event, line) => {
   const io = { env: {}, isTTY: () => false } as unknown as Io;

@@ -1,10 +1,102 @@
 /** What happens, as server-sent events. */
+import type { EventKind, EventOf, SpoolEvent } from 'respool';
 import { describe, expect, test } from 'vitest';
+import { connectControl } from '../../src/web/index.ts';
 import { openWire, refusal, setup } from './setup.ts';
 
 const LISTEN = 'GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n';
 
+const about = { at: 1, id: 'x', topic: 'a' } as const;
+const tried = { ...about, lane: 'delivery', attempt: 2 } as const;
+const because = { code: 'smtp.451', text: 'greylisted', by: 'handler' } as const;
+const failure = {
+  permanence: 'transient',
+  code: 'smtp.451',
+  reason: 'greylisted',
+  fingerprint: 'f',
+} as const;
+
+/** One of each kind, with all that it can say; a kind that is forgotten does not compile. */
+const EVERY: { readonly [K in EventKind]: EventOf<K> } = {
+  accepted: { ...about, kind: 'accepted', state: 'deferred', dueAt: 5 },
+  duplicate: { ...about, kind: 'duplicate', duplicateOf: 'y' },
+  claimed: { ...tried, kind: 'claimed' },
+  started: { ...tried, kind: 'started' },
+  ended: { ...tried, kind: 'ended', outcome: 'given up', code: 'released', tookMs: 1.5 },
+  delivered: { ...tried, kind: 'delivered', tookMs: 1.5, ageMs: 20 },
+  deferred: { ...tried, kind: 'deferred', dueAt: 5, because, failure },
+  bounced: { ...tried, kind: 'bounced', because, spent: true, failure },
+  held: { ...tried, kind: 'held', because },
+  announced: { ...tried, kind: 'announced', lane: 'notice' },
+  released: { ...tried, kind: 'released' },
+  'lease-lost': { ...tried, kind: 'lease-lost' },
+  stale: { ...tried, kind: 'stale' },
+  archived: { ...about, kind: 'archived', ending: 'expired' },
+  removed: { ...about, kind: 'removed', by: 'ann' },
+  'policy-unknown': { ...about, kind: 'policy-unknown', policy: 'slow' },
+  'handler-missing': { ...about, kind: 'handler-missing' },
+  operator: { at: 1, kind: 'operator', action: 'hold', by: 'ann', ids: ['x'] },
+  paused: { at: 1, kind: 'paused', topic: '#' },
+  resumed: { at: 1, kind: 'resumed', topic: '#' },
+  'engine-started': { at: 1, kind: 'engine-started' },
+  'engine-stopped': { at: 1, kind: 'engine-stopped' },
+  'clock-jumped': { at: 1, kind: 'clock-jumped', byMs: -5 },
+  swept: { at: 1, kind: 'swept', forgotten: 1, orphans: 2 },
+  topology: {
+    at: 1,
+    kind: 'topology',
+    queue: 'q',
+    act: 'verified',
+    exchanges: 1,
+    queues: 2,
+    bindings: 3,
+  },
+  relay: { at: 1, kind: 'relay', target: 'sink "s"', state: 'probing' },
+  sweep: { at: 1, kind: 'sweep', queue: 'q', target: 't', moved: 1, left: 2, error: 'no' },
+  replay: {
+    at: 1,
+    kind: 'replay',
+    replay: 'r',
+    state: 'cancelled',
+    by: 'ann',
+    sent: 1,
+    failed: 2,
+    again: 3,
+    because: 'by ann',
+  },
+  alert: { at: 1, kind: 'alert', rule: 'late', phase: 'resolved', episode: 2, text: 'over' },
+  trouble: { at: 1, kind: 'trouble', doing: 'claiming', error: new Error('disk gone') },
+};
+
 describe('events', () => {
+  test('of every kind arrive as they were told', async () => {
+    let heard = (): void => undefined;
+    const listening = new Promise<void>((resolve) => {
+      heard = resolve;
+    });
+    const { spool, url } = await setup({
+      desk: (desk) => ({
+        events: (options) => {
+          const stream = desk.events(options);
+          heard();
+          return stream;
+        },
+      }),
+    });
+    const stop = new AbortController();
+    const events = connectControl({ url }).events({ signal: stop.signal });
+    const told: SpoolEvent[] = Object.values(EVERY);
+    void listening.then(() => {
+      for (const event of told) spool.tell(event);
+    });
+    const seen: unknown[] = [];
+    for await (const event of events) {
+      seen.push(event);
+      if (seen.length === told.length) stop.abort();
+    }
+    expect(seen).toEqual([...told.slice(0, -1), { ...EVERY.trouble, error: 'disk gone' }]);
+  });
+
   test('are told as they happen, each with its kind and one line of JSON', async () => {
     const { port, spool, ask } = await setup();
     const wire = await openWire(port, LISTEN);

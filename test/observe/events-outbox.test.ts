@@ -1,0 +1,69 @@
+/** What a relay tells: whether its target answers, and its messages, as callback and as stream. */
+import type { SpoolEvent } from 'respool';
+import { describe, expect, test } from 'vitest';
+import { RespoolError } from '../../src/core/errors.ts';
+import { failure } from '../../src/core/failure.ts';
+import { ground } from '../outbox/relay-ground.ts';
+import { skipReason } from '../services/index.ts';
+import type { Sink } from '../../src/ports/sink.ts';
+
+const reason = skipReason('rabbitmq') ?? skipReason('postgres');
+
+/** A target that is away until it is told otherwise. */
+function faultySink(): { readonly sink: Sink; readonly mend: () => void } {
+  let isAway = true;
+  const away = failure('transient', 'broker.unavailable', 'nobody there');
+  const sink: Sink = {
+    name: 'far',
+    send: async (parcels) => parcels.map(() => (isAway ? away : 'confirmed')),
+    close: () => Promise.resolve(),
+  };
+  const mend = (): void => {
+    isAway = false;
+  };
+  return { sink, mend };
+}
+
+describe.skipIf(reason !== undefined)('a relay', () => {
+  test('tells when its target is gone and when it answers again', async () => {
+    const { emit, relay } = await ground();
+    const { sink, mend } = faultySink();
+    const one = relay({ to: sink });
+    const told: SpoolEvent[] = [];
+    one.on('relay', (event) => {
+      told.push(event);
+      if (told.length === 1) mend();
+    });
+    await emit(1);
+    await one.start();
+    await expect.poll(() => one.load.target, { timeout: 10_000 }).toBe('open');
+    const about = { at: expect.any(Number), kind: 'relay', target: 'sink "far"' };
+    expect(told).toEqual([
+      { ...about, state: 'shut' },
+      { ...about, state: 'probing' },
+      { ...about, state: 'open' },
+    ]);
+  });
+
+  test('has its events as a stream that outlives its stop', async () => {
+    const { emit, relay } = await ground();
+    const one = relay();
+    const [id] = await emit(1);
+    const stop = new AbortController();
+    const kinds = ['relay', 'delivered', 'engine-stopped'] as const;
+    const stream = one.events({ signal: stop.signal, kinds });
+    await one.start();
+    const seen: unknown[] = [];
+    for await (const event of stream) {
+      seen.push(event);
+      if (event.kind === 'delivered') await one.stop();
+      if (event.kind === 'engine-stopped') stop.abort();
+    }
+    expect(seen).toMatchObject([
+      { kind: 'relay', state: 'open' },
+      { kind: 'delivered', id },
+      { kind: 'engine-stopped' },
+    ]);
+    expect(() => one.events({ kinds: ['relais' as never] })).toThrow(RespoolError);
+  });
+});
