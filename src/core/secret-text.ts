@@ -48,7 +48,7 @@ export function decoded(text: string): string {
 }
 
 /** Texts without any of these signs hold nothing that the patterns below look for. */
-const SUSPECT = /[:=]|bearer|basic|digest|rsp_|eyJ/i;
+const SUSPECT = /[:=]|bearer|basic|digest|rsp_|eyJ|private key/i;
 /** An example may name where a secret is kept. */
 const NO_VARIABLE = String.raw`(?!\s{0,8}(?:\w+ )?\$[A-Z{])`;
 /** Between a name and its value; quotes may be escaped, where JSON stands in JSON. */
