@@ -1,0 +1,154 @@
+/** /metrics over HTTP: who may read it, what it answers, and when it is off (R194). */
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { createMetrics, type MetricsOptions } from 'respool/observe';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { setup as shellSetup } from '../cli/setup.ts';
+import { json, refusal, setup, type World, type WorldOptions } from '../web/setup.ts';
+import { parse, type Scrape } from './metrics-ground.ts';
+
+const A = { source: 'spool', topic: 'a' };
+const TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+
+/** A service whose spool is counted. */
+async function counted(options: WorldOptions = {}, given: MetricsOptions = {}): Promise<World> {
+  const metrics = await createMetrics(given);
+  onTestFinished(() => metrics.close());
+  const parts = { ...options.parts, metrics: () => metrics.text() };
+  const world = await setup({ ...options, parts });
+  metrics.watch(world.spool);
+  return world;
+}
+
+describe('the service', () => {
+  test('tells at /metrics what its spool did, in the type that Prometheus wants', async () => {
+    const { ask, post } = await counted();
+    await post('/v1/messages', { topic: 'a' });
+    await ask('/v1/topics/a/messages', { method: 'POST', body: 'x' });
+    const answer = await ask('/metrics');
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([200, TYPE]);
+    expect(parse(await answer.text()).value('respool_accepted_total', A)).toBe(2);
+  });
+
+  test('answers a HEAD with the same headers and nothing else', async () => {
+    const { ask } = await counted();
+    const answer = await ask('/metrics', { method: 'HEAD' });
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([200, TYPE]);
+    expect(await answer.text()).toBe('');
+  });
+
+  test('lets in who may read, and nobody without a token where there are tokens', async () => {
+    const tokens = (['post', 'read', 'operate', 'admin'] as const).map((role) => ({
+      name: role,
+      role,
+      sha256: createHash('sha256').update(`secret-${role}`).digest('hex'),
+    }));
+    const { ask, clock } = await counted({ settings: { tokens } });
+    const statuses: unknown[] = [];
+    for (const { role } of tokens) {
+      const headers = { authorization: `Bearer secret-${role}` };
+      statuses.push([role, (await ask('/metrics', { headers })).status]);
+    }
+    expect(statuses).toEqual([
+      ['post', 403],
+      ['read', 200],
+      ['operate', 200],
+      ['admin', 200],
+    ]);
+    const none = ask('/metrics');
+    await expect.poll(() => clock.advance('250ms').then(() => isSettled(none))).toBe(true);
+    expect(await refusal(none)).toEqual([401, 'config.invalid', 'token.unknown']);
+  });
+
+  test('says in a sentence that metrics are off', async () => {
+    const { ask } = await setup();
+    const answer = await ask('/metrics');
+    expect(answer.status).toBe(404);
+    const { error } = await json<{ error: { message: string; reason: string } }>(answer);
+    expect(error).toMatchObject({ reason: 'route.unknown' });
+    expect(error.message).toMatch(/they are off.*set metrics\.enabled to true/);
+  });
+
+  test('has it in its document', async () => {
+    const { ask } = await counted();
+    const { paths } = await json<{ paths: Record<string, unknown> }>(ask('/openapi.json'));
+    expect(paths['/metrics']).toMatchObject({
+      get: {
+        description: 'Role: read.',
+        responses: { 200: { content: { 'text/plain': {} } }, 404: {} },
+      },
+    });
+  });
+});
+
+describe('respool serve', () => {
+  test('counts from its start, with the numbers of its process', async () => {
+    const { scrape, post } = await serving({});
+    await post('a');
+    const { value, types } = await scrape();
+    expect(value('respool_accepted_total', A)).toBe(1);
+    expect(value('respool_engine_running', { source: 'spool' })).toBe(1);
+    expect(types.has('process_resident_memory_bytes')).toBe(true);
+  });
+
+  test('counts nothing with metrics.enabled: false', async () => {
+    const { url } = await serving({ enabled: false });
+    const answer = await fetch(`${url}/metrics`);
+    expect(await refusal(answer)).toEqual([404, 'config.invalid', 'route.unknown']);
+  });
+
+  test('takes metrics.topicsMax and metrics.every from its configuration', async () => {
+    const { scrape, post } = await serving({ topicsMax: 1, every: '1s' });
+    const stored = async (): Promise<number> =>
+      (await scrape()).samples
+        .filter(({ name }) => name === 'respool_messages')
+        .reduce((sum, { value }) => sum + value, 0);
+    expect(await stored()).toBe(0);
+    await post('a');
+    await post('b');
+    // With the default this would be the answer of the first scrape for 15 s.
+    await expect.poll(stored, { timeout: 8_000 }).toBe(2);
+    expect((await scrape()).labelled('topic')).toEqual(new Set(['a', 'other']));
+  });
+});
+
+test('a process that collects its own numbers ends by itself', async () => {
+  const root = path.join(import.meta.dirname, '../..');
+  const script =
+    "const { createMetrics } = await import('respool/observe');" +
+    'const metrics = await createMetrics({ processMetrics: true });' +
+    "console.log((await metrics.text()).text.includes('nodejs_eventloop_lag_seconds'));";
+  const words = ['--conditions=respool-source', '--input-type=module', '-e', script];
+  const { stdout } = await promisify(execFile)(process.execPath, words, {
+    cwd: root,
+    timeout: 30_000,
+  });
+  expect(stdout).toBe('true\n');
+});
+
+async function serving(metrics: object) {
+  const shell = await shellSetup();
+  await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify({ metrics }));
+  const running = shell.start(['serve', '--port', '0'], { tty: ['stdout'] });
+  onTestFinished(async () => {
+    running.signal('SIGTERM');
+    await running.ended;
+  });
+  const [, url = ''] = await running.printed(/(http:\/\/127\.0\.0\.1:\d+)/);
+  return {
+    url,
+    scrape: async (): Promise<Scrape> => parse(await (await fetch(`${url}/metrics`)).text()),
+    post: async (topic: string): Promise<void> => {
+      const init = { method: 'POST', body: 'x' };
+      expect((await fetch(`${url}/v1/topics/${topic}/messages`, init)).status).toBe(201);
+    },
+  };
+}
+
+async function isSettled(promise: Promise<unknown>): Promise<boolean> {
+  const open = Symbol('open');
+  return (await Promise.race([promise, Promise.resolve(open)])) !== open;
+}
