@@ -1,6 +1,6 @@
 /**
- * operations — a store that tells of what it does at its disk or server tells the truth, by the time
- * its call is answered. One that does not tell has nothing to prove here.
+ * operations — a store that tells of what it does at its disk or server tells the truth, by the
+ * time its call is answered. One that does not tell has nothing to prove here.
  */
 
 import assert from 'node:assert/strict';
