@@ -43,7 +43,8 @@ function envelopeVariables(delivery: Delivery): Record<string, string> {
 }
 
 /** `content-type` → `RESPOOL_HEADER_CONTENT_TYPE`; of two that become one, the first by name. */
-function headerVariables({ headers }: Delivery): Record<string, string> {
+function headerVariables({ headers: own, trace }: Delivery): Record<string, string> {
+  const headers = { ...own, ...trace };
   const variables: Record<string, string> = {};
   for (const name of Object.keys(headers).sort()) {
     const value = headers[name];

@@ -28,6 +28,7 @@ export function requestHeaders(delivery: Delivery, settings: HttpSettings): Reco
     'user-agent': 'respool',
     ...settings.headers,
     ...Object.fromEntries(forwarded),
+    ...traceHeaders(delivery),
     'content-type': legal('content-type', contentType),
     // Said even for streams: a receiver that gets less knows that the request was cut off.
     'content-length': String(envelope.body.size),
@@ -38,6 +39,14 @@ export function requestHeaders(delivery: Delivery, settings: HttpSettings): Reco
     ...(isNotice ? { 'respool-lane': lane } : {}),
     ...(lastCode === undefined ? {} : { 'respool-last-code': legal('last code', lastCode) }),
   };
+}
+
+/** The trace of this attempt, so that what the receiver does is a part of it. */
+function traceHeaders({ trace = {} }: Delivery): Record<string, string> {
+  const named = Object.entries(trace).map(
+    ([name, value]) => [name.toLowerCase(), legal(name, value)] as const,
+  );
+  return Object.fromEntries(named);
 }
 
 /** Message headers keep their case, HTTP has none: the same spelling first, then any other. */

@@ -50,6 +50,8 @@ export class EngineDelivery implements Delivery {
   trouble: RespoolError | undefined;
   /** Set when the body could not be read for now, and was not read to its end since. */
   outage: RespoolError | undefined;
+  /** Set where somebody writes spans. */
+  trace: Headers | undefined;
 
   constructor(claim: Claim, source: Source) {
     this.#claim = claim;

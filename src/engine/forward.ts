@@ -6,6 +6,7 @@
  * again.
  */
 
+import type { Headers } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkedFailure, classify, failure } from '../core/failure.ts';
 import { checkNames, checkNumber } from '../core/limits.ts';
@@ -72,7 +73,7 @@ export function forward(sink: Sink, options: ForwardOptions = {}): Handler {
     const parcel: Parcel = {
       id: delivery.id,
       topic: topic(delivery),
-      headers: delivery.headers,
+      headers: headersOf(delivery),
       body: await delivery.body({ maxBytes }),
       enqueuedAt,
       ...(orderKey === undefined ? {} : { orderKey }),
@@ -92,6 +93,11 @@ interface Waiting {
 /** The outcome of one that was not sent because its delivery was over. */
 function given({ reason }: AbortSignal): Outcome {
   return failed(classify(reason));
+}
+
+/** The message's own, in the trace of this attempt. */
+function headersOf({ headers, trace }: Delivery): Headers {
+  return trace === undefined ? headers : { ...headers, ...trace };
 }
 
 function topicOf(delivery: Delivery): string {

@@ -162,6 +162,7 @@ export class LiveAttempt implements Watched {
     const { tracing } = this.#engine.parts;
     if (tracing !== undefined) {
       this.#span = tracing.tracer.attempt(this.claim, tracing.place(this.claim));
+      this.#delivery.trace = this.#span?.headers;
     }
     const attempt = (): Promise<Outcome> => runAttempt(route, this.#delivery);
     this.#judge(await (this.#span === undefined ? attempt() : this.#span.run(attempt)));
@@ -209,13 +210,20 @@ export class LiveAttempt implements Watched {
     this.#engine.handlerEnded(this.#route, this.claim.envelope);
     if (this.#isRunning) this.#tellEnd(outcome, tookMs);
     this.#span?.end(outcome);
-    const noted = withSpan(this.#delivery.noted, this.#span);
+    const noted = verdict.kind === 'ack' ? this.#delivery.noted : this.#noted();
     const settlement: Settlement = {
       verdict,
       ...(noted === undefined ? {} : { notes: noted }),
       ...(outcome === undefined ? {} : { attempt: this.#record(outcome, tookMs) }),
     };
     void this.#settle(settlement, tookMs);
+  }
+
+  /** What the handler noted, and what the span of this attempt wants to be known by. */
+  #noted(): Headers | undefined {
+    const { noted } = this.#delivery;
+    const own = this.#span?.notes;
+    return own === undefined ? noted : { ...own, ...noted };
   }
 
   #tellEnd(outcome: Outcome | undefined, tookMs: number): void {
@@ -284,11 +292,6 @@ export class LiveAttempt implements Watched {
     const { id, envelope, lane, attempt } = this.claim;
     return { at: this.#engine.now(), id, topic: envelope.topic, lane, attempt };
   }
-}
-
-/** What the handler noted, and what the span of this attempt wants to be known by. */
-function withSpan(noted: Headers | undefined, span: AttemptSpan | undefined): Headers | undefined {
-  return span?.notes === undefined ? noted : { ...noted, ...span.notes };
 }
 
 /** Not by the policy: an outage of ours may not use up the attempts, or the age, of a message. */

@@ -10,6 +10,7 @@ import type { Entry, Headers } from '../core/entry.ts';
 import { assert, RespoolError, show } from '../core/errors.ts';
 import { checkFields, checkHeaders, checkKey, checkTopic, HEADERS_MAX } from '../core/limits.ts';
 import { initialStatus } from '../core/next-status.ts';
+import { carrying } from '../engine/tracing.ts';
 import type { Duplicate } from '../ports/entry-store.ts';
 import { type Codec, encodersOf } from '../rabbit/codecs.ts';
 import { badKeyList } from '../rabbit/publisher-headers.ts';
@@ -35,6 +36,8 @@ export interface OwnMessage {
   readonly bytes: Uint8Array;
   readonly headers: Headers;
   readonly tracking: (id: string) => string;
+  /** What carries its trace, where it fits. */
+  readonly trace?: Headers;
 }
 
 const NAMES = [
@@ -100,13 +103,14 @@ export class Messages {
   }
 
   /** The entry of a message that is emitted now. */
-  entry({ message, bytes, headers, tracking }: OwnMessage, now: Millis): Entry {
+  entry({ message, bytes, headers, tracking, trace }: OwnMessage, now: Millis): Entry {
     const { routingKey, eta, key, id: ownId, policy, dedupeKey } = message;
     const id = ownId ?? this.#settings.makeId(now);
     const expires = message.expires ?? this.#settings.expiresMs;
+    const tracked = { ...headers, [TRACKING_HEADER]: tracking(id) };
     const options: MessageOptions = {
       topic: routingKey,
-      headers: { ...headers, [TRACKING_HEADER]: tracking(id) },
+      headers: trace === undefined ? tracked : carrying(tracked, trace, HEADERS_MAX_BYTES),
       ...(ownId === undefined ? {} : { id: ownId }),
       ...(policy === undefined ? {} : { policy }),
       ...(dedupeKey === undefined ? {} : { dedupeKey }),

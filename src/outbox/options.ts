@@ -5,6 +5,7 @@
 import { durationMs } from '../core/duration.ts';
 import { checkNames, checkNumber } from '../core/limits.ts';
 import { exponential, type RetryPolicy } from '../core/policy.ts';
+import { checkTracer } from '../engine/tracing.ts';
 import type { PgPool } from '../stores/postgres/client.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
@@ -62,7 +63,7 @@ export interface OutboxSettings {
   readonly emit: EmitSettings;
   readonly parts: Pick<
     OutboxParts,
-    'policies' | 'backoffs' | 'maxBytes' | 'makeBodies' | 'logger' | 'clock' | 'dice'
+    'policies' | 'backoffs' | 'maxBytes' | 'makeBodies' | 'logger' | 'tracer' | 'clock' | 'dice'
   >;
 }
 
@@ -73,6 +74,7 @@ const NAMES: readonly string[] = [
   'maxBytes',
   'encoders',
   'logger',
+  'tracing',
   'clock',
   'dice',
 ] as const satisfies readonly (keyof OutboxBase)[];
@@ -95,6 +97,7 @@ export function outboxSettings(options: OutboxBase, own: readonly string[]): Out
   const { expires, backoffs = {}, encoders = [], logger } = options;
   const { clock = systemClock, dice = systemDice } = options;
   const policies = { default: POLICY_DEFAULT, ...options.policies };
+  const tracer = checkTracer(options.tracing);
   const size = { min: 1, max: BODY_MAX_BYTES };
   const maxBytes = checkNumber('maxBytes', options.maxBytes ?? BODY_MAX_BYTES, size);
   return {
@@ -105,6 +108,6 @@ export function outboxSettings(options: OutboxBase, own: readonly string[]): Out
       encoders,
       makeId: createIdMaker(dice),
     },
-    parts: { policies, backoffs, maxBytes, makeBodies: noBodies, logger, clock, dice },
+    parts: { policies, backoffs, maxBytes, makeBodies: noBodies, logger, tracer, clock, dice },
   };
 }

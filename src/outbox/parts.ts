@@ -8,6 +8,7 @@ import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Logger } from '../ports/logger.ts';
+import type { Tracer } from '../ports/tracer.ts';
 
 /** What is special about the store of a relay. */
 export interface RelayStoreOptions {
@@ -35,6 +36,8 @@ export interface OutboxParts {
   /** Forgets keys of the inbox that are over, a bite; how many. Nothing where there is no inbox. */
   readonly forgetKeys: () => Promise<number>;
   readonly logger: Logger | undefined;
+  /** Writes spans; none by default. */
+  readonly tracer?: Tracer | undefined;
   readonly clock: Clock;
   readonly dice: Dice;
 }

@@ -38,6 +38,7 @@ import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { OwnPool, type PoolPlace } from './own-pool.ts';
 import { createRelay, type Relay } from './relay.ts';
 import { ServerTime } from './server-time.ts';
+import { type TracedEmits, traceEmit, traceEmits } from './traced-emit.ts';
 import { type TxClient, transaction } from './transaction.ts';
 import { type AnyTx, isOneTransaction, sqlTxOf } from './tx.ts';
 import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
@@ -110,7 +111,8 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     options: EmitOptions = {},
   ): Promise<Emitted> {
     const own = this.#messages.own({ ...checkEmitOptions(options), routingKey, body });
-    const [emitted] = await this.#insert(tx, [own], `emit ${show(routingKey)}`);
+    const traced = traceEmit(this.#parts.tracer, own);
+    const [emitted] = await this.#emit(tx, [own], `emit ${show(routingKey)}`, traced);
     return emitted as Emitted;
   }
 
@@ -118,7 +120,8 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
   async emitMany(tx: AnyTx, messages: readonly EmitMessage[]): Promise<readonly Emitted[]> {
     checkList('messages', messages, 'a list of messages; for one alone use emit()');
     const own = messages.map((message) => this.#messages.own(message));
-    return this.#insert(tx, own, `emit ${own.length} messages`);
+    const traced = traceEmits(this.#parts.tracer, own);
+    return this.#emit(tx, own, `emit ${own.length} messages`, traced);
   }
 
   /** Runs `fn` in a transaction of the pool, and tells relays once it is committed. */
@@ -179,6 +182,24 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+
+  /** n.b. As below: nothing is awaited before the insert has begun. */
+  async #emit(
+    tx: AnyTx,
+    own: readonly OwnMessage[],
+    doing: string,
+    traced: TracedEmits | undefined,
+  ): Promise<readonly Emitted[]> {
+    if (traced === undefined) return this.#insert(tx, own, doing);
+    try {
+      const emitted = await this.#insert(tx, traced.own, doing);
+      traced.end(emitted);
+      return emitted;
+    } catch (error) {
+      traced.fail(error);
+      throw error;
+    }
   }
 
   /** n.b. Nothing is awaited before the first statement: it is in the transaction of the call. */

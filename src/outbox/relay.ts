@@ -74,10 +74,10 @@ export class Relay implements AsyncDisposable {
   /** @internal Use relay() of an outbox. */
   constructor(parts: OutboxParts, options: RelayOptions) {
     const settings = relaySettings(options);
-    const { clock, dice } = parts;
+    const { clock, dice, tracer } = parts;
     this.#parts = parts;
     this.#settings = settings;
-    this.#target = targetOf(options.to, { ...settings, clock, dice });
+    this.#target = targetOf(options.to, { ...settings, clock, dice, tracer });
     this.#runtime = new Runtime(spoolOptions(parts, settings, options));
     this.#spool = new Spool(this.#runtime);
     this.#valve = new Valve({
@@ -228,7 +228,7 @@ function spoolOptions(
   { kept, store, expiresMs, concurrency }: RelaySettings,
   { lease, poll, middleware }: RelayOptions,
 ): SpoolOptions {
-  const { policies, backoffs, clock, dice, logger } = parts;
+  const { policies, backoffs, clock, dice, logger, tracer } = parts;
   const entries = parts.makeStore(store);
   return {
     entries: expiresMs === undefined ? entries : withExpiry(entries, expiresMs),
@@ -241,6 +241,7 @@ function spoolOptions(
     clock,
     dice,
     ...(logger === undefined ? {} : { logger }),
+    ...(tracer === undefined ? {} : { tracing: tracer }),
     ...(lease === undefined ? {} : { lease }),
     ...(poll === undefined ? {} : { poll }),
     ...(middleware === undefined ? {} : { middleware }),

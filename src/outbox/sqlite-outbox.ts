@@ -24,6 +24,7 @@ import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
 import { shapeOf } from './shape.ts';
 import { within } from './sqlite-transaction.ts';
+import { type TracedEmits, traceEmit, traceEmits } from './traced-emit.ts';
 import { isSqlite } from './tx.ts';
 import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
 import { Wake } from './wake.ts';
@@ -94,7 +95,8 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
     options: EmitOptions = {},
   ): Emitted {
     const own = this.#messages.own({ ...checkEmitOptions(options), routingKey, body });
-    const [emitted] = this.#insert(database, [own], `emit ${show(routingKey)}`);
+    const traced = traceEmit(this.#parts.tracer, own);
+    const [emitted] = this.#emit(database, [own], `emit ${show(routingKey)}`, traced);
     return emitted as Emitted;
   }
 
@@ -102,7 +104,8 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
   emitMany(database: SqliteDatabase, messages: readonly EmitMessage[]): readonly Emitted[] {
     checkList('messages', messages, 'a list of messages; for one alone use emit()');
     const own = messages.map((message) => this.#messages.own(message));
-    return this.#insert(database, own, `emit ${own.length} messages`);
+    const traced = traceEmits(this.#parts.tracer, own);
+    return this.#emit(database, own, `emit ${own.length} messages`, traced);
   }
 
   /** Runs `fn` in a transaction, and tells relays of this process once it is committed. */
@@ -158,6 +161,23 @@ export class SqliteOutbox<Database extends SqliteDatabase = SqliteDatabase>
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+
+  #emit(
+    database: SqliteDatabase,
+    own: readonly OwnMessage[],
+    doing: string,
+    traced: TracedEmits | undefined,
+  ): Emitted[] {
+    if (traced === undefined) return this.#insert(database, own, doing);
+    try {
+      const emitted = this.#insert(database, traced.own, doing);
+      traced.end(emitted);
+      return emitted;
+    } catch (error) {
+      traced.fail(error);
+      throw error;
+    }
   }
 
   #insert(database: SqliteDatabase, own: readonly OwnMessage[], doing: string): Emitted[] {

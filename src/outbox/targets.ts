@@ -10,6 +10,7 @@ import { forward, type ForwardOptions } from '../engine/forward.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { Sink } from '../ports/sink.ts';
+import type { Tracer } from '../ports/tracer.ts';
 import { rabbitSink } from '../rabbit/sink.ts';
 import { behind } from './relay-route.ts';
 import type { Valve } from './relay-valve.ts';
@@ -35,6 +36,7 @@ export interface TargetSettings {
   readonly concurrency: number;
   readonly clock: Clock;
   readonly dice: Dice;
+  readonly tracer?: Tracer | undefined;
 }
 
 /** A broker that is away for longer is left alone; what waits for it goes back to the table. */
@@ -65,12 +67,14 @@ function isSpool(to: unknown): boolean {
 
 function exchangeTarget(
   to: Extract<RelayTarget, { readonly amqp: string }>,
-  { clock, dice, batch, concurrency }: TargetSettings,
+  { clock, dice, batch, concurrency, tracer }: TargetSettings,
 ): Target {
   checkNames('to', to, ['amqp', 'exchange', 'tls']);
   const { amqp: url, exchange, tls } = to;
   const secure = tls === undefined ? {} : { tls };
-  const sink = rabbitSink({ url, exchange, clock, dice, awayAfter: AWAY_AFTER, ...secure });
+  const tracing = tracer === undefined ? {} : { tracing: tracer };
+  const more = { ...secure, ...tracing };
+  const sink = rabbitSink({ url, exchange, clock, dice, awayAfter: AWAY_AFTER, ...more });
   // Several sends keep their order: they go over one channel, one after the other.
   const sendsMax = Math.min(SENDS_MAX, Math.ceil(concurrency / batch));
   const target = sinkTarget(sink, { batchMax: batch, sendsMax });

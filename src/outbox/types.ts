@@ -12,6 +12,7 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler, Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
 import type { Sink } from '../ports/sink.ts';
+import type { Tracer } from '../ports/tracer.ts';
 import type { TlsOptions } from '../rabbit/client.ts';
 import type { Codec } from '../rabbit/codecs.ts';
 
@@ -66,6 +67,8 @@ export interface OutboxBase {
    */
   readonly encoders?: readonly Codec[];
   readonly logger?: Logger;
+  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  readonly tracing?: Tracer;
   readonly clock?: Clock;
   readonly dice?: Dice;
 }

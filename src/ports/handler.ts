@@ -22,6 +22,11 @@ export interface Delivery<Body = unknown> {
   readonly lastFailure: Failure | undefined;
   /** What earlier attempts noted. */
   readonly notes: Headers;
+  /**
+   * Headers that carry the trace of this attempt to what it calls or sends on; none where nobody
+   * traces.
+   */
+  readonly trace?: Headers | undefined;
   /** Aborted on time-out, on a lost lease and when the spool stops; `reason` says which. */
   readonly signal: AbortSignal;
   /** The whole body; `limit.exceeded` above 64 MiB unless another limit is given. */

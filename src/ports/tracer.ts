@@ -16,6 +16,8 @@ export interface TracedPlace {
   /** The topic; at RabbitMQ `exchange:routing key` for who sends, the queue for who consumes. */
   readonly destination: string;
   readonly routingKey?: string;
+  /** What belongs together by the sender's own word. */
+  readonly conversationId?: string;
 }
 
 /** A message that is about to be put down, emitted or published. */
@@ -33,17 +35,31 @@ export interface Tracer {
   send(sending: Sending): SendSpan | undefined;
   /** An attempt begins; undefined: nobody records. */
   attempt(claim: Claim, place: TracedPlace): AttemptSpan | undefined;
+  /** Whether a message carries a context of its own; false where nobody records. */
+  carries(headers: Headers): boolean;
+}
+
+/** What became of a message on its way in. */
+export interface Sent {
+  readonly id?: string;
+  /** It was there already. */
+  readonly duplicate?: boolean;
+  readonly error?: unknown;
 }
 
 /** A message on its way in. */
 export interface SendSpan {
   /** To be carried with the message, besides its own. */
   readonly headers: Headers;
-  end(result: { readonly id?: string; readonly error?: unknown }): void;
+  /** Within it, further spans are its children. */
+  run<T>(work: () => T): T;
+  end(sent: Sent): void;
 }
 
 /** One attempt. */
 export interface AttemptSpan {
+  /** To be carried with what the handler sends on. */
+  readonly headers: Headers;
   /** Within it, spans of the handler are its children. */
   run<T>(work: () => T): T;
   /** What later attempts need to link to the first; kept as notes of the message. */
@@ -51,7 +67,7 @@ export interface AttemptSpan {
   /** The handler has answered; undefined: nobody waited for it any longer. */
   end(outcome: Outcome | undefined): void;
   /** Its verdict is on its way; the answer is told to what is returned. */
-  settle(verdict: Verdict): SettleSpan;
+  settle(verdict: Verdict): SettleSpan | undefined;
 }
 
 /** A verdict on its way to the store or broker. */

@@ -10,9 +10,11 @@ import {
   type RetryPolicy,
   rungs,
 } from '../core/policy.ts';
+import { checkTracer } from '../engine/tracing.ts';
 import type { Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
 import type { StandardSchema } from '../ports/schema.ts';
+import type { Tracer } from '../ports/tracer.ts';
 import type { Table } from './amqp.ts';
 import { type Codec, type Decode, decodersOf } from './codecs.ts';
 import type { Compat } from './compat/compat.ts';
@@ -85,6 +87,8 @@ export interface ConsumerOptions<Body = unknown> extends ConnectionChoice {
   /** The consumer's priority at the broker. */
   readonly priority?: number;
   readonly queueOptions?: QueueDeclareOptions;
+  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  readonly tracing?: Tracer;
   /** Gets a line for every event: fields first, text second, as pino has it. */
   readonly logger?: Logger;
 }
@@ -107,6 +111,7 @@ export interface ConsumerSettings {
   readonly middleware: readonly Middleware[];
   readonly schema: StandardSchema | undefined;
   readonly decode: Decode;
+  readonly tracer: Tracer | undefined;
 }
 
 /** What `createConsumer` takes. */
@@ -139,6 +144,7 @@ export const CONSUMER_NAMES: readonly string[] = [
   'exclusive',
   'priority',
   'queueOptions',
+  'tracing',
   'logger',
 ];
 
@@ -196,6 +202,7 @@ export function consumerSettings(options: ConsumerOptions): ConsumerSettings {
     middleware,
     schema,
     decode: decodersOf(options.decoders),
+    tracer: checkTracer(options.tracing),
   };
 }
 

@@ -40,6 +40,7 @@ import { queueStats } from './operate/stats.ts';
 import { Outlet } from './outlet.ts';
 import { atMost, GOODBYE_MS } from './patience.ts';
 import { RabbitSource } from './source.ts';
+import { queuePlace } from './traced-place.ts';
 import { applyTopology } from './topology/declare.ts';
 import type { QueuePlan } from './topology/model.ts';
 import { verifyTopology } from './topology/verify.ts';
@@ -142,6 +143,9 @@ export class Consumer implements AsyncDisposable {
       policyFor: (claim) => this.#policyFor(claim),
       backoffs: settings.backoffs,
       paused: () => (this.#isStill ? 'all' : NOTHING_PAUSED),
+      ...(settings.tracer === undefined
+        ? {}
+        : { tracing: { tracer: settings.tracer, place: queuePlace } }),
     });
     const { logger } = options;
     if (logger !== undefined) this.#events.on('*', (event) => logEvent(logger, event));

@@ -62,6 +62,9 @@ export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
   get notes(): Headers {
     return this.#delivery.notes;
   }
+  get trace(): Headers | undefined {
+    return this.#delivery.trace;
+  }
   get signal(): AbortSignal {
     return this.#delivery.signal;
   }

@@ -4,7 +4,9 @@ import { DAY_MS, type Duration, durationMs, SECOND_MS } from '../core/duration.t
 import { RespoolError, show } from '../core/errors.ts';
 import { checkNames, checkNumber, checkOneOf } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
+import { checkTracer } from '../engine/tracing.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
+import type { Tracer } from '../ports/tracer.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import type { AmqpConnection, Table } from './amqp.ts';
 import type { TlsOptions } from './client.ts';
@@ -69,6 +71,8 @@ export interface PublisherOptions {
   readonly fallbackTopic?: string;
   /** For what no queue takes, or what ends its channel; default: the spool's own policy. */
   readonly fallbackPolicy?: RetryPolicy | string;
+  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  readonly tracing?: Tracer;
   readonly clock?: Clock;
   readonly dice?: Dice;
 }
@@ -98,6 +102,7 @@ export interface PublisherSettings {
   readonly fallbackAfterMs: number;
   readonly fallbackTopic: string;
   readonly fallbackPolicy: RetryPolicy | string | undefined;
+  readonly tracer: Tracer | undefined;
   readonly clock: Clock;
   readonly dice: Dice;
 }
@@ -127,6 +132,7 @@ const NAMES = [
   'fallbackAfter',
   'fallbackTopic',
   'fallbackPolicy',
+  'tracing',
   'clock',
   'dice',
 ];
@@ -174,6 +180,7 @@ export function settingsOf(options: PublisherOptions): PublisherSettings {
     }),
     fallbackTopic: checkWord(options.fallbackTopic ?? 'rabbit'),
     fallbackPolicy: options.fallbackPolicy,
+    tracer: checkTracer(options.tracing),
     clock: options.clock ?? systemClock,
     dice: options.dice ?? systemDice,
   };

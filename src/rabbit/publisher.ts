@@ -5,7 +5,10 @@
  *                                                   └─ away, blocked, unknown ─▶ fallback ─▶ spool
  */
 
+import type { Headers } from '../core/entry.ts';
 import { asError, RespoolError, show, textOf } from '../core/errors.ts';
+import { sending } from '../engine/tracing.ts';
+import type { SendSpan } from '../ports/tracer.ts';
 import { createIdMaker } from '../system/ids.ts';
 import type { Outgoing } from './amqp.ts';
 import { shownUrl } from './client.ts';
@@ -29,6 +32,7 @@ import {
   type PublisherSettings,
   settingsOf,
 } from './publisher-options.ts';
+import { exchangePlace } from './traced-place.ts';
 
 /** What became of one message of many. */
 export type PublishResult =
@@ -106,7 +110,7 @@ export class Publisher {
    */
   publish(message: PublishMessage): Promise<Published> {
     const now = this.#settings.clock.now();
-    return this.#during(() => this.#through(publicationOf(message, this.#defaults, now), 0));
+    return this.#during(() => this.#begin(publicationOf(message, this.#defaults, now)));
   }
 
   /**
@@ -186,6 +190,23 @@ export class Publisher {
       const id = (message as PublishMessage | null | undefined)?.id;
       return { id, via: 'nothing', error: asError(error) };
     }
+  }
+
+  #begin(publication: Publication): Promise<Published> {
+    const span = this.#beginSpan(publication);
+    if (span === undefined) return this.#through(publication, 0);
+    const headers = { ...publication.headers, ...span.headers };
+    // Async: what is refused at once ends the span, too.
+    return sending(span, async () => this.#through({ ...publication, headers }, 0), sentOf);
+  }
+
+  #beginSpan({ exchange, key, id, headers, correlationId }: Publication): SendSpan | undefined {
+    // Headers of AMQP may be more than texts; a tracer reads the texts.
+    return this.#settings.tracer?.send({
+      ...exchangePlace(exchange, key, correlationId),
+      id,
+      headers: headers as Headers,
+    });
   }
 
   #through(publication: Publication, at: number): Promise<Published> {
@@ -280,6 +301,10 @@ export class Publisher {
     const headers = { ...properties.headers, ...publication.headers };
     return { ...plain, properties: { ...plain.properties, ...properties, headers } };
   }
+}
+
+function sentOf({ id }: Published): { readonly id: string } {
+  return { id };
 }
 
 /** A channel of the broker, and what a message passes before it. */

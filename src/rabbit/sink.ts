@@ -9,8 +9,10 @@ import { DAY_MS, type Duration, durationMs } from '../core/duration.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { classify, type Failure, failure } from '../core/failure.ts';
 import { checkNames, checkNumber } from '../core/limits.ts';
+import { checkTracer, sending } from '../engine/tracing.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
+import type { Tracer } from '../ports/tracer.ts';
 import { systemClock } from '../system/clock.ts';
 import type { AmqpConnection, Outgoing } from './amqp.ts';
 import type { TlsOptions } from './client.ts';
@@ -22,6 +24,7 @@ import { isNack } from './outlet-reasons.ts';
 import { Gate } from './publisher-gate.ts';
 import { badKeyList } from './publisher-headers.ts';
 import { checkShort } from './publisher-message.ts';
+import { exchangePlace } from './traced-place.ts';
 
 /** Where parcels go. */
 export interface RabbitSinkOptions {
@@ -42,6 +45,8 @@ export interface RabbitSinkOptions {
   readonly awayAfter?: Duration;
   /** The largest body; default 16 MiB. A larger one is a permanent failure. */
   readonly maxBytes?: number;
+  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  readonly tracing?: Tracer;
   readonly clock?: Clock;
   readonly dice?: Dice;
 }
@@ -67,6 +72,7 @@ const NAMES = [
   'confirmTimeout',
   'awayAfter',
   'maxBytes',
+  'tracing',
   'clock',
   'dice',
 ];
@@ -82,7 +88,7 @@ const NO_LIMIT = {
 
 /** Makes a sink; it connects with the first parcel. */
 export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
-  const { exchange, maxBytes, confirmTimeoutMs, stuckAfterMs } = settingsOf(options);
+  const { exchange, maxBytes, confirmTimeoutMs, stuckAfterMs, tracer } = settingsOf(options);
   const { key, clock = systemClock } = options;
   const { connection, isOwned } = connectionOf({ name: 'respool sink', ...options }, 'a sink');
   const limits = { ...OUTLET_LIMITS, ...NO_LIMIT, confirmTimeoutMs };
@@ -92,6 +98,18 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
   const keyOf = typeof key === 'function' ? key : ({ topic }: Parcel) => key ?? topic;
   const onTheirWay = new Set<Promise<unknown>>();
 
+  const publish = (parcel: Parcel, routingKey: string): Promise<void> => {
+    const { id, headers } = parcel;
+    const span = tracer?.send({ ...exchangePlace(exchange, routingKey), id, headers });
+    const traced = span === undefined ? headers : { ...headers, ...span.headers };
+    const outgoing = outgoingOf({ ...parcel, headers: traced }, exchange, routingKey);
+    if (span === undefined) return gate.send(outgoing);
+    return sending(
+      span,
+      () => gate.send(outgoing),
+      () => ({ id }),
+    );
+  };
   const sendOne = async (parcel: Parcel): Promise<'confirmed' | Failure> => {
     const { length } = parcel.body;
     if (length > maxBytes) return tooLarge(length, maxBytes);
@@ -99,7 +117,8 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
     const bad = badKeyList(parcel.headers);
     if (bad !== undefined) return failure('permanent', 'message.invalid', bad);
     try {
-      await gate.send(outgoingOf(parcel, exchange, checkShort('key', keyOf(parcel))));
+      const routingKey = checkShort('key', keyOf(parcel));
+      await publish(parcel, routingKey);
       return 'confirmed';
     } catch (error) {
       return failureOf(error, gate.isAway);
@@ -150,6 +169,7 @@ function settingsOf(options: RabbitSinkOptions): {
   readonly maxBytes: number;
   readonly confirmTimeoutMs: number;
   readonly stuckAfterMs: number | undefined;
+  readonly tracer: Tracer | undefined;
 } {
   checkNames('rabbitSink', options, NAMES);
   const { awayAfter } = options;
@@ -161,6 +181,7 @@ function settingsOf(options: RabbitSinkOptions): {
     maxBytes: checkNumber('maxBytes', options.maxBytes ?? MAX_BYTES, size),
     confirmTimeoutMs: durationMs(timeout, 'confirmTimeout', span),
     stuckAfterMs: awayAfter === undefined ? undefined : durationMs(awayAfter, 'awayAfter', span),
+    tracer: checkTracer(options.tracing),
   };
 }
 

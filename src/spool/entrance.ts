@@ -7,6 +7,8 @@
 import type { Headers } from '../core/entry.ts';
 import { asError } from '../core/errors.ts';
 import { checkHeaders, checkList } from '../core/limits.ts';
+import { carrying, sending } from '../engine/tracing.ts';
+import type { SendSpan, Tracer } from '../ports/tracer.ts';
 import { accept, acceptOne, type Enqueued, type ReadyMessage } from './accept.ts';
 import { keepBody, type OwnBody, ownBody } from './body.ts';
 import { EnqueueTx } from './enqueue-tx.ts';
@@ -19,6 +21,7 @@ import {
 } from './message.ts';
 import { checkOrder } from './order.ts';
 import type { Runtime } from './runtime.ts';
+import { beginSend, beginSends, isTable } from './sends.ts';
 
 /** Where messages come in. */
 export class Entrance {
@@ -29,6 +32,18 @@ export class Entrance {
   }
 
   enqueue(message: Message): Promise<Enqueued> {
+    const { tracer } = this.#runtime.settings;
+    return tracer === undefined ? this.#enqueue(message) : this.#enqueueTraced(message, tracer);
+  }
+
+  #enqueueTraced(message: Message, tracer: Tracer): Promise<Enqueued> {
+    const span = isObject(message) ? beginSend(tracer, message) : undefined;
+    if (span === undefined) return this.#enqueue(message);
+    const traced = this.#carrying(message, span.headers);
+    return sending(span, () => this.#enqueue(traced), asItIs);
+  }
+
+  #enqueue(message: Message): Promise<Enqueued> {
     const runtime = this.#runtime;
     try {
       const body = ownBody(message?.body);
@@ -60,6 +75,22 @@ export class Entrance {
 
   async enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
     checkList('messages', messages, 'a list of messages; for one alone use enqueue()');
+    const { tracer } = this.#runtime.settings;
+    const isTraced = tracer !== undefined && messages.every(isObject);
+    const sends = isTraced ? beginSends(tracer, messages) : undefined;
+    if (sends === undefined) return this.#enqueueMany(messages);
+    const traced = messages.map((message, at) => this.#carrying(message, sends.headers(at)));
+    try {
+      const enqueued = await this.#enqueueMany(traced);
+      sends.end(enqueued);
+      return enqueued;
+    } catch (error) {
+      sends.fail(error);
+      throw error;
+    }
+  }
+
+  async #enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
     const bodies = messages.map((message) => ownBody(message?.body));
     const own = messages.map(ownMessage);
     await this.#runtime.ready();
@@ -79,25 +110,57 @@ export class Entrance {
     await runtime.ready();
     const message = this.#check(own);
     const { id } = message.envelope;
+    const span = this.#beginSpan(message);
     const withHeaders = (headers: Headers): Headers =>
       checkHeaders({ ...message.envelope.headers, ...headers }, runtime.settings.headerMaxBytes);
     return new EnqueueTx(id, {
       keep: async (stream) => {
-        const { body } = await runtime.intake.during((guard) =>
-          this.#keep(message, guard({ stream })),
-        );
-        return body;
+        try {
+          const keeping = await runtime.intake.during((guard) =>
+            this.#keep(message, guard({ stream })),
+          );
+          return keeping.body;
+        } catch (error) {
+          span?.end({ error });
+          throw error;
+        }
       },
-      accept: async (body, headers) => {
-        await runtime.ready();
-        const envelope = { ...message.envelope, headers: withHeaders(headers) };
-        return acceptOne(runtime, { message: { ...message, envelope }, body });
+      accept: (body, headers) => {
+        const put = async (): Promise<Enqueued> => {
+          await runtime.ready();
+          const own = withHeaders(headers);
+          const envelope = { ...message.envelope, headers: this.#inTrace(own, headers, span) };
+          return acceptOne(runtime, { message: { ...message, envelope }, body });
+        };
+        return span === undefined ? put() : sending(span, put, asItIs);
       },
       discard: async ({ info }) => {
+        span?.end({});
         if (info.place === 'store') await runtime.bodies.remove([info.ref]);
       },
       checkHeaders: (headers) => void withHeaders(headers),
     });
+  }
+
+  /** Lasts from here until the commit, with the whole writing of the body. */
+  #beginSpan({ envelope }: CheckedMessage): SendSpan | undefined {
+    const { tracer } = this.#runtime.settings;
+    return tracer === undefined ? undefined : beginSend(tracer, envelope);
+  }
+
+  /** A trace that came with headers of a later moment stays as it is. */
+  #inTrace(headers: Headers, later: Headers, span: SendSpan | undefined): Headers {
+    const { tracer, headerMaxBytes } = this.#runtime.settings;
+    if (span === undefined || tracer?.carries(later) === true) return headers;
+    return carrying(headers, span.headers, headerMaxBytes);
+  }
+
+  #carrying(message: Message, carried: Headers): Message {
+    const { headers = {} } = message;
+    const { headerMaxBytes } = this.#runtime.settings;
+    // What is none is refused like anywhere else.
+    if (!isTable(headers)) return message;
+    return { ...message, headers: carrying(headers, carried, headerMaxBytes) };
   }
 
   #check(message: MessageOptions): CheckedMessage {
@@ -120,4 +183,12 @@ export class Entrance {
       ? body.then((kept) => ({ message, body: kept }))
       : { message, body };
   }
+}
+
+function isObject(message: unknown): message is object {
+  return typeof message === 'object' && message !== null;
+}
+
+function asItIs(enqueued: Enqueued): Enqueued {
+  return enqueued;
 }

@@ -15,11 +15,13 @@ import { checkNames, checkNumber, checkOneOf } from '../core/limits.ts';
 import type { Retention } from '../core/next-status.ts';
 import { type BackoffFunction, checkPolicy, postfix, type RetryPolicy } from '../core/policy.ts';
 import type { DestinationLimits } from '../engine/slots.ts';
+import { checkTracer } from '../engine/tracing.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import type { Durability, EntryStore } from '../ports/entry-store.ts';
 import type { Middleware } from '../ports/handler.ts';
 import type { Logger } from '../ports/logger.ts';
+import type { Tracer } from '../ports/tracer.ts';
 import type { Transform } from '../ports/transform.ts';
 import { checkTransforms } from './check-transforms.ts';
 
@@ -92,6 +94,8 @@ export interface SpoolOptions {
   };
   /** Takes a line for what happens; default silent. */
   readonly logger?: Logger;
+  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  readonly tracing?: Tracer;
   /** Another clock and another chance, for tests. */
   readonly clock?: Clock;
   readonly dice?: Dice;
@@ -120,6 +124,7 @@ export interface Settings {
   readonly requireDurability: Durability;
   readonly caretakerEveryMs: number;
   readonly orphanGraceMs: number;
+  readonly tracer: Tracer | undefined;
 }
 
 const NAMES = {
@@ -143,6 +148,7 @@ const NAMES = {
     'requireDurability',
     'caretaker',
     'logger',
+    'tracing',
     'clock',
     'dice',
   ],
@@ -194,6 +200,7 @@ export function settingsOf(options: SpoolOptions): Settings {
       maxMs: DAY_MS,
     }),
     orphanGraceMs: durationMs(caretaker.orphanGrace ?? DAY_MS, 'caretaker.orphanGrace'),
+    tracer: checkTracer(options.tracing),
   };
 }
 

@@ -20,6 +20,7 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { Durability, EntryStore } from '../ports/entry-store.ts';
 import type { Claim } from '../ports/source.ts';
 import type { HearOperation } from '../ports/store-operation.ts';
+import type { TracedPlace } from '../ports/tracer.ts';
 // Not through their fronts: those bring what the embedded default does not use.
 import { filesystemBodies } from '../stores/filesystem/body-store.ts';
 import { sqlite } from '../stores/sqlite/entry-store.ts';
@@ -267,6 +268,9 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
       backoffs: settings.backoffs,
       policyFor: (claim, route) => this.policyFor(claim, route),
       paused: () => this.pauses.now,
+      ...(settings.tracer === undefined
+        ? {}
+        : { tracing: { tracer: settings.tracer, place: placeOf } }),
     });
   }
 
@@ -367,4 +371,8 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     }
     if (wasRunning) this.events.emit({ at: this.clock.now(), kind: 'engine-stopped' });
   }
+}
+
+function placeOf({ envelope }: Claim): TracedPlace {
+  return { system: 'respool', destination: envelope.topic };
 }

@@ -1,0 +1,213 @@
+/**
+ * open-telemetry — spans by the messaging conventions, through `@opentelemetry/api` alone.
+ *
+ *   send <topic> ─headers─▶ process <topic> ─▶ settle <topic>
+ *                     └───▶ process <topic> (a retry: linked to the first attempt) ─▶ settle …
+ *
+ * While no SDK is registered, every call ends at a comparison. One that is registered later is
+ * found with the next message.
+ */
+
+import type { Headers } from '../../core/entry.ts';
+import { RespoolError, show } from '../../core/errors.ts';
+import { checkNames } from '../../core/limits.ts';
+import type { Claim } from '../../ports/source.ts';
+import type { AttemptSpan, SendSpan, Sending, TracedPlace, Tracer } from '../../ports/tracer.ts';
+import { importPeer } from '../../system/peer.ts';
+import {
+  KIND,
+  type OtelApi,
+  type OtelContext,
+  type OtelPropagator,
+  type OtelSpan,
+  type OtelSpanContext,
+  type OtelTracer,
+  type OtelTracerProvider,
+} from './api.ts';
+import {
+  attemptAttributes,
+  sendAttributes,
+  settleAttributes,
+  tellOutcome,
+  tellThrown,
+} from './attributes.ts';
+import { firstAttemptIn, GETTER, noteOf, setterBeside } from './carrier.ts';
+
+/** Which tracer provider and propagator are used. */
+export interface OpenTelemetryOptions {
+  /** Default: the one that is registered, now or later. */
+  readonly tracerProvider?: OtelTracerProvider;
+  /** Default: the one that is registered, now or later. */
+  readonly propagator?: OtelPropagator;
+}
+
+/** The same, with the package at hand. */
+export interface OpenTelemetryApiOptions extends OpenTelemetryOptions {
+  /** What `import * as api from '@opentelemetry/api'` gives. */
+  readonly api: OtelApi;
+}
+
+const NAMES = ['api', 'tracerProvider', 'propagator'];
+const PEER = '@opentelemetry/api';
+/** The name of the instrumentation. */
+const SCOPE = 'respool';
+
+/**
+ * A tracer for the option `tracing`: `await openTelemetry()`. Given the `api`, it is there at once,
+ * without an await.
+ */
+export function openTelemetry(options: OpenTelemetryApiOptions): Tracer;
+export function openTelemetry(options?: OpenTelemetryOptions): Promise<Tracer>;
+export function openTelemetry(
+  options: OpenTelemetryOptions & { readonly api?: OtelApi } = {},
+): Tracer | Promise<Tracer> {
+  checkNames('openTelemetry', options, NAMES);
+  const { api, tracerProvider, propagator } = options;
+  checkPart('tracerProvider', tracerProvider, ['getTracer']);
+  checkPart('propagator', propagator, ['inject', 'extract']);
+  if (api === undefined) return loaded(options);
+  checkPart('api', api, ['isSpanContextValid']);
+  return new OpenTelemetry({ ...options, api });
+}
+
+async function loaded(options: OpenTelemetryOptions): Promise<Tracer> {
+  const api = await importPeer(PEER, 'traces');
+  return new OpenTelemetry({ ...options, api: api as unknown as OtelApi });
+}
+
+function checkPart(what: string, part: object | undefined, methods: readonly string[]): void {
+  if (part === undefined) return;
+  const isFit =
+    typeof part === 'object' &&
+    part !== null &&
+    methods.every((name) => typeof Reflect.get(part, name) === 'function');
+  if (isFit) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${show(part)} as "${what}" of openTelemetry: it has no ${methods.join(', ')}`,
+  );
+}
+
+/** n.b. The API stands in for an SDK that is not there, and says so only by this method. */
+interface StandIn {
+  getDelegate(): OtelTracerProvider;
+  getDelegateTracer(name: string): OtelTracer | undefined;
+}
+
+class OpenTelemetry implements Tracer {
+  readonly #api: OtelApi;
+  readonly #own: OtelTracerProvider | undefined;
+  readonly #propagator: OtelPropagator;
+  /** The provider that was found last, and its tracer; none: it is a stand-in for nobody. */
+  #known: OtelTracerProvider | undefined;
+  #tracer: OtelTracer | undefined;
+
+  constructor({ api, tracerProvider, propagator }: OpenTelemetryApiOptions) {
+    this.#api = api;
+    this.#own = tracerProvider;
+    this.#propagator = propagator ?? api.propagation;
+  }
+
+  send(sending: Sending): SendSpan | undefined {
+    const tracer = this.#current();
+    if (tracer === undefined) return undefined;
+    const { context } = this.#api;
+    const { headers } = sending;
+    const parent = this.#carried(headers) ?? context.active();
+    const options = { kind: KIND.producer, attributes: sendAttributes(sending), links: [] };
+    const span = tracer.startSpan(`send ${sending.destination}`, options, parent);
+    if (!this.#api.isSpanContextValid(span.spanContext())) return undefined;
+    const within = this.#api.trace.setSpan(parent, span);
+    return {
+      headers: this.#inject(within, headers),
+      run: (work) => context.with(within, work),
+      end: ({ id, duplicate, error }) => {
+        if (id !== undefined) span.setAttributes({ 'messaging.message.id': id });
+        if (duplicate === true) span.setAttributes({ 'respool.duplicate': true });
+        if (error !== undefined) tellThrown(span, error);
+        span.end();
+      },
+    };
+  }
+
+  attempt(claim: Claim, place: TracedPlace): AttemptSpan | undefined {
+    const tracer = this.#current();
+    if (tracer === undefined) return undefined;
+    const { headers } = claim.envelope;
+    // Never what happens to be active: an engine takes a message from wherever it was woken.
+    const parent = this.#propagator.extract(this.#api.ROOT_CONTEXT, headers, GETTER);
+    const first = firstAttemptIn(claim.notes);
+    const options = {
+      kind: KIND.consumer,
+      attributes: attemptAttributes(claim, place),
+      links: first === undefined ? [] : [linkTo(first)],
+    };
+    const span = tracer.startSpan(`process ${place.destination}`, options, parent);
+    if (!this.#api.isSpanContextValid(span.spanContext())) return undefined;
+    const within = this.#api.trace.setSpan(parent, span);
+    const isFirst = first === undefined && span.isRecording();
+    return {
+      headers: this.#inject(within, headers),
+      run: (work) => this.#api.context.with(within, work),
+      notes: isFirst ? noteOf(span.spanContext()) : undefined,
+      end: (outcome) => {
+        tellOutcome(span, outcome);
+        span.end();
+      },
+      settle: (verdict) => {
+        const attributes = settleAttributes(claim, place, verdict);
+        const settling = { kind: KIND.client, attributes, links: [] };
+        return settleSpan(tracer.startSpan(`settle ${place.destination}`, settling, within));
+      },
+    };
+  }
+
+  carries(headers: Headers): boolean {
+    return this.#current() !== undefined && this.#carried(headers) !== undefined;
+  }
+
+  /** The context that a message has already. */
+  #carried(headers: Headers): OtelContext | undefined {
+    const found = this.#propagator.extract(this.#api.ROOT_CONTEXT, headers, GETTER);
+    const context = this.#api.trace.getSpanContext(found);
+    return context !== undefined && this.#api.isSpanContextValid(context) ? found : undefined;
+  }
+
+  #inject(context: OtelContext, own: Headers): Headers {
+    const carrier: Record<string, string> = {};
+    this.#propagator.inject(context, carrier, setterBeside(own));
+    return carrier;
+  }
+
+  /** Who records now; undefined: nobody. */
+  #current(): OtelTracer | undefined {
+    const provider = this.#own ?? this.#api.trace.getTracerProvider();
+    const { getDelegate, getDelegateTracer } = provider as Partial<StandIn>;
+    const isStandIn = getDelegate !== undefined && getDelegateTracer !== undefined;
+    const real = isStandIn ? (provider as unknown as StandIn).getDelegate() : provider;
+    if (real !== this.#known) {
+      this.#known = real;
+      this.#tracer = isStandIn
+        ? (provider as unknown as StandIn).getDelegateTracer(SCOPE)
+        : provider.getTracer(SCOPE);
+    }
+    return this.#tracer;
+  }
+}
+
+function linkTo(context: OtelSpanContext): {
+  context: OtelSpanContext;
+  attributes: Record<string, string>;
+} {
+  return { context, attributes: { 'respool.link': 'first attempt' } };
+}
+
+function settleSpan(span: OtelSpan): ReturnType<AttemptSpan['settle']> {
+  return {
+    end: (answer, error) => {
+      span.setAttributes({ 'respool.answer': answer });
+      if (error !== undefined) tellThrown(span, error);
+      span.end();
+    },
+  };
+}

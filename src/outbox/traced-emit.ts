@@ -1,0 +1,53 @@
+/**
+ * traced-emit — the span of an emit. What it carries is in the row, and so in the transaction: the
+ * trace of an emit that is rolled back ends with the emit.
+ */
+
+import type { SendSpan, Tracer } from '../ports/tracer.ts';
+import { beginSend, beginSends, type Sendable, type Sends } from '../spool/sends.ts';
+import type { OwnMessage } from './message.ts';
+import type { Emitted } from './types.ts';
+
+/** Emits on their way, with what carries their traces. */
+export interface TracedEmits {
+  readonly own: readonly OwnMessage[];
+  end(emitted: readonly Emitted[]): void;
+  fail(error: unknown): void;
+}
+
+/** One emit by itself; undefined: nobody records. */
+export function traceEmit(tracer: Tracer | undefined, own: OwnMessage): TracedEmits | undefined {
+  if (tracer === undefined) return undefined;
+  const span = beginSend(tracer, sendableOf(own));
+  return span === undefined ? undefined : traced([own], alone(span));
+}
+
+/** Many in one call; undefined: nobody records. */
+export function traceEmits(
+  tracer: Tracer | undefined,
+  own: readonly OwnMessage[],
+): TracedEmits | undefined {
+  if (tracer === undefined) return undefined;
+  const sends = beginSends(tracer, own.map(sendableOf));
+  return sends === undefined ? undefined : traced(own, sends);
+}
+
+function traced(own: readonly OwnMessage[], sends: Sends): TracedEmits {
+  return {
+    own: own.map((message, at) => ({ ...message, trace: sends.headers(at) })),
+    end: (emitted) => sends.end(emitted),
+    fail: (error) => sends.fail(error),
+  };
+}
+
+function alone(span: SendSpan): Sends {
+  return {
+    headers: () => span.headers,
+    end: ([emitted = {}]) => span.end(emitted),
+    fail: (error) => span.end({ error }),
+  };
+}
+
+function sendableOf({ message, headers }: OwnMessage): Sendable {
+  return { topic: message.routingKey, id: message.id, headers };
+}
