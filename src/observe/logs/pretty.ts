@@ -8,7 +8,7 @@
 
 import process from 'node:process';
 import { styleText } from 'node:util';
-import { RespoolError, show } from '../../core/errors.ts';
+import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { checkNames, checkOneOf } from '../../core/limits.ts';
 import { createRedactor, type RedactOptions } from '../../core/redact.ts';
 import type { Clock } from '../../ports/clock.ts';
@@ -59,8 +59,8 @@ export function prettyLogger(options: PrettyOptions = {}): Logger {
       const time = timeOfDay(typeof moment === 'number' ? moment : clock.now());
       const word = style(STYLES[level], level.padEnd(LEVEL_COLUMNS));
       // The kind of an event is its text, but for trouble, whose text begins with it.
-      const rest =
-        kind === undefined || text.startsWith(String(kind)) ? fields : { kind, ...fields };
+      const isSaid = typeof kind === 'string' && text.startsWith(kind);
+      const rest = isSaid ? fields : { kind, ...fields };
       const line = `${style('dim', time)} ${word}${safe(redactor.text(text))}${fieldsText(rest)}`;
       write(`${line}\n`);
     };
@@ -88,7 +88,7 @@ function fieldsText(fields: object, before = '', depth = 0): string {
       const full = `${before}${name}`;
       if (value === null || value === undefined) return '';
       if (typeof value === 'string' || typeof value === 'number') return fieldText([full, value]);
-      if (typeof value !== 'object') return fieldText([full, String(value)]);
+      if (typeof value !== 'object') return fieldText([full, textOf(value)]);
       const isRecord = !Array.isArray(value) && depth + 1 < DOTS_MAX;
       if (isRecord) return fieldsText(value, `${full}.`, depth + 1);
       return fieldText([full, jsonLine(value)]);

@@ -3,6 +3,7 @@
  * before they reach the one that was given. For the lines of your own; ours pass through it anyway.
  */
 
+import { textOf } from '../../core/errors.ts';
 import { createRedactor, type RedactOptions } from '../../core/redact.ts';
 import type { Logger, LogLevel } from '../../ports/logger.ts';
 
@@ -14,10 +15,10 @@ export function withRedaction(logger: Logger, options: RedactOptions = {}): Logg
     (level: LogLevel): Logger[LogLevel] =>
     (fields, text) => {
       if (!isEnabled(level)) return;
-      // pino takes a text alone, and so do programs that are not checked by a compiler.
+      // pino takes a text alone too, and no compiler stands between it and every program.
       const isObject = typeof fields === 'object' && fields !== null;
-      const line = isObject ? redactor.fields(fields) : {};
-      logger[level](line, redactor.text(String(isObject ? (text ?? '') : fields)));
+      const said: unknown = isObject ? text : fields;
+      logger[level](isObject ? redactor.fields(fields) : {}, redactor.text(textOf(said ?? '')));
     };
   return {
     debug: at('debug'),
