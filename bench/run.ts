@@ -10,6 +10,7 @@
 import { parseArgs } from 'node:util';
 import { backlogBench } from './backlog.ts';
 import { deadLettersBench } from './deadletters.ts';
+import { observeBench } from './observe.ts';
 import { outboxBench } from './outbox.ts';
 import { rabbitBench } from './rabbit.ts';
 import { serviceBench } from './service.ts';
@@ -26,6 +27,7 @@ const BENCHES = {
   rabbit: rabbitBench,
   outbox: outboxBench,
   deadletters: deadLettersBench,
+  observe: observeBench,
 };
 
 const { values, positionals } = parseArgs({
