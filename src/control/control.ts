@@ -7,7 +7,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
-import type { EventKind, Missed, SpoolEvent } from '../core/event.ts';
+import type { EventKind, EventOf, Missed, SpoolEvent } from '../core/event.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import type { EngineLoad } from '../engine/load.ts';
@@ -87,9 +87,14 @@ export interface Control {
    * delivered; audited with its count before it begins. It can be stopped and run again.
    */
   rekey(options?: Omit<RekeyOptions, 'by'>): Promise<RekeyProgress>;
+  /** Tells whoever listens there of a queue that was swept; nothing else comes of it. */
+  tellSweep(swept: SweptQueue): Promise<void>;
   /** What happens in the process that delivers, until the signal fires. */
   events(options: EventOptions): AsyncIterable<ToldEvent>;
 }
+
+/** A queue that was swept, or could not be. */
+export type SweptQueue = Omit<EventOf<'sweep'>, 'at' | 'kind'>;
 
 /** A policy under its name. */
 export interface NamedPolicy {

@@ -55,6 +55,7 @@ export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk
     shape: (options) => shapeOf(spool, options),
     check: (options) => spool.check({ ...options, by }),
     rekey: (options) => spool.rekey({ ...options, by }),
+    tellSweep: async (swept) => spool.tell({ at: spool.now(), kind: 'sweep', ...swept }),
     events: (options) => toldEvents(spool, options),
   };
 }

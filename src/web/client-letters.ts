@@ -22,7 +22,7 @@ const BATCH_MAX_BYTES = 4_194_304;
 /** What of a desk is about dead letters. */
 export function letters(
   client: ServiceClient,
-): Pick<Control, 'keep' | 'recordAction' | 'records' | 'replay'> {
+): Pick<Control, 'keep' | 'recordAction' | 'records' | 'replay' | 'tellSweep'> {
   return {
     replay: async (ids, order) =>
       byIds(client, ids, { path: '/v1/replay', json: orderJson(order) }),
@@ -32,6 +32,9 @@ export function letters(
       await client.ask('/v1/audit', forms.ok, { method: 'POST', json });
     },
     records: recordsOf(client),
+    tellSweep: async (json) => {
+      await client.ask('/v1/sweeps', forms.ok, { method: 'POST', json });
+    },
   };
 }
 

@@ -61,6 +61,14 @@ const auditBody = z.strictObject({
   details: z.record(z.string(), z.unknown()),
 });
 
+const sweepBody = z.strictObject({
+  queue: word,
+  target: word,
+  moved: z.number().int().nonnegative(),
+  left: z.number().int().nonnegative(),
+  error: z.string().max(REASON_MAX_CHARS).optional(),
+});
+
 /** Adds them to the app. */
 export function addLetterRoutes(app: App): void {
   addEndpoint(app, {
@@ -108,6 +116,18 @@ export function addLetterRoutes(app: App): void {
     answers: ok,
     answer: async ({ body: { action, details }, control }) => {
       await control.recordAction(action, details);
+      return Response.json({ ok: true });
+    },
+  });
+  addEndpoint(app, {
+    method: 'post',
+    path: '/v1/sweeps',
+    summary: 'Tells those who listen to events of a dead queue that was swept.',
+    role: 'operate',
+    body: sweepBody,
+    answers: ok,
+    answer: async ({ body: { error, ...swept }, control }) => {
+      await control.tellSweep({ ...swept, ...(error === undefined ? {} : { error }) });
       return Response.json({ ok: true });
     },
   });

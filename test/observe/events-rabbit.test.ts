@@ -1,7 +1,8 @@
 /** What a consumer tells of its topology and its messages, and a sweep of its queues; real broker. */
 import type { SpoolEvent, StreamedEvent } from 'respool';
-import { expect, expectTypeOf, test, vi } from 'vitest';
+import { expect, expectTypeOf, onTestFinished, test, vi } from 'vitest';
 import { PermanentError } from '../../src/core/failure.ts';
+import { sweepShell } from '../cli/sweep-ground.ts';
 import { consume, Hands, ownName } from '../rabbit/ground.ts';
 import { died, openGround } from '../rabbit/dead/sweep-ground.ts';
 import { withService } from '../services/index.ts';
@@ -108,5 +109,21 @@ withService('rabbitmq', () => {
         error: expect.stringContaining(other.target),
       },
     ]);
+  });
+
+  test('a sweep of the command line tells the service that its record goes through', async () => {
+    const { lay, sweep, prefix, start } = await sweepShell();
+    const service = start(['serve', '--port', '0', '--store', 'memory:']);
+    onTestFinished(async () => {
+      service.signal('SIGTERM');
+      await service.ended;
+    });
+    const [, url = ''] = await service.printed(/"url":"(http:[^"]+)"/);
+    const queue = await lay('dlq', [9, 1]);
+    const told = service.printed(/"kind":"sweep".*/);
+    const ran = await sweep('--queue', queue, '--target', `${prefix}.safe`, '--url', url);
+    expect(ran, ran.stderr).toMatchObject({ code: 0 });
+    const [line] = await told;
+    expect(line).toContain(`"queue":"${queue}","target":"${prefix}.safe","moved":1,"left":1`);
   });
 });

@@ -109,6 +109,20 @@ describe('events', () => {
     expect(JSON.parse(data)).toMatchObject({ kind: 'accepted', id: 'x', topic: 'a' });
   });
 
+  test('of a sweep are told by who sweeps', async () => {
+    const { spool, url, post } = await setup();
+    const stream = spool.events({ kinds: ['sweep'] });
+    const far = connectControl({ url });
+    const swept = { queue: 'q', target: 't', moved: 3, left: 1 };
+    await far.tellSweep(swept);
+    await far.tellSweep({ ...swept, error: 'no target' });
+    const about = { at: expect.any(Number), kind: 'sweep', ...swept };
+    expect((await stream.next()).value).toEqual(about);
+    expect((await stream.next()).value).toEqual({ ...about, error: 'no target' });
+    await stream.return?.();
+    expect((await post('/v1/sweeps', { ...swept, moved: -1 })).status).toBe(400);
+  });
+
   test('are only those that were asked for', async () => {
     const { ask, spool } = await setup();
     const answer = await ask('/v1/events?kinds=operator,paused');

@@ -127,6 +127,7 @@ const EXCHANGES: readonly [string, string, unknown, number][] = [
   ['POST /v1/replay', '/v1/replay', { ids: ['x'] }, 400],
   ['POST /v1/copies', '/v1/copies', { copies: [COPY] }, 200],
   ['POST /v1/audit', '/v1/audit', { action: 'sweep', details: { moved: 1 } }, 200],
+  ['POST /v1/sweeps', '/v1/sweeps', { queue: 'q', target: 't', moved: 1, left: 0 }, 200],
   ['POST /v1/records/{kind}', '/v1/records/dlq.replay.1', { record: [1] }, 200],
   ['GET /v1/records/{kind}', '/v1/records/dlq.replay.1?after=0&max=10', undefined, 200],
   ['GET /v1/records/{kind}', '/v1/records/audit', undefined, 400],

@@ -3,10 +3,14 @@
  *
  * What a queue or the broker does is part of the run and not thrown, so that whoever goes on tries
  * again. The store of the audit record is opened before the first message is moved, made where it
- * is missing, and closed with the run: nobody is kept out of it in between.
+ * is missing, and closed with the run: nobody is kept out of it in between. Whoever listens there
+ * is told of the queues of a run that moved something.
  */
 
 import type { Millis } from '../../core/duration.ts';
+import { textOf } from '../../core/errors.ts';
+import type { EventOf } from '../../core/event.ts';
+import { reasonText } from '../../core/failure.ts';
 import {
   type QueueSweep,
   type SweepDetails,
@@ -76,7 +80,8 @@ async function sweepAll({ context, settings }: Told, watch: RunWatch): Promise<S
   const { patterns, target, max, limit, parallel, window, createsTarget, dedupe } = settings;
   const { connection, management } = await reach(context, settings.loaded, settings.broker);
   const { clock } = context.io;
-  return sweepQueues({
+  const writer = writerOf(context, settings.broker.address);
+  const swept = await sweepQueues({
     connection,
     management,
     patterns,
@@ -93,7 +98,8 @@ async function sweepAll({ context, settings }: Told, watch: RunWatch): Promise<S
     signal: watch.signal,
     onProgress: sumOf(watch),
     clock,
-    audit: auditOf(context, settings.broker.address),
+    onEvent: writer.note,
+    audit: writer.audit,
     dedupe:
       dedupe === undefined
         ? undefined
@@ -103,17 +109,41 @@ async function sweepAll({ context, settings }: Told, watch: RunWatch): Promise<S
             clock,
           }),
   });
+  await writer.tell();
+  return swept;
 }
 
-/** Writes down what is about to be moved, in the configured store. */
-function auditOf(
-  context: CommandContext,
-  broker: string,
-): (details: SweepDetails) => Promise<void> {
+interface Writer {
+  /** Writes down what is about to be moved, in the configured store. */
+  audit(details: SweepDetails): Promise<void>;
+  /** Keeps an event until it is told. */
+  note(event: EventOf<'sweep'>): void;
+  /** Tells what was noted where it was written down; never rejects: nothing depends on it. */
+  tell(): Promise<void>;
+}
+
+function writerOf(context: CommandContext, broker: string): Writer {
   let desk: Promise<Desk> | undefined;
-  return async (details) => {
-    desk ??= openDesk({ ...context, mayCreate: true });
-    await (await desk).control.recordAction('dlq.sweep', { broker, ...details });
+  const events: EventOf<'sweep'>[] = [];
+  return {
+    audit: async (details) => {
+      desk ??= openDesk({ ...context, mayCreate: true });
+      await (await desk).control.recordAction('dlq.sweep', { broker, ...details });
+    },
+    note: (event) => void events.push(event),
+    tell: async () => {
+      if (desk === undefined) return;
+      try {
+        const { control } = await desk;
+        for (const { queue, target, moved, left, error } of events) {
+          const why = error === undefined ? {} : { error: reasonText(error) };
+          await control.tellSweep({ queue, target, moved, left, ...why });
+        }
+      } catch (error) {
+        // An older service, or one that is gone by now: what was swept is in the report.
+        context.out.detail(`nobody was told of the sweep: ${textOf(error)}`);
+      }
+    },
   };
 }
 
