@@ -294,7 +294,12 @@ function complete(values: Values, origins: Map<string, Origin>, said: Said): Eff
     deadLetters,
     serve: { ...serve, tokens: tokensOf(serve['tokens']), hosts: hostsOf(serve['hosts']), ...tls },
     metrics: { aliases: [], ...(tree['metrics'] as MetricsConfig) },
-    alerts: alertsOf(tree['alerts']),
+    alerts: alertsOf(tree['alerts'], {
+      folder,
+      replayRules: deadLetters.rules.map(({ name }) => name),
+      queues: said.consumersOf === undefined ? undefined : consumers.map(({ queue }) => queue),
+      topics: routes.map(({ topic }) => topic),
+    }),
     log: { redact: [], ...(tree['log'] as LogConfig) },
   } as unknown as EffectiveConfig;
   warnings.push(...strange(config, wanted));

@@ -19,6 +19,34 @@ export function topicMatches(pattern: string, topic: string): boolean {
   return wordsMatch(pattern.split('.'), topic.split('.'));
 }
 
+/** Whether there can be a topic that fits both patterns. */
+export function topicsMeet(one: string, other: string): boolean {
+  return meet(one.split('.'), other.split('.'));
+}
+
+/** n.b. Each pair of places is looked at once: patterns of many `#` stay cheap. */
+function meet(one: readonly string[], other: readonly string[]): boolean {
+  const width = other.length + 1;
+  const seen = new Set<number>();
+  const open = [0];
+  while (open.length > 0) {
+    const place = open.pop() ?? 0;
+    if (seen.has(place)) continue;
+    seen.add(place);
+    const [at, beside] = [Math.floor(place / width), place % width];
+    const [a, b] = [one[at], other[beside]];
+    if (a === undefined && b === undefined) return true;
+    // A `#` is over, or takes the word of the other side.
+    if (a === '#') open.push(place + width);
+    if (b === '#') open.push(place + 1);
+    if (a === undefined || b === undefined) continue;
+    if (a === '#') open.push(place + 1);
+    if (b === '#') open.push(place + width);
+    if (a === '*' || b === '*' || a === b) open.push(place + width + 1);
+  }
+  return false;
+}
+
 /** Whether a text holds a wildcard; one that does not is a plain topic. */
 export function isPattern(text: string): boolean {
   return text.includes('*') || text.includes('#');

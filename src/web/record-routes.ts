@@ -1,6 +1,7 @@
 /**
  * record-routes — small durable facts beside the messages: replays, notes on groups, the state of
- * rules and alerts. Logs (`/v1/records/{kind}`) and maps (`/v1/records/{kind}/values`), in bounded pages.
+ * rules and alerts. Logs (`/v1/records/{kind}`) and maps (`/v1/records/{kind}/values`), in bounded
+ * pages.
  */
 
 import { z } from '@hono/zod-openapi';

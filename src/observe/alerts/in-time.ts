@@ -1,0 +1,25 @@
+/** in-time — work that is not waited for any longer than it may take. */
+
+import { formatDuration, SECOND_MS } from '../../core/duration.ts';
+import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+
+const WITHIN_MS: number = 10 * SECOND_MS;
+
+/** What the work comes to; `store.unavailable` when it takes too long. */
+export async function inTime<T>(
+  clock: Clock,
+  work: () => Promise<T>,
+  withinMs: number = WITHIN_MS,
+): Promise<T> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const callOff = clock.after(withinMs, () => {
+    const text = `there was no answer within ${formatDuration(withinMs)}`;
+    reject(new RespoolError('store.unavailable', text));
+  });
+  try {
+    return await Promise.race([work(), promise]);
+  } finally {
+    callOff();
+  }
+}

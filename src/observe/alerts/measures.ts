@@ -1,0 +1,323 @@
+/**
+ * measures — what conditions are about, measured: the spool by its counts and events, what stands
+ * around it through whoever knows.
+ *
+ * Promise: what cannot be measured is said, with the reason; it is never a number.
+ */
+
+import { MINUTE_MS, type Millis, SECOND_MS } from '../../core/duration.ts';
+import { textOf } from '../../core/errors.ts';
+import type { SpoolEvent } from '../../core/event.ts';
+import { drainsInMs, type Forecast, Trend } from '../../core/forecast.ts';
+import { topicMatches } from '../../core/topic.ts';
+import type { TallyRow } from '../../ports/entry-store.ts';
+import type { ListFilter } from '../../spool/list.ts';
+import type { Spool } from '../../spool/spool.ts';
+import { type Measure, printMeasure, type Unit } from './condition.ts';
+import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
+import { SlidingWindow } from './window.ts';
+
+/** A value, or why there is none. */
+export type Reading = { readonly value: number } | { readonly why: string };
+
+/** Measures. */
+export interface Measures {
+  /** Never throws. Spans and times to something that never comes are Infinity. */
+  read(measure: Measure, unit: Unit): Promise<Reading>;
+  /** Where the spool's backlog goes; undefined: nobody can tell now. */
+  forecast(): Promise<Forecast | undefined>;
+  /** Listens no more. */
+  close(): void;
+}
+
+/** Space on a disk. */
+export interface DiskSpace {
+  readonly freeBytes: number;
+  readonly totalBytes: number;
+}
+
+/** Who knows what is not in the spool; none of them: there is nothing of the kind. */
+export interface Surroundings {
+  /** Of the disk of the store. */
+  readonly disk?: () => Promise<DiskSpace>;
+  /** The dead queues of the consumers, or the one of this name. */
+  readonly deadQueues?: () => Promise<readonly QueueDepth[]>;
+  readonly queueDepth?: (queue: string) => Promise<number>;
+  readonly consumers?: () => readonly { readonly queue: string; readonly isConnected: boolean }[];
+  /** Whether the relay's target answers, and its database. */
+  readonly relay?: () => 'up' | 'down';
+  readonly outbox?: () => Promise<{ readonly backlog: number; readonly lagMs: number }>;
+}
+
+/** How many messages a queue has. */
+export interface QueueDepth {
+  readonly queue: string;
+  readonly depth: number;
+}
+
+/** What measures are made of. */
+export interface MeasureParts extends Surroundings {
+  readonly spool: Spool;
+  /** Those that will be asked for: rates are counted from the start on. */
+  readonly wanted: readonly Measure[];
+}
+
+/** The window of in and out for a forecast. */
+const FLOW_MS: number = 5 * MINUTE_MS;
+/** The course of disks and queues is seen over so long. */
+const TREND_MS: number = 15 * MINUTE_MS;
+
+/** Begins to count and to measure. */
+export function createMeasures(parts: MeasureParts): Measures {
+  return new SpoolMeasures(parts);
+}
+
+class SpoolMeasures implements Measures {
+  readonly #parts: MeasureParts;
+  readonly #rates = new Map<string, SlidingWindow>();
+  readonly #trends = new Map<string, Trend>();
+  /** Marked: what left. */
+  readonly #flow: SlidingWindow;
+  readonly #stops: (() => void)[] = [];
+
+  constructor(parts: MeasureParts) {
+    this.#parts = parts;
+    const { spool, wanted } = parts;
+    const now = spool.now();
+    this.#flow = new SlidingWindow(FLOW_MS, now);
+    for (const measure of wanted) {
+      if (measure.overMs === undefined) continue;
+      this.#rates.set(printMeasure(measure), new SlidingWindow(measure.overMs, now));
+      this.#count(measure);
+    }
+    this.#stops.push(spool.on('accepted', ({ at, topic }) => this.#passed(at, topic, false)));
+    for (const kind of ['delivered', 'bounced', 'held'] as const) {
+      this.#stops.push(spool.on(kind, ({ at, topic }) => this.#passed(at, topic, true)));
+    }
+  }
+
+  async read(measure: Measure, unit: Unit): Promise<Reading> {
+    try {
+      return await this.#read(measure, unit);
+    } catch (error) {
+      return { why: `${printMeasure(measure)} cannot be measured: ${textOf(error)}` };
+    }
+  }
+
+  async forecast(): Promise<Forecast | undefined> {
+    try {
+      const { inPerSecond, outPerSecond } = this.#rateOfFlow();
+      const backlog = await this.#backlog();
+      const drains = drainsInMs(backlog, { inPerSecond, outPerSecond });
+      const fullInMs = (await this.#full()) ?? null;
+      return { backlog, inPerSecond, outPerSecond, drainsInMs: drains, fullInMs };
+    } catch {
+      // A forecast goes along with what is told, and must not keep it from being told.
+      return undefined;
+    }
+  }
+
+  close(): void {
+    for (const stop of this.#stops.splice(0)) stop();
+  }
+
+  async #read(measure: Measure, unit: Unit): Promise<Reading> {
+    switch (measure.name) {
+      case 'bounce rate':
+      case 'failure rate':
+        return this.#rate(measure);
+      case 'count':
+        return { value: await this.#countOf(measure) };
+      case 'oldest':
+        return { value: await this.#oldest(measure) };
+      case 'disk':
+        return this.#disk(unit);
+      case 'outbox lag':
+        return { value: (await this.#ask('outbox')).lagMs };
+      case 'outbox backlog':
+        return { value: (await this.#ask('outbox')).backlog };
+      case 'relay':
+        return { value: this.#need('relay')() === 'down' ? 1 : 0 };
+      case 'consumer':
+        return this.#consumer(measure);
+      case 'queue':
+      case 'dead queue':
+        return this.#depth(measure);
+      case 'time to full':
+        return never(await this.#full());
+      case 'time to drain':
+        return this.#drain(measure);
+      default:
+        // Whoever looks knows whether the store answered.
+        return { value: 0 };
+    }
+  }
+
+  #rate(measure: Measure): Reading {
+    const now = this.#parts.spool.now();
+    const window = this.#rates.get(printMeasure(measure));
+    const { all, marked } = window?.counts(now) ?? { all: 0, marked: 0 };
+    if (all > 0) return { value: (marked / all) * 100 };
+    // Silence means something only when somebody listened for the whole time.
+    if (window?.isWhole(now) === true) return { value: 0 };
+    return { why: 'nothing has ended since the start, which is not as long ago as the window' };
+  }
+
+  async #countOf({ state, of }: Measure): Promise<number> {
+    const states = state === undefined ? [] : [state];
+    const sum = async (filter: ListFilter): Promise<number> =>
+      totalOf(await this.#parts.spool.tally('state', { ...filter, state: states }));
+    if (of?.kind === 'topic') return sum({ topic: of.pattern });
+    const all = await sum({});
+    return Math.max(0, all - (await sum({ topic: `${ALERT_TOPIC}.#` })));
+  }
+
+  async #oldest({ state, of }: Measure): Promise<number> {
+    const states = state === undefined ? [] : [state];
+    const asked = of?.kind === 'topic' ? { topic: of.pattern } : {};
+    let oldestAt = oldestOf(await this.#aged('state', { ...asked, state: states }));
+    if (of === undefined && oldestAt !== undefined) {
+      const notices = { topic: `${ALERT_TOPIC}.#`, state: states };
+      const isNotice = oldestOf(await this.#aged('state', notices)) === oldestAt;
+      // Only then the topics are looked at one by one.
+      if (isNotice) {
+        const rows = await this.#aged('topic', { state: states });
+        oldestAt = oldestOf(rows.filter(({ key }) => !isNoticeTopic(key)));
+      }
+    }
+    return oldestAt === undefined ? 0 : Math.max(0, this.#parts.spool.now() - oldestAt);
+  }
+
+  /** Where a store does not know the oldest without a look at all, it is asked for that look. */
+  async #aged(by: 'state' | 'topic', filter: ListFilter): Promise<readonly TallyRow[]> {
+    const { spool } = this.#parts;
+    const rows = await spool.tally(by, filter);
+    const isOpen = rows.some(({ count, oldestAt }) => count > 0 && oldestAt === null);
+    return isOpen ? spool.tally(by, { ...filter, enqueuedAfter: 0 }) : rows;
+  }
+
+  async #disk(unit: Unit): Promise<Reading> {
+    const { freeBytes, totalBytes } = await this.#space();
+    if (unit === 'bytes') return { value: freeBytes };
+    return { value: totalBytes === 0 ? 0 : (freeBytes / totalBytes) * 100 };
+  }
+
+  async #space(): Promise<DiskSpace> {
+    const space = await this.#ask('disk');
+    this.#trend('disk').add(this.#parts.spool.now(), space.freeBytes);
+    return space;
+  }
+
+  async #full(): Promise<number | null | undefined> {
+    if (this.#parts.disk === undefined) return undefined;
+    await this.#space();
+    return this.#trend('disk').endsInMs;
+  }
+
+  #consumer({ of }: Measure): Reading {
+    const all = this.#need('consumers')();
+    const meant = of?.kind === 'queue' ? all.filter(({ queue }) => queue === of.queue) : all;
+    if (meant.length === 0) return { why: 'there is no such consumer' };
+    return { value: meant.some(({ isConnected }) => !isConnected) ? 1 : 0 };
+  }
+
+  async #depth({ name, of }: Measure): Promise<Reading> {
+    if (of?.kind === 'queue') return { value: await this.#need('queueDepth')(of.queue) };
+    if (name === 'queue') return { why: 'no queue is named' };
+    const queues = await this.#ask('deadQueues');
+    return { value: queues.reduce((sum, { depth }) => sum + depth, 0) };
+  }
+
+  async #drain({ of }: Measure): Promise<Reading> {
+    if (of === undefined) {
+      const backlog = await this.#backlog();
+      return never(drainsInMs(backlog, this.#rateOfFlow()));
+    }
+    const isQueue = of.kind === 'queue';
+    const depth = isQueue
+      ? await this.#need('queueDepth')(of.queue)
+      : (await this.#ask('outbox')).backlog;
+    const trend = this.#trend(isQueue ? `queue ${of.queue}` : 'outbox');
+    trend.add(this.#parts.spool.now(), depth);
+    return depth === 0 ? { value: 0 } : never(trend.endsInMs);
+  }
+
+  #rateOfFlow(): { inPerSecond: number; outPerSecond: number } {
+    const { all, marked, ms } = this.#flow.counts(this.#parts.spool.now());
+    const seconds = Math.max(1, ms / SECOND_MS);
+    return { inPerSecond: (all - marked) / seconds, outPerSecond: marked / seconds };
+  }
+
+  async #backlog(): Promise<number> {
+    const state = ['incoming', 'active', 'deferred'] as const;
+    return totalOf(await this.#parts.spool.tally('state', { state }));
+  }
+
+  #trend(key: string): Trend {
+    const found = this.#trends.get(key) ?? new Trend(TREND_MS);
+    this.#trends.set(key, found);
+    return found;
+  }
+
+  #passed(at: Millis, topic: string, hasLeft: boolean): void {
+    if (!isNoticeTopic(topic)) this.#flow.add(at, hasLeft);
+  }
+
+  /** Rates: what ended for good, or every attempt that was judged. */
+  #count(measure: Measure): void {
+    const { spool } = this.#parts;
+    const window = this.#rates.get(printMeasure(measure));
+    const hear = (event: Extract<SpoolEvent, { readonly topic: string }>): void => {
+      const { at, topic, kind } = event;
+      const isMeant =
+        measure.of?.kind === 'topic'
+          ? topicMatches(measure.of.pattern, topic)
+          : !isNoticeTopic(topic);
+      if (!isMeant) return;
+      // Put off without a failure: nobody has tried.
+      if (kind === 'deferred' && event.failure === undefined) return;
+      window?.add(at, kind === 'bounced' || kind === 'deferred');
+    };
+    this.#stops.push(spool.on('delivered', hear), spool.on('bounced', hear));
+    if (measure.name === 'failure rate') this.#stops.push(spool.on('deferred', hear));
+  }
+
+  #need<K extends keyof Surroundings>(what: K): NonNullable<Surroundings[K]> {
+    const found = this.#parts[what];
+    if (found === undefined) throw new Error(MISSING[what]);
+    return found;
+  }
+
+  async #ask<K extends 'disk' | 'deadQueues' | 'outbox'>(
+    what: K,
+  ): Promise<Awaited<ReturnType<NonNullable<Surroundings[K]>>>> {
+    const answer = await this.#need(what)();
+    return answer as Awaited<ReturnType<NonNullable<Surroundings[K]>>>;
+  }
+}
+
+const MISSING: Readonly<Record<keyof Surroundings, string>> = {
+  disk: 'the store is not on a disk of this machine',
+  deadQueues: 'the configuration has no consumers',
+  queueDepth: 'the configuration has no broker: name it as "rabbit.url"',
+  consumers: 'the configuration has no consumers',
+  relay: 'the configuration has no relay',
+  outbox: 'the configuration has no outbox',
+};
+
+/** A time to something; what never comes is Infinity. */
+function never(ms: number | null | undefined): Reading {
+  if (ms === undefined) return { why: 'there were not enough looks yet to tell' };
+  return { value: ms ?? Number.POSITIVE_INFINITY };
+}
+
+function oldestOf(rows: readonly TallyRow[]): Millis | undefined {
+  const times = rows.flatMap(({ count, oldestAt }) =>
+    count === 0 || oldestAt === null ? [] : [oldestAt],
+  );
+  return times.length === 0 ? undefined : Math.min(...times);
+}
+
+function totalOf(rows: readonly TallyRow[]): number {
+  return rows.reduce((sum, { count }) => sum + count, 0);
+}

@@ -1,0 +1,117 @@
+/**
+ * notice — what is told when a rule fires or is resolved: the body, the id and the topic of the
+ * message that carries it. Pure.
+ */
+
+import { createHash } from 'node:crypto';
+import type { Millis } from '../../core/duration.ts';
+import { formatDuration, SECOND_MS } from '../../core/duration.ts';
+import {
+  type Condition,
+  printCondition,
+  printMeasure,
+  printReading,
+  type Unit,
+} from './condition.ts';
+
+/** What the topics of notifications begin with. */
+export const ALERT_TOPIC = 'respool.alert';
+
+/** A notification, as its receiver reads it in JSON. */
+export interface Notice {
+  readonly rule: string;
+  /** The condition as text. */
+  readonly when: string;
+  readonly phase: 'fired' | 'resolved';
+  /** Counts the firings of the rule; 0 in a test. */
+  readonly episode: number;
+  /** An ISO time. */
+  readonly at: string;
+  /** Since when the condition holds, or held: an ISO time. */
+  readonly since: string;
+  /** As measured; null: it cannot be told, or would take for ever. */
+  readonly value: number | null;
+  readonly unit: Unit;
+  /** What holds, in one sentence. */
+  readonly text: string;
+  readonly forecast?: NoticeForecast;
+  readonly host?: string;
+  /** Nothing is wrong: somebody tries out the receivers. */
+  readonly test?: true;
+}
+
+/** Where a backlog goes at the present rates. */
+export interface NoticeForecast {
+  readonly backlog: number;
+  /** null: it does not get smaller. */
+  readonly drainsInMs: number | null;
+  /** null: it does not get fuller, or nobody can tell. */
+  readonly fullInMs: number | null;
+}
+
+/** What a notice is made of. */
+export interface NoticeParts {
+  readonly rule: string;
+  readonly when: Condition;
+  readonly phase: Notice['phase'];
+  readonly episode: number;
+  readonly at: Millis;
+  readonly since: Millis;
+  readonly value: number | undefined;
+  readonly forecast?: NoticeForecast | undefined;
+  readonly host?: string | undefined;
+}
+
+/** Makes the notice. */
+export function noticeOf(parts: NoticeParts): Notice {
+  const { rule, when, phase, episode, at, since, value, forecast, host } = parts;
+  return {
+    rule,
+    when: printCondition(when),
+    phase,
+    episode,
+    at: new Date(at).toISOString(),
+    since: new Date(since).toISOString(),
+    value: value === undefined || !Number.isFinite(value) ? null : value,
+    unit: when.unit,
+    text: textOfNotice(parts),
+    ...(forecast === undefined ? {} : { forecast }),
+    ...(host === undefined ? {} : { host }),
+  };
+}
+
+function textOfNotice({ rule, when, phase, at, since, value }: NoticeParts): string {
+  const what = printMeasure(when.measure);
+  const is =
+    value === undefined ? `${what} is not known` : `${what} is ${printReading(value, when.unit)}`;
+  if (phase === 'fired') return `${rule}: ${is} (${printCondition(when)})`;
+  const lasted = Math.max(SECOND_MS, Math.round((at - since) / SECOND_MS) * SECOND_MS);
+  return `${rule} is over after ${formatDuration(lasted)}: ${is} (${printCondition(when)})`;
+}
+
+/** The topic of notifications for a receiver. */
+export function topicOf(receiver: string): string {
+  return `${ALERT_TOPIC}.${receiver}`;
+}
+
+/** Whether messages of this topic are notifications: rates are not about them. */
+export function isNoticeTopic(topic: string): boolean {
+  return topic.startsWith(`${ALERT_TOPIC}.`);
+}
+
+const RULE_CHARS = 20;
+const RECEIVER_CHARS = 14;
+const HASH_CHARS = 6;
+
+/** The id of a notification: the same again is a duplicate, whoever puts it down. */
+export function noticeId({ rule, episode, phase }: Notice, receiver: string): string {
+  return `alert-${short(rule, RULE_CHARS)}-${episode}-${phase}-${short(receiver, RECEIVER_CHARS)}`;
+}
+
+/** A name as a part of an id; one that does not fit is cut, and told from others by a hash. */
+function short(name: string, maxChars: number): string {
+  const plain = name.toLowerCase().replaceAll(/[^0-9a-z_-]/g, '-');
+  if (plain === name && name.length <= maxChars) return name;
+  const hash = createHash('sha256').update(name).digest('hex').slice(0, HASH_CHARS);
+  return `${plain.slice(0, maxChars - HASH_CHARS - 1)}_${hash}`;
+}

@@ -1,0 +1,124 @@
+/**
+ * receivers — who is told: messages of the spool for them, and the way without the spool.
+ *
+ *   notice ─▶ message `respool.alert.<receiver>` ─▶ route ─▶ http, exec, log      retried as any other
+ *      └─ the store is the trouble, or somebody tests: straight to http, exec, log
+ */
+
+import { textOf } from '../../core/errors.ts';
+import { exponential, type RetryPolicy } from '../../core/policy.ts';
+import { runAttempt } from '../../engine/attempt.ts';
+import { EngineDelivery } from '../../engine/delivery.ts';
+import type { Route } from '../../engine/routes.ts';
+import type { Handler } from '../../ports/handler.ts';
+import type { Claim, Source } from '../../ports/source.ts';
+import type { Message } from '../../spool/message.ts';
+import type { Spool } from '../../spool/spool.ts';
+import { type Notice, noticeId, topicOf } from './notice.ts';
+
+/** Who is told, by name. */
+export type Receivers = ReadonlyMap<string, Handler>;
+
+/** How long one attempt may take. */
+const TOLD_WITHIN_MS = 60_000;
+/** Notifications for one receiver that are on their way at once. */
+const CONCURRENCY = 4;
+/** Whoever delivers alerts goes first. */
+const PRIORITY = 0;
+const CONTENT_TYPE = 'application/json';
+
+/** An alert is tried for three days: whoever is told may be down for as long as what it is about. */
+const ALERT_POLICY: RetryPolicy = exponential({
+  first: '5s',
+  factor: 2,
+  max: '5m',
+  attempts: 900,
+  maxAge: '3d',
+});
+
+/** Registers who delivers notifications; before other routes, which may take all topics. */
+export function registerReceivers(spool: Spool, receivers: Receivers): () => void {
+  const undo = [...receivers].map(([name, handler]) =>
+    spool.handle(topicOf(name), handler, {
+      policy: ALERT_POLICY,
+      timeout: TOLD_WITHIN_MS,
+      concurrency: CONCURRENCY,
+    }),
+  );
+  return () => {
+    for (const one of undo) one();
+  };
+}
+
+/** The message that carries a notice to a receiver. */
+export function messageOf(notice: Notice, receiver: string): Message {
+  const id = noticeId(notice, receiver);
+  return {
+    topic: topicOf(receiver),
+    id,
+    // The id alone would be forgotten with the message where a store keeps none of those delivered.
+    dedupeKey: id,
+    priority: PRIORITY,
+    headers: { 'content-type': CONTENT_TYPE },
+    body: JSON.stringify(notice),
+  };
+}
+
+/** What came of telling without the spool. */
+export type Told =
+  | { readonly result: 'told' }
+  | { readonly result: 'failed'; readonly why: string };
+
+/** Tells at once, without a store; never throws. */
+export async function tellDirectly(
+  handler: Handler,
+  notice: Notice,
+  receiver: string,
+  now: number,
+): Promise<Told> {
+  const body = Buffer.from(JSON.stringify(notice));
+  const { claim, source } = looseMessage(notice, receiver, body, now);
+  const route = { handler, middleware: [], schema: undefined, picks: undefined };
+  try {
+    const delivery = new EngineDelivery(claim, source);
+    const outcome = await runAttempt(route as unknown as Route, delivery);
+    if (outcome.kind === 'delivered') return { result: 'told' };
+    const why = outcome.kind === 'failed' ? outcome.failure.reason : outcome.reason;
+    return { result: 'failed', why };
+  } catch (error) {
+    return { result: 'failed', why: textOf(error) };
+  }
+}
+
+/** A message that lies nowhere: handlers see it as any other. */
+function looseMessage(
+  notice: Notice,
+  receiver: string,
+  body: Uint8Array,
+  now: number,
+): { claim: Claim; source: Source } {
+  const id = noticeId(notice, receiver);
+  const envelope = {
+    id,
+    topic: topicOf(receiver),
+    headers: { 'content-type': CONTENT_TYPE },
+    enqueuedAt: now,
+    priority: PRIORITY,
+    body: {
+      ref: '',
+      place: 'inline' as const,
+      size: body.byteLength,
+      storedSize: body.byteLength,
+      digest: '',
+      encodings: [],
+    },
+  };
+  const claim = { id, envelope, lane: 'delivery', attempt: 1, notes: {}, fence: `${id}-1` };
+  const source = {
+    bytes: () => body,
+    body: async function* pieces() {
+      yield body;
+    },
+  };
+  return { claim: claim as unknown as Claim, source: source as unknown as Source };
+}

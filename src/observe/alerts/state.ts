@@ -1,0 +1,102 @@
+/**
+ * state — how a rule goes from quiet to firing and back. Pure; evaluate.ts keeps it on record.
+ *
+ *   quiet ─holds─▶ pending ─held for its time─▶ firing ─holds no more─▶ clearing ─for as long─▶ quiet
+ *             ▲──────┘ not any more                ▲──────────────────────┘ holds again
+ *
+ * Promise: what cannot be measured neither fires nor resolves, and a time that nobody looked does
+ * not count as held: waiting begins anew.
+ */
+
+import type { Millis } from '../../core/duration.ts';
+import type { Notice } from './notice.ts';
+
+/** Where a rule stands. */
+export type AlertPhase = 'quiet' | 'pending' | 'firing' | 'clearing';
+
+/** The state of a rule, as it is on record. */
+export interface AlertState {
+  readonly phase: AlertPhase;
+  /** Since when it is in this phase; while it fires, since when its condition holds. */
+  readonly since: Millis;
+  /** Counts the firings, from 1; 0: it never fired. */
+  readonly episode: number;
+  /** Of `clearing`: since when the condition does not hold. */
+  readonly clearSince?: Millis;
+  readonly firedAt?: Millis;
+  readonly resolvedAt?: Millis;
+  /** What is still to be told, and to whom. */
+  readonly owed?: readonly OwedNotice[];
+  /** When somebody was told last. */
+  readonly toldAt?: Millis;
+  /** Actions of this episode that are still to be done. */
+  readonly todo?: readonly string[];
+}
+
+/** A notification that is not put down yet. */
+export interface OwedNotice {
+  readonly notice: Notice;
+  readonly to: readonly string[];
+}
+
+/** What one look at a rule found. */
+export interface Look {
+  readonly now: Millis;
+  /** undefined: it could not be measured. */
+  readonly holds: boolean | undefined;
+  /** Nobody has looked for longer than rounds take. */
+  readonly isAfterGap: boolean;
+  readonly forMs: number;
+  /** Between two rounds; a rule is quiet for one at least before it is resolved. */
+  readonly everyMs: number;
+}
+
+/** A rule that nothing is known of. */
+export function quietSince(now: Millis): AlertState {
+  return { phase: 'quiet', since: now, episode: 0 };
+}
+
+/** Where a rule goes, and what that means for others; the same state: nothing has changed. */
+export function step(
+  state: AlertState,
+  look: Look,
+): { readonly state: AlertState; readonly change?: 'fired' | 'resolved' } {
+  const { now, holds, isAfterGap, forMs, everyMs } = look;
+  switch (state.phase) {
+    case 'quiet': {
+      if (holds !== true) return { state };
+      const pending: AlertState = { ...state, phase: 'pending', since: now };
+      return forMs === 0 ? fired(pending, now) : { state: pending };
+    }
+    case 'pending': {
+      if (holds !== true) return { state: { ...state, phase: 'quiet', since: now } };
+      if (isAfterGap && forMs > 0) return { state: { ...state, since: now } };
+      return now - state.since >= forMs ? fired(state, now) : { state };
+    }
+    case 'firing':
+      return holds === false
+        ? { state: { ...state, phase: 'clearing', clearSince: now } }
+        : { state };
+    default: {
+      const { clearSince = now, ...rest } = state;
+      if (holds !== false) return { state: { ...rest, phase: 'firing' } };
+      if (isAfterGap) return { state: { ...state, clearSince: now } };
+      if (now - clearSince < Math.max(forMs, everyMs)) return { state };
+      const resolved = { ...rest, phase: 'quiet', since: now, resolvedAt: now } as const;
+      return { state: resolved, change: 'resolved' };
+    }
+  }
+}
+
+function fired(pending: AlertState, now: Millis): { state: AlertState; change: 'fired' } {
+  const { resolvedAt: _, ...rest } = pending;
+  return {
+    state: { ...rest, phase: 'firing', episode: pending.episode + 1, firedAt: now },
+    change: 'fired',
+  };
+}
+
+/** Whether it has fired, and is not resolved. */
+export function isFiring({ phase }: AlertState): boolean {
+  return phase === 'firing' || phase === 'clearing';
+}

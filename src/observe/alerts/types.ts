@@ -1,0 +1,55 @@
+/** types — rules of the alerts, and who works for them. */
+
+import type { Millis } from '../../core/duration.ts';
+import type { SpoolEvent } from '../../core/event.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Handler } from '../../ports/handler.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
+import type { Message } from '../../spool/message.ts';
+import type { Condition } from './condition.ts';
+import type { Measures } from './measures.ts';
+
+/** A rule that is checked. */
+export interface AlertRule {
+  /** 1 to 64 of letters, digits, . _ - */
+  readonly name: string;
+  readonly when: Condition;
+  /** Names of receivers. */
+  readonly to: readonly string[];
+  readonly actions: readonly AlertAction[];
+}
+
+/** What a rule does besides telling. */
+export type AlertAction =
+  | { readonly kind: 'pause'; readonly topic: string; readonly until: 'resolved' | 'operator' }
+  | { readonly kind: 'hold'; readonly topic: string }
+  | { readonly kind: 'replay'; readonly rule: string };
+
+/** One thing to do for a rule. */
+export type AlertDeed =
+  | { readonly kind: 'pause' | 'resume' | 'hold'; readonly topic: string }
+  | { readonly kind: 'replay'; readonly rule: string };
+
+/** What alerts work with. */
+export interface AlertParts {
+  readonly rules: readonly AlertRule[];
+  /** Between two rounds. */
+  readonly everyMs: number;
+  readonly clock: Clock;
+  /** The store's clock. */
+  readonly now: () => Millis;
+  /** Tells this process from others on the store. */
+  readonly name: string;
+  readonly records: RecordStore;
+  readonly enqueue: (message: Message) => Promise<unknown>;
+  readonly measures: Measures;
+  /** Who is told, by name. */
+  readonly receivers: ReadonlyMap<string, Handler>;
+  /** Does something in the name of `alert:<rule>`, audited; what it throws is told and tried again. */
+  readonly act: (deed: AlertDeed, by: string) => Promise<void>;
+  /** Hears of what happens. */
+  readonly tell: (event: SpoolEvent) => void;
+  readonly host?: string | undefined;
+  /** Cuts secrets out of a text. */
+  readonly hide?: (text: string) => string;
+}

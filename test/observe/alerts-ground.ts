@@ -1,0 +1,136 @@
+/**
+ * alerts-ground — alerts over a spool in memory and virtual time, and receivers over real HTTP.
+ */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Handler, Spool, SpoolEvent } from 'respool';
+import { http } from 'respool/deliver';
+import { onTestFinished } from 'vitest';
+import { createAlerts, type Alerts } from '../../src/observe/alerts/evaluate.ts';
+import {
+  createMeasures,
+  type Measures,
+  type Surroundings,
+} from '../../src/observe/alerts/measures.ts';
+import type { Notice } from '../../src/observe/alerts/notice.ts';
+import { parseCondition } from '../../src/observe/alerts/parse.ts';
+import { registerReceivers } from '../../src/observe/alerts/receivers.ts';
+import type { AlertAction, AlertDeed, AlertRule } from '../../src/observe/alerts/types.ts';
+import type { Clock } from '../../src/ports/clock.ts';
+
+/** Between two rounds. */
+export const EVERY_MS = 15_000;
+
+/** A rule for one receiver. */
+export function ruleOf(
+  name: string,
+  when: string,
+  actions: readonly AlertAction[] = [],
+): AlertRule {
+  return { name, when: parseCondition(when), to: ['ops'], actions };
+}
+
+/** How alerts differ from the usual ones. */
+export interface AlertsOptions extends Surroundings {
+  readonly rules: readonly AlertRule[];
+  readonly receivers: ReadonlyMap<string, Handler>;
+  readonly name?: string;
+  readonly everyMs?: number;
+  readonly act?: (deed: AlertDeed, by: string) => Promise<void>;
+  readonly measures?: Measures;
+  readonly host?: string;
+  readonly hide?: (text: string) => string;
+}
+
+/** Alerts, and what they told. */
+export interface Ground {
+  readonly alerts: Alerts;
+  readonly measures: Measures;
+  readonly told: SpoolEvent[];
+}
+
+/** Alerts over a spool; the receivers' routes are registered. */
+export function alertsOver(spool: Spool, clock: Clock, options: AlertsOptions): Ground {
+  const {
+    rules,
+    receivers,
+    name = 'one',
+    everyMs = EVERY_MS,
+    act,
+    host,
+    hide,
+    ...around
+  } = options;
+  const wanted = rules.map(({ when }) => when.measure);
+  const measures = options.measures ?? createMeasures({ ...around, spool, wanted });
+  onTestFinished(() => measures.close());
+  registerReceivers(spool, receivers);
+  const told: SpoolEvent[] = [];
+  const alerts = createAlerts({
+    rules,
+    everyMs,
+    clock,
+    now: () => spool.now(),
+    name,
+    records: spool.facts,
+    enqueue: (message) => spool.enqueue(message),
+    measures,
+    receivers,
+    act: act ?? (() => Promise.resolve()),
+    tell: (event) => {
+      told.push(event);
+      spool.tell(event);
+    },
+    host,
+    ...(hide === undefined ? {} : { hide }),
+  });
+  return { alerts, measures, told };
+}
+
+/** A receiver that keeps what it gets in memory. */
+export function earOf(): { readonly handler: Handler; readonly heard: Notice[] } {
+  const heard: Notice[] = [];
+  const handler: Handler = async (delivery) => {
+    heard.push((await delivery.json()) as Notice);
+  };
+  return { handler, heard };
+}
+
+/** A receiver over HTTP. */
+export interface HttpEar {
+  readonly url: string;
+  readonly handler: Handler;
+  readonly heard: Notice[];
+  readonly ids: string[];
+  /** What it answers with. */
+  status: number;
+}
+
+/** Listens on a port of its own; gone after the test. */
+export async function httpEar(): Promise<HttpEar> {
+  const heard: Notice[] = [];
+  const ids: string[] = [];
+  const server = createServer((request, answer) => {
+    let text = '';
+    request.on('data', (piece: Buffer) => (text += piece.toString()));
+    request.on('end', () => {
+      if (ear.status < 300) {
+        heard.push(JSON.parse(text) as Notice);
+        ids.push(String(request.headers['idempotency-key']));
+      }
+      answer.statusCode = ear.status;
+      answer.end();
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(async () => {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  const { port } = server.address() as AddressInfo;
+  const url = `http://127.0.0.1:${port}/hook`;
+  const handler = http({ url, allow: ['127.0.0.1'] });
+  onTestFinished(() => handler.close?.());
+  const ear: HttpEar = { url, handler, heard, ids, status: 200 };
+  return ear;
+}
