@@ -23,7 +23,7 @@ import { readConfig } from './config.ts';
 import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
 import { loggerOf, storeLoggerOf } from './observe/log-lines.ts';
-import { startMetrics } from './observe/metrics.ts';
+import { type ServeMetrics, startMetrics } from './observe/metrics.ts';
 import type { RelayLife } from './outbox/relay-life.ts';
 import type { ConsumersLife } from './rabbit/consumers-life.ts';
 import type { RulesLife } from './replay/rules-life.ts';
@@ -40,6 +40,8 @@ interface Running {
   readonly service: Service;
   readonly log: ServeLog;
   readonly loaded: LoadedConfig;
+  /** undefined: they are off. */
+  readonly metrics: ServeMetrics | undefined;
   /** undefined: there are none. */
   readonly consumers: ConsumersLife | undefined;
   /** undefined: there is none. */
@@ -71,15 +73,15 @@ export async function serveUntilSignal(
   context.atEnd(() => spool.stop({ within: 0 }));
   spool.on('*', (event) => log.event(told(event)));
   warnOfStrays(configured, log);
-  const startConsumers = await prepareConsumers(context, loaded, log);
-  const startRelay = await prepareRelay(context, { configured, loaded, log });
+  const metrics = await startMetrics(context, loaded, spool);
+  const startConsumers = await prepareConsumers(context, { loaded, log, metrics });
+  const startRelay = await prepareRelay(context, { configured, loaded, log, metrics });
   // Opens the store; a store that another process owns is refused here.
   await spool.pauses();
   let isReady = false;
   let consumers: ConsumersLife | undefined = undefined;
   let relay: RelayLife | undefined = undefined;
   const meter = new FlowMeter(spool);
-  const metrics = await startMetrics(context, loaded, spool);
   const service = createService({
     control: (by) => createControl(spool, { by, meter }),
     settings: config.serve,
@@ -100,7 +102,7 @@ export async function serveUntilSignal(
   relay = startRelay?.();
   const rules = await startRules(context, { configured, loaded, log });
   isReady = true;
-  const running = { configured, service, log, loaded, consumers, relay, rules };
+  const running = { configured, service, log, loaded, metrics, consumers, relay, rules };
   welcome(running, url, context.io.cwd);
   const end = await ending;
   isReady = false;
@@ -111,8 +113,7 @@ export async function serveUntilSignal(
 /** The start of the consumers of the configuration, if there are any. */
 async function prepareConsumers(
   { io, atEnd }: CommandContext,
-  loaded: LoadedConfig,
-  log: ServeLog,
+  { loaded, log, metrics }: Pick<Running, 'loaded' | 'log' | 'metrics'>,
 ): Promise<(() => ConsumersLife) | undefined> {
   const { consumers } = loaded.config;
   if (consumers.length === 0) return undefined;
@@ -121,6 +122,7 @@ async function prepareConsumers(
   const { startConsumers } = await import('./rabbit/consumers-life.ts');
   const { clock } = io;
   const made = await createConfiguredConsumers(loaded, { clock });
+  await metrics?.watchConsumers(made);
   return () => {
     const life = startConsumers(made, { clock, log });
     // Whatever ends it half-way; after an orderly stop there is nothing left to do.
@@ -132,7 +134,7 @@ async function prepareConsumers(
 /** The start of the relay of the configuration, if it has one. */
 async function prepareRelay(
   { io, atEnd }: CommandContext,
-  { configured, loaded, log }: Pick<Running, 'configured' | 'loaded' | 'log'>,
+  { configured, loaded, log, metrics }: Pick<Running, 'configured' | 'loaded' | 'log' | 'metrics'>,
 ): Promise<(() => RelayLife) | undefined> {
   if (loaded.config.outbox?.relay === undefined) return undefined;
   const { createConfiguredRelay } = await import('../connect/open-outbox.ts');
@@ -140,6 +142,7 @@ async function prepareRelay(
   const { clock } = io;
   const spool = (): Promise<Spool> => Promise.resolve(configured.spool);
   const made = await createConfiguredRelay(loaded, { spool });
+  metrics?.watchRelay(made);
   return () => {
     const life = startRelay(made, { clock, log, isVerbose: true, isBesideSpool: true });
     // As for consumers.

@@ -147,6 +147,11 @@ export interface ConfiguredRelay {
   readonly close: () => Promise<void>;
 }
 
+/** The same, with where it takes its messages from. */
+export interface OpenRelay extends ConfiguredRelay {
+  readonly outbox: OpenOutbox;
+}
+
 /** What a relay of a configuration stands on. */
 export interface RelayParts {
   /** The spool of the same configuration, for a relay that sends there. */
@@ -157,7 +162,7 @@ export interface RelayParts {
 export async function createConfiguredRelay(
   loaded: LoadedConfig,
   { spool }: RelayParts,
-): Promise<ConfiguredRelay> {
+): Promise<OpenRelay> {
   const { outbox: effective, middleware = [] } = loaded.config;
   assert(effective?.relay !== undefined, 'the configuration has no relay');
   const { target, to: _to, ...options } = effective.relay;
@@ -166,6 +171,7 @@ export async function createConfiguredRelay(
   const relay = outbox.relay({ ...options, to, middleware });
   return {
     relay,
+    outbox,
     info: { ...info, ...options, to: shownTarget(target, loaded) },
     close: async () => {
       try {
