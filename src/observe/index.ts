@@ -1,6 +1,16 @@
 /** observe — metrics, traces and alerts: what can be seen of a spool, a consumer, a relay. */
 
 export type { Tracer } from '../ports/tracer.ts';
+export type {
+  SweepCount,
+  WatchConsumerOptions,
+  WatchedConsumer,
+  WatchedOutbox,
+  WatchedPublisher,
+  WatchedRelay,
+  WatchPublisherOptions,
+  WatchRelayOptions,
+} from './metrics/broker-types.ts';
 export { createMetrics, type Metrics } from './metrics/metrics.ts';
 export type {
   MetricAlias,

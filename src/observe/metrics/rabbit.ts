@@ -30,8 +30,8 @@ interface Watched {
   readonly consumer: WatchedConsumer;
   readonly management: Management | undefined;
   readonly exchange: string;
-  /** What was told last; undefined: nobody tells at present. */
-  report: StatsReport | undefined;
+  /** What was told last, and whether it was subscribed then; undefined: nobody tells now. */
+  told: { readonly report: StatsReport; readonly wasConnected: boolean } | undefined;
 }
 
 interface Source {
@@ -60,7 +60,7 @@ export class RabbitMetrics {
     checkNames('watchConsumer', options, ['management', 'exchange']);
     const { management, exchange = '' } = options;
     const { client, close } = clientOf(management);
-    const watched: Watched = { consumer, management: client, exchange, report: undefined };
+    const watched: Watched = { consumer, management: client, exchange, told: undefined };
     const source = `queue:${this.#ground.queueOf(consumer.queue)}`;
     const look = this.#ground.families.look({
       read: () => read(watched),
@@ -143,10 +143,12 @@ export class RabbitMetrics {
   #collectQueues(): void {
     for (const family of Object.values(this.#families.queue)) family.clear();
     const seen = new Set<string>();
-    for (const { consumer, management, report } of this.#watched) {
+    for (const { consumer, management, told } of this.#watched) {
+      if (told === undefined) continue;
       // What was told before the connection went is no longer known.
-      if (management === undefined && !consumer.load.isConnected) continue;
-      for (const queue of report?.queues ?? []) {
+      const isLost = told.wasConnected && !consumer.load.isConnected;
+      if (isLost && management === undefined) continue;
+      for (const queue of told.report.queues) {
         // Two consumers of one queue look at the same.
         const key = JSON.stringify([consumer.queue, queue.name]);
         if (seen.has(key)) continue;
@@ -192,8 +194,9 @@ export class RabbitMetrics {
 /** Asks; while nobody has answered, nothing is known. */
 async function read(watched: Watched): Promise<void> {
   const { consumer, management } = watched;
-  watched.report = undefined;
-  watched.report = await statsOf(consumer, management);
+  watched.told = undefined;
+  const report = await statsOf(consumer, management);
+  watched.told = { report, wasConnected: consumer.load.isConnected };
 }
 
 /** A management API that is away takes with it what it alone tells. */
@@ -204,8 +207,8 @@ async function statsOf(
   if (management === undefined) return consumer.stats();
   try {
     return await consumer.stats({ management });
-  } catch (error) {
-    if (!consumer.load.isConnected) throw error;
+  } catch {
+    // It has its say again at the next look; that a broker is away is thrown here as well.
     return consumer.stats();
   }
 }
