@@ -63,6 +63,7 @@ const QUESTIONS: Readonly<Record<string, (far: Control) => Promise<unknown>>> = 
   audit: (far) => far.audit(),
   recordAction: (far) => far.recordAction('sweep', {}),
   keep: (far) => far.keep([COPY]),
+  tellSweep: (far) => far.tellSweep({ queue: 'q', target: 't', moved: 1, left: 0 }),
   records: (far) => far.records.append('dlq.a', 1),
   'records read': (far) => far.records.read('dlq.a', 0, 10),
   'records trim': (far) => far.records.trim('dlq.a', 1),

@@ -115,11 +115,11 @@ async function sweepAll({ context, settings }: Told, watch: RunWatch): Promise<S
 
 interface Writer {
   /** Writes down what is about to be moved, in the configured store. */
-  audit(details: SweepDetails): Promise<void>;
+  readonly audit: (details: SweepDetails) => Promise<void>;
   /** Keeps an event until it is told. */
-  note(event: EventOf<'sweep'>): void;
+  readonly note: (event: EventOf<'sweep'>) => void;
   /** Tells what was noted where it was written down; never rejects: nothing depends on it. */
-  tell(): Promise<void>;
+  readonly tell: () => Promise<void>;
 }
 
 function writerOf(context: CommandContext, broker: string): Writer {
