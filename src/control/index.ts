@@ -16,6 +16,7 @@ export type {
   Spread,
   StateStats,
   Stats,
+  SweptQueue,
   ToldEvent,
 } from './control.ts';
 export { type ControlOptions, createControl } from './desk.ts';

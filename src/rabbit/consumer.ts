@@ -348,9 +348,11 @@ export class Consumer implements AsyncDisposable {
     if (claim.policy === null || claim.policy === 'default') return policy;
     const named = policies.get(claim.policy);
     if (named !== undefined) return named;
-    const { id, topic } = claim.envelope;
-    const at = this.#clock.now();
-    this.#events.emit({ at, kind: 'policy-unknown', id, topic, policy: claim.policy });
+    if (this.#events.hears('policy-unknown')) {
+      const { id, topic } = claim.envelope;
+      const at = this.#clock.now();
+      this.#events.emit({ at, kind: 'policy-unknown', id, topic, policy: claim.policy });
+    }
     return policy;
   }
 }

@@ -235,6 +235,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
   }
 
   tellUnknownPolicy(about: { readonly id: string; readonly topic: string }, policy: string): void {
+    if (!this.events.hears('policy-unknown')) return;
     const { id, topic } = about;
     this.events.emit({ at: this.source.now(), kind: 'policy-unknown', id, topic, policy });
   }
