@@ -86,6 +86,7 @@ test('with no optional package installed all of it loads, and an opening names w
     natsBodies: missing('the NATS store', '@nats-io/transport-node'),
     s3: missing('the S3 store', '@aws-sdk/client-s3'),
     rabbit: missing('RabbitMQ', 'amqplib'),
+    traces: missing('traces', '@opentelemetry/api'),
   });
 });
 

@@ -49,4 +49,9 @@ await consumer.start().then(
   () => (opened['rabbit'] = 'opened'),
   (error: Error & { code?: string }) => (opened['rabbit'] = `${error.code}: ${error.message}`),
 );
+const openTelemetry = all['openTelemetry'] as () => Promise<unknown>;
+await openTelemetry().then(
+  () => (opened['traces'] = 'opened'),
+  (error: Error & { code?: string }) => (opened['traces'] = `${error.code}: ${error.message}`),
+);
 process.stdout.write(JSON.stringify({ loaded, opened }));

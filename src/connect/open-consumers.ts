@@ -11,6 +11,7 @@ import { type EffectiveConsumer, optionsOf } from './consumers.ts';
 import { checkHandlers } from './handlers.ts';
 import type { LoadedConfig } from './load-config.ts';
 import { describeHandler } from './routes.ts';
+import { tracingOf } from './tracing.ts';
 
 /** A consumer as it may be shown. */
 export interface ConsumerInfo {
@@ -47,6 +48,7 @@ export async function createConfiguredConsumers(
   checkHandlers('consumers', config.consumers);
   await needAmqplib();
   const tls = await tlsOfRabbit(config.rabbit);
+  const tracing = await tracingOf(config);
   return consumers.map((effective) => {
     const { deliver } = effective;
     assert(deliver !== undefined, `the consumer of "${effective.queue}" has no handler`);
@@ -55,6 +57,7 @@ export async function createConfiguredConsumers(
       middleware: config.middleware ?? [],
       ...(tls === undefined ? {} : { tls }),
       ...(clock === undefined ? {} : { clock }),
+      ...tracing,
     };
     return {
       consumer: createConsumer(options, deliver),

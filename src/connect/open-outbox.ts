@@ -17,6 +17,7 @@ import { checkHandlers, closeHandlers } from './handlers.ts';
 import type { LoadedConfig } from './load-config.ts';
 import type { EffectiveOutbox, EffectiveRelay, EffectiveTarget } from './outbox.ts';
 import { describeTarget } from './outbox-view.ts';
+import { tracingOf } from './tracing.ts';
 
 /** What of an outbox the command line needs, whatever database it is in. */
 export interface OpenOutbox {
@@ -56,13 +57,15 @@ export interface SentReader {
 export interface OpenOutboxOptions {
   /** What is done about a file of SQLite that is not there; default: it is refused. */
   readonly file?: 'make' | 'none' | undefined;
+  /** Whether its relays write spans where the configuration says so; default false. */
+  readonly isTraced?: boolean | undefined;
 }
 
 /** Makes the outbox of a configuration. */
 export async function createConfiguredOutbox(
   loaded: LoadedConfig,
   effective: EffectiveOutbox,
-  { file }: OpenOutboxOptions = {},
+  { file, isTraced = false }: OpenOutboxOptions = {},
 ): Promise<ConfiguredOutbox> {
   const { place, schema, tables, listenUrl, expires, policies } = effective;
   const { backoffs } = loaded.config;
@@ -71,6 +74,7 @@ export async function createConfiguredOutbox(
     ...(tables === undefined ? {} : { tables }),
     ...(expires === undefined ? {} : { expires }),
     ...(backoffs === undefined ? {} : { backoffs }),
+    ...(isTraced ? await tracingOf(loaded.config) : {}),
   };
   const info = {
     store: place.address,
@@ -167,7 +171,9 @@ export async function createConfiguredRelay(
   assert(effective?.relay !== undefined, 'the configuration has no relay');
   const { target, to: _to, ...options } = effective.relay;
   const { to, close: closeTarget } = await openTarget(target, loaded, spool);
-  const { outbox, info, close } = await createConfiguredOutbox(loaded, effective);
+  const { outbox, info, close } = await createConfiguredOutbox(loaded, effective, {
+    isTraced: true,
+  });
   const relay = outbox.relay({ ...options, to, middleware });
   return {
     relay,

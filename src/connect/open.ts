@@ -14,6 +14,7 @@ import { checkHandlers, closeHandlers } from './handlers.ts';
 import type { LoadedConfig } from './load-config.ts';
 import { describeHandler, type EffectiveRoute } from './routes.ts';
 import { type StorePlace, storesOf } from './stores.ts';
+import { tracingOf } from './tracing.ts';
 import { sealedBy, transformsOf } from './transforms.ts';
 
 /** A route as it may be shown. */
@@ -64,6 +65,7 @@ export async function createConfiguredSpool(
     transforms,
     bodies,
     ...(logger === undefined ? {} : { logger }),
+    ...(deliver ? await tracingOf(config) : {}),
   });
   if (deliver) {
     checkHandlers('routes', config.routes);
