@@ -16,12 +16,14 @@ import { told } from '../control/told-events.ts';
 import { durationMs } from '../core/duration.ts';
 import { textOf } from '../core/errors.ts';
 import { topicMatches } from '../core/topic.ts';
+import { isNoticeTopic } from '../observe/alerts/notice.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Spool } from '../spool/spool.ts';
 import { createService } from '../web/index.ts';
 import { readConfig } from './config.ts';
 import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
+import type { AlertsLife, PreparedAlerts } from './observe/alerts-life.ts';
 import { loggerOf, storeLoggerOf } from './observe/log-lines.ts';
 import { type ServeMetrics, startMetrics } from './observe/metrics.ts';
 import type { RelayLife } from './outbox/relay-life.ts';
@@ -48,6 +50,8 @@ interface Running {
   readonly relay: RelayLife | undefined;
   /** undefined: there are none. */
   readonly rules: RulesLife | undefined;
+  /** undefined: there are none. */
+  readonly alerts: AlertsLife | undefined;
 }
 
 /** Serves until SIGTERM or SIGINT, or until an error that nobody caught. */
@@ -64,8 +68,10 @@ export async function serveUntilSignal(
     hide,
     redact: config.log.redact,
   });
+  const alerting = await prepareAlerts(context, { loaded, log });
   const configured = await createConfiguredSpool(loaded, {
     storeLogger: storeLoggerOf(log, config.log.redact),
+    prepare: alerting?.register,
   });
   context.atEnd(() => configured.close());
   const { spool } = configured;
@@ -101,13 +107,24 @@ export async function serveUntilSignal(
   consumers = startConsumers?.();
   relay = startRelay?.();
   const rules = await startRules(context, { configured, loaded, log });
+  const alerts = alerting?.start({ configured, consumers, relay });
+  context.atEnd(() => alerts?.stop(0));
   isReady = true;
-  const running = { configured, service, log, loaded, metrics, consumers, relay, rules };
+  const running = { configured, service, log, loaded, metrics, consumers, relay, rules, alerts };
   welcome(running, url, context.io.cwd);
   const end = await ending;
   isReady = false;
   await wind(running, end, context.io.clock);
   return end.kind === 'error' ? EXIT.refused : EXIT.done;
+}
+
+/** The alerts of the configuration, if there are any. */
+async function prepareAlerts(
+  context: CommandContext,
+  parts: Pick<Running, 'loaded' | 'log'>,
+): Promise<PreparedAlerts | undefined> {
+  if (parts.loaded.config.alerts.rules.length === 0) return undefined;
+  return (await import('./observe/alerts-life.ts')).prepareAlerts(context, parts);
 }
 
 /** The start of the consumers of the configuration, if there are any. */
@@ -199,7 +216,7 @@ export function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
 }
 
 async function wind(running: Running, end: End, clock: Clock): Promise<void> {
-  const { configured, service, log, loaded, consumers, relay, rules } = running;
+  const { configured, service, log, loaded, consumers, relay, rules, alerts } = running;
   const { stopWithin } = loaded.config.serve;
   if (end.kind === 'error') {
     log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
@@ -217,6 +234,7 @@ async function wind(running: Running, end: End, clock: Clock): Promise<void> {
   // use up the time of the deliveries.
   await service.drain(withinMs / 4);
   // Before the spool, whose records they write.
+  await alerts?.stop(leftMs() / 4);
   await rules?.stop(leftMs() / 2);
   // Before the spool: a relay may send into it.
   await relay?.stop(leftMs() / 2);
@@ -249,7 +267,7 @@ function warnOfStrays({ spool, routes }: ConfiguredSpool, log: ServeLog): void {
   const patterns = routes.filter(({ lane }) => lane === 'delivery').map(({ topic }) => topic);
   spool.on('accepted', ({ topic }) => {
     if (told.size >= STRAYS_MAX || told.has(topic)) return;
-    if (patterns.some((pattern) => topicMatches(pattern, topic))) return;
+    if (isNoticeTopic(topic) || patterns.some((one) => topicMatches(one, topic))) return;
     told.add(topic);
     log.say('warn', `no route delivers the topic ${safe(topic)}: its messages wait, and are held`, {
       topic,

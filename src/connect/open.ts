@@ -46,6 +46,8 @@ export interface OpenOptions {
   readonly logger?: Logger | undefined;
   /** Told only of what the stores say when they open; default `logger`. */
   readonly storeLogger?: Logger | undefined;
+  /** Called before the routes are registered: of routes that fit a topic the first wins. */
+  readonly prepare?: ((spool: Spool) => void) | undefined;
   /** True (default) registers the routes; false: for a tool that only looks and steers. */
   readonly deliver?: boolean | undefined;
 }
@@ -53,7 +55,7 @@ export interface OpenOptions {
 /** Makes stores, spool and routes. */
 export async function createConfiguredSpool(
   loaded: LoadedConfig,
-  { logger, storeLogger = logger, deliver = true }: OpenOptions = {},
+  { logger, storeLogger = logger, prepare, deliver = true }: OpenOptions = {},
 ): Promise<ConfiguredSpool> {
   const { config, folder } = loaded;
   const { entries, bodies, place, bodiesPlace } = await storesOf(config, folder, storeLogger);
@@ -67,6 +69,7 @@ export async function createConfiguredSpool(
     ...(logger === undefined ? {} : { logger }),
     ...(deliver ? await tracingOf(config) : {}),
   });
+  prepare?.(spool);
   if (deliver) {
     checkHandlers('routes', config.routes);
     checkHandlers('bounces', config.bounces);

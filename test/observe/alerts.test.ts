@@ -5,7 +5,7 @@ import path from 'node:path';
 import { createSpool, noRetry, type Spool } from 'respool';
 import { SimClock } from 'respool/testkit';
 import { expect, onTestFinished, test } from 'vitest';
-import { MINUTE, SECOND, setup } from '../spool/setup.ts';
+import { MINUTE, setup } from '../spool/setup.ts';
 import { alertsOver, earOf, EVERY_MS, httpEar, ruleOf } from './alerts-ground.ts';
 
 const BOUNCES = ruleOf('bounces', 'bounce rate > 50 % for 1m');

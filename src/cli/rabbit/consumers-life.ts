@@ -16,6 +16,8 @@ import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts
 export interface ConsumersLife {
   /** How many are connected now, of how many. */
   readonly health: () => { readonly connected: number; readonly all: number };
+  /** Each of them. */
+  readonly each: () => readonly { readonly queue: string; readonly isConnected: boolean }[];
   /** Takes nothing new, and waits for what runs, so long at the most. */
   readonly stop: (withinMs: number) => Promise<void>;
 }
@@ -35,6 +37,11 @@ export function startConsumers(
       connected: consumers.filter(({ consumer }) => consumer.isConnected).length,
       all: consumers.length,
     }),
+    each: () =>
+      consumers.map(({ consumer, info }) => ({
+        queue: info.queue,
+        isConnected: consumer.isConnected,
+      })),
     stop: async (withinMs) => {
       over.abort();
       const { clock } = parts;

@@ -47,7 +47,12 @@ export async function startRules(context: CommandContext, parts: RulesParts): Pr
   };
 }
 
-function contextOf(context: CommandContext, loaded: LoadedConfig, spool: Spool): LettersContext {
+/** The context of a service for what works on dead letters. */
+export function contextOf(
+  context: CommandContext,
+  loaded: LoadedConfig,
+  spool: Spool,
+): LettersContext {
   const as: Desk['as'] = (by) => createControl(spool, { by });
   const isSealed = loaded.config.seal !== undefined;
   const desk: Desk = { control: as(byOf(context.io)), as, url: undefined, isSealed };

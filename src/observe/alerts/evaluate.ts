@@ -16,7 +16,7 @@ import { deedKey, deedsAt } from './deeds.ts';
 import { inTime } from './in-time.ts';
 import type { Reading } from './measures.ts';
 import { type NoticeForecast, noticeOf } from './notice.ts';
-import { type AlertState, isFiring, quietSince, step } from './state.ts';
+import { type AlertState, isFiring, quietSince, step, withWhy } from './state.ts';
 import { isOfStore, putDown, tellWithoutSpool } from './tell.ts';
 import { giveTurn, leaseMsOf, takeTurn } from './turn.ts';
 import type { AlertParts, AlertRule } from './types.ts';
@@ -163,13 +163,15 @@ class Evaluation implements Alerts {
     const known = this.#known.get(rule.name) ?? this.#fresh(rule, now);
     const reading = await this.#read(rule);
     const doing = `measuring for the alert "${rule.name}"`;
-    if ('why' in reading) this.#trouble(doing, new Error(reading.why));
-    else this.#over(doing);
+    const why = 'why' in reading ? reading.why : undefined;
+    if ('value' in reading) this.#over(doing);
+    else if (reading.isEarly !== true) this.#trouble(doing, new Error(reading.why));
     const value = 'value' in reading ? reading.value : undefined;
     const holds = value === undefined ? undefined : fulfils(rule.when, value);
     const { forMs } = rule.when;
     const { everyMs } = this.#parts;
-    const next = step(known.state, { now, holds, isAfterGap, forMs, everyMs });
+    const state = withWhy(known.state, why);
+    const next = step(state, { now, holds, isAfterGap, forMs, everyMs });
     if (next.change !== undefined) {
       const forecast = await this.#forecast();
       const told = { change: next.change, now, value, forecast };
@@ -243,7 +245,7 @@ class Evaluation implements Alerts {
     const owed = [...(state.owed ?? []), { notice, to: rule.to }];
     const todo = deedsAt(rule, phase).map(deedKey);
     // What was to be done at the firing is not begun any more once it is over.
-    const { todo: _, ...rest } = state;
+    const { todo: _todo, ...rest } = state;
     return { ...rest, owed, ...(todo.length === 0 ? {} : { todo }) };
   }
 

@@ -18,7 +18,13 @@ import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
 import { SlidingWindow } from './window.ts';
 
 /** A value, or why there is none. */
-export type Reading = { readonly value: number } | { readonly why: string };
+export type Reading =
+  | { readonly value: number }
+  | {
+      readonly why: string;
+      /** That is so at every start, and will pass. */
+      readonly isEarly?: true;
+    };
 
 /** Measures. */
 export interface Measures {
@@ -160,7 +166,7 @@ class SpoolMeasures implements Measures {
     if (all > 0) return { value: (marked / all) * 100 };
     // Silence means something only when somebody listened for the whole time.
     if (window?.isWhole(now) === true) return { value: 0 };
-    return { why: 'nothing has ended since the start, which is not as long ago as the window' };
+    return { why: 'nothing has ended since the start', isEarly: true };
   }
 
   async #countOf({ state, of }: Measure): Promise<number> {
@@ -307,7 +313,7 @@ const MISSING: Readonly<Record<keyof Surroundings, string>> = {
 
 /** A time to something; what never comes is Infinity. */
 function never(ms: number | null | undefined): Reading {
-  if (ms === undefined) return { why: 'there were not enough looks yet to tell' };
+  if (ms === undefined) return { why: 'one look alone tells nothing', isEarly: true };
   return { value: ms ?? Number.POSITIVE_INFINITY };
 }
 

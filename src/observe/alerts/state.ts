@@ -29,6 +29,8 @@ export interface AlertState {
   readonly owed?: readonly OwedNotice[];
   /** When somebody was told last. */
   readonly toldAt?: Millis;
+  /** Why it could not be measured, at the last look. */
+  readonly why?: string;
   /** Actions of this episode that are still to be done. */
   readonly todo?: readonly string[];
 }
@@ -89,11 +91,18 @@ export function step(
 }
 
 function fired(pending: AlertState, now: Millis): { state: AlertState; change: 'fired' } {
-  const { resolvedAt: _, ...rest } = pending;
+  const { resolvedAt: _resolvedAt, ...rest } = pending;
   return {
     state: { ...rest, phase: 'firing', episode: pending.episode + 1, firedAt: now },
     change: 'fired',
   };
+}
+
+/** The state with why it could not be measured, or without; the same if that is so already. */
+export function withWhy(state: AlertState, why: string | undefined): AlertState {
+  if (state.why === why) return state;
+  const { why: _why, ...rest } = state;
+  return why === undefined ? rest : { ...rest, why };
 }
 
 /** Whether it has fired, and is not resolved. */
