@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { anchorsOf, linksOf, ROOT, readPage } from '../docs/pages.ts';
+import { anchorsOf, linksOf, ROOT, readPage, tableUnder, wordOf } from '../docs/pages.ts';
 import { knownMetrics } from './known-metrics.ts';
 import { type Judgement, judge, type KnownMetric } from './promql.ts';
 
@@ -64,6 +64,8 @@ interface ScrapeFile {
 const NOT_SHOWN: Readonly<Record<string, string>> = {
   respool_engine_settled_total: 'respool_attempts_total counts the same, by topic and outcome',
 };
+
+const RULE_KEYS = ['alert', 'expr', 'for', 'labels', 'annotations'];
 
 const known = await knownMetrics();
 const dashboard = JSON.parse(textOf('ops/grafana-dashboard.json')) as Dashboard;
@@ -165,7 +167,11 @@ describe('the alert rules', () => {
 
   test('have names of their own, a severity, and say what is and what to do', () => {
     expect(new Set(rules.map(({ alert }) => alert)).size).toBe(rules.length);
-    for (const { alert, for: span, labels, annotations } of rules) {
+    for (const rule of rules) {
+      const { alert, for: span, labels, annotations } = rule;
+      // Prometheus refuses a file with any other key.
+      const others = Object.keys(rule).filter((key) => !RULE_KEYS.includes(key));
+      expect(others, alert).toEqual([]);
       expect(alert).toMatch(/^Respool[A-Z]\w+$/);
       expect(span ?? '0m', alert).toMatch(/^\d+[smh]$/);
       expect(['critical', 'warning', 'info'], alert).toContain(labels.severity);
@@ -215,6 +221,12 @@ test('the example of a scrape loads the rules, asks where metrics are, and names
   for (const [, pattern = ''] of asked) {
     expect(jobs.some((job) => new RegExp(`^(?:${pattern})$`).test(job))).toBe(true);
   }
+});
+
+test('the questions in the page about metrics ask for what exists', () => {
+  const rows = tableUnder(readPage('docs/how-to/metrics.md'), 'What to ask');
+  expect(rows.length).toBeGreaterThan(2);
+  expect(rows.flatMap(([, cell]) => judged(wordOf(cell)).problems)).toEqual([]);
 });
 
 describe('an expression', () => {
