@@ -9,6 +9,7 @@ import { generateKey } from 'respool/transforms';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { examineStats } from '../../src/cli/doctor/messages.ts';
 import { fileSystem, room } from '../../src/cli/doctor/places.ts';
+import { isDocumented } from './doctor-ids.ts';
 import { fill } from './fill.ts';
 import { type CallOptions, setup, type Shell } from './setup.ts';
 
@@ -26,7 +27,10 @@ async function examined(
 ): Promise<{ readonly code: number; readonly found: Findings }> {
   const env = { ...NO_SERVICE, ...options.env };
   const ran = await cli(['doctor', '--json', ...argv], { ...options, env });
-  const pairs = ran.objects().map(({ id, ...rest }) => [id as string, rest]);
+  const findings = ran.objects() as { id: string; level: string }[];
+  // Whatever a test finds is in the list of ids.
+  expect(findings.filter(({ id, level }) => !isDocumented(id, level))).toEqual([]);
+  const pairs = findings.map(({ id, ...rest }) => [id, rest]);
   return { code: ran.code, found: Object.fromEntries(pairs) as Findings };
 }
 

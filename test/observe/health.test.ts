@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { health, type HealthOptions } from 'respool/observe';
 import { describe, expect, test } from 'vitest';
+import { textOf } from '../../src/core/errors.ts';
 import { readPage, ROOT, tableUnder, wordOf } from '../docs/pages.ts';
 import { setup } from '../spool/setup.ts';
 
@@ -111,7 +112,7 @@ test('health.md lists every code, and the options there are', async () => {
   const [, union = ''] = /type HealthCode =([^;]+);/.exec(source) ?? [];
   const codes = [...union.matchAll(/'([^']+)'/g)].map(([, code]) => code);
   expect(tableUnder(page, 'Codes').map(([code]) => wordOf(code))).toEqual(codes);
-  const refusal = await health({ x: 1 } as HealthOptions).catch((error: unknown) => String(error));
-  const known = /known are (.*)$/.exec(String(refusal))?.[1]?.split(', ');
+  const refusal = await health({ x: 1 } as HealthOptions).then(() => '', textOf);
+  const known = /known are (.*)$/.exec(refusal)?.[1]?.split(', ');
   expect(tableUnder(page, 'Options of health').map(([name]) => wordOf(name))).toEqual(known);
 });

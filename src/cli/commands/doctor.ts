@@ -17,8 +17,9 @@ export const doctor: CommandSpec = {
   description:
     'Looks at versions, configuration, stores and their disk, the clock, the service and the ' +
     'messages. Changes nothing, and makes no store where there is none; a bucket of S3 has a ' +
-    'probe of one byte for a moment, to see what it allows. Each line is ok, note or unsafe. ' +
-    'Ends with 1 when something is unsafe.',
+    'probe of one byte for a moment, to see what it allows. Each line is ok, note or unsafe; ' +
+    'with --json it has a stable id, and the last one counts. Ends with 1 when something is ' +
+    'unsafe.',
   examples: [
     { line: 'respool doctor', does: 'the whole report' },
     { line: 'respool doctor --json | jq -r \'select(.level != "ok") | .text\'', does: 'the rest' },
@@ -33,10 +34,13 @@ export const doctor: CommandSpec = {
       if (out.json) await out.object(finding);
       else await tell(out, finding);
     }
-    if (!out.json) {
-      const notes = `${counts.note} ${counts.note === 1 ? 'note' : 'notes'}`;
+    const notes = `${counts.note} ${counts.note === 1 ? 'note' : 'notes'}`;
+    const text = `${counts.ok} ok, ${notes}, ${counts.unsafe} unsafe`;
+    // A level of its own: who counts levels, or reads all that is not ok, goes on as before.
+    if (out.json) await out.object({ id: 'summary', level: 'summary', text, ...counts });
+    else {
       await out.line('');
-      await out.line(`${counts.ok} ok, ${notes}, ${counts.unsafe} unsafe`);
+      await out.line(text);
     }
     return counts.unsafe > 0 ? EXIT.refused : EXIT.done;
   },

@@ -15,6 +15,7 @@ import { type DoctorFinding, note, unsafe } from './finding.ts';
 import { examineClock, examineEnvironment, examineVersions } from './machine.ts';
 import { examineMessages } from './messages.ts';
 import { examineStores, nearest, type StoresFound } from './places.ts';
+import { examineSeeing } from './seeing.ts';
 import { examineService } from './service.ts';
 import { examineConfig, examineRoutes, examineServe, examineUrl } from './settings.ts';
 import { examineTls } from './tls.ts';
@@ -33,6 +34,7 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   yield* await attempt('serve', () => examineTls(loaded, io.clock.now()));
   if (problem === undefined) yield* await attempt('routes', async () => examineRoutes(loaded));
   yield* await attempt('transforms', () => examineTransforms(loaded));
+  yield* await attempt('seeing', () => examineSeeing(loaded));
   const named = namedUrl({ globals, io });
   yield* examineUrl(named);
   const { storesOf } = await import('../../connect/stores.ts');

@@ -7,6 +7,8 @@ import { span } from '../times.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 
 const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
+/** Reasons and notes of a service that are told, at the most. */
+const TOLD_MAX = 10;
 
 /** What was found out. */
 export interface ServiceFound {
@@ -36,17 +38,32 @@ export async function examineService(
   };
   const theirs = typeof info?.version === 'string' ? info.version : 'of an unknown version';
   const text = `respool ${theirs} answers at ${url}`;
+  const { reasons, notes } = toldBy('body' in ready ? ready.body : undefined);
+  const why = reasons.length === 0 ? '' : `: ${reasons.join('; ')}`;
   const todo = 'it is starting or stopping, or has lost its store: look at its log';
   const findings = [
     'status' in ready && ready.status === 200
       ? ok('service', `${text}, ready`)
-      : unsafe('service', `${text}, but is not ready`, todo),
+      : unsafe('service', `${text}, but is not ready${why}`, todo),
+    ...notes.map((one) => note('service.note', one, 'look at what it talks to; it tries again')),
   ];
   if (theirs !== version) {
     const other = `the service is respool ${theirs}, this is ${version}`;
     findings.push(note('service.version', other, 'start the service again after an update'));
   }
   return { isThere: true, findings };
+}
+
+/** Why it is not ready and what else is wrong, as far as it says so. */
+function toldBy(body: unknown): { readonly reasons: string[]; readonly notes: string[] } {
+  const { reasons, notes } = (body ?? {}) as { reasons?: unknown; notes?: unknown };
+  return { reasons: textsOf(reasons), notes: textsOf(notes) };
+}
+
+function textsOf(list: unknown): string[] {
+  if (!Array.isArray(list)) return [];
+  const texts = list.map((one: unknown) => (one as { text?: unknown } | null)?.text);
+  return texts.filter((text): text is string => typeof text === 'string').slice(0, TOLD_MAX);
 }
 
 async function ask(

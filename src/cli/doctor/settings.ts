@@ -136,7 +136,8 @@ function examineBroker(url: string, at: number): DoctorFinding[] {
   return [unsafe(`consumers[${at}].url.plain`, text, 'use amqps:')];
 }
 
-function examineRoute(
+/** One route: where it sends to, and its times. */
+export function examineRoute(
   route: Pick<EffectiveRoute, 'topic' | 'deliver' | 'timeout'>,
   key: string,
 ): DoctorFinding[] {
