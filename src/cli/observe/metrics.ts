@@ -3,13 +3,13 @@
  * configuration says. The library is loaded when they are on.
  */
 
-import { brokerAt, tlsOfRabbit } from '../../connect/brokers.ts';
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { ConfiguredConsumer } from '../../connect/open-consumers.ts';
 import type { OpenRelay } from '../../connect/open-outbox.ts';
 import type { Metrics } from '../../observe/metrics/metrics.ts';
 import type { Spool } from '../../spool/spool.ts';
 import type { CommandContext } from '../spec.ts';
+import { watchConsumers, watchRelay } from './broker-metrics.ts';
 
 /** Metrics of a service. */
 export interface ServeMetrics extends Pick<Metrics, 'text'> {
@@ -39,27 +39,7 @@ export async function startMetrics(
   metrics.watch(spool);
   return {
     text: () => metrics.text(),
-    watchConsumers: async (made) => {
-      const tls = await tlsOfRabbit(config.rabbit);
-      for (const [at, { consumer }] of made.entries()) {
-        const management = managementOf(config, at);
-        const secured = management && { ...management, ...(tls === undefined ? {} : { tls }) };
-        metrics.watchConsumer(consumer, secured === undefined ? {} : { management: secured });
-      }
-    },
-    watchRelay: ({ relay, outbox }) => {
-      metrics.watchRelay(relay, outbox);
-    },
+    watchConsumers: (made) => watchConsumers(metrics, config, made, atEnd),
+    watchRelay: (made) => watchRelay(metrics, config, made),
   };
-}
-
-/** Asked only where the configuration names it: a guess would fail at every scrape. */
-function managementOf(
-  { consumers, rabbit }: LoadedConfig['config'],
-  at: number,
-): { readonly url: string; readonly vhost: string } | undefined {
-  const effective = consumers[at];
-  if (effective === undefined) return undefined;
-  const { isManagementNamed, managementUrl, vhost } = brokerAt(effective.url, [effective], rabbit);
-  return isManagementNamed ? { url: managementUrl, vhost } : undefined;
 }
