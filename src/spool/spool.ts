@@ -137,6 +137,11 @@ export class Spool {
     return this.#runtime.onStoreOperation(hear);
   }
 
+  /** Whether its stores are open: from the first call that needs them until it is stopped. */
+  get isOpen(): boolean {
+    return this.#runtime.isOpen;
+  }
+
   /** What this process's engine is doing now, in numbers. */
   get load(): EngineLoad {
     return this.#runtime.engine.load;

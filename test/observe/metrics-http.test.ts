@@ -115,6 +115,22 @@ describe('respool serve', () => {
   });
 });
 
+test('respool serve takes metrics.aliases and metrics.queuesMax from its configuration', async () => {
+  // Nobody listens there: consumers wait for their broker, and are told of.
+  const rabbit = { url: 'amqp://127.0.0.1:1' };
+  const consumers = ['orders', 'mails', 'bills'].map((queue) => ({
+    queue,
+    deliver: { exec: ['true'] },
+  }));
+  const { scrape } = await serving({ aliases: ['goqueue'], queuesMax: 1 }, { rabbit, consumers });
+  const { types, labelled, value } = await scrape();
+  expect(types.get('goqueue_messages_retried_total')).toBe('counter');
+  expect(types.has('outbox_table_backlog')).toBe(false);
+  expect(labelled('queue')).toEqual(new Set(['orders', 'other']));
+  expect(value('respool_rabbit_consumer_connected', { queue: 'other' })).toBe(0);
+  expect(labelled('source')).toEqual(new Set(['spool', 'queue:orders', 'queue:other']));
+});
+
 test('a process that collects its own numbers ends by itself', async () => {
   const root = path.join(import.meta.dirname, '../..');
   const script =
@@ -129,9 +145,10 @@ test('a process that collects its own numbers ends by itself', async () => {
   expect(stdout).toBe('true\n');
 });
 
-async function serving(metrics: object) {
+async function serving(metrics: object, rest: object = {}) {
   const shell = await shellSetup();
-  await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify({ metrics }));
+  const config = JSON.stringify({ metrics, ...rest });
+  await writeFile(path.join(shell.folder, 'respool.config.json'), config);
   const running = shell.start(['serve', '--port', '0'], { tty: ['stdout'] });
   onTestFinished(async () => {
     running.signal('SIGTERM');

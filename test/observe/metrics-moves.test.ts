@@ -317,6 +317,7 @@ function otherSpool(): { spool: WatchedSpool; hear: (operation: StoreOperation) 
     hear: (operation) => listener?.(operation),
     spool: {
       load,
+      isOpen: true,
       on: () => () => undefined,
       now: () => START,
       tally: async () => [],

@@ -123,6 +123,48 @@ test('what is no longer watched keeps its counts, loses its gauges, and can be w
   expect((await scrapeOf(metrics)).value('respool_accepted_total', A)).toBe(2);
 });
 
+test('metrics that are closed watch nothing more, and a spool that has stopped is still told of', async () => {
+  const { metrics, spool, clock, scrape, count } = await watched();
+  await spool.enqueue({ topic: 'a' });
+  await scrape();
+  const asked = count('tally');
+  await Promise.all([spool.stop(), clock.advance('1m')]);
+  const { value } = await scrape();
+  expect(value('respool_accepted_total', A)).toBe(1);
+  expect(value('respool_engine_running', SPOOL)).toBe(0);
+  expect(value('respool_messages', { ...SPOOL, state: 'incoming' })).toBe(1);
+  expect(value('respool_states_age_seconds', SPOOL)).toBe(60);
+  // A question would have opened its stores again.
+  expect([count('tally'), count('open'), spool.isOpen]).toEqual([asked, 1, false]);
+  metrics.close();
+  metrics.close();
+  expect(() => metrics.watch(spool)).toThrow(/cannot watch more: these metrics are closed/);
+});
+
+test('the stores of a spool are counted as they tell of their operations', async () => {
+  const { spool, scrape, bodies } = await watched({}, { limits: { inlineBodyBytes: 10 } });
+  await spool.enqueue({ topic: 'a', body: 'x'.repeat(100) });
+  await spool.enqueue({ topic: 'a' });
+  bodies.faults.plan = () => 'before';
+  await rejection(spool.enqueue({ topic: 'a', body: 'x'.repeat(100) }));
+  const { value } = await scrape();
+  const insert = { ...SPOOL, store: 'entries', operation: 'insert' };
+  const put = { ...SPOOL, store: 'bodies', operation: 'put' };
+  expect(value('respool_store_batch_size_sum', insert)).toBe(2);
+  expect(value('respool_store_operation_duration_seconds_count', insert)).toBe(2);
+  expect(value('respool_store_operation_failures_total', insert)).toBe(0);
+  expect(value('respool_store_batch_size_sum', put)).toBe(1);
+});
+
+test('a scrape opens no store that nothing has been put into yet', async () => {
+  const { spool, scrape, count } = await watched({}, { isStarted: false });
+  const { value } = await scrape();
+  expect([value('respool_engine_running', SPOOL), count('open')]).toEqual([0, 0]);
+  await spool.pauses();
+  const { value: later } = await scrape();
+  expect(later('respool_messages', { ...SPOOL, state: 'incoming' })).toBe(0);
+});
+
 describe('labels', () => {
   test('of 10,000 topics take 101 values, and what has none of its own is still counted', async () => {
     const { spool, scrape } = await watched({}, { isStarted: false });

@@ -16,6 +16,8 @@ export interface LookOptions {
   /** Asks, and puts the answer into rows in one go; what it throws is told to `onFailure`. */
   readonly read: () => Promise<void>;
   readonly onFailure: (error: unknown) => void;
+  /** False: there is nobody to ask at present, and nobody is asked. */
+  readonly isThere?: () => boolean;
   readonly everyMs: number;
   readonly clock: Clock;
 }
@@ -31,7 +33,7 @@ export interface Look {
 
 /** Nothing is asked before the first `refresh`. */
 export function makeLook(
-  { read, onFailure, everyMs, clock }: LookOptions,
+  { read, onFailure, isThere, everyMs, clock }: LookOptions,
   onStop: () => void,
 ): Look {
   let answeredAt = clock.monotonic();
@@ -51,7 +53,7 @@ export function makeLook(
   };
   return {
     refresh() {
-      if (isStopped) return Promise.resolve();
+      if (isStopped || isThere?.() === false) return Promise.resolve();
       if (asking === undefined && clock.monotonic() >= nextAt) {
         asking = ask().finally(() => {
           asking = undefined;

@@ -52,9 +52,12 @@ export async function createMetrics(options: MetricsOptions = {}): Promise<Metri
   const ground = groundOf(settings, registry);
   const broker = brokerMetrics(ground);
   const closers = new Set<() => void>();
+  let isClosed = false;
   if (settings.processMetrics) closers.add(processMetrics(registry));
-  /** Keeps the way to stop, for `close`; stopping twice is stopping once. */
-  const watched = (stop: () => void): (() => void) => {
+  /** Begins, and keeps the way to stop, for `close`; stopping twice is stopping once. */
+  const watched = (begin: () => () => void): (() => void) => {
+    if (isClosed) throw closed();
+    const stop = begin();
     const once = (): void => {
       if (closers.delete(once)) stop();
     };
@@ -68,19 +71,22 @@ export async function createMetrics(options: MetricsOptions = {}): Promise<Metri
       checkNames('watch', given, ['source']);
       const { source = 'spool' } = given;
       if (sources.has(source)) throw watchedAlready(source);
-      sources.add(source);
-      const stops = [watchSpool(ground, spool, source), broker.hearPasses(spool)];
       return watched(() => {
-        sources.delete(source);
-        for (const stop of stops) stop();
+        sources.add(source);
+        const stops = [watchSpool(ground, spool, source), broker.hearPasses(spool)];
+        return () => {
+          sources.delete(source);
+          for (const stop of stops) stop();
+        };
       });
     },
-    watchConsumer: (...given) => watched(broker.watchConsumer(...given)),
-    watchPublisher: (...given) => watched(broker.watchPublisher(...given)),
-    watchRelay: (...given) => watched(broker.watchRelay(...given)),
+    watchConsumer: (...given) => watched(() => broker.watchConsumer(...given)),
+    watchPublisher: (...given) => watched(() => broker.watchPublisher(...given)),
+    watchRelay: (...given) => watched(() => broker.watchRelay(...given)),
     sweep: (run) => broker.sweep(run),
     text: async () => ({ type: registry.contentType, text: await registry.metrics() }),
     close() {
+      isClosed = true;
       for (const close of closers) close();
       closers.clear();
       ground.families.close();
@@ -146,4 +152,8 @@ function watchedAlready(source: string): RespoolError {
     `cannot watch a second spool as "${source}": give it a "source" of its own, ` +
       'or stop watching the first',
   );
+}
+
+function closed(): RespoolError {
+  return new RespoolError('config.invalid', 'cannot watch more: these metrics are closed');
 }

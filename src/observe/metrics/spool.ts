@@ -79,6 +79,8 @@ function recordStates(ground: Ground, spool: WatchedSpool, source: string): () =
     onFailure: () => {
       failures.value += 1;
     },
+    // Every call of a spool opens its stores; a scrape must not, least of all after a stop.
+    isThere: () => spool.isOpen,
   });
   let written: readonly (() => void)[] = [];
   const forget = (): void => {

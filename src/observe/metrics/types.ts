@@ -48,7 +48,7 @@ export interface Loaded {
 
 /** A spool, as far as metrics read it. */
 export type WatchedSpool = Watchable &
-  Pick<Spool, 'load' | 'tally' | 'nextDueAt' | 'pauses' | 'now' | 'onStoreOperation'>;
+  Pick<Spool, 'isOpen' | 'load' | 'tally' | 'nextDueAt' | 'pauses' | 'now' | 'onStoreOperation'>;
 
 /** How what is watched is called. */
 export interface WatchOptions {
