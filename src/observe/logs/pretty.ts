@@ -6,7 +6,6 @@
  * Promise: no text breaks out of its line, and no line holds a secret or steers a terminal.
  */
 
-import process from 'node:process';
 import { styleText } from 'node:util';
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { checkNames, checkOneOf } from '../../core/limits.ts';
