@@ -27,7 +27,16 @@ const SHOWN_OPERATOR = 'ann@cli';
 /** Where a folder has its commands, as npm puts them. */
 const COMMANDS = 'node_modules/.bin';
 /** What a program of the docs may import. */
-const PACKAGES = ['zod', 'better-sqlite3', 'amqplib', 'pg', 'kysely', '@prometheus-io', '@types'];
+const PACKAGES = [
+  'zod',
+  'better-sqlite3',
+  'amqplib',
+  'pg',
+  'kysely',
+  '@opentelemetry',
+  '@prometheus-io',
+  '@types',
+];
 
 /** Servers that programs may find, each by its mark and the variable that names it. */
 export const SERVERS = { broker: 'RABBITMQ_URL', database: 'DATABASE_URL' } as const;
