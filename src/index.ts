@@ -98,6 +98,19 @@ export type { KeyedRecord, LogRecord, RecordStore } from './ports/record-store.t
 export type { SchemaIssue, SchemaResult, StandardSchema } from './ports/schema.ts';
 export type { Parcel, Sink } from './ports/sink.ts';
 export type { Claim, Demand, Settlement, Source, Want } from './ports/source.ts';
+export type {
+  HearOperation,
+  StoreOperation,
+  StoreOperationName,
+} from './ports/store-operation.ts';
+export type {
+  AttemptSpan,
+  SendSpan,
+  Sending,
+  SettleSpan,
+  TracedPlace,
+  Tracer,
+} from './ports/tracer.ts';
 export type { Enqueued } from './spool/accept.ts';
 export type { ActionResult, AuditRecord } from './spool/actions.ts';
 export type { BodyInput } from './spool/body.ts';
