@@ -5,6 +5,7 @@
  * their `run`, so that naming them all costs little.
  */
 
+import { alerts } from './commands/alerts.ts';
 import { audit } from './commands/audit.ts';
 import { bench } from './commands/bench.ts';
 import { bounce } from './commands/bounce.ts';
@@ -57,6 +58,7 @@ export const commands: readonly CommandSpec[] = [
   shape,
   events,
   audit,
+  alerts,
   config,
   token,
   keys,

@@ -37,9 +37,9 @@ export interface LoadOptions {
    * False: for a tool that does not deliver. Routes are left out, and with them the secrets that
    * only the service's environment has. `consumers`: as false, but consumers stay; `queues`:
    * they stay without their handlers. `outbox`: as false, but the outbox stays; `relay`: with its
-   * relay.
+   * relay. `alerts`: as `queues`, with the outbox and the alerts, which the others leave out.
    */
-  readonly routes?: boolean | 'consumers' | 'queues' | 'outbox' | 'relay' | undefined;
+  readonly routes?: boolean | 'consumers' | 'queues' | 'outbox' | 'relay' | 'alerts' | undefined;
 }
 
 /** A configuration, and where it came from. */
@@ -79,15 +79,16 @@ const ENV_SECRET_MIN_CHARS = 8;
 
 /** What is not read, by what is asked for. */
 const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
-  false: ['routes', 'bounces', 'consumers', 'outbox'],
-  consumers: ['routes', 'bounces', 'outbox'],
-  queues: ['routes', 'bounces', 'consumers[].deliver', 'outbox'],
-  outbox: ['routes', 'bounces', 'consumers', 'outbox.relay'],
-  relay: ['routes', 'bounces', 'consumers'],
+  false: ['routes', 'bounces', 'consumers', 'outbox', 'alerts'],
+  consumers: ['routes', 'bounces', 'outbox', 'alerts'],
+  queues: ['routes', 'bounces', 'consumers[].deliver', 'outbox', 'alerts'],
+  outbox: ['routes', 'bounces', 'consumers', 'outbox.relay', 'alerts'],
+  relay: ['routes', 'bounces', 'consumers', 'alerts'],
+  alerts: ['routes', 'bounces', 'consumers[].deliver', 'outbox.relay'],
 };
 
 /** Who wants to know of an outbox, and of its relay. */
-const OF_OUTBOX: readonly LoadOptions['routes'][] = [true, 'outbox', 'relay'];
+const OF_OUTBOX: readonly LoadOptions['routes'][] = [true, 'outbox', 'relay', 'alerts'];
 const OF_RELAY: readonly LoadOptions['routes'][] = [true, 'relay'];
 
 const NOTHING: RawConfig = { value: {}, filled: new Set(), lent: new Set() };

@@ -1,5 +1,5 @@
 /** Alerts beside a service, and `respool alerts`. */
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { httpEar } from '../observe/alerts-ground.ts';
@@ -57,4 +57,119 @@ test('a service tells of an alert by HTTP and in its log, and of its end', async
   expect(printed).not.toContain('no route delivers');
   expect(printed).toContain('alerts ops, here by rule held: count held > 0');
   expect(ear.heard.map(({ phase }) => phase)).toEqual(['fired', 'resolved']);
+});
+
+test('rules are listed with where they stand, also through a service', async () => {
+  const shell = await shellWith({
+    alerts: {
+      every: '1s',
+      to: { here: { log: 'info' } },
+      rules: [HELD, { name: 'disk', when: 'disk < 0 %' }],
+    },
+  });
+  await holdOne(shell);
+  const before = await shell.cli(['alerts', 'list', '--json']);
+  expect(before.objects()).toMatchObject([
+    { rule: 'held', when: 'count held > 0', to: ['here'], phase: 'quiet', episode: 0 },
+    { rule: 'disk', phase: 'quiet' },
+  ]);
+  const running = await serving(shell);
+  await running.printed(/alert fired: held/);
+  const [, url = ''] = await running.printed(/listening on (http:[^,"]+)/);
+  await expect
+    .poll(async () => (await shell.cli(['alerts', 'list', '--json', '--url', url])).objects())
+    .toMatchObject([{ rule: 'held', phase: 'firing', episode: 1, owedTo: [] }, { rule: 'disk' }]);
+  const text = (await shell.cli(['alerts', 'list', 'held'])).stdout;
+  expect(text).toMatch(/held +count held > 0 +firing +.* 1 +.*/);
+  expect(text).not.toContain('disk');
+  await ended(running);
+});
+
+test('a check measures once, says what holds and what cannot be measured here, and tells nobody', async () => {
+  const rules = [
+    HELD,
+    { name: 'disk', when: 'disk < 1 B' },
+    { name: 'disk-percent', when: 'disk > 0 % for 5m' },
+    { name: 'rate', when: 'bounce rate > 5 %' },
+    { name: 'lag', when: 'outbox lag > 30s' },
+    { name: 'dead', when: 'dead queue > 0' },
+    { name: 'old', when: 'oldest held > 0s' },
+  ];
+  const shell = await shellWith({ alerts: { to: { here: { log: 'info' } }, rules } });
+  await holdOne(shell);
+  const ran = await shell.cli(['alerts', 'check', '--json']);
+  expect(ran.code, ran.stderr).toBe(0);
+  expect(ran.objects()).toMatchObject([
+    { rule: 'held', value: 1, unit: 'count', holds: true },
+    { rule: 'disk', unit: 'bytes', holds: false },
+    { rule: 'disk-percent', unit: 'percent', holds: true, forMs: 300_000 },
+    { rule: 'rate', value: null, holds: null, why: 'only the process that delivers can tell' },
+    { rule: 'lag', holds: null, why: expect.stringContaining('has no outbox') as string },
+    { rule: 'dead', holds: null, why: expect.stringContaining('has no consumers') as string },
+    { rule: 'old', unit: 'ms', holds: true },
+  ]);
+  const text = (await shell.cli(['alerts', 'check', 'held', 'disk-percent', 'rate'])).stdout;
+  expect(text).toMatch(/held +count held > 0 +1 +yes/);
+  expect(text).toMatch(/disk-percent .* % +yes, fires after 5m/);
+  expect(text).toMatch(/rate .* unknown +only the process/);
+  const [held] = (await shell.cli(['alerts', 'list', '--json'])).objects();
+  expect(held).toMatchObject({ phase: 'quiet', episode: 0 });
+});
+
+test('a test tells every receiver that it is one, says what came back, and ends with 1 on a failure', async () => {
+  const ear = await httpEar();
+  const shell = await shellWith({
+    alerts: {
+      to: {
+        ops: { http: { url: ear.url, allow: ['127.0.0.1'] } },
+        page: { exec: ['sh', '-c', 'cat > told.json'] },
+        broken: { exec: ['sh', '-c', 'echo no modem >&2; exit 1'] },
+        here: { log: 'warn' },
+      },
+      rules: [{ ...HELD, to: ['ops', 'here'] }],
+    },
+  });
+  const all = await shell.cli(['alerts', 'test', '--json']);
+  expect(all.code).toBe(1);
+  expect(all.objects()).toMatchObject([
+    { receiver: 'ops', by: 'http', result: 'told' },
+    { receiver: 'page', by: 'exec', result: 'told' },
+    {
+      receiver: 'broken',
+      by: 'exec',
+      result: 'failed',
+      why: expect.stringContaining('no modem') as string,
+    },
+    { receiver: 'here', by: 'log', result: 'told' },
+  ]);
+  expect(all.stderr).toContain('warn: alert fired: this is a test of the alerts');
+  const told = JSON.parse(await readFile(path.join(shell.folder, 'told.json'), 'utf8')) as object;
+  expect(told).toMatchObject({ test: true, episode: 0, phase: 'fired' });
+  expect(ear.heard).toMatchObject([
+    { test: true, text: 'this is a test of the alerts: nothing is wrong' },
+  ]);
+  const one = await shell.cli(['alerts', 'test', 'held']);
+  expect(one.code, one.stderr).toBe(0);
+  expect(one.stdout).toMatch(/ops +http +told/);
+  expect(one.stdout).not.toContain('page');
+  expect(ear.heard[1]).toMatchObject({ rule: 'held', when: 'count held > 0', test: true });
+  const only = await shell.cli(['alerts', 'test', 'held', '--to', 'page', '--json']);
+  expect(only.objects()).toMatchObject([{ receiver: 'page', result: 'told' }]);
+});
+
+test.each([
+  [['alerts', 'test', '--to', 'nobody'], /there is no receiver "nobody": known are here/],
+  [['alerts', 'list', 'nothing'], /there is no rule "nothing": known are held/],
+  [['alerts', 'test', 'nothing'], /there is no rule "nothing": known are held/],
+])('%j is refused, with what is known', async (words, said) => {
+  const shell = await shellWith({ alerts: { to: { here: { log: 'info' } }, rules: [HELD] } });
+  const { code, stderr } = await shell.cli(words);
+  expect(code).toBe(2);
+  expect(stderr).toMatch(said);
+});
+
+test('without rules or receivers the commands say what to write', async () => {
+  const shell = await shellWith({});
+  expect((await shell.cli(['alerts', 'list'])).stderr).toContain('write some as "alerts.rules"');
+  expect((await shell.cli(['alerts', 'test'])).stderr).toContain('name receivers as "alerts.to"');
 });

@@ -81,6 +81,10 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
 const ELSEWHERE = [
   'dlq sweep',
   'dlq watch',
+  // They need rules: alerts.test.ts calls them with --json.
+  'alerts list',
+  'alerts check',
+  'alerts test',
   // They need a replay, or rules: dlq-replay*.test.ts and dlq-rules.test.ts call them with --json.
   'dlq replays list',
   'dlq replays show',

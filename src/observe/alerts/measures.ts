@@ -63,7 +63,7 @@ export interface QueueDepth {
 
 /** What measures are made of. */
 export interface MeasureParts extends Surroundings {
-  readonly spool: Spool;
+  readonly spool: Pick<Spool, 'now' | 'on' | 'tally'>;
   /** Those that will be asked for: rates are counted from the start on. */
   readonly wanted: readonly Measure[];
 }
