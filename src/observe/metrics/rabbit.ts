@@ -191,26 +191,26 @@ export class RabbitMetrics {
   }
 }
 
-/** Asks; while nobody has answered, nothing is known. */
+/**
+ * Asks; while nobody has answered, nothing is known. A management API that is slow or away takes
+ * with it only what it alone tells, and its failure is told.
+ */
 async function read(watched: Watched): Promise<void> {
   const { consumer, management } = watched;
   watched.told = undefined;
-  const report = await statsOf(consumer, management);
-  watched.told = { report, wasConnected: consumer.load.isConnected };
+  const plain = consumer.stats().then((report) => {
+    watched.told ??= toldOf(consumer, report);
+  });
+  if (management === undefined) return plain;
+  const full = consumer.stats({ management }).then((report) => {
+    watched.told = toldOf(consumer, report);
+  });
+  const [, answer] = await Promise.allSettled([plain, full]);
+  if (answer.status === 'rejected') throw answer.reason;
 }
 
-/** A management API that is away takes with it what it alone tells. */
-async function statsOf(
-  consumer: WatchedConsumer,
-  management: Management | undefined,
-): Promise<StatsReport> {
-  if (management === undefined) return consumer.stats();
-  try {
-    return await consumer.stats({ management });
-  } catch {
-    // It has its say again at the next look; that a broker is away is thrown here as well.
-    return consumer.stats();
-  }
+function toldOf(consumer: WatchedConsumer, report: StatsReport): Watched['told'] {
+  return { report, wasConnected: consumer.load.isConnected };
 }
 
 function clientOf(given: Management | ManagementOptions | undefined): {
