@@ -3,6 +3,7 @@ import { createMetrics, type MetricsOptions } from 'respool/observe';
 import { expect, test, vi } from 'vitest';
 import { Families, type Shape } from '../../src/observe/metrics/families.ts';
 import { readPage, tableUnder, wordOf } from '../docs/pages.ts';
+import { rejection } from '../spool/setup.ts';
 
 const PAGE = readPage('docs/reference/metrics.md');
 const TYPES = ['counter', 'gauge', 'histogram'] as const;
@@ -55,8 +56,8 @@ test('metrics.md lists the names of other systems in the same way', async () => 
 
 test('metrics.md lists every option of createMetrics, and all that it returns', async () => {
   const listed = tableUnder(PAGE, 'Options of createMetrics').map(([name]) => wordOf(name));
-  const error = await createMetrics({ nothing: 1 } as MetricsOptions).catch((why: Error) => why);
-  const known = /known are (.+)$/.exec(String(error))?.[1]?.split(', ') ?? [];
+  const { message } = await rejection(createMetrics({ nothing: 1 } as MetricsOptions));
+  const known = /known are (.+)$/.exec(message)?.[1]?.split(', ') ?? [];
   expect(known.length).toBeGreaterThan(5);
   const members = ['registry', 'watch', 'watchConsumer', 'watchPublisher', 'watchRelay'];
   const rest = ['sweep', 'text', 'close'];

@@ -61,7 +61,7 @@ const OPEN_METRICS = 'application/openmetrics-text; version=1.0.0; charset=utf-8
 
 describe('options', () => {
   test.each<[MetricsOptions, RegExp]>([
-    [{ prefix: '1st' }, /"1st" as "prefix".*not beginning with a digit/],
+    [{ prefix: '1st' }, /"1st" as "prefix".*with no digit first/],
     [{ prefix: 'with-dash' }, /"prefix"/],
     [{ topicsMax: 0 }, /"topicsMax": allowed is a whole number 1 to 10000/],
     [{ queuesMax: 10_001 }, /"queuesMax": allowed is a whole number 1 to 10000/],

@@ -26,7 +26,7 @@ import type { Clock } from '../../ports/clock.ts';
 import { type Look, type LookOptions, makeLook } from './look.ts';
 
 /** A scrape waits no longer for stores and brokers; what they told before is told again. */
-export const SCRAPE_WAIT_MS = 2_000;
+const SCRAPE_WAIT_MS = 2_000;
 
 /** What the values of the labels are. */
 type LabelValues = Readonly<Record<string, string>>;
@@ -248,7 +248,7 @@ function labelled(
   if (names.length !== values.length) {
     throw new RespoolError(
       'config.invalid',
-      `cannot make a row of "${family}" with ${values.length} values: it has ${names.length} labels`,
+      `cannot make a row of "${family}" of ${values.length} values: it has ${names.length} labels`,
     );
   }
   return Object.fromEntries(names.map((name, at) => [name, values[at] as string]));

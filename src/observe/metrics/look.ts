@@ -2,8 +2,8 @@
  * look — what a store or a broker is asked for a scrape.
  *
  * Promise: asked only when somebody scrapes, at most once in `everyMs` however many scrape, and
- * never again while an answer is on its way. A look that takes long is taken less often: asking is at
- * most a twentieth of the time. One that fails leaves what was there, and its age tells.
+ * never again while an answer is on its way. A look that takes long is taken less often: asking is
+ * at most a twentieth of the time. One that fails leaves what was there, and its age tells.
  */
 
 import type { Clock } from '../../ports/clock.ts';

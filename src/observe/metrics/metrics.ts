@@ -114,7 +114,7 @@ function settingsOf(options: MetricsOptions) {
   if (typeof prefix !== 'string' || !PREFIX_PATTERN.test(prefix)) {
     throw new RespoolError(
       'config.invalid',
-      `cannot use ${show(prefix)} as "prefix": allowed is A-Z a-z 0-9 _, not beginning with a digit`,
+      `cannot use ${show(prefix)} as "prefix": allowed is A-Z a-z 0-9 _, with no digit first`,
     );
   }
   for (const alias of aliases) checkOneOf('aliases', alias, METRIC_ALIASES);
