@@ -6,6 +6,10 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { createMetrics, type MetricsOptions } from 'respool/observe';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { watchRelay } from '../../src/cli/observe/broker-metrics.ts';
+import type { LoadedConfig } from '../../src/connect/load-config.ts';
+import type { OpenRelay } from '../../src/connect/open-outbox.ts';
+import { Events } from '../../src/engine/events.ts';
 import { setup as shellSetup } from '../cli/setup.ts';
 import { json, refusal, setup, type World, type WorldOptions } from '../web/setup.ts';
 import { parse, type Scrape } from './metrics-ground.ts';
@@ -129,6 +133,20 @@ test('respool serve takes metrics.aliases and metrics.queuesMax from its configu
   expect(labelled('queue')).toEqual(new Set(['orders', 'other']));
   expect(value('respool_rabbit_consumer_connected', { queue: 'other' })).toBe(0);
   expect(labelled('source')).toEqual(new Set(['spool', 'queue:orders', 'queue:other']));
+});
+
+test('the outbox of a relay that has stopped is asked no more', () => {
+  const relay = new Events();
+  let stops = 0;
+  const watchRelayOf = (): (() => void) => () => {
+    stops += 1;
+  };
+  const made = { relay, outbox: {} } as unknown as OpenRelay;
+  watchRelay({ watchRelay: watchRelayOf }, {} as LoadedConfig['config'], made);
+  relay.emit({ kind: 'engine-started', at: 0 });
+  expect(stops).toBe(0);
+  relay.emit({ kind: 'engine-stopped', at: 0 });
+  expect(stops).toBe(1);
 });
 
 test('a process that collects its own numbers ends by itself', async () => {

@@ -54,5 +54,7 @@ export function watchRelay(
 ): void {
   const target = effective?.relay?.target;
   const exchange = target?.kind === 'amqp' ? target.exchange : '';
-  metrics.watchRelay(relay, outbox, { exchange });
+  const stop = metrics.watchRelay(relay, outbox, { exchange });
+  // A scrape while the service stops must not open the outbox again.
+  relay.on('engine-stopped', stop);
 }
