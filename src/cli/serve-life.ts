@@ -12,6 +12,7 @@ import { closeHandlers } from '../connect/handlers.ts';
 import { type ConfiguredSpool, createConfiguredSpool, type RouteInfo } from '../connect/open.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import { createControl, FlowMeter } from '../control/index.ts';
+import { DiskMeter } from '../control/disk-meter.ts';
 import { told } from '../control/told-events.ts';
 import { durationMs } from '../core/duration.ts';
 import { textOf } from '../core/errors.ts';
@@ -24,6 +25,7 @@ import { readConfig } from './config.ts';
 import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
 import type { AlertsLife, PreparedAlerts } from './observe/alerts-life.ts';
+import { spaceAt } from './observe/disk.ts';
 import { loggerOf, storeLoggerOf } from './observe/log-lines.ts';
 import { type ServeMetrics, startMetrics } from './observe/metrics.ts';
 import type { RelayLife } from './outbox/relay-life.ts';
@@ -88,8 +90,9 @@ export async function serveUntilSignal(
   let consumers: ConsumersLife | undefined = undefined;
   let relay: RelayLife | undefined = undefined;
   const meter = new FlowMeter(spool);
+  const disk = diskMeterOf(context, configured);
   const service = createService({
-    control: (by) => createControl(spool, { by, meter }),
+    control: (by) => createControl(spool, { by, meter, disk }),
     settings: config.serve,
     bodyMaxBytes: config.limits?.bodyBytes ?? BODY_MAX_BYTES_DEFAULT,
     clock: context.io.clock,
@@ -116,6 +119,18 @@ export async function serveUntilSignal(
   isReady = false;
   await wind(running, end, context.io.clock);
   return end.kind === 'error' ? EXIT.refused : EXIT.done;
+}
+
+/** Looks at the disk of the store, if it is on one here. */
+function diskMeterOf(
+  { io, atEnd }: CommandContext,
+  { place }: ConfiguredSpool,
+): DiskMeter | undefined {
+  const { path: folder } = place;
+  if (folder === undefined) return undefined;
+  const meter = new DiskMeter(async () => (await spaceAt(folder)).freeBytes, io.clock);
+  atEnd(() => meter.stop());
+  return meter;
 }
 
 /** The alerts of the configuration, if there are any. */

@@ -8,6 +8,7 @@
 import type { Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import type { EventKind, EventOf, Missed, SpoolEvent } from '../core/event.ts';
+import type { Forecast } from '../core/forecast.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import type { EngineLoad } from '../engine/load.ts';
@@ -159,6 +160,8 @@ export interface Stats {
   readonly load?: EngineLoad;
   /** Only where the asked process delivers: what went through it lately. */
   readonly flow?: Flow;
+  /** Only where the asked process delivers: where the backlog goes at the rates of that flow. */
+  readonly forecast?: Forecast;
 }
 
 /** The messages of one state. */

@@ -8,7 +8,8 @@ import type { TallyRow } from '../ports/entry-store.ts';
 import type { Spool } from '../spool/spool.ts';
 import { auditBulk, prepareBulk, stepBulk } from './bulk.ts';
 import type { Desk, StateStats, Stats } from './control.ts';
-import type { FlowMeter } from './flow.ts';
+import type { DiskMeter } from './disk-meter.ts';
+import { type FlowMeter, forecastOf } from './flow.ts';
 import { toldRecords } from './replay/told-records.ts';
 import { shapeOf } from './shape.ts';
 import { toldEvents } from './told-events.ts';
@@ -19,10 +20,12 @@ export interface ControlOptions {
   readonly by: string;
   /** What went through this spool's engine lately, if somebody has listened. */
   readonly meter?: FlowMeter;
+  /** How soon the disk of the store is full, if it is on one and somebody looks. */
+  readonly disk?: Pick<DiskMeter, 'fullInMs'> | undefined;
 }
 
 /** A desk over a spool, for the operator of this name. */
-export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk {
+export function createControl(spool: Spool, { by, meter, disk }: ControlOptions): Desk {
   return {
     by,
     enqueue: (message) => spool.enqueue(message),
@@ -51,7 +54,7 @@ export function createControl(spool: Spool, { by, meter }: ControlOptions): Desk
     recordAction: (action, details) => spool.appendAudit({ by, action, ids: [], details }),
     keep: (copies) => spool.keep(copies, by),
     records: toldRecords(spool.facts, (event) => spool.tell(event)),
-    stats: () => statsOf(spool, meter),
+    stats: () => statsOf(spool, meter, disk),
     shape: (options) => shapeOf(spool, options),
     check: (options) => spool.check({ ...options, by }),
     rekey: (options) => spool.rekey({ ...options, by }),
@@ -67,7 +70,11 @@ async function tallied(spool: Spool): Promise<readonly TallyRow[]> {
   return isOpen ? spool.tally('state', { enqueuedAfter: 0 }) : rows;
 }
 
-async function statsOf(spool: Spool, meter: FlowMeter | undefined): Promise<Stats> {
+async function statsOf(
+  spool: Spool,
+  meter: ControlOptions['meter'],
+  disk: ControlOptions['disk'],
+): Promise<Stats> {
   const rows = new Map((await tallied(spool)).map((row) => [row.key, row]));
   const states = Object.fromEntries(
     STATES.map((state): [string, StateStats] => {
@@ -76,12 +83,16 @@ async function statsOf(spool: Spool, meter: FlowMeter | undefined): Promise<Stat
     }),
   ) as unknown as Stats['states'];
   const { load } = spool;
+  const backlog = states.incoming.count + states.active.count + states.deferred.count;
+  const flow = load.isRunning ? meter?.flow : undefined;
   return {
     at: spool.now(),
     states,
     nextDueAt: await spool.nextDueAt(),
     paused: await spool.pauses(),
     ...(load.isRunning ? { load } : {}),
-    ...(load.isRunning && meter !== undefined ? { flow: meter.flow } : {}),
+    ...(flow === undefined
+      ? {}
+      : { flow, forecast: forecastOf(flow, backlog, disk?.fullInMs ?? null) }),
   };
 }

@@ -5,6 +5,7 @@
 import type { Millis } from '../core/duration.ts';
 import { SECOND_MS } from '../core/duration.ts';
 import type { EventKind, EventOf } from '../core/event.ts';
+import { drainsInMs, type Forecast } from '../core/forecast.ts';
 import type { Spool } from '../spool/spool.ts';
 import type { Flow, Spread } from './control.ts';
 
@@ -81,6 +82,15 @@ export class FlowMeter {
     if (this.#times.length < TIMES_MAX) this.#times.push(times);
     else this.#times[this.#oldest++ % TIMES_MAX] = times;
   }
+}
+
+/** Where a backlog goes at the rates of a flow. */
+export function forecastOf(flow: Flow, backlog: number, fullInMs: number | null): Forecast {
+  const seconds = Math.max(SECOND_MS, flow.windowMs) / SECOND_MS;
+  const inPerSecond = flow.accepted / seconds;
+  const outPerSecond = (flow.delivered + flow.bounced + flow.held) / seconds;
+  const drains = drainsInMs(backlog, { inPerSecond, outPerSecond });
+  return { backlog, inPerSecond, outPerSecond, drainsInMs: drains, fullInMs };
 }
 
 function emptySecond(): Second {

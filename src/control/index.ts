@@ -21,6 +21,7 @@ export type {
 } from './control.ts';
 export { type ControlOptions, createControl } from './desk.ts';
 export { FlowMeter } from './flow.ts';
+export type { Forecast } from '../core/forecast.ts';
 export {
   type GroupOptions,
   groupsOf,

@@ -5,15 +5,13 @@
  * A form returns the value as it is, or throws a Misfit. What it does not know it lets through.
  */
 
-import type { BulkProgress, Flow, NamedPolicy, Shape, ShapeRow } from '../control/control.ts';
-import type { Spread, StateStats, Stats } from '../control/control.ts';
+import type { BulkProgress, NamedPolicy, Shape, ShapeRow } from '../control/control.ts';
 import type { AttemptRecord, Because, BodyInfo, Entry, Envelope, Status } from '../core/entry.ts';
 import { show } from '../core/errors.ts';
 import type { Failure } from '../core/failure.ts';
 import { ID_PATTERN } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { type State, STATES } from '../core/state.ts';
-import type { EngineLoad } from '../engine/load.ts';
 import type { CorruptEntry, TallyRow } from '../ports/entry-store.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import type { ActionResult, AuditRecord } from '../spool/actions.ts';
@@ -51,7 +49,7 @@ export const flag: Form<boolean> = (value, at) => {
   throw new Misfit(at, value, 'true or false');
 };
 
-const yes: Form<true> = (value, at) => {
+export const yes: Form<true> = (value, at) => {
   if (value === true) return value;
   throw new Misfit(at, value, 'true');
 };
@@ -260,7 +258,7 @@ export const progress: Form<BulkProgress & { next?: string }> = fields<
 /** Done. */
 export const ok: Form<{ ok: true }> = fields<{ ok: true }>({ ok: yes });
 
-const pause = fields<Pause>({ topic: text, by: text, at: number });
+export const pause: Form<Pause> = fields<Pause>({ topic: text, by: text, at: number });
 
 /** What is paused. */
 export const pauses: Form<{ pauses: Pause[] }> = fields<{ pauses: Pause[] }>({
@@ -355,46 +353,4 @@ export const report: Form<CheckReport> = fields<CheckReport>({
       repaired: optional(text),
     }),
   ),
-});
-
-const stateStats = fields<StateStats>({
-  count: number,
-  oldestAt: orNull(number),
-  approximate: optional(yes),
-});
-const spread = fields<Spread>({ p50: number, p95: number, p99: number, max: number });
-const flow = fields<Flow>({
-  windowMs: number,
-  accepted: number,
-  delivered: number,
-  deferred: number,
-  bounced: number,
-  held: number,
-  tookMs: orNull(spread),
-  ageMs: orNull(spread),
-});
-const load = fields<EngineLoad>({
-  isRunning: flag,
-  concurrency: number,
-  running: number,
-  waiting: number,
-  settling: number,
-  settled: number,
-});
-
-/** The spool in numbers. */
-export const stats: Form<Stats> = fields<Stats>({
-  at: number,
-  states: fields<Stats['states']>({
-    incoming: stateStats,
-    active: stateStats,
-    deferred: stateStats,
-    hold: stateStats,
-    bounce: stateStats,
-    archived: stateStats,
-  }),
-  nextDueAt: orNull(number),
-  paused: list(pause),
-  load: optional(load),
-  flow: optional(flow),
 });

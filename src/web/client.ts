@@ -20,6 +20,7 @@ import { byIds, partly } from './client-ids.ts';
 import { letters } from './client-letters.ts';
 import { sendMany, sendMessage } from './client-post.ts';
 import { createRekey } from './client-rekey.ts';
+import { stats } from './client-stats.ts';
 import { queryOfFilter } from './filter-query.ts';
 
 export type { ClientOptions } from './client-http.ts';
@@ -71,7 +72,7 @@ function looks(client: ServiceClient): Looks {
       return { entries, corrupt, ...(next === undefined ? {} : { next }) };
     },
     count: async () => {
-      const { states } = await client.ask('/v1/stats', forms.stats);
+      const { states } = await client.ask('/v1/stats', stats);
       return Object.fromEntries(STATES.map((state) => [state, states[state].count])) as Awaited<
         ReturnType<Control['count']>
       >;
@@ -89,7 +90,7 @@ function looks(client: ServiceClient): Looks {
       const query = new URLSearchParams({ after: String(after), max: String(max) });
       return (await client.ask('/v1/audit', forms.audit, { query })).records;
     },
-    stats: () => client.ask('/v1/stats', forms.stats),
+    stats: () => client.ask('/v1/stats', stats),
     shape: ({ by: what = 'topic', filter = {} } = {}) => {
       const query = queryOfFilter(filter) ?? new URLSearchParams();
       query.set('by', what);

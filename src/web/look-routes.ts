@@ -25,6 +25,15 @@ const statsSchema = z.looseObject({
   paused: z.array(pause),
   load: z.looseObject({}).optional(),
   flow: z.looseObject({}).optional(),
+  forecast: z
+    .object({
+      backlog: z.number(),
+      inPerSecond: z.number(),
+      outPerSecond: z.number(),
+      drainsInMs: z.number().nullable(),
+      fullInMs: z.number().nullable(),
+    })
+    .optional(),
 });
 const shapeRow = z.object({ key: z.string(), total: z.number(), counts: z.array(z.number()) });
 const shapeSchema = z.object({

@@ -173,3 +173,17 @@ test('without rules or receivers the commands say what to write', async () => {
   expect((await shell.cli(['alerts', 'list'])).stderr).toContain('write some as "alerts.rules"');
   expect((await shell.cli(['alerts', 'test'])).stderr).toContain('name receivers as "alerts.to"');
 });
+
+test('the stats of a service have a forecast', async () => {
+  const shell = await shellWith({});
+  await holdOne(shell);
+  const running = await serving(shell);
+  const [, url = ''] = await running.printed(/listening on (http:[^,"]+)/);
+  const [stats] = (await shell.cli(['stats', '--json', '--url', url])).objects();
+  expect(stats).toMatchObject({
+    forecast: { backlog: 0, inPerSecond: 0, outPerSecond: 0, drainsInMs: 0 },
+  });
+  const { stdout } = await shell.cli(['stats', '--url', url]);
+  expect(stdout).toMatch(/^forecast +nothing waits \(0\/s in, 0\/s out\)/m);
+  await ended(running);
+});

@@ -2,6 +2,7 @@
 
 import type { Control, Flow, Spread, Stats } from '../../control/control.ts';
 import { SECOND_MS } from '../../core/duration.ts';
+import type { Forecast } from '../../core/forecast.ts';
 import { STATES } from '../../core/state.ts';
 import type { Io } from '../io.ts';
 import { STATE_COLUMN } from '../message-view.ts';
@@ -76,7 +77,7 @@ async function print(out: Out, found: Stats, before = ''): Promise<void> {
 }
 
 async function textOfStats(out: Out, found: Stats): Promise<string> {
-  const { at, states, nextDueAt, paused, load, flow } = found;
+  const { at, states, nextDueAt, paused, load, flow, forecast } = found;
   const rows = STATES.map((state) => {
     const { count, oldestAt, approximate } = states[state];
     return [
@@ -101,7 +102,22 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
     );
   }
   if (flow !== undefined) lines.push(...flowLines(flow));
+  if (forecast !== undefined) lines.push(forecastLine(forecast));
   return lines.join('\n');
+}
+
+function forecastLine({ backlog, drainsInMs, fullInMs, ...rates }: Forecast): string {
+  const [into, out] = [rates.inPerSecond, rates.outPerSecond].map(rateText);
+  const drains =
+    backlog === 0
+      ? 'nothing waits'
+      : `${numberText(backlog)} ${drainsInMs === null ? 'do not get fewer' : `are gone in ${span(drainsInMs)}`}`;
+  const full = fullInMs === null ? '' : `, the disk is full in ${span(fullInMs)}`;
+  return `forecast  ${drains} (${into}/s in, ${out}/s out)${full}`;
+}
+
+function rateText(perSecond: number): string {
+  return String(Math.round(perSecond * 100) / 100);
 }
 
 function flowLines(flow: Flow): string[] {

@@ -3,14 +3,13 @@
  * outbox. Connected when first asked for, and closed with the rest.
  */
 
-import { statfs } from 'node:fs/promises';
-import path from 'node:path';
 import { type Broker, brokerAt, brokersOf, tlsOfRabbit } from '../../connect/brokers.ts';
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { ConfiguredOutbox } from '../../connect/open-outbox.ts';
 import type { StorePlace } from '../../connect/stores.ts';
-import type { DiskSpace, QueueDepth, Surroundings } from '../../observe/alerts/measures.ts';
+import type { QueueDepth, Surroundings } from '../../observe/alerts/measures.ts';
 import type { RabbitConnection } from '../../rabbit/connection.ts';
+import { spaceAt } from './disk.ts';
 
 /** What surroundings are made of. */
 export interface SurroundingParts {
@@ -38,18 +37,6 @@ export function surroundingsOf({ loaded, place, atEnd }: SurroundingParts): Surr
       : { deadQueues: () => deadQueuesOf(brokersOf(consumers, rabbit), lines) }),
     ...(config.outbox === undefined ? {} : { outbox: outboxLook(loaded, atEnd) }),
   };
-}
-
-/** The space of the disk that this lies on, or will lie on. */
-export async function spaceAt(place: string): Promise<DiskSpace> {
-  try {
-    const { bavail, blocks, bsize } = await statfs(place);
-    return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
-  } catch (error) {
-    const above = path.dirname(place);
-    if ((error as { readonly code?: unknown }).code !== 'ENOENT' || above === place) throw error;
-    return spaceAt(above);
-  }
 }
 
 type Lines = (broker: Broker) => Promise<RabbitConnection>;

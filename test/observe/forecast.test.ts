@@ -1,0 +1,72 @@
+/** Forecasts: when a backlog is gone, and when a disk is full, at the present rates. */
+import { createControl, FlowMeter } from 'respool/control';
+import { SimClock } from 'respool/testkit';
+import { expect, onTestFinished, test } from 'vitest';
+import { DiskMeter } from '../../src/control/disk-meter.ts';
+import { drainsInMs, Trend } from '../../src/core/forecast.ts';
+import { MINUTE, SECOND, setup } from '../spool/setup.ts';
+
+test.each([
+  [0, 5, 0, 0],
+  [100, 1, 3, 50_000],
+  [100, 3, 1, null],
+  [100, 2, 2, null],
+])('a backlog of %d with %d in and %d out a second ends in %s ms', (backlog, into, out, ms) => {
+  expect(drainsInMs(backlog, { inPerSecond: into, outPerSecond: out })).toBe(ms);
+});
+
+test('a trend is told from the looks of its window, and from more than one', () => {
+  const trend = new Trend(10 * SECOND);
+  expect(trend.endsInMs).toBeUndefined();
+  trend.add(0, 1_000);
+  expect(trend.perSecond).toBeUndefined();
+  trend.add(SECOND, 990);
+  expect(trend.perSecond).toBe(-10);
+  expect(trend.endsInMs).toBe(99_000);
+  trend.add(20 * SECOND, 995);
+  trend.add(21 * SECOND, 1_000);
+  // What is older than the window counts no more.
+  expect(trend.perSecond).toBe(5);
+  expect(trend.endsInMs).toBeNull();
+  // A clock that went back begins anew.
+  trend.add(SECOND, 5);
+  expect(trend.endsInMs).toBeUndefined();
+});
+
+test('the stats of a process that delivers tell when its backlog is gone', async () => {
+  const { spool, clock } = await setup();
+  const meter = new FlowMeter(spool);
+  onTestFinished(() => meter.stop());
+  const control = createControl(spool, { by: 'tester', meter, disk: { fullInMs: 7_000 } });
+  spool.handle('a', () => undefined);
+  for (let at = 0; at < 60; at += 1) await spool.enqueue({ topic: 'a' });
+  for (let at = 0; at < 10; at += 1) await spool.enqueue({ topic: 'later', delay: '1h' });
+  await clock.advance(MINUTE - 1);
+  const { forecast } = await control.stats();
+  expect(forecast).toMatchObject({ backlog: 10, drainsInMs: null, fullInMs: 7_000 });
+  expect(forecast?.inPerSecond).toBeCloseTo(70 / 60, 1);
+  expect(forecast?.outPerSecond).toBeCloseTo(1, 1);
+  await clock.advance(2 * MINUTE);
+  expect((await control.stats()).forecast).toMatchObject({ inPerSecond: 0, outPerSecond: 0 });
+  await spool.stop();
+  expect((await control.stats()).forecast).toBeUndefined();
+});
+
+test('a disk that fills up is full at a time; one that does not, or cannot be asked, never', async () => {
+  const clock = new SimClock();
+  let free = 1_000_000;
+  const meter = new DiskMeter(() => Promise.resolve(free), clock);
+  await clock.settle();
+  expect(meter.fullInMs).toBeNull();
+  free -= 60_000;
+  await clock.advance(MINUTE);
+  expect(meter.fullInMs).toBe(940 * SECOND);
+  free = 1_000_000;
+  await clock.advance(MINUTE);
+  expect(meter.fullInMs).toBeNull();
+  meter.stop();
+  const broken = new DiskMeter(() => Promise.reject(new Error('no disk')), clock);
+  await clock.settle();
+  expect(broken.fullInMs).toBeNull();
+  broken.stop();
+});
