@@ -223,11 +223,14 @@ test('the example of a scrape loads the rules, asks where metrics are, and names
   }
 });
 
-test('the questions in the page about metrics ask for what exists', () => {
-  const rows = tableUnder(readPage('docs/how-to/metrics.md'), 'What to ask');
-  expect(rows.length).toBeGreaterThan(2);
-  expect(rows.flatMap(([, cell]) => judged(wordOf(cell)).problems)).toEqual([]);
-});
+test.each(['docs/how-to/metrics.md', 'docs/how-to/metrics-of-rabbitmq-and-outbox.md'])(
+  'the questions in the page %s ask for what exists',
+  (page) => {
+    const rows = tableUnder(readPage(page), 'What to ask');
+    expect(rows.length).toBeGreaterThan(2);
+    expect(rows.flatMap(([, cell]) => judged(wordOf(cell)).problems)).toEqual([]);
+  },
+);
 
 describe('an expression', () => {
   const metrics: readonly KnownMetric[] = [
