@@ -15,7 +15,12 @@ import {
 import type { Notice } from '../../src/observe/alerts/notice.ts';
 import { parseCondition } from '../../src/observe/alerts/parse.ts';
 import { registerReceivers } from '../../src/observe/alerts/receivers.ts';
-import type { AlertAction, AlertDeed, AlertRule } from '../../src/observe/alerts/types.ts';
+import type {
+  AlertAction,
+  AlertDeed,
+  AlertParts,
+  AlertRule,
+} from '../../src/observe/alerts/types.ts';
 import type { Clock } from '../../src/ports/clock.ts';
 
 /** Between two rounds. */
@@ -38,6 +43,8 @@ export interface AlertsOptions extends Surroundings {
   readonly everyMs?: number;
   readonly act?: (deed: AlertDeed, by: string) => Promise<void>;
   readonly measures?: Measures;
+  /** Default: that of the spool. */
+  readonly enqueue?: AlertParts['enqueue'];
   readonly host?: string;
   readonly hide?: (text: string) => string;
 }
@@ -73,7 +80,7 @@ export function alertsOver(spool: Spool, clock: Clock, options: AlertsOptions): 
     now: () => spool.now(),
     name,
     records: spool.facts,
-    enqueue: (message) => spool.enqueue(message),
+    enqueue: options.enqueue ?? ((message) => spool.enqueue(message)),
     measures,
     receivers,
     act: act ?? (() => Promise.resolve()),

@@ -1,0 +1,177 @@
+/** What conditions are about, measured one by one. */
+import { noRetry } from 'respool';
+import { expect, onTestFinished, test } from 'vitest';
+import {
+  createMeasures,
+  type Reading,
+  type Surroundings,
+} from '../../src/observe/alerts/measures.ts';
+import { parseCondition } from '../../src/observe/alerts/parse.ts';
+import { HOUR, MINUTE, SECOND, setup, type World } from '../spool/setup.ts';
+
+interface Ground extends World {
+  /** The value of what this condition is about. */
+  readonly read: (when: string) => Promise<Reading>;
+}
+
+async function ground(whens: readonly string[], around: Surroundings = {}): Promise<Ground> {
+  const world = await setup({ policies: { default: noRetry() } });
+  const wanted = whens.map((when) => parseCondition(when).measure);
+  const measures = createMeasures({ ...around, spool: world.spool, wanted });
+  onTestFinished(() => measures.close());
+  return {
+    ...world,
+    read: (when) => {
+      const { measure, unit } = parseCondition(when);
+      return measures.read(measure, unit);
+    },
+  };
+}
+
+test('the bounce rate is the share of what ended within the window, notifications left out', async () => {
+  const when = 'bounce rate over 1m > 5 %';
+  const ofMail = 'bounce rate of mail.# over 1m > 5 %';
+  const { spool, clock, read } = await ground([when, ofMail]);
+  spool.handle('ok.#', () => undefined);
+  spool.handle('mail.#', () => Promise.reject(new Error('no')));
+  spool.handle('respool.alert.#', () => Promise.reject(new Error('no')));
+  expect(await read(when)).toMatchObject({ isEarly: true });
+  for (let at = 0; at < 3; at += 1) await spool.enqueue({ topic: 'ok.a' });
+  await spool.enqueue({ topic: 'mail.a' });
+  await spool.enqueue({ topic: 'respool.alert.ops' });
+  await clock.settle();
+  expect(await read(when)).toEqual({ value: 25 });
+  expect(await read(ofMail)).toEqual({ value: 100 });
+  // What is older than the window is forgotten; then nothing ended, and nothing bounced.
+  await clock.advance(2 * MINUTE);
+  expect(await read(when)).toEqual({ value: 0 });
+});
+
+test('the failure rate counts every attempt that failed, and not what was only put off', async () => {
+  const when = 'failure rate > 5 %';
+  const { spool, clock, read } = await ground([when]);
+  spool.handle('ok', () => undefined);
+  spool.handle('retried', () => Promise.reject(new Error('no')), {
+    policy: {
+      maxAttempts: 5,
+      maxAgeMs: null,
+      backoff: { kind: 'fixed', delayMs: HOUR },
+      jitter: 0,
+    },
+  });
+  spool.handle('later', () => ({ kind: 'postponed', delayMs: HOUR, reason: 'not now' }));
+  for (const topic of ['ok', 'retried', 'later']) await spool.enqueue({ topic });
+  await clock.settle();
+  expect(await read(when)).toEqual({ value: 50 });
+});
+
+test('messages are counted by state and topic, and the oldest has its age', async () => {
+  const { spool, clock, read } = await ground([]);
+  await spool.enqueue({ topic: 'respool.alert.ops', delay: '9h' });
+  await clock.advance(HOUR);
+  await spool.enqueue({ topic: 'mail.a', delay: '9h' });
+  await clock.advance(HOUR);
+  const { id } = await spool.enqueue({ topic: 'sms.a', delay: '9h' });
+  expect(await read('count deferred > 0')).toEqual({ value: 2 });
+  expect(await read('count deferred of mail.# > 0')).toEqual({ value: 1 });
+  expect(await read('count deferred of respool.alert.# > 0')).toEqual({ value: 1 });
+  expect(await read('oldest deferred > 2h')).toEqual({ value: HOUR });
+  expect(await read('oldest deferred of sms.# > 2h')).toEqual({ value: 0 });
+  expect(await read('oldest bounce > 2h')).toEqual({ value: 0 });
+  await spool.hold([id]);
+  expect(await read('count held > 0')).toEqual({ value: 1 });
+  expect(await read('messages incoming > 0')).toEqual({ value: 0 });
+});
+
+test('the disk is told in percent and in bytes, and when it is full', async () => {
+  let freeBytes = 2 ** 30;
+  const disk = () => Promise.resolve({ freeBytes, totalBytes: 2 ** 32 });
+  const { clock, read } = await ground([], { disk });
+  expect(await read('disk < 10 %')).toEqual({ value: 25 });
+  expect(await read('disk < 2 GiB')).toEqual({ value: 2 ** 30 });
+  await clock.advance(MINUTE);
+  freeBytes /= 2;
+  expect(await read('time to full < 1h')).toEqual({ value: MINUTE });
+  await clock.advance(MINUTE);
+  freeBytes *= 4;
+  expect(await read('time to full < 1h')).toEqual({ value: Number.POSITIVE_INFINITY });
+});
+
+test('one look alone does not tell when a disk is full', async () => {
+  const disk = () => Promise.resolve({ freeBytes: 1, totalBytes: 2 });
+  const { read } = await ground([], { disk });
+  expect(await read('time to full < 1h')).toMatchObject({ isEarly: true });
+});
+
+test('queues and dead queues are told by whoever knows the broker', async () => {
+  const { read } = await ground([], {
+    queueDepth: (queue) => Promise.resolve(queue.length),
+    deadQueues: () =>
+      Promise.resolve([
+        { queue: 'a', depth: 2 },
+        { queue: 'b', depth: 3 },
+      ]),
+  });
+  expect(await read('queue "orders" > 0')).toEqual({ value: 6 });
+  expect(await read('dead queue "dlq" > 0')).toEqual({ value: 3 });
+  expect(await read('dead queue > 0')).toEqual({ value: 5 });
+});
+
+test('a time to drain goes by the flow of the spool, and by looks at a queue or an outbox', async () => {
+  let depth = 100;
+  const { spool, clock, read } = await ground([], {
+    queueDepth: () => Promise.resolve(depth),
+    outbox: () => Promise.resolve({ backlog: depth, lagMs: 7 * SECOND }),
+  });
+  spool.handle('a', () => undefined);
+  for (let at = 0; at < 4; at += 1) await spool.enqueue({ topic: 'a' });
+  await clock.settle();
+  expect(await read('time to drain > 6h')).toEqual({ value: 0 });
+  for (let at = 0; at < 10; at += 1) await spool.enqueue({ topic: 'b' });
+  expect(await read('time to drain > 6h')).toEqual({ value: Number.POSITIVE_INFINITY });
+  for (const of of ['"orders"', 'outbox']) {
+    depth = 100;
+    await read(`time to drain of ${of} > 6h`);
+    await clock.advance(10 * SECOND);
+    depth = 90;
+    expect(await read(`time to drain of ${of} > 6h`)).toEqual({ value: 90 * SECOND });
+  }
+  expect(await read('outbox lag > 30s')).toEqual({ value: 7 * SECOND });
+  expect(await read('outbox backlog > 30')).toEqual({ value: 90 });
+});
+
+test('consumers and the relay are up or down', async () => {
+  let isConnected = true;
+  const { read } = await ground([], {
+    consumers: () => [
+      { queue: 'a', isConnected: true },
+      { queue: 'b', isConnected },
+    ],
+    relay: () => (isConnected ? 'up' : 'down'),
+  });
+  for (const what of ['consumer down', 'consumer of "b" down', 'relay down']) {
+    isConnected = true;
+    expect(await read(what)).toEqual({ value: 0 });
+    isConnected = false;
+    expect(await read(what)).toEqual({ value: 1 });
+  }
+  expect(await read('consumer of "a" down')).toEqual({ value: 0 });
+  expect(await read('consumer of "c" down')).toEqual({ why: 'there is no such consumer' });
+});
+
+test.each([
+  ['disk < 10 %', /not on a disk of this machine/],
+  ['dead queue > 0', /no consumers/],
+  ['queue "a" > 0', /no broker: name it as "rabbit.url"/],
+  ['consumer down', /no consumers/],
+  ['relay down', /no relay/],
+  ['outbox lag > 1s', /no outbox/],
+])('%s without what it is about is not measured, and says why', async (when, why) => {
+  const { read } = await ground([]);
+  expect(await read(when)).toEqual({ why: expect.stringMatching(why) as string });
+});
+
+test('whoever cannot be asked now is named', async () => {
+  const { read } = await ground([], { disk: () => Promise.reject(new Error('EIO')) });
+  expect(await read('disk < 10 %')).toEqual({ why: 'disk cannot be measured: EIO' });
+});

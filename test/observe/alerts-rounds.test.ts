@@ -1,0 +1,340 @@
+/** Rounds: flapping, several processes, crashes, a store that is away, what cannot be measured. */
+import { expect, test } from 'vitest';
+import type { Measures, Reading } from '../../src/observe/alerts/measures.ts';
+import { STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
+import type { AlertState } from '../../src/observe/alerts/state.ts';
+import type { AlertDeed } from '../../src/observe/alerts/types.ts';
+import { RespoolError } from 'respool';
+import { MINUTE, SECOND, setup, type World } from '../spool/setup.ts';
+import {
+  alertsOver,
+  type AlertsOptions,
+  earOf,
+  EVERY_MS,
+  type Ground,
+  ruleOf,
+} from './alerts-ground.ts';
+
+/** Measures that say what the test wants. */
+function dial(reading: Reading = { value: 0 }): Measures & { reading: Reading } {
+  const measures = {
+    reading,
+    read: () => Promise.resolve(measures.reading),
+    forecast: () => Promise.resolve(undefined),
+    close: () => undefined,
+  };
+  return measures;
+}
+
+interface Scene extends Ground, World {
+  readonly ear: ReturnType<typeof earOf>;
+  readonly dials: ReturnType<typeof dial>;
+  /** Rounds, one after the other. */
+  readonly rounds: (count: number, alerts?: Ground['alerts']) => Promise<void>;
+  readonly phases: () => string[];
+  readonly state: (rule: string) => Promise<AlertState | undefined>;
+}
+
+async function scene(when: string, options: Partial<AlertsOptions> = {}): Promise<Scene> {
+  const world = await setup();
+  const { spool, clock } = world;
+  const ear = earOf();
+  const dials = dial();
+  const ground = alertsOver(spool, clock, {
+    rules: [ruleOf('r', when)],
+    receivers: new Map([['ops', ear.handler]]),
+    measures: dials,
+    ...options,
+  });
+  return {
+    ...world,
+    ...ground,
+    ear,
+    dials,
+    rounds: async (count, alerts = ground.alerts) => {
+      for (let at = 0; at < count; at += 1) {
+        await clock.advance(EVERY_MS);
+        await alerts.round();
+      }
+      await clock.settle();
+    },
+    phases: () => ear.heard.map(({ phase, episode }) => `${phase} ${episode}`),
+    state: async (rule) =>
+      (await spool.facts.get(STATE_KIND, rule))?.value as AlertState | undefined,
+  };
+}
+
+test('a rule fires only when its condition has held for its time, and is resolved after as long', async () => {
+  const { dials, rounds, phases, state } = await scene('count held > 0 for 1m');
+  dials.reading = { value: 1 };
+  await rounds(4);
+  expect(await state('r')).toMatchObject({ phase: 'pending', episode: 0 });
+  expect(phases()).toEqual([]);
+  await rounds(1);
+  expect(phases()).toEqual(['fired 1']);
+  dials.reading = { value: 0 };
+  await rounds(4);
+  expect(await state('r')).toMatchObject({ phase: 'clearing', episode: 1 });
+  expect(phases()).toEqual(['fired 1']);
+  await rounds(1);
+  expect(phases()).toEqual(['fired 1', 'resolved 1']);
+  expect(await state('r')).toMatchObject({ phase: 'quiet', episode: 1 });
+});
+
+test('without "for" it fires at once, and is quiet for a round before it is resolved', async () => {
+  const { dials, rounds, phases } = await scene('count held > 0');
+  dials.reading = { value: 1 };
+  await rounds(1);
+  expect(phases()).toEqual(['fired 1']);
+  dials.reading = { value: 0 };
+  await rounds(1);
+  expect(phases()).toEqual(['fired 1']);
+  await rounds(1);
+  expect(phases()).toEqual(['fired 1', 'resolved 1']);
+});
+
+test('a value that goes to and fro makes no storm', async () => {
+  const { dials, rounds, phases } = await scene('count held > 0 for 30s');
+  for (let at = 0; at < 40; at += 1) {
+    dials.reading = { value: at % 2 };
+    await rounds(1);
+  }
+  expect(phases()).toEqual([]);
+  dials.reading = { value: 1 };
+  await rounds(3);
+  for (let at = 0; at < 40; at += 1) {
+    dials.reading = { value: at % 2 };
+    await rounds(1);
+  }
+  expect(phases()).toEqual(['fired 1']);
+});
+
+test('a second firing is another episode', async () => {
+  const { dials, rounds, phases } = await scene('count held > 0');
+  for (const value of [1, 0, 0, 1, 0, 0]) {
+    dials.reading = { value };
+    await rounds(1);
+  }
+  expect(phases()).toEqual(['fired 1', 'resolved 1', 'fired 2', 'resolved 2']);
+});
+
+test('what cannot be measured neither fires nor resolves, is told once, and shown', async () => {
+  const { dials, rounds, phases, told, state } = await scene('count held > 0 for 30s');
+  dials.reading = { value: 1 };
+  await rounds(2);
+  dials.reading = { why: 'the broker is away' };
+  await rounds(3);
+  expect(phases()).toEqual([]);
+  expect(await state('r')).toMatchObject({ phase: 'quiet', why: 'the broker is away' });
+  const troubles = told.filter(({ kind }) => kind === 'trouble');
+  expect(troubles).toMatchObject([{ doing: 'measuring for the alert "r"' }]);
+  dials.reading = { value: 1 };
+  await rounds(3);
+  expect(phases()).toEqual(['fired 1']);
+  dials.reading = { value: 0 };
+  await rounds(1);
+  dials.reading = { why: 'the broker is away' };
+  await rounds(10);
+  expect(phases()).toEqual(['fired 1']);
+  expect(await state('r')).toMatchObject({ phase: 'firing' });
+  dials.reading = { value: 0 };
+  await rounds(3);
+  expect(phases()).toEqual(['fired 1', 'resolved 1']);
+  expect((await state('r'))?.why).toBeUndefined();
+});
+
+test('a time that nobody looked does not count as held', async () => {
+  const { dials, rounds, phases, clock, alerts } = await scene('count held > 0 for 1m');
+  dials.reading = { value: 1 };
+  await rounds(2);
+  await clock.advance(10 * MINUTE);
+  await alerts.round();
+  expect(phases()).toEqual([]);
+  await rounds(4);
+  expect(phases()).toEqual(['fired 1']);
+});
+
+test('of two processes one looks; when it is gone the other goes on, and nobody is told twice', async () => {
+  const one = await scene('count held > 0');
+  const world = await setup({ with: one });
+  const other = alertsOver(world.spool, world.clock, {
+    rules: [ruleOf('r', 'count held > 0')],
+    receivers: new Map([['ops', one.ear.handler]]),
+    measures: one.dials,
+    name: 'two',
+  });
+  one.dials.reading = { value: 1 };
+  for (let at = 0; at < 4; at += 1) {
+    await one.clock.advance(EVERY_MS);
+    await Promise.all([one.alerts.round(), other.alerts.round()]);
+  }
+  await one.clock.settle();
+  expect(one.phases()).toEqual(['fired 1']);
+  // The first one is killed: it gives nothing back. The other waits for its lease.
+  await one.rounds(2, other.alerts);
+  one.dials.reading = { value: 0 };
+  await one.rounds(4, other.alerts);
+  expect(one.phases()).toEqual(['fired 1', 'resolved 1']);
+  // Stopped in order, the turn is given back at once.
+  await other.alerts.stop();
+  one.dials.reading = { value: 1 };
+  await one.rounds(1);
+  expect(one.phases()).toEqual(['fired 1', 'resolved 1', 'fired 2']);
+});
+
+test('a process that dies between the state and the message is made up for by the next', async () => {
+  const { spool, clock, ear, dials, phases, state } = await scene('count held > 0');
+  dials.reading = { value: 1 };
+  let deaths = 0;
+  const make = (name: string, enqueue: boolean) =>
+    alertsOver(spool, clock, {
+      rules: [ruleOf('r', 'count held > 0')],
+      receivers: new Map([['ops', ear.handler]]),
+      measures: dials,
+      name,
+      ...(enqueue
+        ? {}
+        : {
+            enqueue: () => {
+              deaths += 1;
+              return Promise.reject(new RespoolError('engine.stopping', 'killed'));
+            },
+          }),
+    });
+  await make('dies', false).alerts.round();
+  expect(deaths).toBe(1);
+  expect((await state('r'))?.owed).toMatchObject([{ to: ['ops'] }]);
+  expect(phases()).toEqual([]);
+  await clock.advance(MINUTE);
+  await make('next', true).alerts.round();
+  await clock.settle();
+  expect(phases()).toEqual(['fired 1']);
+  expect((await state('r'))?.owed).toBeUndefined();
+});
+
+test('a process that dies between the message and its mark tells nobody twice', async () => {
+  const { spool, clock, ear, dials, phases } = await scene('count held > 0');
+  dials.reading = { value: 1 };
+  const dying = alertsOver(spool, clock, {
+    rules: [ruleOf('r', 'count held > 0')],
+    receivers: new Map([['ops', ear.handler]]),
+    measures: dials,
+    name: 'dies',
+    enqueue: async (message) => {
+      await spool.enqueue(message);
+      throw new RespoolError('engine.stopping', 'killed');
+    },
+  });
+  await dying.alerts.round();
+  await clock.settle();
+  expect(phases()).toEqual(['fired 1']);
+  await clock.advance(MINUTE);
+  const next = alertsOver(spool, clock, {
+    rules: [ruleOf('r', 'count held > 0')],
+    receivers: new Map([['ops', ear.handler]]),
+    measures: dials,
+    name: 'next',
+  });
+  await next.alerts.round();
+  await clock.settle();
+  expect(phases()).toEqual(['fired 1']);
+});
+
+test('a store that is away is told of directly, once, and its return through the spool', async () => {
+  const { store, rounds, phases, dials, state, alerts, clock } = await scene('store down for 30s');
+  dials.reading = { value: 0 };
+  await rounds(2);
+  store.faults.plan = () => 'before';
+  await rounds(2);
+  expect(phases()).toEqual([]);
+  await rounds(3);
+  expect(phases()).toEqual(['fired 1']);
+  store.faults.plan = () => 'ok';
+  await clock.advance(EVERY_MS);
+  await alerts.round();
+  expect(phases()).toEqual(['fired 1']);
+  expect(await state('r')).toMatchObject({ phase: 'clearing', episode: 1 });
+  await rounds(3);
+  expect(phases()).toEqual(['fired 1', 'resolved 1']);
+});
+
+test('when the message cannot be put down, receivers are told directly and not again', async () => {
+  const full = () => Promise.reject(new RespoolError('store.full', 'no space is left'));
+  const { dials, rounds, phases, told, state } = await scene('count held > 0', { enqueue: full });
+  dials.reading = { value: 1 };
+  await rounds(5);
+  expect(phases()).toEqual(['fired 1']);
+  expect(told.filter(({ kind }) => kind === 'trouble').length).toBe(1);
+  expect((await state('r'))?.owed).toBeUndefined();
+});
+
+test('a receiver that cannot be told directly is told again in the next round', async () => {
+  let isDown = true;
+  const heard: string[] = [];
+  const full = () => Promise.reject(new RespoolError('store.full', 'no space is left'));
+  const { dials, rounds } = await scene('count held > 0', {
+    enqueue: full,
+    receivers: new Map([
+      [
+        'ops',
+        ({ id }) => {
+          if (isDown) throw new Error('no');
+          heard.push(id);
+        },
+      ],
+    ]),
+  });
+  dials.reading = { value: 1 };
+  await rounds(2);
+  isDown = false;
+  await rounds(3);
+  expect(heard).toEqual(['alert-r-1-fired-ops']);
+});
+
+test('each action is done once for an episode, and what fails is told and tried again', async () => {
+  const done: string[] = [];
+  let isBroken = true;
+  const act = (deed: AlertDeed, by: string): Promise<void> => {
+    done.push(`${deed.kind} ${'topic' in deed ? deed.topic : deed.rule} by ${by}`);
+    const fails = deed.kind === 'hold' && isBroken;
+    return fails ? Promise.reject(new Error('not now')) : Promise.resolve();
+  };
+  const rule = ruleOf('r', 'count held > 0', [
+    { kind: 'pause', topic: 'mail.#', until: 'resolved' },
+    { kind: 'pause', topic: 'sms.#', until: 'operator' },
+    { kind: 'hold', topic: 'fax' },
+    { kind: 'replay', rule: 'timeouts' },
+  ]);
+  const { dials, rounds, told, state } = await scene('count held > 0', { rules: [rule], act });
+  dials.reading = { value: 1 };
+  await rounds(1);
+  const fired = ['pause mail.# by alert:r', 'pause sms.# by alert:r', 'hold fax by alert:r'];
+  expect(done).toEqual(fired);
+  await rounds(1);
+  expect(await state('r')).toMatchObject({ todo: ['hold fax'] });
+  isBroken = false;
+  await rounds(3);
+  expect(done.slice(3)).toContain('hold fax by alert:r');
+  const count = done.length;
+  await rounds(3);
+  expect(done.length).toBe(count);
+  expect(told.filter(({ kind }) => kind === 'trouble')).toMatchObject([
+    { doing: 'hold fax for the alert "r"' },
+  ]);
+  dials.reading = { value: 0 };
+  await rounds(4);
+  expect(done.slice(count)).toEqual(['resume mail.# by alert:r', 'replay timeouts by alert:r']);
+});
+
+test('rounds come by themselves, as often as is said, until they are stopped', async () => {
+  const { alerts, clock, dials, phases } = await scene('count held > 0', { everyMs: 5 * SECOND });
+  alerts.start();
+  await clock.settle();
+  dials.reading = { value: 1 };
+  await clock.advance(5 * SECOND);
+  expect(phases()).toEqual(['fired 1']);
+  await alerts.stop();
+  dials.reading = { value: 0 };
+  await clock.advance(MINUTE);
+  expect(phases()).toEqual(['fired 1']);
+});
