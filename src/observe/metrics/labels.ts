@@ -4,7 +4,7 @@
  */
 
 /** Stands for every name beyond the first ones. */
-export const OTHER = 'other';
+const OTHER = 'other';
 
 /** The label of each name: itself for the first `max` names, then `other`. */
 export function createLabels(max: number): (name: string) => string {
