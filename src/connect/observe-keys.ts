@@ -4,11 +4,9 @@
 
 import { DAY_MS, HOUR_MS, SECOND_MS } from '../core/duration.ts';
 import { checkOneOf } from '../core/limits.ts';
+import { METRIC_ALIASES } from '../observe/metrics/types.ts';
 import { type Key, range, span, trueOrFalse } from './key.ts';
 import { refused } from './problems.ts';
-
-/** Names that other systems know metrics by. */
-export const ALIASES = ['goqueue', 'outbox'] as const;
 
 /** Every key of what is to be seen, in the order of printing. */
 export const OBSERVE_KEYS: readonly Key[] = [
@@ -66,6 +64,7 @@ export const OBSERVE_KEYS: readonly Key[] = [
 ];
 
 function aliases(value: unknown, what: string): void {
-  if (!Array.isArray(value)) throw refused(what, value, `a list of ${ALIASES.join(' and ')}`);
-  for (const one of value) checkOneOf(what, one, ALIASES);
+  if (!Array.isArray(value))
+    throw refused(what, value, `a list of ${METRIC_ALIASES.join(' and ')}`);
+  for (const one of value) checkOneOf(what, one, METRIC_ALIASES);
 }

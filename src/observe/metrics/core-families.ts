@@ -27,15 +27,62 @@ const BATCHES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000];
 
 /** Every family that is filled by `watch`. */
 export type CoreFamilies = Readonly<
-  ReturnType<typeof counters> & ReturnType<typeof histograms> & ReturnType<typeof gauges>
+  Record<CounterName | GaugeName, NumberFamily> & Record<HistogramName, HistogramFamily>
 >;
+
+type CounterName =
+  | 'accepted'
+  | 'duplicates'
+  | 'delivered'
+  | 'deferred'
+  | 'bounced'
+  | 'held'
+  | 'released'
+  | 'announced'
+  | 'archived'
+  | 'removed'
+  | 'attempts'
+  | 'leaseLosses'
+  | 'staleSettles'
+  | 'trouble'
+  | 'clockJumps'
+  | 'operatorActions'
+  | 'forgotten'
+  | 'orphans'
+  | 'engineSettled'
+  | 'operationFailures'
+  | 'alerts'
+  | 'scrapeFailures';
+
+type HistogramName =
+  | 'attemptsToSuccess'
+  | 'timeToDelivery'
+  | 'handlerDuration'
+  | 'retryDelay'
+  | 'operationDuration'
+  | 'batchSize';
+
+type GaugeName =
+  | 'messages'
+  | 'topicMessages'
+  | 'oldestAge'
+  | 'nextDue'
+  | 'engineSlots'
+  | 'engineSlotsBusy'
+  | 'engineWaiting'
+  | 'engineSettling'
+  | 'engineRunning'
+  | 'pausedTopics'
+  | 'statesAge'
+  | 'alertsFiring'
+  | 'info';
 
 /** Registers them; none has a row yet. */
 export function makeCoreFamilies(families: Families): CoreFamilies {
   return { ...counters(families), ...histograms(families), ...gauges(families) };
 }
 
-function counters(families: Families) {
+function counters(families: Families): Record<CounterName, NumberFamily> {
   const ofTopic = (name: string, help: string): NumberFamily =>
     families.counter({ name, help, labels: OF_TOPIC });
   const ofSource = (name: string, help: string): NumberFamily =>
@@ -86,7 +133,7 @@ function counters(families: Families) {
   };
 }
 
-function histograms(families: Families) {
+function histograms(families: Families): Record<HistogramName, HistogramFamily> {
   const ofTopic = (name: string, help: string, bounds: readonly number[]): HistogramFamily =>
     families.histogram({ name, help, labels: OF_TOPIC, bounds });
   const ofOperation = (name: string, help: string, bounds: readonly number[]): HistogramFamily =>
@@ -113,7 +160,7 @@ function histograms(families: Families) {
   };
 }
 
-function gauges(families: Families) {
+function gauges(families: Families): Record<GaugeName, NumberFamily> {
   const ofSource = (name: string, help: string): NumberFamily =>
     families.gauge({ name, help, labels: OF_SOURCE });
   return {
