@@ -106,7 +106,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
     if (span === undefined) return gate.send(outgoing);
     return sending(
       span,
-      () => gate.send(outgoing),
+      async () => gate.send(outgoing),
       () => ({ id }),
     );
   };

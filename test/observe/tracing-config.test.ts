@@ -71,7 +71,7 @@ withService('rabbitmq', () => {
     const config = {
       store: 'memory:',
       rabbit: { url },
-      consumers: [{ queue, deliver }],
+      consumers: [{ queue, deliver, topology: { shared: { prefix: queue } } }],
       tracing: { enabled: true },
     };
     const [made] = await createConfiguredConsumers(await load({ config }));

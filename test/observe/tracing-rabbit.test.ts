@@ -4,8 +4,10 @@ import type { AddressInfo } from 'node:net';
 import { forward, ladder } from 'respool';
 import { http } from 'respool/deliver';
 import { createOutbox, type EmitOptions, spoolSink } from 'respool/outbox';
-import { createPublisher, rabbitSink } from 'respool/rabbit';
+import { createConsumer, createPublisher, rabbitSink, shared } from 'respool/rabbit';
 import { expect, onTestFinished, test } from 'vitest';
+import { environmentOf } from '../../src/deliver/exec-environment.ts';
+import { makeDelivery } from '../deliver/setup.ts';
 import { openSqliteOutbox } from '../outbox/core-setup.ts';
 import { ground, told } from '../outbox/relay-ground.ts';
 import { relayWorld, TestSink } from '../outbox/relay-setup.ts';
@@ -24,7 +26,9 @@ async function consumeThrice(
   more = {},
 ): Promise<() => Promise<void>> {
   const { handler } = failing(2);
-  const options = { queue, policy: POLICY, tracing: tracer, ...more };
+  // Wait queues of its own: those of others are deleted with their tests.
+  const topology = shared({ prefix: queue });
+  const options = { queue, topology, policy: POLICY, tracing: tracer, ...more };
   const consumer = await consume(options, handler);
   const delivered = nextEvent(consumer, 'delivered');
   return async () => {
@@ -141,6 +145,53 @@ withService('rabbitmq', () => {
     expect((await publisher.publish({ key: 'k' })).via).toBe('spool');
     expect(traceIdsOf(spans())).toHaveLength(1);
     expect(tree()).toEqual(['PRODUCER send ex:k < (none)', 'PRODUCER send rabbit.ex < send ex:k']);
+  });
+});
+
+test('what is no tracer is refused by publishers, consumers, sinks and outboxes', async () => {
+  const url = 'amqp://127.0.0.1:1';
+  const tracing = {} as never;
+  const wrong = 'cannot use {} as "tracing"';
+  expect(() => createPublisher({ url, tracing })).toThrow(wrong);
+  expect(() => createConsumer({ url, queue: 'q', tracing }, () => undefined)).toThrow(wrong);
+  expect(() => rabbitSink({ url, exchange: 'e', tracing })).toThrow(wrong);
+  expect(() => createOutbox({ url: 'postgres://127.0.0.1:1/x', tracing })).toThrow(wrong);
+  await expect(openSqliteOutbox({ tracing })).rejects.toThrow(wrong);
+});
+
+withService('rabbitmq', () => {
+  test('a tracer that throws harms neither publisher, consumer nor outbox', async () => {
+    const bad = (): never => {
+      throw new Error('the tracer is broken');
+    };
+    const span = { headers: {}, notes: undefined, run: bad, end: bad, settle: bad };
+    for (const tracing of [
+      { send: bad, attempt: bad, carries: bad },
+      { send: () => span, attempt: () => span, carries: bad },
+    ]) {
+      const queue = ownName('broken');
+      const url = await service('rabbitmq');
+      const recorder = { tracer: tracing } as unknown as Recorder;
+      const consumed = await consumeThrice(queue, recorder);
+      const publisher = createPublisher({ url, tracing });
+      onTestFinished(() => publisher.close());
+      await publisher.publish({ key: queue });
+      await consumed();
+      const { database, outbox } = await openSqliteOutbox({ tracing });
+      const sink = new TestSink();
+      const relay = outbox.relay({ to: sink });
+      onTestFinished(() => relay.stop());
+      const delivered = told(relay, 'delivered', 2);
+      await relay.start();
+      database.transaction(() => {
+        outbox.emit(database, 'a', {});
+        outbox.emitMany(database, [{ routingKey: 'b' }]);
+      })();
+      outbox.wake();
+      await delivered;
+      const topics = sink.sends.flat().map(({ topic }) => topic);
+      expect(topics.toSorted()).toEqual(['a', 'b']);
+    }
   });
 });
 
@@ -267,4 +318,14 @@ test('a request over HTTP carries the trace of its attempt, and none without a t
   await plain.spool.enqueue({ topic: 'a', headers: { traceparent: OURS } });
   await expect.poll(() => seen.length).toBe(4);
   expect(seen[3]).toBeUndefined();
+});
+
+test('a command knows the trace of its attempt by its environment', () => {
+  const { delivery } = makeDelivery({ headers: { traceparent: OURS, tenant: 'a' } });
+  const settings = { inherit: [], env: {} } as never;
+  const plain = environmentOf(delivery, settings, {});
+  expect(plain['RESPOOL_HEADER_TRACEPARENT']).toBe(OURS);
+  const traced = environmentOf({ ...delivery, trace: { traceparent: 'of it' } }, settings, {});
+  expect(traced['RESPOOL_HEADER_TRACEPARENT']).toBe('of it');
+  expect(traced['RESPOOL_HEADER_TENANT']).toBe('a');
 });
