@@ -1,6 +1,14 @@
 /** observe — metrics, traces and alerts: what can be seen of a spool, a consumer, a relay. */
 
-export type { Tracer } from '../ports/tracer.ts';
+export type {
+  AttemptSpan,
+  Sending,
+  SendSpan,
+  Sent,
+  SettleSpan,
+  TracedPlace,
+  Tracer,
+} from '../ports/tracer.ts';
 export type {
   SweepCount,
   WatchConsumerOptions,
