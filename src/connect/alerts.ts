@@ -5,14 +5,14 @@ import { RespoolError, show } from '../core/errors.ts';
 import { checkOneOf, checkTopicPattern } from '../core/limits.ts';
 import { topicMatches, topicsMeet } from '../core/topic.ts';
 import type { ExecOptions, HttpOptions, ReadyHandler } from '../deliver/index.ts';
-import type { Condition } from '../observe/alerts/condition.ts';
+import { type Condition, printCondition } from '../observe/alerts/condition.ts';
 import { ALERT_TOPIC, topicOf } from '../observe/alerts/notice.ts';
 import { parseCondition } from '../observe/alerts/parse.ts';
 import type { AlertAction, AlertRule } from '../observe/alerts/types.ts';
 import type { Handler } from '../ports/handler.ts';
 import { didYouMean } from './nearest.ts';
 import { checkKeys, refused, within } from './problems.ts';
-import { handlerOf } from './routes.ts';
+import { describeHandler, handlerOf } from './routes.ts';
 import { isPlain } from './secrets.ts';
 
 /** When somebody is told, and how. */
@@ -98,6 +98,32 @@ export function alertsOf(given: unknown, parts: AlertsParts): EffectiveAlerts {
   const receivers = receiversOf(to, parts);
   const names = Object.keys(receivers);
   return { every: every as Duration, to: receivers, rules: rulesOf(rules, { ...parts, names }) };
+}
+
+/** The receivers as they may be shown. */
+export function shownReceivers({ to }: EffectiveAlerts): Data {
+  const pairs = Object.entries(to).map(([name, { deliver, level }]) => [
+    name,
+    deliver === undefined ? { log: level } : describeHandler(deliver),
+  ]);
+  return Object.fromEntries(pairs) as Data;
+}
+
+/** The rules as they were written. */
+export function shownRules({ rules }: EffectiveAlerts): readonly Data[] {
+  return rules.map(({ name, when, to, actions }) => {
+    const shown = { name, when: printCondition(when), to };
+    if (actions.length === 0) return shown;
+    // oxlint-disable-next-line unicorn/no-thenable -- The key of the configuration; it holds data.
+    return { ...shown, then: actions.map(shownAction) };
+  });
+}
+
+function shownAction(action: AlertAction): Data {
+  if (action.kind === 'replay') return { replay: action.rule };
+  return action.kind === 'hold'
+    ? { hold: action.topic }
+    : { pause: action.topic, until: action.until };
 }
 
 function receiversOf(given: unknown, parts: AlertsParts): EffectiveAlerts['to'] {

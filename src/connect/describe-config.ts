@@ -1,6 +1,7 @@
 /** describe-config — what holds and who said it, line by line, without secrets. */
 
 import { describePolicy, type RetryPolicy } from '../core/policy.ts';
+import { shownReceivers, shownRules } from './alerts.ts';
 import { withoutKeys } from './key-data.ts';
 import { bindingText, brokerOf } from './consumer-view.ts';
 import type { EffectiveConsumer } from './consumers.ts';
@@ -43,6 +44,14 @@ export function describeConfig(loaded: LoadedConfig): ConfigLine[] {
       return Object.entries(value as Readonly<Record<string, RetryPolicy>>).map(([name, policy]) =>
         lineOf(loaded, `policies.${name}`, describePolicy(policy)),
       );
+    }
+    if (key.key === 'alerts.to') {
+      return Object.entries(shownReceivers(loaded.config.alerts)).map(([name, receiver]) =>
+        lineOf(loaded, `alerts.to.${name}`, loaded.redact(receiver)),
+      );
+    }
+    if (key.key === 'alerts.rules') {
+      return flatLines(loaded, key.key, shownRules(loaded.config.alerts));
     }
     if (isStoreData(value)) return flatLines(loaded, key.key, value);
     if (key.kind === 'json') return flatLines(loaded, key.key, withoutKeys(value));

@@ -9,6 +9,29 @@ export type {
   TracedPlace,
   Tracer,
 } from '../ports/tracer.ts';
+export {
+  type Comparison,
+  type Condition,
+  type Measure,
+  type MeasureName,
+  printCondition,
+  type Target,
+  type Unit,
+} from './alerts/condition.ts';
+export { type Alerts, createAlerts } from './alerts/evaluate.ts';
+export {
+  createMeasures,
+  type DiskSpace,
+  type MeasureParts,
+  type Measures,
+  type QueueDepth,
+  type Reading,
+  type Surroundings,
+} from './alerts/measures.ts';
+export type { Notice, NoticeForecast } from './alerts/notice.ts';
+export { parseCondition } from './alerts/parse.ts';
+export { type Receivers, registerReceivers } from './alerts/receivers.ts';
+export type { AlertAction, AlertDeed, AlertParts, AlertRule } from './alerts/types.ts';
 export type {
   SweepCount,
   WatchConsumerOptions,

@@ -1,8 +1,10 @@
 /** Alerts beside a service, and `respool alerts`. */
+/* oxlint-disable unicorn/no-thenable -- The key of a configuration is called so; it holds data. */
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { httpEar } from '../observe/alerts-ground.ts';
+import { deadSpool } from './dlq-ground.ts';
 import { type Running, type Shell, setup } from './setup.ts';
 
 async function shellWith(config: object): Promise<Shell> {
@@ -186,4 +188,61 @@ test('the stats of a service have a forecast', async () => {
   const { stdout } = await shell.cli(['stats', '--url', url]);
   expect(stdout).toMatch(/^forecast +nothing waits \(0\/s in, 0\/s out\)/m);
   await ended(running);
+});
+
+test('a rule pauses and holds when it fires, resumes what it paused, and replays when it is over', async () => {
+  const shell = await deadSpool();
+  const config = {
+    serve: { port: 0 },
+    log: { format: 'json' },
+    unhandled: 'leave',
+    deadLetters: {
+      rules: [{ name: 'timeouts', when: { category: 'timeout' }, canary: 0, every: '1d' }],
+    },
+    alerts: {
+      every: '1s',
+      to: { here: { log: 'info' } },
+      rules: [
+        {
+          name: 'look',
+          when: 'count held of look.# > 0',
+          then: [
+            { pause: 'mail.#' },
+            { pause: 'sms.#' },
+            { pause: 'fax.#', until: 'operator' },
+            { hold: 'orders.#' },
+            { replay: 'timeouts' },
+          ],
+        },
+      ],
+    },
+  };
+  await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
+  const spool = shell.spool();
+  // Somebody else has paused this one: it is not ours to resume.
+  await spool.pause({ topic: 'sms.#', by: 'somebody' });
+  await spool.enqueue({ topic: 'look.here', id: 'l1', delay: '1h' });
+  await spool.hold(['l1']);
+  // The rule of dead letters has had its round for today.
+  await spool.facts.put('dlq.rules', 'timeouts', { nextAt: Date.now() + 86_400_000 });
+  const running = await serving(shell);
+  const patterns = async (): Promise<string[]> =>
+    (await spool.pauses()).map(({ topic, by }) => `${topic} ${by}`).toSorted();
+  const during = ['fax.# alert:look', 'mail.# alert:look', 'sms.# somebody'];
+  await expect.poll(patterns, { timeout: 5_000 }).toEqual(during);
+  await expect.poll(() => shell.states(), { timeout: 5_000 }).toMatchObject({ 'waits-1': 'hold' });
+  expect(await shell.states()).toMatchObject({ 'dead-3': 'bounce' });
+  await spool.release(['l1']);
+  const after = ['fax.# alert:look', 'sms.# somebody'];
+  await expect.poll(patterns, { timeout: 9_000 }).toEqual(after);
+  await expect
+    .poll(() => shell.states(), { timeout: 9_000 })
+    .toMatchObject({ 'dead-3': 'incoming' });
+  await ended(running);
+  const audit = (await shell.cli(['audit', '--json'])).objects();
+  const ours = audit.filter(({ by }) => by === 'alert:look').map(({ action }) => action);
+  expect(ours).toEqual(
+    expect.arrayContaining(['pause', 'bulk.hold', 'hold', 'resume', 'alert.replay']),
+  );
+  expect(ours.filter((action) => action === 'alert.replay').length).toBe(1);
 });

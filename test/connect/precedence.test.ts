@@ -71,6 +71,12 @@ const VALUES: Readonly<Record<string, readonly [flag: unknown, file: unknown, en
   'serve.limits.events': [0, 2, 3],
   'serve.limits.requestsPerSecond': [1, 2, 3],
   'serve.limits.requestTimeout': ['1m', '2m', '3m'],
+  'metrics.enabled': [false, true, false],
+  'metrics.topicsMax': [1, 2, 3],
+  'metrics.queuesMax': [1, 2, 3],
+  'metrics.every': ['1s', '2s', '3s'],
+  'tracing.enabled': [true, false, true],
+  'alerts.every': ['1s', '2s', '3s'],
   'log.format': ['json', 'pretty', 'json'],
   'log.level': ['debug', 'warn', 'error'],
   // A token on the command line is refused: the first of its values is never taken.

@@ -12,9 +12,9 @@ const list: CommandSpec = {
   summary: 'show the rules of the alerts, and where each stands',
   group: GROUP,
   description:
-    'Shows every rule of "alerts.rules": whether it fires and since when, how often it has fired, ' +
-    'when somebody was told last, and why it cannot be measured, if it cannot. The state is read ' +
-    'from the store, or through the service that has it open.',
+    'Shows every rule of "alerts.rules": whether it fires and since when, how often it has ' +
+    'fired, when somebody was told last, and why it cannot be measured, if it cannot. The state ' +
+    'is read from the store, or through the service that has it open.',
   arguments: NAMES,
   role: 'read',
   examples: [
@@ -29,9 +29,9 @@ const check: CommandSpec = {
   summary: 'measure what the rules are about, once, and tell nobody',
   group: GROUP,
   description:
-    'Measures each rule now, from here, and says whether its condition holds. Nothing is told and ' +
-    'nothing is written. Rates and whether a consumer or the relay is down are known only to the ' +
-    'process that delivers: for these, see respool alerts list.',
+    'Measures each rule now, from here, and says whether its condition holds. Nothing is told ' +
+    'and nothing is written. Rates and whether a consumer or the relay is down are known only ' +
+    'to the process that delivers: for these, see respool alerts list.',
   arguments: NAMES,
   role: 'read',
   examples: [
@@ -46,13 +46,11 @@ const testTelling: CommandSpec = {
   summary: 'send a test notification to the receivers, and say what came back',
   group: GROUP,
   description:
-    'Tells every receiver of the configuration, or those of one rule, that this is a test: at once ' +
-    'and without the spool, so it works without a running service. Ends with 1 when one of them ' +
-    'could not be told.',
+    'Tells every receiver of the configuration, or those of one rule, that this is a test: at ' +
+    'once and without the spool, so it works without a running service. Ends with 1 when one of ' +
+    'them could not be told.',
   arguments: [{ name: '[rule]', description: 'as this rule would tell; default every receiver' }],
-  options: [
-    { flags: '--to <receiver>', description: 'only this one', repeatable: true },
-  ],
+  options: [{ flags: '--to <receiver>', description: 'only this one', repeatable: true }],
   examples: [
     { line: 'respool alerts test', does: 'tells everybody' },
     { line: 'respool alerts test disk-low --to ops', does: 'as the rule would tell ops' },

@@ -108,10 +108,8 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
 
 function forecastLine({ backlog, drainsInMs, fullInMs, ...rates }: Forecast): string {
   const [into, out] = [rates.inPerSecond, rates.outPerSecond].map(rateText);
-  const drains =
-    backlog === 0
-      ? 'nothing waits'
-      : `${numberText(backlog)} ${drainsInMs === null ? 'do not get fewer' : `are gone in ${span(drainsInMs)}`}`;
+  const ends = drainsInMs === null ? 'do not get fewer' : `are gone in ${span(drainsInMs)}`;
+  const drains = backlog === 0 ? 'nothing waits' : `${numberText(backlog)} ${ends}`;
   const full = fullInMs === null ? '' : `, the disk is full in ${span(fullInMs)}`;
   return `forecast  ${drains} (${into}/s in, ${out}/s out)${full}`;
 }

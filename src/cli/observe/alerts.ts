@@ -1,4 +1,4 @@
-/** alerts — `respool alerts`: where rules stand, what they measure now, and whether telling works. */
+/** alerts — where rules stand, what they measure now, and whether telling works. */
 
 import os from 'node:os';
 import type { LoadedConfig } from '../../connect/load-config.ts';

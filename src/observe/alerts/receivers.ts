@@ -1,7 +1,7 @@
 /**
  * receivers — who is told: messages of the spool for them, and the way without the spool.
  *
- *   notice ─▶ message `respool.alert.<receiver>` ─▶ route ─▶ http, exec, log      retried as any other
+ *   notice ─▶ message `respool.alert.<receiver>` ─▶ route ─▶ http, exec, log       retried
  *      └─ the store is the trouble, or somebody tests: straight to http, exec, log
  */
 
@@ -27,7 +27,7 @@ const CONCURRENCY = 4;
 const PRIORITY = 0;
 const CONTENT_TYPE = 'application/json';
 
-/** An alert is tried for three days: whoever is told may be down for as long as what it is about. */
+/** Tried for three days: whoever is told may be down for as long as what it is about. */
 const ALERT_POLICY: RetryPolicy = exponential({
   first: '5s',
   factor: 2,

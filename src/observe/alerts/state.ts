@@ -1,8 +1,8 @@
 /**
  * state — how a rule goes from quiet to firing and back. Pure; evaluate.ts keeps it on record.
  *
- *   quiet ─holds─▶ pending ─held for its time─▶ firing ─holds no more─▶ clearing ─for as long─▶ quiet
- *             ▲──────┘ not any more                ▲──────────────────────┘ holds again
+ *   quiet ─holds─▶ pending ─for its time─▶ firing ─holds no more─▶ clearing ─for as long─▶ quiet
+ *     ▲──────────────┘ not any more            ▲─────────────────────────┘ holds again
  *
  * Promise: what cannot be measured neither fires nor resolves, and a time that nobody looked does
  * not count as held: waiting begins anew.

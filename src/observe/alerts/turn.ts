@@ -5,12 +5,11 @@
  * lease is followed by another; what that means for `for` is told as a gap.
  */
 
-import { type Millis, SECOND_MS } from '../../core/duration.ts';
+import type { Millis } from '../../core/duration.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 
 const TURN_KIND = 'alert.turn';
 const TURN_KEY = 'rounds';
-const LEASE_MIN_MS: number = 5 * SECOND_MS;
 /** So many rounds may be missed. */
 const LEASE_ROUNDS = 3;
 
@@ -22,7 +21,7 @@ interface TurnRecord {
 
 /** How long one is believed in without a sign of life. */
 export function leaseMsOf(everyMs: number): number {
-  return Math.max(LEASE_MIN_MS, LEASE_ROUNDS * everyMs);
+  return LEASE_ROUNDS * everyMs;
 }
 
 /** Takes the turn for a round; `lastAt`: when somebody looked before. */

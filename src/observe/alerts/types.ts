@@ -45,7 +45,7 @@ export interface AlertParts {
   readonly measures: Measures;
   /** Who is told, by name. */
   readonly receivers: ReadonlyMap<string, Handler>;
-  /** Does something in the name of `alert:<rule>`, audited; what it throws is told and tried again. */
+  /** Does something in the name of `alert:<rule>`; what it throws is told, and tried again. */
   readonly act: (deed: AlertDeed, by: string) => Promise<void>;
   /** Hears of what happens. */
   readonly tell: (event: SpoolEvent) => void;
