@@ -11,6 +11,7 @@ import { type Consumer, createConsumer } from '../../src/rabbit/consumer.ts';
 import type { RabbitHandler } from '../../src/rabbit/handler.ts';
 import type { ConsumerOptions } from '../../src/rabbit/consumer-options.ts';
 import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
+import { shared } from '../../src/rabbit/topology/shared.ts';
 import { service } from '../services/index.ts';
 
 /** A name nobody else has. */
@@ -99,7 +100,10 @@ export async function consume(
 ): Promise<Consumer> {
   const url =
     options.connection === undefined ? (options.url ?? (await service('rabbitmq'))) : undefined;
-  const consumer = createConsumer({ ...options, ...(url === undefined ? {} : { url }) }, handler);
+  // Names of its own, too: other tests must not lose theirs when these are deleted.
+  const own = options.compat === undefined ? { topology: shared({ prefix: options.queue }) } : {};
+  const place = url === undefined ? {} : { url };
+  const consumer = createConsumer({ ...own, ...options, ...place }, handler);
   const hands = await Hands.open(
     typeof url === 'string' && options.tls === undefined ? url : undefined,
   );
