@@ -258,6 +258,48 @@ test('a store that is away is told of directly, once, and its return through the
   expect(phases()).toEqual(['fired 1', 'resolved 1']);
 });
 
+test('a rule that fires while the store is away is told directly, and written down when it is back', async () => {
+  const { store, rounds, phases, dials, state } = await scene('disk < 10 %');
+  dials.reading = { value: 50 };
+  await rounds(1);
+  store.faults.plan = () => 'before';
+  dials.reading = { value: 5 };
+  await rounds(3);
+  expect(phases()).toEqual(['fired 1']);
+  store.faults.plan = () => 'ok';
+  expect(await state('r')).toBeUndefined();
+  await rounds(1);
+  expect(phases()).toEqual(['fired 1']);
+  const written = await state('r');
+  expect(written).toMatchObject({ phase: 'firing', episode: 1 });
+  expect(written?.owed).toBeUndefined();
+  dials.reading = { value: 50 };
+  await rounds(3);
+  expect(phases()).toEqual(['fired 1', 'resolved 1']);
+});
+
+test('a process whose store was away tells the end of that, also when another has gone on', async () => {
+  const one = await scene('store down');
+  const world = await setup({ with: one });
+  const ear = earOf();
+  const other = alertsOver(world.spool, world.clock, {
+    rules: [ruleOf('r', 'store down')],
+    receivers: new Map([['ops', ear.handler]]),
+    measures: one.dials,
+    name: 'two',
+  });
+  await one.rounds(1);
+  one.store.faults.plan = () => 'before';
+  await one.rounds(4);
+  await other.alerts.round();
+  expect(one.phases()).toEqual(['fired 1']);
+  one.store.faults.plan = () => 'ok';
+  await one.alerts.round();
+  await one.rounds(2);
+  expect(one.phases()).toEqual(['fired 1', 'resolved 1']);
+  expect(ear.heard).toEqual([]);
+});
+
 test('when the message cannot be put down, receivers are told directly and not again', async () => {
   const full = () => Promise.reject(new RespoolError('store.full', 'no space is left'));
   const { dials, rounds, phases, told, state } = await scene('count held > 0', { enqueue: full });
