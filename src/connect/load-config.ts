@@ -264,7 +264,9 @@ async function checkStores(
 /** A configuration that is a program takes its secrets from there without our seeing it. */
 function collectFrom(env: Environment, secrets: Secrets): void {
   for (const [name, value = ''] of Object.entries(env)) {
-    if (isSecretName(name) && value.length >= ENV_SECRET_MIN_CHARS) secrets.add(value);
+    // The folder that a shell stands in is no password.
+    if (name === 'PWD' || value.length < ENV_SECRET_MIN_CHARS) continue;
+    if (isSecretName(name)) secrets.add(value);
   }
 }
 

@@ -185,6 +185,12 @@ describe('hiding', () => {
     );
   });
 
+  test('the folder that a shell stands in is no password', async () => {
+    const folder = await folderWith({ 'respool.config.json': '{ "lease": "no" }' });
+    const said = await textOf(loadConfig({ cwd: folder, env: { PWD: folder } }));
+    expect(said).toContain(folder);
+  });
+
   test('data that goes round in circles ends', () => {
     const secrets = new Secrets();
     const circle: Record<string, unknown> = { token: CANARY };
