@@ -32,6 +32,7 @@ export type { Notice, NoticeForecast } from './alerts/notice.ts';
 export { parseCondition } from './alerts/parse.ts';
 export { type Receivers, registerReceivers } from './alerts/receivers.ts';
 export type { AlertAction, AlertDeed, AlertParts, AlertRule } from './alerts/types.ts';
+export type { Flows, WindowParts } from './alerts/window.ts';
 export type {
   SweepCount,
   WatchConsumerOptions,

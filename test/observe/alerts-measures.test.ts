@@ -8,6 +8,7 @@ import {
 } from '../../src/observe/alerts/measures.ts';
 import { parseCondition } from '../../src/observe/alerts/parse.ts';
 import { HOUR, MINUTE, SECOND, setup, type World } from '../spool/setup.ts';
+import { alertsOver, earOf, ruleOf } from './alerts-ground.ts';
 
 interface Ground extends World {
   /** The value of what this condition is about. */
@@ -174,4 +175,32 @@ test.each([
 test('whoever cannot be asked now is named', async () => {
   const { read } = await ground([], { disk: () => Promise.reject(new Error('EIO')) });
   expect(await read('disk < 10 %')).toEqual({ why: 'disk cannot be measured: EIO' });
+});
+
+test('a rate counts what every process on the store has seen, also one that is gone', async () => {
+  const rule = ruleOf('r', 'bounce rate over 10m > 40 %');
+  const ear = earOf();
+  const receivers = new Map([['ops', ear.handler]]);
+  const policies = { default: noRetry() };
+  const one = await setup({ policies });
+  const two = await setup({ policies, with: one });
+  one.spool.handle('ok', () => undefined);
+  two.spool.handle('bad', () => Promise.reject(new Error('no')));
+  const rules = [rule];
+  const first = alertsOver(one.spool, one.clock, { rules, receivers, name: 'one' });
+  const second = alertsOver(two.spool, two.clock, { rules, receivers, name: 'two' });
+  await first.alerts.round();
+  await one.spool.enqueue({ topic: 'ok' });
+  await two.spool.enqueue({ topic: 'bad' });
+  await one.clock.advance(15 * SECOND);
+  // The other one counts and shares, and is killed; the first one looks.
+  await second.alerts.round();
+  await two.spool.stop({ within: 0 });
+  await one.clock.advance(MINUTE);
+  await first.alerts.round();
+  await one.clock.settle();
+  expect(ear.heard).toMatchObject([{ phase: 'fired', value: 50 }]);
+  await one.clock.advance(25 * HOUR);
+  await first.alerts.round();
+  expect((await one.spool.facts.list('alert.flow')).map(({ key }) => key)).toEqual(['one']);
 });

@@ -13,6 +13,7 @@ import type { Millis } from '../../core/duration.ts';
 import { asError, textOf } from '../../core/errors.ts';
 import { fulfils } from './condition.ts';
 import { deedKey, deedsAt } from './deeds.ts';
+import { hearFlows, shareFlows } from './flows.ts';
 import { inTime } from './in-time.ts';
 import type { Reading } from './measures.ts';
 import { type NoticeForecast, noticeOf } from './notice.ts';
@@ -115,6 +116,7 @@ class Evaluation implements Alerts {
   async #begin(now: Millis): Promise<'taken' | { readonly lastAt: Millis | undefined }> {
     const { records, name, everyMs, clock } = this.#parts;
     try {
+      await inTime(clock, () => shareFlows(this.#parts, now));
       const turn = await inTime(clock, () => takeTurn(records, { by: name, now, everyMs }));
       this.#isOurs = turn !== 'taken';
       if (turn === 'taken') {
@@ -123,6 +125,7 @@ class Evaluation implements Alerts {
         return turn;
       }
       await inTime(clock, () => this.#load(now));
+      await inTime(clock, () => hearFlows(this.#parts, now));
       this.#isAway = false;
       this.#over('reading the state of the alerts');
       return turn;

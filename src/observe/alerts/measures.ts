@@ -15,7 +15,7 @@ import type { ListFilter } from '../../spool/list.ts';
 import type { Spool } from '../../spool/spool.ts';
 import { type Measure, printMeasure, type Unit } from './condition.ts';
 import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
-import { SlidingWindow } from './window.ts';
+import { type Flows, SlidingWindow, type WindowParts } from './window.ts';
 
 /** A value, or why there is none. */
 export type Reading =
@@ -32,6 +32,10 @@ export interface Measures {
   read(measure: Measure, unit: Unit): Promise<Reading>;
   /** Where the spool's backlog goes; undefined: nobody can tell now. */
   forecast(): Promise<Forecast | undefined>;
+  /** What was counted here, for whoever looks at the rules; undefined: no rule is about it. */
+  flows?(): Flows | undefined;
+  /** What others on the store have counted is added from now on. */
+  hearOthers?(others: readonly Flows[]): void;
   /** Listens no more. */
   close(): void;
 }
@@ -85,6 +89,7 @@ class SpoolMeasures implements Measures {
   /** Marked: what left. */
   readonly #flow: SlidingWindow;
   readonly #stops: (() => void)[] = [];
+  #others: readonly Flows[] = [];
 
   constructor(parts: MeasureParts) {
     this.#parts = parts;
@@ -121,6 +126,23 @@ class SpoolMeasures implements Measures {
       // A forecast goes along with what is told, and must not keep it from being told.
       return undefined;
     }
+  }
+
+  flows(): Flows | undefined {
+    const isWanted = this.#parts.wanted.some(
+      ({ name, of }) => this.#rates.size > 0 || (name === 'time to drain' && of === undefined),
+    );
+    if (!isWanted) return undefined;
+    const rates = [...this.#rates].map(([key, window]) => [key, window.parts] as const);
+    return { ...Object.fromEntries(rates), [FLOW]: this.#flow.parts };
+  }
+
+  hearOthers(others: readonly Flows[]): void {
+    this.#others = others;
+  }
+
+  #elsewhere(key: string): readonly WindowParts[] {
+    return this.#others.flatMap((flows) => (flows[key] === undefined ? [] : [flows[key]]));
   }
 
   close(): void {
@@ -161,8 +183,9 @@ class SpoolMeasures implements Measures {
 
   #rate(measure: Measure): Reading {
     const now = this.#parts.spool.now();
-    const window = this.#rates.get(printMeasure(measure));
-    const { all, marked } = window?.counts(now) ?? { all: 0, marked: 0 };
+    const key = printMeasure(measure);
+    const window = this.#rates.get(key);
+    const { all, marked } = window?.counts(now, this.#elsewhere(key)) ?? { all: 0, marked: 0 };
     if (all > 0) return { value: (marked / all) * 100 };
     // Silence means something only when somebody listened for the whole time.
     if (window?.isWhole(now) === true) return { value: 0 };
@@ -249,7 +272,8 @@ class SpoolMeasures implements Measures {
   }
 
   #rateOfFlow(): { inPerSecond: number; outPerSecond: number } {
-    const { all, marked, ms } = this.#flow.counts(this.#parts.spool.now());
+    const now = this.#parts.spool.now();
+    const { all, marked, ms } = this.#flow.counts(now, this.#elsewhere(FLOW));
     const seconds = Math.max(1, ms / SECOND_MS);
     return { inPerSecond: (all - marked) / seconds, outPerSecond: marked / seconds };
   }
@@ -301,6 +325,9 @@ class SpoolMeasures implements Measures {
     return answer as Awaited<ReturnType<NonNullable<Surroundings[K]>>>;
   }
 }
+
+/** The window of everything that comes and leaves. */
+const FLOW = 'flow';
 
 const MISSING: Readonly<Record<keyof Surroundings, string>> = {
   disk: 'the store is not on a disk of this machine',

@@ -11,6 +11,12 @@ interface Part {
   marked: number;
 }
 
+/** The parts of a window in which there was something: number, all, marked. */
+export type WindowParts = readonly (readonly [index: number, all: number, marked: number])[];
+
+/** What one process has counted, by the names of its windows. */
+export type Flows = Readonly<Record<string, WindowParts>>;
+
 /** Counts over a sliding span, in bounded memory. */
 export class SlidingWindow {
   readonly #partMs: number;
@@ -34,17 +40,29 @@ export class SlidingWindow {
     if (isMarked) part.marked += 1;
   }
 
-  /** What there was, and within what time; shorter than the span only after the start. */
-  counts(now: Millis): { readonly all: number; readonly marked: number; readonly ms: number } {
+  /** What it has counted, to be added to that of a window of the same span elsewhere. */
+  get parts(): WindowParts {
+    const used = this.#parts.filter(({ all }) => all > 0);
+    return used.map(({ index, all, marked }) => [index, all, marked]);
+  }
+
+  /** What there was here and elsewhere; the time is shorter than the span only after the start. */
+  counts(
+    now: Millis,
+    elsewhere: readonly WindowParts[] = [],
+  ): { readonly all: number; readonly marked: number; readonly ms: number } {
     const last = Math.floor(now / this.#partMs);
     let all = 0;
     let marked = 0;
-    for (const part of this.#parts) {
-      if (part.index <= last - PARTS || part.index > last) continue;
-      all += part.all;
-      marked += part.marked;
+    // Others may have begun before: what they counted was not counted since our start.
+    let since = this.#beganAt;
+    for (const [index, ofPart, markedOfPart] of [this.parts, ...elsewhere].flat()) {
+      if (index <= last - PARTS || index > last) continue;
+      all += ofPart;
+      marked += markedOfPart;
+      since = Math.min(since, index * this.#partMs);
     }
-    return { all, marked, ms: Math.min(this.#spanMs, Math.max(0, now - this.#beganAt)) };
+    return { all, marked, ms: Math.min(this.#spanMs, Math.max(0, now - since)) };
   }
 
   /** Whether it was there for the whole span. */
