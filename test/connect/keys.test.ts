@@ -128,7 +128,7 @@ test('the defaults are those of createSpool', async () => {
   expect({ bounces, store, log }).toEqual({
     bounces: [],
     store: 'sqlite:./respool',
-    log: { format: 'auto', level: 'info' },
+    log: { format: 'auto', level: 'info', redact: [] },
   });
   expect(serve).toEqual({
     host: '127.0.0.1',
