@@ -15,6 +15,8 @@ export const REF_PATTERN: RegExp = /^[0-9a-z][0-9a-z_-]{0,127}$/;
 export const TOPIC_MAX_CHARS = 255;
 export const HEADER_NAME_PATTERN: RegExp = /^[A-Za-z0-9._-]{1,128}$/;
 export const HEADERS_MAX = 64;
+/** All of a message's, as a spool takes them unless told otherwise. */
+export const HEADERS_MAX_BYTES: number = 32 * 2 ** 10;
 export const KEY_MAX_CHARS = 255;
 export const PRIORITY_DEFAULT = 5;
 export const PRIORITY_MAX = 9;

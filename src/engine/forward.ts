@@ -9,11 +9,12 @@
 import type { Headers } from '../core/entry.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkedFailure, classify, failure } from '../core/failure.ts';
-import { checkNames, checkNumber } from '../core/limits.ts';
+import { checkNames, checkNumber, HEADERS_MAX_BYTES } from '../core/limits.ts';
 import { delivered, failed, type Outcome } from '../core/outcome.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
 import { createBatchLine } from '../stores/shared/batching.ts';
+import { carrying } from './tracing.ts';
 
 /** How messages are handed to a sink. */
 export interface ForwardOptions {
@@ -95,9 +96,9 @@ function given({ reason }: AbortSignal): Outcome {
   return failed(classify(reason));
 }
 
-/** The message's own, in the trace of this attempt. */
+/** The message's own, in the trace of this attempt where both fit. */
 function headersOf({ headers, trace }: Delivery): Headers {
-  return trace === undefined ? headers : { ...headers, ...trace };
+  return trace === undefined ? headers : carrying(headers, trace, HEADERS_MAX_BYTES);
 }
 
 function topicOf(delivery: Delivery): string {

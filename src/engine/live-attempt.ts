@@ -13,9 +13,9 @@ import { reasonText } from '../core/failure.ts';
 import type { Outcome } from '../core/outcome.ts';
 import { judge, judgeExpiry, judgeLost, type Verdict } from '../core/verdict.ts';
 import type { Claim, Settlement } from '../ports/source.ts';
+import type { AttemptSpan } from '../ports/tracer.ts';
 import { OUTAGE_WAIT_MS, runAttempt, timedOut } from './attempt.ts';
 import { EngineDelivery } from './delivery.ts';
-import type { AttemptSpan } from '../ports/tracer.ts';
 import type { EngineParts } from './parts.ts';
 import type { Route } from './routes.ts';
 import { tellVerdict } from './tell.ts';
@@ -156,16 +156,14 @@ export class LiveAttempt implements Watched {
   }
 
   async #run(route: Route): Promise<void> {
-    const { events } = this.#engine.parts;
+    const { events, tracing } = this.#engine.parts;
     this.#isRunning = true;
     if (events.hears('started')) events.emit({ ...this.#about(), kind: 'started' });
-    const { tracing } = this.#engine.parts;
-    if (tracing !== undefined) {
-      this.#span = tracing.tracer.attempt(this.claim, tracing.place(this.claim));
-      this.#delivery.trace = this.#span?.headers;
-    }
-    const attempt = (): Promise<Outcome> => runAttempt(route, this.#delivery);
-    this.#judge(await (this.#span === undefined ? attempt() : this.#span.run(attempt)));
+    const span = tracing?.tracer.attempt(this.claim, tracing.place(this.claim));
+    if (span === undefined) return this.#judge(await runAttempt(route, this.#delivery));
+    this.#span = span;
+    this.#delivery.trace = span.headers;
+    this.#judge(await span.run(() => runAttempt(route, this.#delivery)));
   }
 
   #judge(outcome: Outcome): void {

@@ -11,6 +11,9 @@ import type { AttemptSpan, SendSpan, Sent, SettleSpan, Tracer } from '../ports/t
 
 const SAFE = new WeakSet<Tracer>();
 const METHODS = ['send', 'attempt', 'carries'] as const;
+/** What a tracer may want to be carried: baggage may have 8 KiB, by W3C. */
+const TEXT_MAX_BYTES = 16_384;
+const TEXTS_MAX = 16;
 
 /** Checks the option `tracing`; what it gives never throws. */
 export function checkTracer(given: Tracer | undefined): Tracer | undefined {
@@ -67,7 +70,9 @@ function safeSend(span: SendSpan | undefined): SendSpan | undefined {
   return {
     headers: textsOf(() => span.headers),
     run: (work) => inside((once) => span.run(once), work),
-    end: (sent) => quietly(() => span.end(sent)),
+    end: (sent) => {
+      quietly(() => span.end(sent));
+    },
   };
 }
 
@@ -77,24 +82,36 @@ function safeAttempt(span: AttemptSpan | undefined): AttemptSpan | undefined {
     headers: textsOf(() => span.headers),
     run: (work) => inside((once) => span.run(once), work),
     get notes() {
-      return quietly(() => span.notes);
+      const notes = textsOf(() => span.notes ?? {});
+      return Object.keys(notes).length === 0 ? undefined : notes;
     },
-    end: (outcome) => quietly(() => span.end(outcome)),
+    end: (outcome) => {
+      quietly(() => span.end(outcome));
+    },
     settle: (verdict) => safeSettle(quietly(() => span.settle(verdict))),
   };
 }
 
 function safeSettle(span: SettleSpan | undefined): SettleSpan | undefined {
   if (span === undefined) return undefined;
-  return { end: (answer, error) => quietly(() => span.end(answer, error)) };
+  return {
+    end: (answer, error) => {
+      quietly(() => span.end(answer, error));
+    },
+  };
 }
 
 /** Only what every header may be: what a tracer makes up must not have a message refused. */
 function textsOf(ask: () => Headers): Headers {
-  const texts = quietly(() =>
-    Object.entries(ask()).filter(([, value]) => typeof value === 'string'),
-  );
-  return Object.fromEntries(texts ?? []);
+  const pairs = quietly(() => {
+    const given: unknown = ask();
+    return typeof given === 'object' && given !== null ? Object.entries(given) : [];
+  });
+  const fit = (pairs ?? []).slice(0, TEXTS_MAX).filter((pair) => {
+    const checked = quietly(() => checkHeaders(Object.fromEntries([pair]), TEXT_MAX_BYTES));
+    return checked !== undefined;
+  });
+  return Object.fromEntries(fit);
 }
 
 /** The work runs once and gives its own answer, whatever `run` does about it. */
@@ -121,7 +138,10 @@ function answerOf<T>(work: () => T): () => T {
 
 function quietly<T>(call: () => T): T | undefined {
   try {
-    return call();
+    const answer = call();
+    // One that is written async may fail later, and end the process by that.
+    if (answer instanceof Promise) answer.catch(() => undefined);
+    return answer;
   } catch {
     // There is nobody to tell, and no message depends on it: the trace has a gap.
     return undefined;

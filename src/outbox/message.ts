@@ -8,7 +8,14 @@
 import { DURATION_MAX_MS, durationMs, type Millis } from '../core/duration.ts';
 import type { Entry, Headers } from '../core/entry.ts';
 import { assert, RespoolError, show } from '../core/errors.ts';
-import { checkFields, checkHeaders, checkKey, checkTopic, HEADERS_MAX } from '../core/limits.ts';
+import {
+  checkFields,
+  checkHeaders,
+  checkKey,
+  checkTopic,
+  HEADERS_MAX,
+  HEADERS_MAX_BYTES,
+} from '../core/limits.ts';
 import { initialStatus } from '../core/next-status.ts';
 import { carrying } from '../engine/tracing.ts';
 import type { Duplicate } from '../ports/entry-store.ts';
@@ -59,8 +66,6 @@ const OPTION_NAMES: readonly string[] = NAMES.filter(
 const CONTENT_TYPE = 'content-type';
 /** A short string of AMQP. */
 const CONTENT_TYPE_MAX_BYTES = 255;
-/** As a spool takes them. */
-const HEADERS_MAX_BYTES: number = 32 * 2 ** 10;
 /** A number before this is hardly a time, in 1973: it is meant as a span. */
 const ETA_MIN: Millis = 100_000_000_000;
 

@@ -11,7 +11,7 @@ import {
   SECOND_MS,
 } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf } from '../core/limits.ts';
+import { checkNames, checkNumber, checkOneOf, HEADERS_MAX_BYTES } from '../core/limits.ts';
 import type { Retention } from '../core/next-status.ts';
 import { type BackoffFunction, checkPolicy, postfix, type RetryPolicy } from '../core/policy.ts';
 import type { DestinationLimits } from '../engine/slots.ts';
@@ -184,7 +184,7 @@ export function settingsOf(options: SpoolOptions): Settings {
       checkOneOf('settle', options.settle ?? 'lazy', ['lazy', 'durable']) === 'durable',
     retention: retentionOf(options.retention ?? {}),
     bodyMaxBytes: bytes('limits.bodyBytes', limits.bodyBytes, 64 * 2 ** 20, 1024 * GIB),
-    headerMaxBytes: bytes('limits.headerBytes', limits.headerBytes, 32 * 2 ** 10, 2 ** 20),
+    headerMaxBytes: bytes('limits.headerBytes', limits.headerBytes, HEADERS_MAX_BYTES, 2 ** 20),
     inlineMaxBytes: bytes('limits.inlineBodyBytes', limits.inlineBodyBytes, 16 * 2 ** 10, 2 ** 20),
     isImmediate: flag('immediate', options.immediate ?? true),
     pollMs: durationMs(options.poll ?? 30 * SECOND_MS, 'poll', { minMs: 10, maxMs: HOUR_MS }),

@@ -7,11 +7,12 @@ import {
   InMemorySpanExporter,
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-base';
-import { ladder } from 'respool';
+import { fixed, forward, ladder } from 'respool';
 import { openTelemetry, type Tracer } from 'respool/observe';
+import { spoolSink } from 'respool/outbox';
 import { expect, test } from 'vitest';
 import { bytesOf, codeOf, failing, MINUTE, rejection, setup } from '../spool/setup.ts';
-import { unregister } from './spans.ts';
+import { record, unregister } from './spans.ts';
 
 const POLICY = { default: ladder(['1m', '1m', '1m']) };
 
@@ -127,4 +128,70 @@ test('a tracer that forgets the work, or does it twice, changes nothing about it
     expect(kinds().filter((kind) => kind === 'accepted')).toHaveLength(1);
   }
   expect(runs).toEqual([1, 1]);
+});
+
+test('a tracer that is written async and fails later, or talks nonsense, harms no message', async () => {
+  const later = async (work?: () => unknown): Promise<never> => {
+    await work?.();
+    throw new Error('the tracer is broken later');
+  };
+  const odd = { 'no header': 'x', 'line-end': 'a\r\nb: c', long: 'x'.repeat(20_000), ok: 'yes' };
+  const span = {
+    headers: odd,
+    notes: 'nonsense' as never,
+    run: later as never,
+    end: later as never,
+    settle: later as never,
+  };
+  const tracing = { send: () => span, attempt: () => span, carries: later as never };
+  const { spool, clock, kinds } = await setup({ tracing, policies: POLICY });
+  const seen: unknown[] = [];
+  spool.handle('a', ({ headers, trace, notes, attempt }) => {
+    seen.push({ headers, trace, notes });
+    if (attempt === 1) throw new Error('try again');
+  });
+  await spool.enqueue({ topic: 'a' });
+  expect(await codeOf(spool.enqueue({ topic: 'a', id: 'NO' }))).toBe('message.invalid');
+  await clock.advance(5 * MINUTE);
+  const clean = { headers: { ok: 'yes' }, trace: { ok: 'yes' }, notes: {} };
+  expect(seen).toEqual([clean, clean]);
+  expect(kinds().filter((kind) => kind === 'delivered')).toHaveLength(1);
+
+  const none = { send: later, attempt: later, carries: later } as never;
+  const second = await setup({ tracing: none });
+  second.spool.handle('a', () => undefined);
+  await second.spool.enqueue({ topic: 'a' });
+  await second.clock.advance(1_000);
+  expect(second.kinds()).toContain('delivered');
+});
+
+test('the first attempt is linked to, however much is noted after it', async () => {
+  const { tracer, named } = await record();
+  const { spool, clock } = await setup({
+    tracing: tracer,
+    policies: { default: fixed('1m', { attempts: 6 }) },
+  });
+  spool.handle('a', (delivery) => {
+    for (let at = 0; at < 60; at += 1) delivery.note(`n${delivery.attempt}.${at}`, 'x');
+    if (delivery.attempt < 5) throw new Error('try again');
+  });
+  await spool.enqueue({ topic: 'a' });
+  await clock.advance(10 * MINUTE);
+  const [first, ...retries] = named('process a');
+  expect(retries).toHaveLength(4);
+  for (const { links } of retries) {
+    expect(links.map(({ context }) => context.spanId)).toEqual([first?.spanContext().spanId]);
+  }
+});
+
+test('what is forwarded with full headers goes without its trace, and is not refused', async () => {
+  const { tracer } = await record();
+  const target = await setup({ isStarted: false });
+  const { spool, clock, kinds } = await setup({ tracing: tracer });
+  spool.handle('a', forward(spoolSink(target.spool)));
+  const headers = { full: 'x'.repeat(32 * 2 ** 10 - 10) };
+  await spool.enqueue({ topic: 'a', headers });
+  await clock.advance(1_000);
+  expect(kinds()).toContain('delivered');
+  for await (const { envelope } of target.spool.list()) expect(envelope.headers).toEqual(headers);
 });

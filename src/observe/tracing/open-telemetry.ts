@@ -145,11 +145,12 @@ class OpenTelemetry implements Tracer {
     const span = tracer.startSpan(`process ${place.destination}`, options, parent);
     if (!this.#api.isSpanContextValid(span.spanContext())) return undefined;
     const within = this.#api.trace.setSpan(parent, span);
-    const isFirst = first === undefined && span.isRecording();
+    const known = first ?? (span.isRecording() ? span.spanContext() : undefined);
     return {
       headers: this.#inject(within, headers),
       run: (work) => this.#api.context.with(within, work),
-      notes: isFirst ? noteOf(span.spanContext()) : undefined,
+      // Again each time: of many notes the oldest are forgotten.
+      notes: known === undefined ? undefined : noteOf(known),
       end: (outcome) => {
         tellOutcome(span, outcome);
         span.end();
