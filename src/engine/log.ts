@@ -46,15 +46,19 @@ export function levelOf({ kind, phase, state, error }: Happened): LogLevel {
 
 const redactor = createRedactor();
 
-/** Writes an event to the logger at the level it deserves. */
-export function logEvent(logger: Logger, event: SpoolEvent): void {
+/**
+ * Writes an event to the logger at the level it deserves. Gives what the logger answers: of one that
+ * is written async, whoever calls takes the failure.
+ */
+export function logEvent(logger: Logger, event: SpoolEvent): unknown {
   const level = levelOf(event);
-  if (logger.isLevelEnabled?.(level) === false) return;
+  if (logger.isLevelEnabled?.(level) === false) return undefined;
   if (event.kind === 'trouble') {
     const { error, ...fields } = event;
     const { code } = error as { readonly code?: unknown };
     const coded = typeof code === 'string' ? { code } : {};
     const line = redactor.fields({ ...fields, error: error.message, ...coded });
-    logger[level](line, redactor.text(`trouble ${event.doing}`));
-  } else logger[level](redactor.fields(event), event.kind);
+    return logger[level](line, redactor.text(`trouble ${event.doing}`));
+  }
+  return logger[level](redactor.fields(event), event.kind);
 }

@@ -57,6 +57,24 @@ describe('a pino', () => {
     expect(kinds).toEqual(['engine-started', 'delivered']);
   });
 
+  test('or another logger that fails, at once or later, harms nothing', async () => {
+    const later = async (): Promise<never> => {
+      throw new Error('the logger is broken later');
+    };
+    const broken = {
+      debug: fail,
+      info: later,
+      warn: later,
+      error: fail,
+      isLevelEnabled: () => true,
+    };
+    const { spool, clock, kinds } = await setup({ logger: broken });
+    spool.handle('a', () => undefined);
+    await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    expect(kinds()).toContain('delivered');
+  });
+
   test('of a middleware gets how attempts ended', async () => {
     const { logger, lines } = makePino();
     const { spool, clock } = await setup({ middleware: [logging({ logger })] });
