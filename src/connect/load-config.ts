@@ -20,7 +20,7 @@ import { collectKeys, KEY_HOLDERS } from './key-data.ts';
 import { KEYS, valueOfText } from './keys.ts';
 import { type Origin, withOrigin } from './problems.ts';
 import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
-import { isSecretName, Secrets } from './secrets.ts';
+import { isSecretVariable, Secrets } from './secrets.ts';
 import { storesOf } from './stores.ts';
 import { sealedBy, transformsOf } from './transforms.ts';
 
@@ -264,9 +264,8 @@ async function checkStores(
 /** A configuration that is a program takes its secrets from there without our seeing it. */
 function collectFrom(env: Environment, secrets: Secrets): void {
   for (const [name, value = ''] of Object.entries(env)) {
-    // The folder that a shell stands in is no password.
-    if (name === 'PWD' || value.length < ENV_SECRET_MIN_CHARS) continue;
-    if (isSecretName(name)) secrets.add(value);
+    if (value.length < ENV_SECRET_MIN_CHARS) continue;
+    if (isSecretVariable(name)) secrets.add(value);
   }
 }
 

@@ -11,7 +11,7 @@ import { pathToFileURL } from 'node:url';
 import { asError, RespoolError, show, textOf } from '../core/errors.ts';
 import { importFile } from '../system/peer.ts';
 import { parseJson } from './read-json.ts';
-import { isPlain, isSecretName, type Secrets } from './secrets.ts';
+import { isPlain, isSecretVariable, type Secrets } from './secrets.ts';
 
 /** A configuration file is not larger than this. */
 const FILE_MAX_BYTES: number = 2 ** 20;
@@ -171,7 +171,7 @@ function createFill({ file, env, secrets, filled, lent, added }: FillParts) {
             'write $${ for a plain ${',
         );
       }
-      if (isSecretName(name as string)) secrets.add(value);
+      if (isSecretVariable(name as string)) secrets.add(value);
       filled.add(key);
       if (text === `\${${name}}` && !added.has(name as string)) lent.add(key);
       return value;

@@ -7,13 +7,19 @@
 
 import { decoded, HIDDEN, isSecretName, maskUrls } from '../core/secret-text.ts';
 
-export { HIDDEN, isSecretName, maskUrls };
+export { HIDDEN, maskUrls };
 
 /** Shorter ones are part of too many ordinary words to be cut out of a text. */
 const HIDE_MIN_CHARS = 6;
 
 /** Data that goes deeper goes round in circles. */
 const DEPTH_MAX = 32;
+
+/** Whether a variable of the environment is not to be seen. */
+export function isSecretVariable(name: string): boolean {
+  // The folder that a shell stands in is no password.
+  return name !== 'PWD' && isSecretName(name);
+}
 
 /** The secrets of one configuration. */
 export class Secrets {

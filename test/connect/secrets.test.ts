@@ -189,6 +189,9 @@ describe('hiding', () => {
     const folder = await folderWith({ 'respool.config.json': '{ "lease": "no" }' });
     const said = await textOf(loadConfig({ cwd: folder, env: { PWD: folder } }));
     expect(said).toContain(folder);
+    const filled = await folderWith({ 'respool.config.json': '{ "lease": "${PWD}" }' });
+    const text = await textOf(loadConfig({ cwd: filled, env: { PWD: '/srv/spool' } }));
+    expect(text).toContain('/srv/spool');
   });
 
   test('data that goes round in circles ends', () => {
