@@ -38,6 +38,11 @@ describe('the health of a spool', () => {
     expect(isKnown).toBe(false);
     await clock.advance(1);
     expect(await slow).toMatchObject({ ready: false });
+    const page = (): never => {
+      throw new Error('no store at all');
+    };
+    const broken = { load: { isRunning: true }, page };
+    expect(await health({ spool: broken, clock })).toMatchObject({ ready: false });
   });
 
   test('says when it has stopped, and does not open its store again', async () => {
