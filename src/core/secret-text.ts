@@ -24,6 +24,9 @@ export function isSecretName(name: string): boolean {
   return SECRET_NAME.test(name) && !OPEN_KEY.test(name);
 }
 
+/** n.b. Looks back from `://`: who looks ahead for it tries 30 characters at each place. */
+const USERS = /(?<=[a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/gi;
+
 /** A text with user, password and secret parameters of its URLs hidden. */
 export function maskUrls(text: string): string {
   return (
