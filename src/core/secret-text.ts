@@ -74,9 +74,9 @@ const LOOKS: readonly (readonly [pattern: RegExp, shown: string])[] = [
   [/-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,40}-----)?/g, HIDDEN],
   // Headers go to the end of their line: a scheme and what follows, or many cookies.
   [new RegExp(`(authorization|cookie)(${IS})${LINE}`, 'gi'), `$1$2${HIDDEN}`],
-  [new RegExp(String.raw`\b(Bearer)\s+${WORD}`, 'gi'), `$1 ${HIDDEN}`],
+  [new RegExp(String.raw`\b(Bearer)\s{1,64}${WORD}`, 'gi'), `$1 ${HIDDEN}`],
   // Words may follow these two; what has no digit, capital or `=` is one.
-  [/\b(Basic|Digest)\s+(?=[^\s"',;]*[A-Z0-9=])[^\s"',;]{6,}/g, `$1 ${HIDDEN}`],
+  [/\b(Basic|Digest)\s{1,64}(?=[^\s"',;]*[A-Z0-9=])[^\s"',;]{6,}/g, `$1 ${HIDDEN}`],
   // Tokens of our service, and JSON web tokens.
   [/\brsp_[A-Za-z0-9_-]{16,}/g, HIDDEN],
   [/\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?/g, HIDDEN],

@@ -47,8 +47,8 @@ export function levelOf({ kind, phase, state, error }: Happened): LogLevel {
 const redactor = createRedactor();
 
 /**
- * Writes an event to the logger at the level it deserves. Gives what the logger answers: of one that
- * is written async, whoever calls takes the failure.
+ * Writes an event to the logger at the level it deserves. Gives what the logger answers: of one
+ * that is written async, whoever calls takes the failure.
  */
 export function logEvent(logger: Logger, event: SpoolEvent): unknown {
   const level = levelOf(event);
