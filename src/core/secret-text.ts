@@ -29,16 +29,11 @@ const USERS = /(?<=[a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/g
 
 /** A text with user, password and secret parameters of its URLs hidden. */
 export function maskUrls(text: string): string {
-  return (
-    text
-      // n.b. Looks back from `://`: who looks ahead for it tries 30 characters at each place.
-      .replaceAll(/(?<=[a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/gi, `${HIDDEN}@`)
-      .replaceAll(
-        /([?&])([^\s=&?#"']+)=([^\s&#"']*)/g,
-        (whole, mark: string, name: string, value) =>
-          isSecretName(name) || hasUser(String(value)) ? `${mark}${name}=${HIDDEN}` : whole,
-      )
-  );
+  return text
+    .replaceAll(USERS, `${HIDDEN}@`)
+    .replaceAll(/([?&])([^\s=&?#"']+)=([^\s&#"']*)/g, (whole, mark: string, name: string, value) =>
+      isSecretName(name) || hasUser(String(value)) ? `${mark}${name}=${HIDDEN}` : whole,
+    );
 }
 
 /** Whether a parameter is an address with a user, written so that it fits into another. */
