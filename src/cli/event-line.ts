@@ -109,6 +109,7 @@ function detailsOf(event: ToldEvent): readonly Field[] {
       return [
         ['doing', event.doing],
         ['error', event.error],
+        ['code', event.code],
       ];
     case 'missed':
       return [['count', event.count]];

@@ -228,7 +228,7 @@ export interface EventOptions {
   readonly kinds?: readonly EventKind[];
 }
 
-/** An event as it is told to another process: an error is its text. */
+/** An event as it is told to another process: an error is its text and its code. */
 export type ToldEvent =
   | Exclude<SpoolEvent, { readonly kind: 'trouble' }>
   | {
@@ -236,6 +236,8 @@ export type ToldEvent =
       readonly kind: 'trouble';
       readonly doing: string;
       readonly error: string;
+      /** That of the error, if it has one. */
+      readonly code?: string;
     }
   /** Told instead of what a slow listener missed. */
   | Missed;

@@ -2,6 +2,7 @@
  * told-events — a spool's events as another process can read them.
  */
 
+import { codeIn } from '../core/errors.ts';
 import type { StreamedEvent } from '../core/event.ts';
 import type { Spool } from '../spool/spool.ts';
 import type { EventOptions, ToldEvent } from './control.ts';
@@ -17,5 +18,6 @@ export function toldEvents(spool: Spool, options: EventOptions): AsyncIterable<T
 
 /** An event as another process can read it. */
 export function told(event: StreamedEvent): ToldEvent {
-  return event.kind === 'trouble' ? { ...event, error: event.error.message } : event;
+  if (event.kind !== 'trouble') return event;
+  return { ...event, error: event.error.message, ...codeIn(event.error) };
 }

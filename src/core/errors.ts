@@ -52,6 +52,12 @@ export function isRespoolError(value: unknown, code?: ErrorCode): value is Respo
   return value instanceof RespoolError && (code === undefined || value.code === code);
 }
 
+/** The code of an error as a field beside its text; nothing where it has none. */
+export function codeIn(error: object): { readonly code?: string } {
+  const { code } = error as { readonly code?: unknown };
+  return typeof code === 'string' ? { code } : {};
+}
+
 /** Stops the program where it is wrong; a failed assertion is a bug of ours, never bad input. */
 export function assert(claim: unknown, text: string): asserts claim {
   if (!claim) throw new Error(`bug in respool: ${text}`);

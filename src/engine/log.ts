@@ -5,6 +5,7 @@
  * test compares the two.
  */
 
+import { codeIn } from '../core/errors.ts';
 import type { EventKind, SpoolEvent } from '../core/event.ts';
 import { createRedactor } from '../core/redact.ts';
 import type { Logger, LogLevel } from '../ports/logger.ts';
@@ -55,9 +56,7 @@ export function logEvent(logger: Logger, event: SpoolEvent): unknown {
   if (logger.isLevelEnabled?.(level) === false) return undefined;
   if (event.kind === 'trouble') {
     const { error, ...fields } = event;
-    const { code } = error as { readonly code?: unknown };
-    const coded = typeof code === 'string' ? { code } : {};
-    const line = redactor.fields({ ...fields, error: error.message, ...coded });
+    const line = redactor.fields({ ...fields, error: error.message, ...codeIn(error) });
     return logger[level](line, redactor.text(`trouble ${event.doing}`));
   }
   return logger[level](redactor.fields(event), event.kind);

@@ -124,7 +124,7 @@ const FORMS: Readonly<Record<Kind, Form<object>>> = {
     because: optional(text),
   }),
   alert: fields<object>({ rule: text, phase: text, episode: number, text }),
-  trouble: fields<object>({ doing: text, error: text }),
+  trouble: fields<object>({ doing: text, error: text, code: optional(text) }),
   missed: fields<object>({ count: number }),
 };
 

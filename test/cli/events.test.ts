@@ -137,6 +137,10 @@ test.each<[ToldEvent, string]>([
     { at: 1, kind: 'trouble', doing: 'claiming', error: 'disk gone' },
     'trouble doing=claiming error="disk gone"',
   ],
+  [
+    { at: 1, kind: 'trouble', doing: 'claiming', error: 'full', code: 'store.full' },
+    'trouble doing=claiming error=full code=store.full',
+  ],
   [{ at: 1, kind: 'missed', count: 7 }, 'missed count=7'],
   [
     { ...about, kind: 'ended', outcome: 'failed', code: 'smtp.451', tookMs: 20 },

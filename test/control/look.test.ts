@@ -127,7 +127,7 @@ describe('events', () => {
     expect(count).toBe(1_001);
   });
 
-  test('carry an error as its text', async () => {
+  test('carry an error as its text and its code', async () => {
     const { spool, store, clock } = await setup();
     const desk = createControl(spool, { by: 'ann' });
     const abort = new AbortController();
@@ -138,6 +138,7 @@ describe('events', () => {
       expect(JSON.parse(JSON.stringify(event))).toMatchObject({
         kind: 'trouble',
         error: expect.stringMatching(/./),
+        code: 'store.unavailable',
       });
       abort.abort();
     }

@@ -1,5 +1,5 @@
 /** What happens, as server-sent events. */
-import type { EventKind, EventOf, SpoolEvent } from 'respool';
+import { type EventKind, type EventOf, RespoolError, type SpoolEvent } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { connectControl } from '../../src/web/index.ts';
 import { openWire, refusal, setup } from './setup.ts';
@@ -65,7 +65,12 @@ const EVERY: { readonly [K in EventKind]: EventOf<K> } = {
     because: 'by ann',
   },
   alert: { at: 1, kind: 'alert', rule: 'late', phase: 'resolved', episode: 2, text: 'over' },
-  trouble: { at: 1, kind: 'trouble', doing: 'claiming', error: new Error('disk gone') },
+  trouble: {
+    at: 1,
+    kind: 'trouble',
+    doing: 'claiming',
+    error: new RespoolError('store.full', 'disk gone'),
+  },
 };
 
 describe('events', () => {
@@ -94,7 +99,8 @@ describe('events', () => {
       seen.push(event);
       if (seen.length === told.length) stop.abort();
     }
-    expect(seen).toEqual([...told.slice(0, -1), { ...EVERY.trouble, error: 'disk gone' }]);
+    const trouble = { ...EVERY.trouble, error: 'disk gone', code: 'store.full' };
+    expect(seen).toEqual([...told.slice(0, -1), trouble]);
   });
 
   test('are told as they happen, each with its kind and one line of JSON', async () => {

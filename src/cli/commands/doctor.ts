@@ -22,7 +22,7 @@ export const doctor: CommandSpec = {
     'unsafe.',
   examples: [
     { line: 'respool doctor', does: 'the whole report' },
-    { line: 'respool doctor --json | jq -r \'select(.level != "ok") | .text\'', does: 'the rest' },
+    { line: "respool doctor --json | jq -r 'select(.todo) | .text'", does: 'what needs mending' },
   ],
   role: 'read',
   run: async (context) => {
@@ -36,7 +36,7 @@ export const doctor: CommandSpec = {
     }
     const notes = `${counts.note} ${counts.note === 1 ? 'note' : 'notes'}`;
     const text = `${counts.ok} ok, ${notes}, ${counts.unsafe} unsafe`;
-    // A level of its own: who counts levels, or reads all that is not ok, goes on as before.
+    // A level of its own: who counts the levels of findings goes on as before.
     if (out.json) await out.object({ id: 'summary', level: 'summary', text, ...counts });
     else {
       await out.line('');
