@@ -91,6 +91,7 @@ export async function serveUntilSignal(
   let relay: RelayLife | undefined = undefined;
   const meter = new FlowMeter(spool);
   const disk = diskMeterOf(context, configured);
+  metrics?.watchMeters({ meter, disk });
   const service = createService({
     control: (by) => createControl(spool, { by, meter, disk }),
     settings: config.serve,

@@ -49,6 +49,8 @@ export type {
   MetricsOptions,
   MetricsText,
   Watchable,
+  WatchedAlert,
+  WatchedForecast,
   WatchedSpool,
   WatchOptions,
 } from './metrics/types.ts';

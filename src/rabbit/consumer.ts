@@ -47,7 +47,12 @@ import { verifyTopology } from './topology/verify.ts';
 
 /** What a consumer is doing. */
 export interface ConsumerLoad extends EngineLoad {
+  /** Whether it is subscribed. */
   readonly isConnected: boolean;
+  /** Whether both its connections are there, subscribed or not. */
+  readonly isUp: boolean;
+  /** Somebody said `pause()`. */
+  readonly isPaused: boolean;
   /** The broker takes no messages at present, so that nothing is begun. */
   readonly isBlocked: boolean;
   /** Deliveries that wait here for a slot. */
@@ -158,10 +163,13 @@ export class Consumer implements AsyncDisposable {
 
   get load(): ConsumerLoad {
     const { inFlight = 0, waiting = 0 } = this.#outlet?.load ?? {};
+    const { consuming, publishing } = this.#connection;
     return {
       ...this.#engine.load,
       isConnected: this.isConnected,
-      isBlocked: this.#connection.publishing.isBlocked,
+      isUp: consuming.isUp && publishing.isUp,
+      isPaused: this.#isPaused,
+      isBlocked: publishing.isBlocked,
       buffered: this.#source.waiting,
       publishing: inFlight + waiting,
     };

@@ -1,7 +1,7 @@
 /** The names of other systems: exactly theirs, and equal to ours. */
 
 import { describe, expect, test, vi } from 'vitest';
-import { createMetrics } from 'respool/observe';
+import { createMetrics, type WatchedOutbox, type WatchedRelay } from 'respool/observe';
 import { RespoolError } from '../../src/core/errors.ts';
 import type { EventKind, EventOf } from '../../src/core/event.ts';
 import type { Consumer } from '../../src/rabbit/consumer.ts';
@@ -174,6 +174,27 @@ withService('postgres', () => {
 });
 
 describe('without a broker', () => {
+  test('the backlogs of two outboxes whose relays send to one exchange are added', async () => {
+    const { metrics, scrape } = await bench({ aliases: ['outbox'] });
+    const relay = { on: () => () => undefined, load: { paused: [] } } as unknown as WatchedRelay;
+    const outboxOf = (count: number): WatchedOutbox => ({
+      spool: {
+        now: () => 0,
+        tally: () => Promise.resolve([{ key: 'incoming', count, oldestAt: null }]),
+        page: () => Promise.resolve({ entries: [], cursor: null }),
+      } as unknown as WatchedOutbox['spool'],
+    });
+    const stops = [3, 4].map((count) =>
+      metrics.watchRelay(relay, outboxOf(count), { source: `relay-${count}`, exchange: 'shop' }),
+    );
+    const labels = { exchange_name: 'shop' };
+    expect((await scrape()).value('outbox_table_backlog', labels)).toBe(7);
+    stops[0]?.();
+    expect((await scrape()).value('outbox_table_backlog', labels)).toBe(4);
+    stops[1]?.();
+    expect((await scrape()).value('outbox_table_backlog', labels)).toBeUndefined();
+  });
+
   test('a retry that could not be published is a failure of its kind', async () => {
     const { metrics, scrape } = await bench({ aliases: ['outbox'] });
     const listeners = new Map<EventKind, (event: never) => void>();

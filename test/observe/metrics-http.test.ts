@@ -10,7 +10,7 @@ import { watchRelay } from '../../src/cli/observe/broker-metrics.ts';
 import type { LoadedConfig } from '../../src/connect/load-config.ts';
 import type { OpenRelay } from '../../src/connect/open-outbox.ts';
 import { Events } from '../../src/engine/events.ts';
-import { setup as shellSetup } from '../cli/setup.ts';
+import { type Shell, setup as shellSetup } from '../cli/setup.ts';
 import { json, refusal, setup, type World, type WorldOptions } from '../web/setup.ts';
 import { parse, type Scrape } from './metrics-ground.ts';
 
@@ -98,6 +98,34 @@ describe('respool serve', () => {
     expect(types.has('process_resident_memory_bytes')).toBe(true);
   });
 
+  test('tells its forecast, and its rules of alerts before anything fires', async () => {
+    const rules = [{ name: 'slow', when: 'oldest deferred > 2h' }];
+    const to = { log: { log: 'warn' } };
+    const { scrape } = await serving({ every: '1s' }, { alerts: { to, rules } });
+    const { value } = await scrape();
+    expect(value('respool_forecast_drain_seconds', { source: 'spool' })).toBe(0);
+    expect(value('respool_alerts_firing', { rule: 'slow' })).toBe(0);
+    expect(value('respool_alerts_total', { rule: 'slow', phase: 'fired' })).toBe(0);
+  });
+
+  test('tells a rule that fires as firing after a restart too', async () => {
+    const rules = [{ name: 'few', when: 'count held > 0' }];
+    const given = {
+      store: 'file:data',
+      alerts: { every: '1s', to: { log: { log: 'warn' } }, rules },
+    };
+    const first = await serving({ every: '1s' }, given);
+    await first.post('a');
+    const firing = async ({ scrape }: typeof first): Promise<number | undefined> =>
+      (await scrape()).value('respool_alerts_firing', { rule: 'few' });
+    await expect.poll(() => firing(first), { timeout: 8_000 }).toBe(1);
+    await first.stop();
+    const { scrape } = await serving({ every: '1s' }, given, first.shell);
+    const again = await scrape();
+    expect(again.value('respool_alerts_firing', { rule: 'few' })).toBe(1);
+    expect(again.value('respool_alerts_total', { rule: 'few', phase: 'fired' })).toBe(0);
+  });
+
   test('counts nothing with metrics.enabled: false', async () => {
     const { url } = await serving({ enabled: false });
     const answer = await fetch(`${url}/metrics`);
@@ -163,17 +191,20 @@ test('a process that collects its own numbers ends by itself', async () => {
   expect(stdout).toBe('true\n');
 });
 
-async function serving(metrics: object, rest: object = {}) {
-  const shell = await shellSetup();
+async function serving(metrics: object, rest: object = {}, given?: Shell) {
+  const shell = given ?? (await shellSetup());
   const config = JSON.stringify({ metrics, ...rest });
   await writeFile(path.join(shell.folder, 'respool.config.json'), config);
   const running = shell.start(['serve', '--port', '0'], { tty: ['stdout'] });
-  onTestFinished(async () => {
+  const stop = async (): Promise<void> => {
     running.signal('SIGTERM');
     await running.ended;
-  });
+  };
+  onTestFinished(stop);
   const [, url = ''] = await running.printed(/(http:\/\/127\.0\.0\.1:\d+)/);
   return {
+    shell,
+    stop,
     url,
     scrape: async (): Promise<Scrape> => parse(await (await fetch(`${url}/metrics`)).text()),
     post: async (topic: string): Promise<void> => {

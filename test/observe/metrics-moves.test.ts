@@ -226,10 +226,13 @@ const MOVES: Readonly<Record<string, Move>> = {
       'store_operation_duration_seconds',
       'store_operation_failures_total',
       'store_batch_size',
+      'forecast_drain_seconds',
+      'forecast_full_seconds',
     ],
     does: async ({ metrics }) => {
       const { spool, hear } = otherSpool();
-      metrics.watch(spool, { source: 'other' });
+      const forecast = () => ({ drainsInMs: 90_000, fullInMs: HOUR });
+      metrics.watch(spool, { source: 'other', forecast });
       const insert = { store: 'entries', name: 'insert', isDone: true } as const;
       hear({ ...insert, items: 40, tookMs: 2 });
       hear({ ...insert, items: 10, tookMs: 8 });
@@ -239,7 +242,10 @@ const MOVES: Readonly<Record<string, Move>> = {
     says: [
       ['engine_waiting', OTHER, 7],
       ['engine_settling', OTHER, 5],
-      ['engine_settled_total', OTHER, 11],
+      // What it had settled before anybody watched is not ours.
+      ['engine_settled_total', OTHER, 0],
+      ['forecast_drain_seconds', OTHER, 90],
+      ['forecast_full_seconds', OTHER, 3_600],
       ['store_operation_duration_seconds_count', INSERT, 3],
       ['store_operation_duration_seconds_sum', INSERT, 0.51],
       ['store_operation_duration_seconds_bucket', { ...INSERT, le: '0.0025' }, 1],

@@ -64,6 +64,10 @@ withService('rabbitmq', (url) => {
     }
     await consumer.pause();
     await hands.publish('', queue, { fate: 'deliver' });
+    // A pause is wanted: it is no loss of the connection.
+    const paused = await scrape();
+    expect(paused.value(CONNECTED, { queue })).toBe(1);
+    expect(paused.value('respool_rabbit_consumer_paused', { queue })).toBe(1);
     const { dead, parked, topology } = consumer.plan;
     const told = await until(async () => {
       const now = await scrape();
@@ -209,7 +213,8 @@ withService('rabbitmq', (url) => {
       scraped.value('respool_rabbit_publisher_fell_back_total', { publisher: 'letters' });
     expect(fell(await scrape())).toBe(1);
     stop();
-    expect(fell(await scrape())).toBeUndefined();
+    // What happened has happened: a counter does not go away.
+    expect(fell(await scrape())).toBe(1);
   });
 });
 
@@ -222,9 +227,20 @@ describe('without a broker', () => {
     settling: 0,
     settled: 0,
     isConnected: true,
+    isUp: true,
+    isPaused: false,
     isBlocked: false,
     buffered: 0,
     publishing: 0,
+  };
+
+  const IDLE: PublisherLoad = {
+    isConnected: true,
+    isBlocked: false,
+    inFlight: 0,
+    waiting: 0,
+    waitingBytes: 0,
+    fellBack: 0,
   };
 
   function consumerOf(
@@ -248,16 +264,45 @@ describe('without a broker', () => {
     expect(told.value('respool_rabbit_queue_leaving_messages', labels)).toBe(3);
   });
 
+  test.each([
+    ['subscribed', {}, 1],
+    ['paused', { isConnected: false, isPaused: true }, 1],
+    ['blocked by the broker', { isConnected: false, isBlocked: true }, 1],
+    ['not subscribed, though connected', { isConnected: false }, 0],
+    ['paused, without a connection', { isConnected: false, isUp: false, isPaused: true }, 0],
+  ])('a consumer that is %s is told as connected or not', async (_, load, connected) => {
+    const { metrics, scrape } = await bench();
+    metrics.watchConsumer(consumerOf('q', { load: { ...NOTHING, ...load } }));
+    expect((await scrape()).value(CONNECTED, { queue: 'q' })).toBe(connected);
+  });
+
+  test('what consumers and publishers of one name count goes on when one of them goes', async () => {
+    const { metrics, scrape } = await bench();
+    const loads = [5, 7].map((settled) => ({ ...NOTHING, settled }));
+    const stops = loads.map((load) => metrics.watchConsumer(consumerOf('q', { load })));
+    const publishers = [5, 7].map((fellBack) => ({ load: { ...IDLE, fellBack } }));
+    stops.push(...publishers.map((one) => metrics.watchPublisher(one, { name: 'p' })));
+    for (const load of loads) load.settled += 10;
+    for (const { load } of publishers) load.fellBack += 10;
+    const counts = async (): Promise<unknown[]> => {
+      const { value } = await scrape();
+      return [
+        value('respool_engine_settled_total', { source: 'queue:q' }),
+        value('respool_rabbit_publisher_fell_back_total', { publisher: 'p' }),
+      ];
+    };
+    expect(await counts()).toEqual([20, 20]);
+    for (const at of [0, 2]) stops[at]?.();
+    expect(await counts()).toEqual([20, 20]);
+    // Started anew, it counts from 0.
+    for (const load of loads) load.settled = 1;
+    for (const { load } of publishers) load.fellBack = 1;
+    expect(await counts()).toEqual([21, 21]);
+  });
+
   test('a publisher that waits is told with what is on its way', async () => {
     const { metrics, scrape } = await bench();
-    const load: PublisherLoad = {
-      isConnected: true,
-      isBlocked: true,
-      inFlight: 2,
-      waiting: 3,
-      waitingBytes: 30,
-      fellBack: 0,
-    };
+    const load = { ...IDLE, isBlocked: true, inFlight: 2, waiting: 3 };
     metrics.watchPublisher({ load }, { name: 'p' });
     const told = await scrape();
     expect(told.value('respool_rabbit_publisher_in_flight', { publisher: 'p' })).toBe(2);

@@ -59,6 +59,26 @@ describe('a registry of the user', () => {
 
 const OPEN_METRICS = 'application/openmetrics-text; version=1.0.0; charset=utf-8';
 
+test('a name that is taken leaves nothing of ours in the registry', async () => {
+  const registry = new Registry();
+  const own = new Counter({ name: 'goqueue_messages_dlq_total', help: '-', registers: [registry] });
+  const error = await rejection(createMetrics({ registry, aliases: ['goqueue'] }));
+  expect(error.message).toContain('"goqueue_messages_dlq_total"');
+  expect(registry.getMetricsAsArray()).toEqual([own]);
+  await createMetrics({ registry });
+});
+
+test('metrics of Node that a registry has already stay the user’s', async () => {
+  const registry = new Registry();
+  const name = 'process_cpu_seconds_total';
+  const own = new Counter({ name, help: 'Mine.', registers: [registry] });
+  const metrics = await createMetrics({ registry, processMetrics: true });
+  expect(registry.getSingleMetric(name)).toBe(own);
+  expect(registry.getSingleMetric('nodejs_heap_size_used_bytes')).toBeDefined();
+  metrics.close();
+  expect(registry.getMetricsAsArray()).toEqual([own]);
+});
+
 describe('options', () => {
   test.each<[MetricsOptions, RegExp]>([
     [{ prefix: '1st' }, /"1st" as "prefix".*with no digit first/],
@@ -90,7 +110,7 @@ describe('options', () => {
   test('a second spool needs a name of its own', async () => {
     const { metrics, spool, scrape } = await watched();
     const other = await setup();
-    expect(() => metrics.watch(other.spool)).toThrow(/cannot watch a second spool as "spool"/);
+    expect(() => metrics.watch(other.spool)).toThrow(/cannot watch a spool as "spool": another/);
     expect(() => metrics.watch(other.spool, { sorce: 'b' } as object)).toThrow(/option "sorce"/);
     metrics.watch(other.spool, { source: 'mail' });
     await spool.enqueue({ topic: 'a' });

@@ -6,7 +6,11 @@
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { ConfiguredConsumer } from '../../connect/open-consumers.ts';
 import type { OpenRelay } from '../../connect/open-outbox.ts';
+import type { DiskMeter } from '../../control/disk-meter.ts';
+import { type FlowMeter, forecastOf } from '../../control/flow.ts';
+import type { AlertState } from '../../observe/alerts/state.ts';
 import type { Metrics } from '../../observe/metrics/metrics.ts';
+import type { WatchedAlert, WatchOptions } from '../../observe/metrics/types.ts';
 import type { Spool } from '../../spool/spool.ts';
 import type { CommandContext } from '../spec.ts';
 import { watchConsumers, watchRelay } from './broker-metrics.ts';
@@ -16,6 +20,14 @@ export interface ServeMetrics extends Pick<Metrics, 'text'> {
   /** All consumers of the configuration, in its order. */
   readonly watchConsumers: (made: readonly ConfiguredConsumer[]) => Promise<void>;
   readonly watchRelay: (made: OpenRelay) => void;
+  /** From now on forecasts are told. */
+  readonly watchMeters: (meters: Meters) => void;
+}
+
+/** What forecasts are made of. */
+interface Meters {
+  readonly meter: FlowMeter;
+  readonly disk: DiskMeter | undefined;
 }
 
 /** Begins to count what the spool does; undefined: metrics are off. */
@@ -36,10 +48,37 @@ export async function startMetrics(
     clock: io.clock,
   });
   atEnd(() => metrics.close());
-  metrics.watch(spool);
+  let meters: Meters | undefined;
+  const forecast: WatchOptions['forecast'] = (backlog) =>
+    meters === undefined || !spool.load.isRunning
+      ? undefined
+      : forecastOf(meters.meter.flow, backlog, meters.disk?.fullInMs ?? null);
+  const { rules } = config.alerts;
+  metrics.watch(spool, {
+    forecast,
+    ...(rules.length === 0 ? {} : { alerts: () => standingOf(rules, spool) }),
+  });
   return {
     text: () => metrics.text(),
     watchConsumers: (made) => watchConsumers(metrics, config, made, atEnd),
     watchRelay: (made) => watchRelay(metrics, config, made),
+    watchMeters: (given) => {
+      meters = given;
+    },
   };
+}
+
+/** Every rule of the configuration, as it is on record; one that is not has never fired. */
+async function standingOf(
+  rules: LoadedConfig['config']['alerts']['rules'],
+  { facts }: Spool,
+): Promise<readonly WatchedAlert[]> {
+  const { STATE_KIND } = await import('../../observe/alerts/evaluate.ts');
+  const { isFiring } = await import('../../observe/alerts/state.ts');
+  const found = await facts.list(STATE_KIND);
+  const states = new Map(found.map(({ key, value }) => [key, value as AlertState]));
+  return rules.map(({ name }) => {
+    const state = states.get(name);
+    return { rule: name, isFiring: state !== undefined && isFiring(state) };
+  });
 }

@@ -51,8 +51,9 @@ export class Aliases {
     this.#outbox?.consumers(queue, exchange, count);
   }
 
-  dropBacklog(exchange: string): void {
-    this.#outbox?.dropBacklog(exchange);
+  /** As of queues. */
+  clearBacklogs(): void {
+    this.#outbox?.clearBacklogs();
   }
 
   backlog(exchange: string, count: number): void {

@@ -67,6 +67,8 @@ type GaugeName =
   | 'topicMessages'
   | 'oldestAge'
   | 'nextDue'
+  | 'forecastDrain'
+  | 'forecastFull'
   | 'engineSlots'
   | 'engineSlotsBusy'
   | 'engineWaiting'
@@ -182,6 +184,14 @@ function gauges(families: Families): Record<GaugeName, NumberFamily> {
     nextDue: ofSource(
       'next_due_timestamp_seconds',
       'When the next waiting message is due, past or future; absent when none waits.',
+    ),
+    forecastDrain: ofSource(
+      'forecast_drain_seconds',
+      'Until nothing waits, at the present rates; absent while the backlog does not get smaller.',
+    ),
+    forecastFull: ofSource(
+      'forecast_full_seconds',
+      'Until the disk of the store is full; absent while it does not get fuller.',
     ),
     engineSlots: ofSource('engine_slots', 'Handlers that may run at once.'),
     engineSlotsBusy: ofSource('engine_slots_busy', 'Handlers that run now.'),

@@ -3,6 +3,7 @@
  * all sources together.
  */
 
+import { RespoolError } from '../../core/errors.ts';
 import type { CoreFamilies } from './core-families.ts';
 import type { Families } from './families.ts';
 import type { MetricAlias } from './types.ts';
@@ -23,4 +24,22 @@ export interface Ground {
   /** Words that others choose: actions of operators, rules of alerts; at most 200. */
   readonly wordOf: LabelOf;
   readonly aliases: readonly MetricAlias[];
+  /** Refuses a name that somebody else tells its gauges under; returns the way to give it back. */
+  readonly takeSource: (what: 'spool' | 'relay', name: string) => () => void;
+}
+
+/** Two of one name would overwrite each other's gauges. */
+export function createSources(): Ground['takeSource'] {
+  const taken = new Set<string>();
+  return (what, name) => {
+    if (taken.has(name)) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot watch a ${what} as "${name}": another is watched by that name; ` +
+          'give it a "source" of its own, or stop watching the other',
+      );
+    }
+    taken.add(name);
+    return () => void taken.delete(name);
+  };
 }

@@ -21,7 +21,10 @@ export function processMetrics(registry: Registry): () => void {
     ofProcess = new Registry();
     collectDefaultMetrics({ register: ofProcess });
   }
-  const metrics = ofProcess.getMetricsAsArray();
+  // Those that the user's registry has already are told already, and are the user's.
+  const metrics = ofProcess
+    .getMetricsAsArray()
+    .filter(({ name }) => registry.getSingleMetric(name) === undefined);
   for (const metric of metrics) registry.registerMetric(metric as unknown as Metric);
   return () => {
     for (const { name } of metrics) registry.removeSingleMetric(name);

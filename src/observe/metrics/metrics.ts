@@ -16,7 +16,7 @@ import { readVersion } from '../../system/version.ts';
 import { type BrokerMetrics, brokerMetrics } from './broker.ts';
 import { makeCoreFamilies } from './core-families.ts';
 import { Families } from './families.ts';
-import type { Ground } from './ground.ts';
+import { createSources, type Ground } from './ground.ts';
 import { createLabels } from './labels.ts';
 import { watchSpool } from './spool.ts';
 import {
@@ -49,8 +49,7 @@ export async function createMetrics(options: MetricsOptions = {}): Promise<Metri
   const settings = settingsOf(options);
   const { Registry: OwnRegistry, processMetrics } = await import('./library.ts');
   const { registry = new OwnRegistry() } = options;
-  const ground = groundOf(settings, registry);
-  const broker = brokerMetrics(ground);
+  const { ground, broker } = register(settings, registry);
   const closers = new Set<() => void>();
   let isClosed = false;
   if (settings.processMetrics) closers.add(processMetrics(registry));
@@ -64,18 +63,13 @@ export async function createMetrics(options: MetricsOptions = {}): Promise<Metri
     closers.add(once);
     return once;
   };
-  const sources = new Set<string>();
   return {
     registry,
     watch(spool, given = {}) {
-      checkNames('watch', given, ['source']);
-      const { source = 'spool' } = given;
-      if (sources.has(source)) throw watchedAlready(source);
+      checkNames('watch', given, ['source', 'forecast', 'alerts']);
       return watched(() => {
-        sources.add(source);
-        const stops = [watchSpool(ground, spool, source), broker.hearPasses(spool)];
+        const stops = [watchSpool(ground, spool, given), broker.hearPasses(spool)];
         return () => {
-          sources.delete(source);
           for (const stop of stops) stop();
         };
       });
@@ -130,9 +124,24 @@ function settingsOf(options: MetricsOptions) {
   };
 }
 
-function groundOf(settings: Settings, registry: Registry): Ground {
-  const { prefix, everyMs, clock, aliases, topicsMax, queuesMax } = settings;
+/** All families, or none: a name that is taken leaves nothing of ours in the registry. */
+function register(
+  settings: Settings,
+  registry: Registry,
+): { readonly ground: Ground; readonly broker: BrokerMetrics } {
+  const { prefix, everyMs, clock } = settings;
   const families = new Families({ registry, prefix, everyMs, clock });
+  try {
+    const ground = groundOf(settings, families);
+    return { ground, broker: brokerMetrics(ground) };
+  } catch (error) {
+    families.close();
+    throw error;
+  }
+}
+
+function groundOf(settings: Settings, families: Families): Ground {
+  const { aliases, topicsMax, queuesMax } = settings;
   const core = makeCoreFamilies(families);
   core.info.row(readVersion()).value = 1;
   return {
@@ -143,15 +152,8 @@ function groundOf(settings: Settings, registry: Registry): Ground {
     codeOf: createLabels(CODES_MAX),
     wordOf: createLabels(WORDS_MAX),
     aliases,
+    takeSource: createSources(),
   };
-}
-
-function watchedAlready(source: string): RespoolError {
-  return new RespoolError(
-    'config.invalid',
-    `cannot watch a second spool as "${source}": give it a "source" of its own, ` +
-      'or stop watching the first',
-  );
 }
 
 function closed(): RespoolError {

@@ -93,12 +93,12 @@ export class OutboxAliases {
     this.#all.consumers.row(queue, exchange).value += count;
   }
 
-  dropBacklog(exchange: string): void {
-    this.#all.backlog.drop(exchange);
+  clearBacklogs(): void {
+    this.#all.backlog.clear();
   }
 
   backlog(exchange: string, count: number): void {
-    this.#all.backlog.row(exchange).value = count;
+    this.#all.backlog.row(exchange).value += count;
   }
 
   #failure(exchange: string, type: 'main' | 'retry', code: string): void {

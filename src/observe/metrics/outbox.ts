@@ -10,17 +10,15 @@
 
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
 import type { Entry } from '../../core/entry.ts';
-import { RespoolError } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
 import { type State, STATES } from '../../core/state.ts';
 import type { Aliases } from './aliases.ts';
+import { backlogOf } from './backlog.ts';
 import type { WatchedOutbox, WatchedRelay, WatchRelayOptions } from './broker-types.ts';
 import type { NumberFamily } from './families.ts';
 import type { Ground } from './ground.ts';
-import { recordEvents, recordLoad } from './source-rows.ts';
+import { recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 
-/** Not sent yet, and neither held nor given up. */
-const PENDING: readonly State[] = ['incoming', 'active', 'deferred'];
 /** Of those that are to be tried again now, so many are looked at for the oldest. */
 const LOOKED_AT_MAX = 100;
 
@@ -37,7 +35,6 @@ export class OutboxMetrics {
   readonly #backlog: NumberFamily;
   readonly #lag: NumberFamily;
   readonly #up: NumberFamily;
-  readonly #sources = new Set<string>();
 
   constructor(ground: Ground, aliases?: Aliases) {
     const gauge = (name: string, help: string): NumberFamily =>
@@ -50,6 +47,8 @@ export class OutboxMetrics {
       'How long the oldest message that could be sent has been waiting; 0: none waits.',
     );
     this.#up = gauge('outbox_target_up', '0 while the target of a relay does not answer, else 1.');
+    // Before every relay adds its own: two may send to one exchange.
+    if (aliases !== undefined) ground.families.atScrape(() => aliases.clearBacklogs());
   }
 
   /** Counts its events, and asks the outbox for what waits; returns the end. */
@@ -60,18 +59,17 @@ export class OutboxMetrics {
   ): () => void {
     checkNames('watchRelay', options, ['source', 'exchange']);
     const { source = 'relay', exchange = '' } = options;
-    if (this.#sources.has(source)) throw watchedAlready(source);
-    this.#sources.add(source);
     const ground = this.#ground;
     const stops = [
+      ground.takeSource('relay', source),
       recordEvents(ground, relay, source),
       recordLoad(ground, relay, source),
+      recordSettled(ground, relay, source),
       this.#tellTarget(relay, source),
       this.#aliases?.watchRelay(relay, exchange),
       outbox === undefined ? undefined : this.#tellBacklog(outbox, source, exchange),
     ];
     return () => {
-      this.#sources.delete(source);
       for (const stop of stops) stop?.();
     };
   }
@@ -107,14 +105,13 @@ export class OutboxMetrics {
       for (const state of STATES) core.messages.drop(source, state);
       this.#backlog.drop(source);
       this.#lag.drop(source);
-      this.#aliases?.dropBacklog(exchange);
     };
     const stop = families.atScrape(() => {
       forget();
       if (told === undefined) return;
       const { counts, lagMs } = told;
       for (const state of STATES) core.messages.row(source, state).value = counts.get(state) ?? 0;
-      const backlog = PENDING.reduce((sum, state) => sum + (counts.get(state) ?? 0), 0);
+      const backlog = backlogOf(counts);
       this.#backlog.row(source).value = backlog;
       this.#lag.row(source).value = lagMs / SECOND_MS;
       this.#aliases?.backlog(exchange, backlog);
@@ -152,12 +149,4 @@ async function first(
   query: Parameters<WatchedOutbox['spool']['page']>[0],
 ): Promise<readonly Seen[]> {
   return (await spool.page({ ...query, order: 'dueAt' })).entries;
-}
-
-function watchedAlready(source: string): RespoolError {
-  return new RespoolError(
-    'config.invalid',
-    `cannot watch a second relay as "${source}": give it a "source" of its own, ` +
-      'or stop watching the first',
-  );
 }

@@ -16,6 +16,7 @@ import type { Watchable } from './types.ts';
 const RUNS_S = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600];
 const RESULTS = ['succeeded', 'failed'] as const;
 const COUNTS = ['sent', 'failed', 'again'] as const;
+const REPLAY_STATES = ['planned', 'running', 'paused', 'stopped', 'cancelled', 'done'] as const;
 /** Replays whose counts are remembered, at the most: those that were heard of last. */
 const REPLAYS_MAX = 1_000;
 const OVER: ReadonlySet<string> = new Set(['stopped', 'cancelled', 'done']);
@@ -32,9 +33,14 @@ export class SweepRows {
 
   /** All are there from now on: a rate over a series that appears late misses its start. */
   begin(): void {
-    for (const result of RESULTS) this.#all.runs.row(result);
+    this.beginRuns();
     this.#all.lastSuccess.row();
     this.#all.duration.row();
+  }
+
+  /** Only what is true of a service that nobody has told of a sweep yet: there were none. */
+  beginRuns(): void {
+    for (const result of RESULTS) this.#all.runs.row(result);
   }
 
   /** A run over many queues. */
@@ -112,6 +118,9 @@ export class PassMetrics {
 
   /** Hears of passes from now on; returns the end. */
   watch(source: Watchable): () => void {
+    this.sweeps.beginRuns();
+    for (const state of REPLAY_STATES) this.#replays.states.row(state);
+    for (const result of COUNTS) this.#replays.letters.row(result);
     const stops = [
       source.on('sweep', (event) => this.sweeps.hear(event)),
       source.on('replay', (event) => this.#hear(event)),

@@ -12,6 +12,7 @@
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
 import type { EngineLoad } from '../../engine/load.ts';
+import type { ConsumerLoad } from '../../rabbit/consumer.ts';
 import { createManagement, type Management } from '../../rabbit/management/index.ts';
 import type { ManagementOptions } from '../../rabbit/management/options.ts';
 import type { QueueStats, StatsReport } from '../../rabbit/operate/reports.ts';
@@ -24,14 +25,15 @@ import type {
 } from './broker-types.ts';
 import type { NumberFamily } from './families.ts';
 import type { Ground } from './ground.ts';
-import { recordEvents, recordLoad } from './source-rows.ts';
+import { growthOf } from './growth.ts';
+import { recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 
 interface Watched {
   readonly consumer: WatchedConsumer;
   readonly management: Management | undefined;
   readonly exchange: string;
-  /** What was told last, and whether it was subscribed then; undefined: nobody tells now. */
-  told: { readonly report: StatsReport; readonly wasConnected: boolean } | undefined;
+  /** What was told last, and whether it was connected then; undefined: nobody tells now. */
+  told: { readonly report: StatsReport; readonly wasUp: boolean } | undefined;
 }
 
 interface Source {
@@ -46,7 +48,10 @@ export class RabbitMetrics {
   readonly #families: ReturnType<typeof familiesOf>;
   readonly #watched = new Set<Watched>();
   readonly #sources = new Map<string, Source>();
-  readonly #publishers = new Map<WatchedPublisher, string>();
+  readonly #publishers = new Set<{
+    readonly publisher: WatchedPublisher;
+    readonly label: string;
+  }>();
 
   constructor(ground: Ground, aliases?: Aliases) {
     this.#ground = ground;
@@ -72,6 +77,7 @@ export class RabbitMetrics {
     const stops = [
       recordEvents(this.#ground, consumer, source),
       this.#addLoad(source, consumer),
+      recordSettled(this.#ground, consumer, source),
       this.#aliases?.watchConsumer(consumer, exchange),
     ];
     return () => {
@@ -89,9 +95,17 @@ export class RabbitMetrics {
     if (typeof name !== 'string' || name === '') {
       throw new RespoolError('config.invalid', 'cannot watch a publisher: give it a "name"');
     }
-    this.#publishers.set(publisher, this.#ground.queueOf(name));
+    const { queueOf, families } = this.#ground;
+    const label = queueOf(name);
+    const watched = { publisher, label };
+    const fellBack = this.#families.fellBack.row(label);
+    const grow = growthOf(() => publisher.load.fellBack, fellBack);
+    const stop = families.atScrape(grow);
+    this.#publishers.add(watched);
     return () => {
-      this.#publishers.delete(publisher);
+      grow();
+      stop();
+      this.#publishers.delete(watched);
     };
   }
 
@@ -127,12 +141,13 @@ export class RabbitMetrics {
   }
 
   #collectConsumers(): void {
-    const { connected, blocked, buffered, publishing } = this.#families.consumer;
-    for (const family of [connected, blocked, buffered, publishing]) family.clear();
+    const { connected, paused, blocked, buffered, publishing } = this.#families.consumer;
+    for (const family of Object.values(this.#families.consumer)) family.clear();
     for (const { consumer, exchange } of this.#watched) {
       const label = this.#ground.queueOf(consumer.queue);
       const { load } = consumer;
-      connected.row(label).value += Number(load.isConnected);
+      connected.row(label).value += Number(isConnected(load));
+      paused.row(label).value += Number(load.isPaused);
       blocked.row(label).value += Number(load.isBlocked);
       buffered.row(label).value += load.buffered;
       publishing.row(label).value += load.publishing;
@@ -146,7 +161,7 @@ export class RabbitMetrics {
     for (const { consumer, management, told } of this.#watched) {
       if (told === undefined) continue;
       // What was told before the connection went is no longer known.
-      const isLost = told.wasConnected && !consumer.load.isConnected;
+      const isLost = told.wasUp && !consumer.load.isUp;
       if (isLost && management === undefined) continue;
       for (const queue of told.report.queues) {
         // Two consumers of one queue look at the same.
@@ -181,12 +196,12 @@ export class RabbitMetrics {
   #collectPublishers(): void {
     const { publisher } = this.#families;
     for (const family of Object.values(publisher)) family.clear();
-    for (const [{ load }, label] of this.#publishers) {
+    for (const { publisher: one, label } of this.#publishers) {
+      const { load } = one;
       publisher.inFlight.row(label).value += load.inFlight;
       publisher.waiting.row(label).value += load.waiting;
       publisher.connected.row(label).value += Number(load.isConnected);
       publisher.blocked.row(label).value += Number(load.isBlocked);
-      publisher.fellBack.row(label).value += load.fellBack;
     }
   }
 }
@@ -210,7 +225,12 @@ async function read(watched: Watched): Promise<void> {
 }
 
 function toldOf(consumer: WatchedConsumer, report: StatsReport): Watched['told'] {
-  return { report, wasConnected: consumer.load.isConnected };
+  return { report, wasUp: consumer.load.isUp };
+}
+
+/** One that is still because somebody wants it so, or the broker, has lost nothing. */
+function isConnected({ isUp, isConnected: isSubscribed, isPaused, isBlocked }: ConsumerLoad) {
+  return isSubscribed || (isUp && (isPaused || isBlocked));
 }
 
 function clientOf(given: Management | ManagementOptions | undefined): {
@@ -259,7 +279,11 @@ function familiesOf({ families }: Ground) {
       ),
     },
     consumer: {
-      connected: ofConsumer('connected', 'Consumers of this process that are subscribed.'),
+      connected: ofConsumer(
+        'connected',
+        'Consumers of this process that are subscribed, or are still though connected.',
+      ),
+      paused: ofConsumer('paused', 'Consumers of this process that somebody paused.'),
       blocked: ofConsumer('blocked', 'Consumers that wait since the broker takes no messages.'),
       buffered: ofConsumer('buffered', 'Deliveries that wait here for a slot.'),
       publishing: ofConsumer(
@@ -272,11 +296,11 @@ function familiesOf({ families }: Ground) {
       waiting: ofPublisher('waiting', 'Messages that wait for the broker or for room.'),
       connected: ofPublisher('connected', 'Publishers that are connected.'),
       blocked: ofPublisher('blocked', 'Publishers that the broker takes no messages from.'),
-      fellBack: families.counter({
-        name: 'rabbit_publisher_fell_back_total',
-        help: 'Messages that went to the fallback.',
-        labels: ['publisher'],
-      }),
     },
+    fellBack: families.counter({
+      name: 'rabbit_publisher_fell_back_total',
+      help: 'Messages that went to the fallback.',
+      labels: ['publisher'],
+    }),
   };
 }

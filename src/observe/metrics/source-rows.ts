@@ -3,6 +3,7 @@
  *
  *   recordEvents(ground, source, name) ─▶ stop      counts from now on, under the label `source`
  *   recordLoad(ground, source, name)   ─▶ stop      the engine's numbers, at each scrape
+ *   recordSettled(ground, source, name) ─▶ stop     what the engine has settled, likewise
  *
  * It listens to the kinds it needs and to no other: what nobody hears is never built, and a
  * `claimed` for each message would be. An event costs a look into a map and an addition. Rows stay
@@ -13,6 +14,7 @@ import type { EventKind, EventOf } from '../../core/event.ts';
 import type { CoreFamilies } from './core-families.ts';
 import { type HistogramRow, observe, type Row } from './families.ts';
 import type { Ground } from './ground.ts';
+import { growthOf } from './growth.ts';
 import type { Loaded, Watchable } from './types.ts';
 
 /** Counts what the source tells from now on; returns the way to stop. */
@@ -30,7 +32,6 @@ export function recordEvents(ground: Ground, source: Watchable, name: string): (
 
 /** Copies the load of an engine at each scrape; returns the way to stop, which ends its gauges. */
 export function recordLoad({ families, core }: Ground, source: Loaded, name: string): () => void {
-  const settled = core.engineSettled.row(name);
   const gauges = {
     concurrency: core.engineSlots,
     running: core.engineSlotsBusy,
@@ -42,12 +43,30 @@ export function recordLoad({ families, core }: Ground, source: Loaded, name: str
   const stop = families.atScrape(() => {
     const { load } = source;
     for (const key of keys) gauges[key].row(name).value = Number(load[key]);
-    settled.value = load.settled;
   });
   return () => {
     stop();
     for (const key of keys) gauges[key].drop(name);
   };
+}
+
+/** Counts what an engine settles; several of one name are counted together. */
+export function recordSettled(
+  { families, core }: Ground,
+  source: Loaded,
+  name: string,
+): () => void {
+  const grow = growthOf(() => source.load.settled, core.engineSettled.row(name));
+  const stop = families.atScrape(grow);
+  return () => {
+    grow();
+    stop();
+  };
+}
+
+/** Makes the rows of a topic that is known, before anything happens to it. */
+export function beginTopic(core: CoreFamilies, source: string, topic: string): void {
+  for (const key of ['accepted', 'delivered', 'deferred'] as const) core[key].row(source, topic);
 }
 
 function recordMessages(source: Watchable, topics: SourceTopics): (() => void)[] {
@@ -161,7 +180,7 @@ class TopicRows {
     this.#core = core;
     this.#codeOf = codeOf;
     this.#labels = [source, topic];
-    this.counted('accepted');
+    beginTopic(core, source, topic);
     this.#delivered = core.delivered.row(source, topic);
     this.#deferred = core.deferred.row(source, topic);
   }
@@ -189,8 +208,11 @@ class TopicRows {
     observe(this.#toDelivery, ageMs / 1_000);
   }
 
-  wasDeferred({ at, dueAt }: EventOf<'deferred'>): void {
+  wasDeferred({ at, dueAt, because }: EventOf<'deferred'>): void {
     this.#deferred.value += 1;
+    // What may be given up for the same reason has a row before it is: a rate over a series that
+    // appears late misses its start.
+    this.bouncedBy(because.code);
     this.#delays ??= this.#core.retryDelay.row(...this.#labels);
     observe(this.#delays, (dueAt - at) / 1_000);
   }

@@ -3,25 +3,62 @@
  */
 
 import { type Millis, SECOND_MS } from '../../core/duration.ts';
+import type { EventOf } from '../../core/event.ts';
 import { type State, STATES } from '../../core/state.ts';
 import type { TallyRow } from '../../ports/entry-store.ts';
 import type { StoreOperation } from '../../ports/store-operation.ts';
+import { backlogOf } from './backlog.ts';
 import { type HistogramRow, type NumberFamily, observe, type Row } from './families.ts';
 import type { Ground } from './ground.ts';
-import { recordEvents, recordLoad } from './source-rows.ts';
-import type { WatchedSpool } from './types.ts';
+import { beginTopic, recordEvents, recordLoad, recordSettled } from './source-rows.ts';
+import type { WatchedForecast, WatchedSpool, WatchOptions } from './types.ts';
+
+const ALERT_PHASES = ['fired', 'resolved'] as const satisfies readonly EventOf<'alert'>['phase'][];
 
 /** Counts and asks, from now on; returns the way to stop. */
-export function watchSpool(ground: Ground, spool: WatchedSpool, source: string): () => void {
+export function watchSpool(
+  ground: Ground,
+  spool: WatchedSpool,
+  { source = 'spool', forecast, alerts }: WatchOptions,
+): () => void {
   const stops = [
+    ground.takeSource('spool', source),
     recordEvents(ground, spool, source),
     recordLoad(ground, spool, source),
-    recordStates(ground, spool, source),
+    recordSettled(ground, spool, source),
+    recordStates(ground, spool, { source, forecast }),
+    alerts === undefined ? undefined : recordStanding(ground, source, { alerts, spool }),
     spool.onStoreOperation(operationRows(ground, source)),
   ];
   return () => {
-    for (const stop of stops) stop();
+    for (const stop of stops) stop?.();
   };
+}
+
+/** What rules stand at before anything is heard of them, as after a restart. */
+function recordStanding(
+  { families, core, wordOf }: Ground,
+  source: string,
+  {
+    alerts,
+    spool,
+  }: { readonly alerts: NonNullable<WatchOptions['alerts']>; readonly spool: WatchedSpool },
+): () => void {
+  const failures = core.scrapeFailures.row(source);
+  const look = families.look({
+    read: async () => {
+      for (const { rule, isFiring } of await alerts()) {
+        const label = wordOf(rule);
+        for (const phase of ALERT_PHASES) core.alerts.row(label, phase);
+        core.alertsFiring.row(label).value = Number(isFiring);
+      }
+    },
+    onFailure: () => {
+      failures.value += 1;
+    },
+    isThere: () => spool.isOpen,
+  });
+  return () => look.stop();
 }
 
 /** Hears of operations: two histograms, and a counter of those that failed. */
@@ -68,13 +105,21 @@ interface TopicCount {
   oldestAt: Millis | null;
 }
 
-function recordStates(ground: Ground, spool: WatchedSpool, source: string): () => void {
+function recordStates(
+  ground: Ground,
+  spool: WatchedSpool,
+  {
+    source,
+    forecast,
+  }: { readonly source: string; readonly forecast: WatchOptions['forecast'] | undefined },
+): () => void {
   const { families, core } = ground;
   let states: States | undefined;
   const failures = core.scrapeFailures.row(source);
   const look = families.look({
     read: async () => {
       states = await readStates(ground, spool);
+      for (const { topic } of states.topics) beginTopic(core, source, topic);
     },
     onFailure: () => {
       failures.value += 1;
@@ -90,7 +135,11 @@ function recordStates(ground: Ground, spool: WatchedSpool, source: string): () =
   const stop = families.atScrape(() => {
     core.statesAge.row(source).value = look.ageMs / SECOND_MS;
     forget();
-    if (states !== undefined) written = writeStates(ground, source, states, spool.now());
+    if (states === undefined) return;
+    written = [
+      ...writeStates(ground, source, states, spool.now()),
+      ...writeForecast(ground, source, forecast?.(backlogOf(states.counts))),
+    ];
   });
   return () => {
     stop();
@@ -149,12 +198,8 @@ function writeStates(
   source: string,
   { counts, topics, nextDueAt, pauses }: States,
   now: Millis,
-): (() => void)[] {
-  const drops: (() => void)[] = [];
-  const set = (family: NumberFamily, value: number, ...labels: readonly string[]): void => {
-    family.row(source, ...labels).value = value;
-    drops.push(() => family.drop(source, ...labels));
-  };
+): readonly (() => void)[] {
+  const { set, drops } = setter(source);
   for (const [state, count] of counts) set(core.messages, count, state);
   for (const { state, topic, count, oldestAt } of topics) {
     set(core.topicMessages, count, state, topic);
@@ -164,4 +209,30 @@ function writeStates(
   if (nextDueAt !== null) set(core.nextDue, nextDueAt / SECOND_MS);
   set(core.pausedTopics, pauses);
   return drops;
+}
+
+function writeForecast(
+  { core }: Ground,
+  source: string,
+  forecast: WatchedForecast | undefined,
+): readonly (() => void)[] {
+  const { set, drops } = setter(source);
+  const { drainsInMs = null, fullInMs = null } = forecast ?? {};
+  if (drainsInMs !== null) set(core.forecastDrain, drainsInMs / SECOND_MS);
+  if (fullInMs !== null) set(core.forecastFull, fullInMs / SECOND_MS);
+  return drops;
+}
+
+function setter(source: string): {
+  readonly set: (family: NumberFamily, value: number, ...labels: readonly string[]) => void;
+  readonly drops: readonly (() => void)[];
+} {
+  const drops: (() => void)[] = [];
+  return {
+    set: (family, value, ...labels) => {
+      family.row(source, ...labels).value = value;
+      drops.push(() => family.drop(source, ...labels));
+    },
+    drops,
+  };
 }

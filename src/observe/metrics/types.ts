@@ -8,6 +8,7 @@
 import type { Registry } from '@prometheus-io/client';
 import type { Duration } from '../../core/duration.ts';
 import type { EventKind, EventOf } from '../../core/event.ts';
+import type { Forecast } from '../../core/forecast.ts';
 import type { EngineLoad } from '../../engine/load.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Spool } from '../../spool/spool.ts';
@@ -50,10 +51,23 @@ export interface Loaded {
 export type WatchedSpool = Watchable &
   Pick<Spool, 'isOpen' | 'load' | 'tally' | 'nextDueAt' | 'pauses' | 'now' | 'onStoreOperation'>;
 
-/** How what is watched is called. */
+/** How what is watched is called, and who knows more of it. */
 export interface WatchOptions {
   /** The label `source`; default `spool`. Two of one name cannot be watched at once. */
   readonly source?: string;
+  /** Where the backlog goes at the present rates; undefined: nobody can tell now. Default none. */
+  readonly forecast?: (backlog: number) => WatchedForecast | undefined;
+  /** Where every rule of the alerts stands, asked at most once in `every`; default none. */
+  readonly alerts?: () => Promise<readonly WatchedAlert[]>;
+}
+
+/** A forecast, as far as metrics read it. */
+export type WatchedForecast = Pick<Forecast, 'drainsInMs' | 'fullInMs'>;
+
+/** Where a rule of the alerts stands. */
+export interface WatchedAlert {
+  readonly rule: string;
+  readonly isFiring: boolean;
 }
 
 /** What a scrape answers. */
