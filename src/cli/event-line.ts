@@ -90,7 +90,7 @@ function detailsOf(event: ToldEvent): readonly Field[] {
       return [
         ['action', event.action],
         ['by', event.by],
-        ['messages', event.ids.length],
+        ['messages', countOf(event.ids)],
       ];
     case 'clock-jumped':
       return [['by', `${event.byMs < 0 ? '-' : ''}${span(Math.abs(event.byMs))}`]];
@@ -164,6 +164,11 @@ function besideOf(
     default:
       return unreachable(event);
   }
+}
+
+/** How many; what is hidden is a text, whose length is no count. */
+function countOf(list: unknown): number | undefined {
+  return Array.isArray(list) ? list.length : undefined;
 }
 
 function becauseOf({ code, text }: { readonly code: string; readonly text: string }): Field[] {

@@ -8,11 +8,12 @@
 /** What stands in a secret's place. */
 export const HIDDEN = '(secret)';
 
+const KEY = '(?:api|private|signing|access|encryption|master)[-_]?key';
 const SECRET_NAME = new RegExp(
   [
     'authorization|cookie|passw|passphrase|secret|token|credential|dsn|sha256|signature',
-    '(?:api|private|signing|access|encryption|master)[-_]?key',
-    '(?:^|[-_])(?:key|pass|pwd|creds|nkey|jwt)$',
+    KEY,
+    '(?:^|[-_])(?:key|pass|pwd|creds|nkey|jwt|sig)$',
   ].join('|'),
   'i',
 );
@@ -60,9 +61,8 @@ const IS_SURELY = String.raw`=|\\{0,4}["']\s{0,8}:\s{0,8}\\{0,4}`;
 const QUOTED = String.raw`"(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*'`;
 const LINE = String.raw`${NO_VARIABLE}(?:${QUOTED}|[^\r\n]+)`;
 const WORD = String.raw`${NO_VARIABLE}(?:${QUOTED}|["']?[^\s,;&"']+)`;
-const PASSWORD = String.raw`password|passwd|passphrase|\bpass|\bpwd`;
-const SECRET =
-  'secret|token|credentials?|dsn|(?:api|private|signing|access|encryption|master)[-_]?key';
+const PASSWORD = String.raw`password|passwd|passphrase|\bpass|\bpwd|${KEY}`;
+const SECRET = 'secret|token|credentials?|dsn';
 
 /** How secrets look in a text that nobody made for a log; a replacement keeps what names them. */
 const LOOKS: readonly (readonly [pattern: RegExp, shown: string])[] = [
@@ -75,7 +75,7 @@ const LOOKS: readonly (readonly [pattern: RegExp, shown: string])[] = [
   // Tokens of our service, and JSON web tokens.
   [/\brsp_[A-Za-z0-9_-]{16,}/g, HIDDEN],
   [/\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?/g, HIDDEN],
-  // A sentence may say `token: it …`: what is no password counts only with `=`, or in quotes.
+  // A sentence may say `token: it …`: such words count only with `=`, or in quotes.
   [new RegExp(`(${PASSWORD})(${IS})${WORD}`, 'gi'), `$1$2${HIDDEN}`],
   [new RegExp(`(${SECRET})(${IS_SURELY})${WORD}`, 'gi'), `$1$2${HIDDEN}`],
 ];

@@ -75,6 +75,8 @@ const TEXTS: readonly string[] = [
   `secret="${CANARY} and more`,
   `-----BEGIN RSA PRIVATE KEY-----\n${CANARY}\n-----END RSA PRIVATE KEY-----`,
   `token rsp_${CANARY}`,
+  `x-api-key: ${CANARY}`,
+  `GET https://host/blob?sv=1&sig=${CANARY} answered 403`,
   `eyJhbGciOiJIUzI1.${CANARY}.x`,
 ];
 
