@@ -57,6 +57,7 @@ export class OutboxAliases {
     const queue = this.#ground.queueOf(consumer.queue);
     const received = this.#all.received.row(queue, exchange);
     const durations = this.#all.durations.row(queue, exchange);
+    for (const status of STATUSES) this.#all.processed.row(queue, exchange, status);
     const count = (status: Status): void => {
       this.#all.processed.row(queue, exchange, status).value += 1;
     };
@@ -106,7 +107,8 @@ export class OutboxAliases {
   }
 }
 
-type Status = 'success' | 'failed' | 'rejected' | 'deserialization_failed';
+const STATUSES = ['success', 'failed', 'rejected', 'deserialization_failed'] as const;
+type Status = (typeof STATUSES)[number];
 
 function statusOf({ because, spent }: EventOf<'bounced'>): Status {
   if (because.code === UNREADABLE) return 'deserialization_failed';

@@ -90,6 +90,7 @@ export class OutboxMetrics {
 
   #tellBacklog(outbox: WatchedOutbox, source: string, exchange: string): () => void {
     const { families, core } = this.#ground;
+    const failures = core.scrapeFailures.row(source);
     let told: Told | undefined;
     const look = families.look({
       read: async () => {
@@ -98,7 +99,7 @@ export class OutboxMetrics {
         told = await ask(outbox);
       },
       onFailure: () => {
-        core.scrapeFailures.row(source).value += 1;
+        failures.value += 1;
       },
     });
     const forget = (): void => {

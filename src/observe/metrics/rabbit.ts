@@ -67,10 +67,11 @@ export class RabbitMetrics {
     const { client, close } = clientOf(management);
     const watched: Watched = { consumer, management: client, exchange, told: undefined };
     const source = `queue:${this.#ground.queueOf(consumer.queue)}`;
+    const failures = this.#ground.core.scrapeFailures.row(source);
     const look = this.#ground.families.look({
       read: () => read(watched),
       onFailure: () => {
-        this.#ground.core.scrapeFailures.row(source).value += 1;
+        failures.value += 1;
       },
     });
     this.#watched.add(watched);
