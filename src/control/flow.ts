@@ -5,7 +5,7 @@
 import type { Millis } from '../core/duration.ts';
 import { SECOND_MS } from '../core/duration.ts';
 import type { EventKind, EventOf } from '../core/event.ts';
-import { drainsInMs, type Forecast } from '../core/forecast.ts';
+import { drainsInMs, FLOW_LEAST_MS, type Forecast } from '../core/forecast.ts';
 import type { Spool } from '../spool/spool.ts';
 import type { Flow, Spread } from './control.ts';
 
@@ -30,7 +30,7 @@ interface Times {
 /** Listens to a spool from now on. */
 export class FlowMeter {
   readonly #spool: Spool;
-  readonly #beganAt: Millis;
+  #beganAt: Millis;
   readonly #seconds: Second[] = Array.from({ length: WINDOW_S }, emptySecond);
   readonly #times: Times[] = [];
   #oldest = 0;
@@ -46,13 +46,17 @@ export class FlowMeter {
   /** The last minute, or what there was of it. */
   get flow(): Flow {
     const now = this.#spool.now();
-    const first = secondOf(now) - WINDOW_S + 1;
+    // A clock that went back: the window begins anew.
+    this.#beganAt = Math.min(this.#beganAt, now);
+    const last = secondOf(now);
+    const first = last - WINDOW_S + 1;
+    const isWithin = (second: number): boolean => second >= first && second <= last;
     const counts = emptySecond().counts;
     for (const one of this.#seconds) {
-      if (one.second < first) continue;
+      if (!isWithin(one.second)) continue;
       for (const kind of COUNTED) counts[kind] += one.counts[kind];
     }
-    const times = this.#times.filter(({ at }) => secondOf(at) >= first);
+    const times = this.#times.filter(({ at }) => isWithin(secondOf(at)));
     return {
       windowMs: Math.max(0, Math.min(WINDOW_S * SECOND_MS, now - this.#beganAt)),
       ...counts,
@@ -84,12 +88,13 @@ export class FlowMeter {
   }
 }
 
-/** Where a backlog goes at the rates of a flow. */
+/** Where a backlog goes at the rates of a flow; one that has just begun does not tell. */
 export function forecastOf(flow: Flow, backlog: number, fullInMs: number | null): Forecast {
   const seconds = Math.max(SECOND_MS, flow.windowMs) / SECOND_MS;
   const inPerSecond = flow.accepted / seconds;
   const outPerSecond = (flow.delivered + flow.bounced + flow.held) / seconds;
-  const drains = drainsInMs(backlog, { inPerSecond, outPerSecond });
+  const isEarly = backlog > 0 && flow.windowMs < FLOW_LEAST_MS;
+  const drains = isEarly ? null : drainsInMs(backlog, { inPerSecond, outPerSecond });
   return { backlog, inPerSecond, outPerSecond, drainsInMs: drains, fullInMs };
 }
 

@@ -1,6 +1,6 @@
 /** forecast — where a backlog or a disk goes at the present rates. Pure. */
 
-import { type Millis, SECOND_MS } from './duration.ts';
+import { DURATION_MAX_MS, type Millis, SECOND_MS } from './duration.ts';
 
 /** A backlog, and when it ends or runs over if everything goes on as it does. */
 export interface Forecast {
@@ -14,14 +14,19 @@ export interface Forecast {
   readonly fullInMs: number | null;
 }
 
-/** Until a backlog is gone; 0 when there is none, null when it does not get smaller. */
+/** Rates of a shorter time say nothing about when a backlog is gone. */
+export const FLOW_LEAST_MS: number = 10 * SECOND_MS;
+
+/** Until a backlog is gone; 0 when there is none, null when it is not within a hundred years. */
 export function drainsInMs(
   backlog: number,
   { inPerSecond, outPerSecond }: { readonly inPerSecond: number; readonly outPerSecond: number },
 ): number | null {
   if (backlog <= 0) return 0;
   const perSecond = outPerSecond - inPerSecond;
-  return perSecond > 0 ? Math.round((backlog / perSecond) * SECOND_MS) : null;
+  if (perSecond <= 0) return null;
+  const ms = Math.round((backlog / perSecond) * SECOND_MS);
+  return ms <= DURATION_MAX_MS ? ms : null;
 }
 
 interface Sample {
@@ -29,7 +34,9 @@ interface Sample {
   readonly value: number;
 }
 
+/** Looks that are kept for a window, and the share of it that they span at the least. */
 const SAMPLES_MAX = 120;
+const LEAST_SHARE: number = 1 / 15;
 
 /** The course of one value over the last minutes, from looks at it. */
 export class Trend {
@@ -44,16 +51,21 @@ export class Trend {
   add(at: Millis, value: number): void {
     const last = this.#samples.at(-1);
     // A clock that went back: what was before says nothing about how fast it goes.
-    if (last !== undefined && last.at >= at) this.#samples.length = 0;
+    if (last !== undefined && last.at > at) this.#samples.length = 0;
+    const before = this.#samples.at(-2)?.at ?? Number.NEGATIVE_INFINITY;
+    // Looks that come quicker than there is room for take each other's place.
+    const isClose = at - before < this.#windowMs / SAMPLES_MAX;
+    if (isClose || this.#samples.at(-1)?.at === at) this.#samples.pop();
     this.#samples.push({ at, value });
-    while (this.#samples.length > 1 && this.#isOver(at)) this.#samples.shift();
+    while (at - (this.#samples[0]?.at ?? at) > this.#windowMs) this.#samples.shift();
   }
 
-  /** How much it grew per second; undefined: one look tells nothing. */
+  /** How much it grew per second; undefined: looks of less than a fifteenth tell nothing. */
   get perSecond(): number | undefined {
     const first = this.#samples[0];
     const last = this.#samples.at(-1);
-    if (first === undefined || last === undefined || last.at === first.at) return undefined;
+    if (first === undefined || last === undefined) return undefined;
+    if (last.at - first.at < this.#windowMs * LEAST_SHARE) return undefined;
     return ((last.value - first.value) / (last.at - first.at)) * SECOND_MS;
   }
 
@@ -63,10 +75,5 @@ export class Trend {
     const last = this.#samples.at(-1);
     if (perSecond === undefined || last === undefined) return undefined;
     return drainsInMs(last.value, { inPerSecond: 0, outPerSecond: -perSecond });
-  }
-
-  #isOver(now: Millis): boolean {
-    const { length } = this.#samples;
-    return length > SAMPLES_MAX || now - (this.#samples[0]?.at ?? now) > this.#windowMs;
   }
 }

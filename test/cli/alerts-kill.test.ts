@@ -41,8 +41,8 @@ test('a service that is killed tells of an alert once, and once of its end', asy
   let child = launch(shell.folder);
   await expect.poll(() => ear.heard.length, PATIENCE).toBe(1);
   // n.b. Between the answer of a receiver and its record lies what no sender can promise.
-  const isOver = async (): Promise<boolean> =>
-    (await spool.get('alert-held-1-fired-ops'))?.status.state !== 'active';
+  const active = () => spool.tally('state', { state: ['active'], topic: 'respool.alert.ops' });
+  const isOver = async (): Promise<boolean> => (await active()).every(({ count }) => count === 0);
   await expect.poll(isOver, PATIENCE).toBe(true);
   await kill(child);
   child = launch(shell.folder);

@@ -69,7 +69,7 @@ export function alertsOver(spool: Spool, clock: Clock, options: AlertsOptions): 
     ...around
   } = options;
   const wanted = rules.map(({ when }) => when.measure);
-  const measures = options.measures ?? createMeasures({ ...around, spool, wanted });
+  const measures = options.measures ?? createMeasures({ ...around, spool, clock, wanted });
   onTestFinished(() => measures.close());
   registerReceivers(spool, receivers);
   const told: SpoolEvent[] = [];

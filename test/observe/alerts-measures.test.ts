@@ -18,7 +18,7 @@ interface Ground extends World {
 async function ground(whens: readonly string[], around: Surroundings = {}): Promise<Ground> {
   const world = await setup({ policies: { default: noRetry() } });
   const wanted = whens.map((when) => parseCondition(when).measure);
-  const measures = createMeasures({ ...around, spool: world.spool, wanted });
+  const measures = createMeasures({ ...around, spool: world.spool, clock: world.clock, wanted });
   onTestFinished(() => measures.close());
   return {
     ...world,
@@ -128,14 +128,16 @@ test('a time to drain goes by the flow of the spool, and by looks at a queue or 
   for (let at = 0; at < 4; at += 1) await spool.enqueue({ topic: 'a' });
   await clock.settle();
   expect(await read('time to drain > 6h')).toEqual({ value: 0 });
-  for (let at = 0; at < 10; at += 1) await spool.enqueue({ topic: 'b' });
+  for (let at = 0; at < 10; at += 1) await spool.enqueue({ topic: 'b', delay: '1h' });
+  expect(await read('time to drain > 6h')).toMatchObject({ isEarly: true });
+  await clock.advance(MINUTE);
   expect(await read('time to drain > 6h')).toEqual({ value: Number.POSITIVE_INFINITY });
   for (const of of ['"orders"', 'outbox']) {
     depth = 100;
     await read(`time to drain of ${of} > 6h`);
-    await clock.advance(10 * SECOND);
+    await clock.advance(MINUTE);
     depth = 90;
-    expect(await read(`time to drain of ${of} > 6h`)).toEqual({ value: 90 * SECOND });
+    expect(await read(`time to drain of ${of} > 6h`)).toEqual({ value: 9 * MINUTE });
   }
   expect(await read('outbox lag > 30s')).toEqual({ value: 7 * SECOND });
   expect(await read('outbox backlog > 30')).toEqual({ value: 90 });

@@ -2,7 +2,7 @@
 
 import type { Control, Flow, Spread, Stats } from '../../control/control.ts';
 import { SECOND_MS } from '../../core/duration.ts';
-import type { Forecast } from '../../core/forecast.ts';
+import { FLOW_LEAST_MS, type Forecast } from '../../core/forecast.ts';
 import { STATES } from '../../core/state.ts';
 import type { Io } from '../io.ts';
 import { STATE_COLUMN } from '../message-view.ts';
@@ -102,13 +102,15 @@ async function textOfStats(out: Out, found: Stats): Promise<string> {
     );
   }
   if (flow !== undefined) lines.push(...flowLines(flow));
-  if (forecast !== undefined) lines.push(forecastLine(forecast));
+  if (forecast !== undefined) lines.push(forecastLine(forecast, flow?.windowMs));
   return lines.join('\n');
 }
 
-function forecastLine({ backlog, drainsInMs, fullInMs, ...rates }: Forecast): string {
+function forecastLine(forecast: Forecast, windowMs = 0): string {
+  const { backlog, drainsInMs, fullInMs, ...rates } = forecast;
   const [into, out] = [rates.inPerSecond, rates.outPerSecond].map(rateText);
-  const ends = drainsInMs === null ? 'do not get fewer' : `are gone in ${span(drainsInMs)}`;
+  const never = windowMs < FLOW_LEAST_MS ? 'wait, it is too early to tell' : 'do not get fewer';
+  const ends = drainsInMs === null ? never : `are gone in ${span(drainsInMs)}`;
   const drains = backlog === 0 ? 'nothing waits' : `${numberText(backlog)} ${ends}`;
   const full = fullInMs === null ? '' : `, the disk is full in ${span(fullInMs)}`;
   return `forecast  ${drains} (${into}/s in, ${out}/s out)${full}`;

@@ -35,7 +35,9 @@ async function doOne(parts: DeedParts, deed: AlertDeed, by: string): Promise<voi
     }
     case 'resume': {
       const pauses = await control.pauses();
-      const isOurs = pauses.some((pause) => pause.topic === deed.topic && pause.by === by);
+      const isOurs = pauses.some(
+        (pause) => pause.topic === deed.topic && deed.madeBy.includes(pause.by),
+      );
       if (isOurs) await control.resume(deed.topic);
       return;
     }

@@ -79,6 +79,7 @@ function startAlerts(
     ...(consumers === undefined ? {} : { consumers: () => consumers.each() }),
     ...(relay === undefined ? {} : { relay: () => stateOf(relay) }),
     spool,
+    clock,
     wanted: rules.map(({ when }) => when.measure),
   });
   let tools: Promise<RuleTools> | undefined;

@@ -2,15 +2,18 @@
 
 import os from 'node:os';
 import type { LoadedConfig } from '../../connect/load-config.ts';
+import type { Control } from '../../control/control.ts';
 import { formatDuration } from '../../core/duration.ts';
 import { fulfils, printCondition, printReading } from '../../observe/alerts/condition.ts';
 import { STATE_KIND } from '../../observe/alerts/evaluate.ts';
 import { createMeasures, type Reading } from '../../observe/alerts/measures.ts';
 import type { Notice } from '../../observe/alerts/notice.ts';
-import { noticeOf } from '../../observe/alerts/notice.ts';
+import { ALERT_TOPIC, noticeOf } from '../../observe/alerts/notice.ts';
 import { tellDirectly } from '../../observe/alerts/receivers.ts';
 import { type AlertState, isFiring } from '../../observe/alerts/state.ts';
+import { fingerprintOf, readTurn, type Turn } from '../../observe/alerts/turn.ts';
 import type { AlertRule } from '../../observe/alerts/types.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
 import { readConfig } from '../config.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { numberText, safe } from '../safe.ts';
@@ -46,30 +49,93 @@ const TEST_COLUMNS: readonly Column[] = [
 /** Every rule, with where it stands. */
 export async function listAlerts(context: CommandContext): Promise<ExitCode> {
   const { io, out, args } = context;
-  const rules = rulesOf(await readConfig(context, {}, { routes: 'alerts' }), args);
+  const loaded = await readConfig(context, {}, { routes: 'alerts' });
+  const rules = rulesOf(loaded, args);
   const { control } = await context.desk();
   const found = await control.records.list(STATE_KIND);
   const states = new Map(found.map(({ key, value }) => [key, value as AlertState]));
-  const now = io.clock.now();
+  const look = await lookOf(control.records, loaded);
   const rows: string[][] = [];
   for (const rule of rules) {
     const state = states.get(rule.name);
-    if (out.json) await out.object(objectOf(rule, state));
-    else rows.push(rowOf(rule, state, now));
+    if (out.json) await out.object(objectOf(rule, state, look));
+    else rows.push(rowOf(rule, state, { look, now: io.clock.now() }));
   }
-  if (!out.json) await out.line(await tableOf(out, LIST_COLUMNS, rows));
+  if (out.json) return EXIT.done;
+  await out.line(await tableOf(out, LIST_COLUMNS, rows));
+  for (const note of [lookNote(look, io.clock.now()), await lostNote(control)]) {
+    if (note !== undefined) out.note(note);
+  }
   return EXIT.done;
 }
 
-function objectOf({ name, when, to }: AlertRule, state: AlertState | undefined): object {
-  const { owed = [], ...rest } = state ?? { phase: 'quiet', since: null, episode: 0 };
-  const waiting = owed.flatMap((one) => one.to);
-  return { rule: name, when: printCondition(when), to, ...rest, owedTo: waiting };
+/** Whether somebody looks at these rules. */
+interface Looked {
+  readonly turn: Turn | undefined;
+  /** What it looks at are the rules of this configuration. */
+  readonly isSame: boolean;
 }
 
-function rowOf({ name, when }: AlertRule, state: AlertState | undefined, now: number): string[] {
+async function lookOf(records: RecordStore, { config }: LoadedConfig): Promise<Looked> {
+  const turn = await readTurn(records);
+  return { turn, isSame: turn?.rules === fingerprintOf(config.alerts.rules) };
+}
+
+function lookNote({ turn, isSame }: Looked, now: number): string {
+  if (turn === undefined) return 'nobody has looked at any rule: respool serve does';
+  const by = `${relative(turn.at, now)} by ${safe(turn.by)}`;
+  if (turn.until <= now) return `nobody looks now: last ${by}; respool serve does`;
+  if (!isSame) return `other rules are looked at, last ${by}: restart it for these`;
+  return `looked at ${by}`;
+}
+
+/** n.b. Told is what was put down: whether it arrived is for the messages to say. */
+async function lostNote(control: Pick<Control, 'tally'>): Promise<string | undefined> {
+  const topic = `${ALERT_TOPIC}.#`;
+  const rows = await control.tally('state', { topic, state: ['deferred', 'bounce'] });
+  const countOf = (state: string): number => rows.find(({ key }) => key === state)?.count ?? 0;
+  const [waiting, lost] = [countOf('deferred'), countOf('bounce')];
+  if (waiting + lost === 0) return undefined;
+  return (
+    `notifications that have not arrived: ${numberText(waiting)} tried again, ` +
+    `${numberText(lost)} given up; respool list --topic '${topic}' shows them`
+  );
+}
+
+function objectOf(
+  { name, when, to }: AlertRule,
+  state: AlertState | undefined,
+  { turn, isSame }: Looked,
+): object {
+  const known: Partial<AlertState> = state ?? {};
+  const { owed = [], todo = [], phase = 'quiet', since = null, episode = 0, why } = known;
+  const { firedAt = null, resolvedAt = null, toldAt = null } = known;
+  return {
+    rule: name,
+    when: printCondition(when),
+    to,
+    phase,
+    since,
+    episode,
+    firedAt,
+    resolvedAt,
+    toldAt,
+    owedTo: owed.flatMap((one) => one.to),
+    todo,
+    lookedAt: isSame ? (turn?.at ?? null) : null,
+    why,
+  };
+}
+
+function rowOf(
+  { name, when }: AlertRule,
+  state: AlertState | undefined,
+  { look, now }: { readonly look: Looked; readonly now: number },
+): string[] {
   if (state === undefined) {
-    return [safe(name), safe(printCondition(when)), 'never looked at', '', '0', '', ''];
+    // A rule that was always fine has no record: somebody looks, or nobody does.
+    const phase = look.isSame ? 'quiet' : 'never looked at';
+    return [safe(name), safe(printCondition(when)), phase, '', '0', 'never', ''];
   }
   const { phase, since, episode, toldAt, why, firedAt } = state;
   return [
@@ -99,6 +165,7 @@ export async function checkAlerts(context: CommandContext): Promise<ExitCode> {
       on: () => () => undefined,
       tally: (by, filter) => control.tally(by, filter),
     },
+    clock: io.clock,
     wanted: [],
   });
   const rows: string[][] = [];

@@ -11,19 +11,21 @@
 
 import type { Millis } from '../../core/duration.ts';
 import { asError, textOf } from '../../core/errors.ts';
-import { fulfils } from './condition.ts';
-import { deedKey, deedsAt } from './deeds.ts';
-import { hearFlows, shareFlows } from './flows.ts';
-import { inTime } from './in-time.ts';
+import { Acts } from './acts.ts';
+import { fulfils, printCondition } from './condition.ts';
+import { deedsOfEnd, deedsOfFiring, isStillSaid, pausedBy } from './deeds.ts';
+import { SharedFlows } from './flows.ts';
+import { inTime, WITHIN_MS } from './in-time.ts';
 import type { Reading } from './measures.ts';
 import { type NoticeForecast, noticeOf } from './notice.ts';
-import { type AlertState, isFiring, quietSince, step, withWhy } from './state.ts';
+import { parseCondition } from './parse.ts';
+import { type Known, Standing } from './standing.ts';
+import { type AlertState, ended, isFiring, step, withWhy } from './state.ts';
 import { isOfStore, putDown, tellWithoutSpool } from './tell.ts';
-import { giveTurn, leaseMsOf, takeTurn } from './turn.ts';
+import { fingerprintOf, giveTurn, leaseMsOf, takeTurn } from './turn.ts';
 import type { AlertParts, AlertRule } from './types.ts';
 
-/** The kind of record that the state of rules is. */
-export const STATE_KIND = 'alert.state';
+export { STATE_KIND } from './standing.ts';
 
 /** Rules that are looked at. */
 export interface Alerts {
@@ -40,20 +42,27 @@ export function createAlerts(parts: AlertParts): Alerts {
   return new Evaluation(parts);
 }
 
-interface Known {
-  state: AlertState;
-  revision: number;
-  /** Not on record yet. */
-  isDirty: boolean;
+/** What is to be told of a change. */
+interface Change {
+  readonly phase: 'fired' | 'resolved';
+  readonly now: Millis;
+  readonly value: number | undefined;
+  readonly why?: string;
+  readonly forecast?: NoticeForecast | undefined;
 }
+
+const READING = 'reading the state of the alerts';
+const WRITING = 'writing the state of the alerts';
+const ROUNDS = 'looking at the rules of the alerts';
 
 class Evaluation implements Alerts {
   readonly #parts: AlertParts;
-  readonly #known = new Map<string, Known>();
+  readonly #standing: Standing;
+  readonly #flows: SharedFlows;
+  readonly #acts: Acts;
   /** Troubles that were told, and are not over: each is told once. */
   readonly #troubles = new Map<string, string>();
-  /** Deeds that are on their way. */
-  readonly #running = new Map<string, Promise<void>>();
+  readonly #fingerprint: string;
   #rounds: Promise<void> = Promise.resolve();
   #callOff: () => void = () => undefined;
   #isOurs = false;
@@ -63,6 +72,10 @@ class Evaluation implements Alerts {
 
   constructor(parts: AlertParts) {
     this.#parts = parts;
+    this.#standing = new Standing(parts);
+    this.#flows = new SharedFlows(parts);
+    this.#fingerprint = fingerprintOf(parts.rules);
+    this.#acts = new Acts(parts);
   }
 
   start(): void {
@@ -78,7 +91,7 @@ class Evaluation implements Alerts {
     this.#isOver = true;
     this.#callOff();
     await this.#rounds;
-    await Promise.all(this.#running.values());
+    await this.#acts.ended();
     // What was done meanwhile is put on record.
     await this.#rounds;
     if (!this.#isOurs) return;
@@ -94,8 +107,9 @@ class Evaluation implements Alerts {
       if (this.#isOver) return;
       try {
         await this.#round();
+        this.#over(ROUNDS);
       } catch (error) {
-        this.#trouble('looking at the rules of the alerts', error);
+        this.#trouble(ROUNDS, error);
       }
     });
     return this.#rounds;
@@ -107,100 +121,126 @@ class Evaluation implements Alerts {
     const before = await this.#begin(now);
     if (before === 'taken') return;
     const lastAt = Math.max(before.lastAt ?? 0, this.#lastAt ?? 0);
-    const isAfterGap = now - lastAt > leaseMsOf(everyMs);
+    // A clock that went back tells as little about how long something held as a pause does.
+    const isAfterGap = now - lastAt > leaseMsOf(everyMs) || now < lastAt;
     this.#lastAt = now;
-    for (const rule of rules) await this.#look(rule, now, isAfterGap);
+    // All at once: one that hangs must not keep the others waiting.
+    const readings = await Promise.all(rules.map((rule) => this.#read(rule)));
+    for (const [at, rule] of rules.entries()) {
+      await this.#look(rule, readings[at] ?? { why: 'it was not measured' }, { now, isAfterGap });
+    }
+    for (const name of this.#standing.gone) await this.#end(name, now);
   }
 
   /** The turn, and what is on record; without an answer of the store, what is in memory. */
   async #begin(now: Millis): Promise<'taken' | { readonly lastAt: Millis | undefined }> {
-    const { records, name, everyMs, clock } = this.#parts;
+    const { records, name: by, everyMs, clock } = this.#parts;
+    const taking = { by, now, everyMs, rules: this.#fingerprint };
     try {
-      await inTime(clock, () => shareFlows(this.#parts, now));
-      const turn = await inTime(clock, () => takeTurn(records, { by: name, now, everyMs }));
+      await inTime(clock, () => this.#flows.share(now));
+      const turn = await inTime(clock, () => takeTurn(records, taking));
       this.#isOurs = turn !== 'taken';
       if (turn === 'taken') {
         this.#isAway = false;
         await this.#leave(now);
         return turn;
       }
-      await inTime(clock, () => this.#load(now));
-      await inTime(clock, () => hearFlows(this.#parts, now));
+      await this.#standing.load(now);
+      await inTime(clock, () => this.#flows.hear(now));
       this.#isAway = false;
-      this.#over('reading the state of the alerts');
+      this.#over(READING);
       return turn;
     } catch (error) {
       this.#isAway = true;
-      this.#trouble('reading the state of the alerts', error);
+      this.#trouble(READING, error);
       return this.#isOurs ? { lastAt: undefined } : 'taken';
-    }
-  }
-
-  async #load(now: Millis): Promise<void> {
-    const { records, rules } = this.#parts;
-    const found = new Map((await records.list(STATE_KIND)).map((one) => [one.key, one]));
-    for (const { name } of rules) {
-      const record = found.get(name);
-      const revision = record?.revision ?? 0;
-      const known = this.#known.get(name);
-      // What happened while the store was away is ours to write, unless somebody else went on.
-      if (known?.isDirty === true && known.revision === revision) continue;
-      const state = (record?.value as AlertState | undefined) ?? quietSince(now);
-      this.#known.set(name, { state, revision, isDirty: false });
     }
   }
 
   /** Another process goes on; what only this one has told of, it also tells the end of. */
   async #leave(now: Millis): Promise<void> {
     for (const rule of this.#parts.rules) {
-      const known = this.#known.get(rule.name);
+      const known = this.#standing.get(rule.name);
       if (known === undefined || !known.isDirty || !isFiring(known.state)) continue;
       if (rule.when.measure.name !== 'store') continue;
-      const state = this.#changed(rule, known.state, { change: 'resolved', now, value: 0 });
-      await this.#tellDirect({ ...known, state });
+      known.state = this.#changed(rule, known.state, { phase: 'resolved', now, value: 0 });
+      this.#tellEvent(known.state, 'resolved');
+      await this.#tellDirect(known);
     }
-    this.#known.clear();
+    this.#standing.clear();
   }
 
-  async #look(rule: AlertRule, now: Millis, isAfterGap: boolean): Promise<void> {
-    const known = this.#known.get(rule.name) ?? this.#fresh(rule, now);
-    const reading = await this.#read(rule);
-    const doing = `measuring for the alert "${rule.name}"`;
-    const why = 'why' in reading ? reading.why : undefined;
-    if ('value' in reading) this.#over(doing);
-    else if (reading.isEarly !== true) this.#trouble(doing, new Error(reading.why));
-    const value = 'value' in reading ? reading.value : undefined;
+  async #look(
+    rule: AlertRule,
+    reading: Reading,
+    { now, isAfterGap }: { readonly now: Millis; readonly isAfterGap: boolean },
+  ): Promise<void> {
+    const known = this.#standing.of(rule.name, now);
+    // n.b. Asked only now: the store may have gone since the round began.
+    const isOfStore = rule.when.measure.name === 'store';
+    const read: Reading = isOfStore ? { value: Number(this.#isAway) } : reading;
+    this.#noteReading(rule, read);
+    const value = 'value' in read ? read.value : undefined;
     const holds = value === undefined ? undefined : fulfils(rule.when, value);
-    const { forMs } = rule.when;
+    const when = printCondition(rule.when);
     const { everyMs } = this.#parts;
-    const state = withWhy(known.state, why);
-    const next = step(state, { now, holds, isAfterGap, forMs, everyMs });
+    const state = begunAnew(withWhy(known.state, 'why' in read ? read.why : undefined), when, now);
+    const next = step(state, { now, holds, isAfterGap, forMs: rule.when.forMs, everyMs });
+    if (next.state !== known.state) {
+      known.state = withWhen(next.state, when);
+      known.isDirty = true;
+    }
     if (next.change !== undefined) {
       const forecast = await this.#forecast();
-      const told = { change: next.change, now, value, forecast };
-      known.state = this.#changed(rule, next.state, told);
-      known.isDirty = true;
-    } else if (next.state !== known.state) {
+      known.state = this.#changed(rule, known.state, { phase: next.change, now, value, forecast });
+    }
+    await this.#carryOut(rule, known, next.change);
+  }
+
+  #noteReading(rule: AlertRule, reading: Reading): void {
+    const doing = `measuring for the alert "${rule.name}"`;
+    if ('value' in reading) this.#over(doing);
+    else if (reading.isEarly !== true) this.#trouble(doing, new Error(reading.why));
+  }
+
+  /** A rule that is in the configuration no more is over: nobody else would ever say so. */
+  async #end(name: string, now: Millis): Promise<void> {
+    const known = this.#standing.of(name, now);
+    const { phase, when, to = [], owed, todo } = known.state;
+    const isAtRest = phase === 'quiet' && owed === undefined && todo === undefined;
+    if (isAtRest || when === undefined) return;
+    const rule: AlertRule = { name, when: parseCondition(when), to, actions: [] };
+    const next = phase === 'quiet' ? { state: known.state } : ended(known.state, now);
+    if (next.state !== known.state) {
       known.state = next.state;
       known.isDirty = true;
     }
-    if (!(await this.#save(rule, known))) return;
-    if (next.change !== undefined) this.#tellEvent(known.state, next.change);
+    if (next.change !== undefined) {
+      const why = 'the rule is not in the configuration any more';
+      const change = { phase: next.change, now, value: undefined, why };
+      known.state = this.#changed(rule, known.state, change);
+    }
+    await this.#carryOut(rule, known, next.change);
+  }
+
+  /** Record, message, mark, deeds: in this order. */
+  async #carryOut(
+    rule: AlertRule,
+    known: Known,
+    change: 'fired' | 'resolved' | undefined,
+  ): Promise<void> {
+    if (!(await this.#save(rule.name, known))) return;
+    if (change !== undefined) this.#tellEvent(known.state, change);
     await this.#tellOwed(rule, known);
     this.#act(rule);
   }
 
-  #fresh({ name }: AlertRule, now: Millis): Known {
-    const known = { state: quietSince(now), revision: 0, isDirty: false };
-    this.#known.set(name, known);
-    return known;
-  }
-
   async #read({ when }: AlertRule): Promise<Reading> {
-    if (when.measure.name === 'store') return { value: this.#isAway ? 1 : 0 };
-    const { clock, measures } = this.#parts;
+    const { clock, measures, everyMs } = this.#parts;
+    // Within the lease: who hangs longer would lose the turn in every round.
+    const withinMs = Math.min(WITHIN_MS, 2 * everyMs);
     try {
-      return await inTime(clock, () => measures.read(when.measure, when.unit));
+      return await inTime(clock, () => measures.read(when.measure, when.unit), withinMs);
     } catch (error) {
       return { why: textOf(error) };
     }
@@ -208,8 +248,9 @@ class Evaluation implements Alerts {
 
   async #forecast(): Promise<NoticeForecast | undefined> {
     if (this.#isAway) return undefined;
+    const { clock, measures, everyMs } = this.#parts;
     try {
-      const found = await inTime(this.#parts.clock, () => this.#parts.measures.forecast());
+      const found = await inTime(clock, () => measures.forecast(), Math.min(WITHIN_MS, everyMs));
       if (found === undefined) return undefined;
       const { backlog, drainsInMs, fullInMs } = found;
       return { backlog, drainsInMs, fullInMs };
@@ -220,56 +261,39 @@ class Evaluation implements Alerts {
   }
 
   /** The state with what is to be told and done now. */
-  #changed(
-    rule: AlertRule,
-    state: AlertState,
-    told: {
-      readonly change: 'fired' | 'resolved';
-      readonly now: Millis;
-      readonly value: number | undefined;
-      readonly forecast?: NoticeForecast | undefined;
-    },
-  ): AlertState {
+  #changed(rule: AlertRule, state: AlertState, change: Change): AlertState {
     const { host, hide = (text: string) => text } = this.#parts;
-    const { change: phase, now, value, forecast } = told;
-    const since = phase === 'fired' ? state.since : (state.firedAt ?? state.since);
-    const made = noticeOf({
-      rule: rule.name,
-      when: rule.when,
-      phase,
-      episode: state.episode,
-      at: now,
-      since,
-      value,
-      forecast,
-      host,
-    });
+    const { phase, now, value, why, forecast } = change;
+    const { name, when } = rule;
+    const { episode, firedAt = state.since } = state;
+    const since = phase === 'fired' ? state.since : firedAt;
+    const about = { rule: name, when, phase, episode, at: now, since };
+    const made = noticeOf({ ...about, value, why, forecast, host });
     const notice = { ...made, text: hide(made.text) };
-    const owed = [...(state.owed ?? []), { notice, to: rule.to }];
-    const todo = deedsAt(rule, phase).map(deedKey);
     // What was to be done at the firing is not begun any more once it is over.
-    const { todo: _todo, ...rest } = state;
-    return { ...rest, owed, ...(todo.length === 0 ? {} : { todo }) };
+    const { todo: _todo, to = rule.to, pauses = [], ...rest } = state;
+    const isFired = phase === 'fired';
+    const todo = isFired ? deedsOfFiring(rule) : deedsOfEnd(rule, pauses);
+    return {
+      ...rest,
+      owed: [...(state.owed ?? []), { notice, to: isFired ? rule.to : to }],
+      ...(isFired ? { to: rule.to, pauses: pausedBy(rule) } : {}),
+      ...(todo.length === 0 ? {} : { todo }),
+    };
   }
 
   /** Puts the state on record; false: another process was quicker, and goes on. */
-  async #save(rule: AlertRule, known: Known): Promise<boolean> {
+  async #save(name: string, known: Known): Promise<boolean> {
     if (!known.isDirty || this.#isAway) return true;
-    const { records, clock } = this.#parts;
-    const { state, revision } = known;
     try {
-      const put = () => records.put(STATE_KIND, rule.name, state, revision);
-      if ((await inTime(clock, put)) === 'stale') {
-        this.#known.delete(rule.name);
-        return false;
-      }
-      known.revision = revision + 1;
-      known.isDirty = false;
+      const isSaved = await this.#standing.save(name, known);
+      this.#over(WRITING);
+      return isSaved;
     } catch (error) {
       this.#isAway = true;
-      this.#trouble('writing the state of the alerts', error);
+      this.#trouble(WRITING, error);
+      return true;
     }
-    return true;
   }
 
   #tellEvent(state: AlertState, phase: 'fired' | 'resolved'): void {
@@ -285,58 +309,64 @@ class Evaluation implements Alerts {
     if (!this.#isAway) {
       const { state, error } = await putDown(this.#parts, known.state);
       known.state = state;
-      if (error !== undefined) {
-        this.#trouble(`putting down a notification of the alert "${rule.name}"`, error);
-      }
+      const doing = `putting down a notification of the alert "${rule.name}"`;
+      if (error === undefined) this.#over(doing);
+      else this.#trouble(doing, error);
       if (error === undefined || !isOfStore(error)) {
         known.isDirty = true;
-        await this.#save(rule, known);
+        await this.#save(rule.name, known);
         return;
       }
     }
     await this.#tellDirect(known);
-    await this.#save(rule, known);
+    await this.#save(rule.name, known);
   }
 
   async #tellDirect(known: Known): Promise<void> {
-    const onFailure = (receiver: string, rule: string, why: string): void =>
-      this.#trouble(`telling "${receiver}" of the alert "${rule}"`, new Error(why));
-    known.state = await tellWithoutSpool(this.#parts, known.state, onFailure);
+    known.state = await tellWithoutSpool(this.#parts, known.state, (receiver, rule, failure) => {
+      const doing = `telling "${receiver}" of the alert "${rule}"`;
+      if (failure === undefined) this.#over(doing);
+      else this.#trouble(doing, new Error(failure));
+    });
     known.isDirty = true;
   }
 
   /** Begins what is to be done; rounds go on meanwhile. */
   #act(rule: AlertRule): void {
     if (this.#isAway) return;
-    const { todo = [], episode } = this.#known.get(rule.name)?.state ?? {};
-    const deeds = (['fired', 'resolved'] as const).flatMap((phase) => deedsAt(rule, phase));
-    for (const deed of deeds) {
-      const key = deedKey(deed);
-      const running = `${rule.name} ${key}`;
-      if (!todo.includes(key) || this.#running.has(running)) continue;
-      const doing = `${key} for the alert "${rule.name}"`;
-      const done = this.#parts
-        .act(deed, `alert:${rule.name}`)
-        .then(() => {
-          this.#over(doing);
-          return this.#done(rule, key, episode);
-        })
-        .catch((error: unknown) => this.#trouble(doing, error))
-        .finally(() => this.#running.delete(running));
-      this.#running.set(running, done);
+    const { name } = rule;
+    const { todo = [], episode } = this.#standing.get(name)?.state ?? {};
+    for (const key of todo.filter((one) => isStillSaid(one, rule))) {
+      const onDone = (): void => this.#done(name, key, episode);
+      const doing = doingOf(name, key);
+      if (this.#isWanted(name, key)) onDone();
+      else {
+        const onFailure = (error: unknown): void => this.#trouble(doing, error);
+        this.#acts.begin({ rule: name, key, onDone, onFailure });
+      }
     }
   }
 
+  /** Whether another rule that fires wants a topic paused that this one would resume. */
+  #isWanted(name: string, key: string): boolean {
+    return this.#parts.rules.some((rule) => {
+      const { state } = this.#standing.get(rule.name) ?? {};
+      if (rule.name === name || state === undefined || !isFiring(state)) return false;
+      return deedsOfFiring(rule).some((one) => key === one.replace(/^pause /, 'resume '));
+    });
+  }
+
   /** After the present round, and never within one: both write the state. */
-  #done(rule: AlertRule, key: string, episode: number | undefined): void {
+  #done(name: string, key: string, episode: number | undefined): void {
+    this.#over(doingOf(name, key));
     this.#rounds = this.#rounds.then(async () => {
-      const known = this.#known.get(rule.name);
+      const known = this.#standing.get(name);
       if (known?.state.episode !== episode || known?.state.todo === undefined) return;
       const { todo, ...rest } = known.state;
       const left = todo.filter((one) => one !== key);
       known.state = left.length === 0 ? rest : { ...rest, todo: left };
       known.isDirty = true;
-      await this.#save(rule, known);
+      await this.#save(name, known);
     });
   }
 
@@ -350,4 +380,19 @@ class Evaluation implements Alerts {
   #over(doing: string): void {
     this.#troubles.delete(doing);
   }
+}
+
+function doingOf(rule: string, key: string): string {
+  return `${key} for the alert "${rule}"`;
+}
+
+/** What held was another condition, if the rule was changed meanwhile: waiting begins anew. */
+function begunAnew(state: AlertState, when: string, now: Millis): AlertState {
+  const isOther = state.phase === 'pending' && state.when !== when;
+  return isOther ? { ...state, phase: 'quiet', since: now } : state;
+}
+
+/** The state with the condition it is about; of one that is quiet, the last one. */
+function withWhen(state: AlertState, when: string): AlertState {
+  return state.phase === 'quiet' ? state : { ...state, when };
 }

@@ -5,42 +5,53 @@
  * a rate survives a restart.
  */
 
-import { DAY_MS, type Millis } from '../../core/duration.ts';
+import type { Millis } from '../../core/duration.ts';
 import type { AlertParts } from './types.ts';
 import type { Flows } from './window.ts';
 
 const FLOW_KIND = 'alert.flow';
-/** Windows are not longer than this. */
-const KEPT_MS: number = DAY_MS;
 
 interface FlowRecord {
-  readonly at: Millis;
   readonly flows: Flows;
+  /** Then the longest of its windows has passed over all that was counted. */
+  readonly until: Millis;
 }
 
-/** Puts down what this process has counted; nothing where no rule is about rates. */
-export async function shareFlows(
-  { measures, records, name }: Pick<AlertParts, 'measures' | 'records' | 'name'>,
-  now: Millis,
-): Promise<void> {
-  const flows = measures.flows?.();
-  if (flows === undefined) return;
-  const record: FlowRecord = { at: now, flows };
-  await records.put(FLOW_KIND, name, record);
-}
+type FlowParts = Pick<AlertParts, 'measures' | 'records' | 'name'>;
 
-/** Tells the measures what others have counted, and forgets what is over. */
-export async function hearFlows(
-  { measures, records, name }: Pick<AlertParts, 'measures' | 'records' | 'name'>,
-  now: Millis,
-): Promise<void> {
-  if (measures.flows?.() === undefined) return;
-  const others: Flows[] = [];
-  for (const { key, value } of await records.list(FLOW_KIND)) {
-    const { at, flows } = value as FlowRecord;
-    if (key === name) continue;
-    if (now - at > KEPT_MS) await records.remove(FLOW_KIND, key);
-    else others.push(flows);
+/** Shares the counts of this process, and hears those of others. */
+export class SharedFlows {
+  readonly #parts: FlowParts;
+  #shared = '';
+
+  constructor(parts: FlowParts) {
+    this.#parts = parts;
   }
-  measures.hearOthers?.(others);
+
+  /** Puts down what was counted here since the last time; nothing where no rule is about rates. */
+  async share(now: Millis): Promise<void> {
+    const { measures, records, name } = this.#parts;
+    const counted = measures.flows?.();
+    if (counted === undefined) return;
+    const { flows, longestMs } = counted;
+    const text = JSON.stringify(flows);
+    if (text === this.#shared) return;
+    const record: FlowRecord = { flows, until: now + longestMs };
+    await records.put(FLOW_KIND, name, record);
+    this.#shared = text;
+  }
+
+  /** Tells the measures what others have counted, and forgets what is over. */
+  async hear(now: Millis): Promise<void> {
+    const { measures, records, name } = this.#parts;
+    if (measures.flows?.() === undefined) return;
+    const others: Flows[] = [];
+    for (const { key, value } of await records.list(FLOW_KIND)) {
+      const { until, flows } = value as FlowRecord;
+      if (key === name) continue;
+      if (now > until) await records.remove(FLOW_KIND, key);
+      else others.push(flows);
+    }
+    measures.hearOthers?.(others);
+  }
 }

@@ -10,11 +10,14 @@ import { textOf } from '../../core/errors.ts';
 import type { SpoolEvent } from '../../core/event.ts';
 import { drainsInMs, type Forecast, Trend } from '../../core/forecast.ts';
 import { topicMatches } from '../../core/topic.ts';
-import type { TallyRow } from '../../ports/entry-store.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { TallyBy, TallyRow } from '../../ports/entry-store.ts';
+import type { State } from '../../core/state.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import type { Spool } from '../../spool/spool.ts';
 import { type Measure, printMeasure, type Unit } from './condition.ts';
 import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
+import { Rested } from './rested.ts';
 import { type Flows, SlidingWindow, type WindowParts } from './window.ts';
 
 /** A value, or why there is none. */
@@ -33,7 +36,7 @@ export interface Measures {
   /** Where the spool's backlog goes; undefined: nobody can tell now. */
   forecast(): Promise<Forecast | undefined>;
   /** What was counted here, for whoever looks at the rules; undefined: no rule is about it. */
-  flows?(): Flows | undefined;
+  flows?(): { readonly flows: Flows; readonly longestMs: number } | undefined;
   /** What others on the store have counted is added from now on. */
   hearOthers?(others: readonly Flows[]): void;
   /** Listens no more. */
@@ -68,12 +71,16 @@ export interface QueueDepth {
 /** What measures are made of. */
 export interface MeasureParts extends Surroundings {
   readonly spool: Pick<Spool, 'now' | 'on' | 'tally'>;
+  /** By which asking the store rests. */
+  readonly clock: Pick<Clock, 'monotonic'>;
   /** Those that will be asked for: rates are counted from the start on. */
   readonly wanted: readonly Measure[];
 }
 
 /** The window of in and out for a forecast. */
 const FLOW_MS: number = 5 * MINUTE_MS;
+/** In and out of a shorter time do not tell when a backlog is gone. */
+const DRAIN_LEAST_MS: number = MINUTE_MS;
 /** The course of disks and queues is seen over so long. */
 const TREND_MS: number = 15 * MINUTE_MS;
 
@@ -89,10 +96,12 @@ class SpoolMeasures implements Measures {
   /** Marked: what left. */
   readonly #flow: SlidingWindow;
   readonly #stops: (() => void)[] = [];
+  readonly #tallies: Rested<readonly TallyRow[]>;
   #others: readonly Flows[] = [];
 
   constructor(parts: MeasureParts) {
     this.#parts = parts;
+    this.#tallies = new Rested(parts.clock);
     const { spool, wanted } = parts;
     const now = spool.now();
     this.#flow = new SlidingWindow(FLOW_MS, now);
@@ -119,8 +128,9 @@ class SpoolMeasures implements Measures {
     try {
       const { inPerSecond, outPerSecond } = this.#rateOfFlow();
       const backlog = await this.#backlog();
-      const drains = drainsInMs(backlog, { inPerSecond, outPerSecond });
-      const fullInMs = (await this.#full()) ?? null;
+      const drains = this.#drainsInMs(backlog) ?? null;
+      const hasDisk = this.#parts.disk !== undefined;
+      const fullInMs = (hasDisk ? await this.#full() : undefined) ?? null;
       return { backlog, inPerSecond, outPerSecond, drainsInMs: drains, fullInMs };
     } catch {
       // A forecast goes along with what is told, and must not keep it from being told.
@@ -128,13 +138,15 @@ class SpoolMeasures implements Measures {
     }
   }
 
-  flows(): Flows | undefined {
+  flows(): { readonly flows: Flows; readonly longestMs: number } | undefined {
     const isWanted = this.#parts.wanted.some(
       ({ name, of }) => this.#rates.size > 0 || (name === 'time to drain' && of === undefined),
     );
     if (!isWanted) return undefined;
     const rates = [...this.#rates].map(([key, window]) => [key, window.parts] as const);
-    return { ...Object.fromEntries(rates), [FLOW]: this.#flow.parts };
+    const spans = this.#parts.wanted.map(({ overMs = 0 }) => overMs);
+    const flows = { ...Object.fromEntries(rates), [FLOW]: this.#flow.parts };
+    return { flows, longestMs: Math.max(FLOW_MS, ...spans) };
   }
 
   hearOthers(others: readonly Flows[]): void {
@@ -194,11 +206,21 @@ class SpoolMeasures implements Measures {
 
   async #countOf({ state, of }: Measure): Promise<number> {
     const states = state === undefined ? [] : [state];
-    const sum = async (filter: ListFilter): Promise<number> =>
-      totalOf(await this.#parts.spool.tally('state', { ...filter, state: states }));
-    if (of?.kind === 'topic') return sum({ topic: of.pattern });
-    const all = await sum({});
-    return Math.max(0, all - (await sum({ topic: `${ALERT_TOPIC}.#` })));
+    if (of?.kind !== 'topic') return this.#withoutNotices(states);
+    return totalOf(await this.#tally('state', { state: states, topic: of.pattern }));
+  }
+
+  /** How many there are beside notifications: an alert must not keep itself alive. */
+  async #withoutNotices(state: readonly State[]): Promise<number> {
+    const all = totalOf(await this.#tally('state', { state }));
+    if (all === 0) return 0;
+    const notices = await this.#tally('state', { state, topic: `${ALERT_TOPIC}.#` });
+    return Math.max(0, all - totalOf(notices));
+  }
+
+  #tally(by: TallyBy, filter: ListFilter): Promise<readonly TallyRow[]> {
+    const question = JSON.stringify([by, filter]);
+    return this.#tallies.ask(question, () => this.#parts.spool.tally(by, filter));
   }
 
   async #oldest({ state, of }: Measure): Promise<number> {
@@ -219,16 +241,17 @@ class SpoolMeasures implements Measures {
 
   /** Where a store does not know the oldest without a look at all, it is asked for that look. */
   async #aged(by: 'state' | 'topic', filter: ListFilter): Promise<readonly TallyRow[]> {
-    const { spool } = this.#parts;
-    const rows = await spool.tally(by, filter);
+    const rows = await this.#tally(by, filter);
     const isOpen = rows.some(({ count, oldestAt }) => count > 0 && oldestAt === null);
-    return isOpen ? spool.tally(by, { ...filter, enqueuedAfter: 0 }) : rows;
+    return isOpen ? this.#tally(by, { ...filter, enqueuedAfter: 0 }) : rows;
   }
 
   async #disk(unit: Unit): Promise<Reading> {
     const { freeBytes, totalBytes } = await this.#space();
     if (unit === 'bytes') return { value: freeBytes };
-    return { value: totalBytes === 0 ? 0 : (freeBytes / totalBytes) * 100 };
+    // Some file systems have no size: nothing of it is free, and nothing is used.
+    if (!(totalBytes > 0)) return { why: 'the disk of the store does not tell its size' };
+    return { value: (freeBytes / totalBytes) * 100 };
   }
 
   async #space(): Promise<DiskSpace> {
@@ -238,7 +261,6 @@ class SpoolMeasures implements Measures {
   }
 
   async #full(): Promise<number | null | undefined> {
-    if (this.#parts.disk === undefined) return undefined;
     await this.#space();
     return this.#trend('disk').endsInMs;
   }
@@ -259,8 +281,7 @@ class SpoolMeasures implements Measures {
 
   async #drain({ of }: Measure): Promise<Reading> {
     if (of === undefined) {
-      const backlog = await this.#backlog();
-      return never(drainsInMs(backlog, this.#rateOfFlow()));
+      return never(this.#drainsInMs(await this.#backlog()));
     }
     const isQueue = of.kind === 'queue';
     const depth = isQueue
@@ -271,16 +292,21 @@ class SpoolMeasures implements Measures {
     return depth === 0 ? { value: 0 } : never(trend.endsInMs);
   }
 
-  #rateOfFlow(): { inPerSecond: number; outPerSecond: number } {
+  /** Undefined: nobody has listened for long enough. */
+  #drainsInMs(backlog: number): number | null | undefined {
+    const { ms, ...rates } = this.#rateOfFlow();
+    return backlog > 0 && ms < DRAIN_LEAST_MS ? undefined : drainsInMs(backlog, rates);
+  }
+
+  #rateOfFlow(): { inPerSecond: number; outPerSecond: number; ms: number } {
     const now = this.#parts.spool.now();
     const { all, marked, ms } = this.#flow.counts(now, this.#elsewhere(FLOW));
     const seconds = Math.max(1, ms / SECOND_MS);
-    return { inPerSecond: (all - marked) / seconds, outPerSecond: marked / seconds };
+    return { inPerSecond: (all - marked) / seconds, outPerSecond: marked / seconds, ms };
   }
 
-  async #backlog(): Promise<number> {
-    const state = ['incoming', 'active', 'deferred'] as const;
-    return totalOf(await this.#parts.spool.tally('state', { state }));
+  #backlog(): Promise<number> {
+    return this.#withoutNotices(['incoming', 'active', 'deferred']);
   }
 
   #trend(key: string): Trend {
@@ -340,7 +366,7 @@ const MISSING: Readonly<Record<keyof Surroundings, string>> = {
 
 /** A time to something; what never comes is Infinity. */
 function never(ms: number | null | undefined): Reading {
-  if (ms === undefined) return { why: 'one look alone tells nothing', isEarly: true };
+  if (ms === undefined) return { why: 'it takes a minute to tell', isEarly: true };
   return { value: ms ?? Number.POSITIVE_INFINITY };
 }
 

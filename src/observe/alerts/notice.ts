@@ -58,6 +58,8 @@ export interface NoticeParts {
   readonly at: Millis;
   readonly since: Millis;
   readonly value: number | undefined;
+  /** Told instead of the value. */
+  readonly why?: string | undefined;
   readonly forecast?: NoticeForecast | undefined;
   readonly host?: string | undefined;
 }
@@ -80,10 +82,9 @@ export function noticeOf(parts: NoticeParts): Notice {
   };
 }
 
-function textOfNotice({ rule, when, phase, at, since, value }: NoticeParts): string {
-  const what = printMeasure(when.measure);
-  const is =
-    value === undefined ? `${what} is not known` : `${what} is ${printReading(value, when.unit)}`;
+function textOfNotice({ rule, when, phase, at, since, value, why }: NoticeParts): string {
+  const reading = value === undefined ? 'not known' : printReading(value, when.unit);
+  const is = why ?? `${printMeasure(when.measure)} is ${reading}`;
   if (phase === 'fired') return `${rule}: ${is} (${printCondition(when)})`;
   const lasted = Math.max(SECOND_MS, Math.round((at - since) / SECOND_MS) * SECOND_MS);
   return `${rule} is over after ${formatDuration(lasted)}: ${is} (${printCondition(when)})`;
@@ -99,13 +100,19 @@ export function isNoticeTopic(topic: string): boolean {
   return topic.startsWith(`${ALERT_TOPIC}.`);
 }
 
-const RULE_CHARS = 20;
-const RECEIVER_CHARS = 14;
+const RULE_CHARS = 16;
+const RECEIVER_CHARS = 12;
 const HASH_CHARS = 6;
 
-/** The id of a notification: the same again is a duplicate, whoever puts it down. */
-export function noticeId({ rule, episode, phase }: Notice, receiver: string): string {
-  return `alert-${short(rule, RULE_CHARS)}-${episode}-${phase}-${short(receiver, RECEIVER_CHARS)}`;
+/**
+ * The id of a notification: the same again is a duplicate, whoever puts it down. It has the time of
+ * the firing: episodes are counted anew where the record was lost, and must not look like old ones.
+ */
+export function noticeId(notice: Notice, receiver: string): string {
+  const { rule, episode, phase, at, since } = notice;
+  const firedAt = Date.parse(phase === 'fired' ? at : since).toString(36);
+  const about = `${short(rule, RULE_CHARS)}-${episode}-${firedAt}`;
+  return `alert-${about}-${phase}-${short(receiver, RECEIVER_CHARS)}`;
 }
 
 /** A name as a part of an id; one that does not fit is cut, and told from others by a hash. */

@@ -33,6 +33,12 @@ export interface AlertState {
   readonly why?: string;
   /** Actions of this episode that are still to be done. */
   readonly todo?: readonly string[];
+  /** The condition as text, from when it was not quiet last. */
+  readonly when?: string;
+  /** While it fires: who was told, and hears of its end. */
+  readonly to?: readonly string[];
+  /** While it fires: the topics that are resumed at its end. */
+  readonly pauses?: readonly string[];
 }
 
 /** A notification that is not put down yet. */
@@ -103,6 +109,15 @@ export function withWhy(state: AlertState, why: string | undefined): AlertState 
   if (state.why === why) return state;
   const { why: _why, ...rest } = state;
   return why === undefined ? rest : { ...rest, why };
+}
+
+/** The state at the end of its rule, which nobody can look at any more. */
+export function ended(state: AlertState, now: Millis): ReturnType<typeof step> {
+  const { clearSince: _clearSince, why: _why, ...rest } = state;
+  const quiet = { ...rest, phase: 'quiet', since: now } as const;
+  return isFiring(state)
+    ? { state: { ...quiet, resolvedAt: now }, change: 'resolved' }
+    : { state: quiet };
 }
 
 /** Whether it has fired, and is not resolved. */

@@ -29,7 +29,12 @@ export async function putDown(
       if (!receivers.has(receiver)) continue;
       try {
         if (error === undefined) {
-          await inTime(clock, () => enqueue(messageOf(notice, receiver)));
+          const put = () => inTime(clock, () => enqueue(messageOf(notice, receiver)));
+          // It may lie there though the store said no; put down again, it is a duplicate then.
+          await put().catch((thrown: unknown) => {
+            if (!isOfStore(thrown)) throw thrown;
+            return put();
+          });
           continue;
         }
       } catch (thrown) {
@@ -47,25 +52,26 @@ export async function putDown(
 export async function tellWithoutSpool(
   parts: Pick<AlertParts, 'receivers' | 'clock' | 'now'>,
   state: AlertState,
-  onFailure: (receiver: string, rule: string, why: string) => void,
+  onTold: (receiver: string, rule: string, failure: string | undefined) => void,
 ): Promise<AlertState> {
   const { receivers, clock, now } = parts;
   const left: OwedNotice[] = [];
   for (const { notice, to } of state.owed ?? []) {
-    const missing: string[] = [];
-    for (const receiver of to) {
-      const handler = receivers.get(receiver);
-      if (handler === undefined) continue;
-      const tell = () => tellDirectly(handler, notice, receiver, now());
-      const told = await inTime(clock, tell, DIRECT_WITHIN_MS).catch((error: unknown) => ({
-        result: 'failed' as const,
-        why: textOf(error),
-      }));
-      if (told.result === 'told') continue;
-      missing.push(receiver);
-      onFailure(receiver, notice.rule, told.why);
-    }
-    left.push({ notice, to: missing });
+    // All at once: one that hangs does not keep the others waiting.
+    const missing = await Promise.all(
+      to.map(async (receiver): Promise<readonly string[]> => {
+        const handler = receivers.get(receiver);
+        if (handler === undefined) return [];
+        const tell = () => tellDirectly(handler, notice, receiver, now());
+        const told = await inTime(clock, tell, DIRECT_WITHIN_MS).catch((error: unknown) => ({
+          result: 'failed' as const,
+          why: textOf(error),
+        }));
+        onTold(receiver, notice.rule, told.result === 'told' ? undefined : told.why);
+        return told.result === 'told' ? [] : [receiver];
+      }),
+    );
+    left.push({ notice, to: missing.flat() });
   }
   return paidState(state, left, now());
 }

@@ -27,7 +27,9 @@ export type AlertAction =
 
 /** One thing to do for a rule. */
 export type AlertDeed =
-  | { readonly kind: 'pause' | 'resume' | 'hold'; readonly topic: string }
+  | { readonly kind: 'pause' | 'hold'; readonly topic: string }
+  /** Only where one of these has paused it: `alert:<rule>`. */
+  | { readonly kind: 'resume'; readonly topic: string; readonly madeBy: readonly string[] }
   | { readonly kind: 'replay'; readonly rule: string };
 
 /** What alerts work with. */

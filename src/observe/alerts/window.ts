@@ -21,7 +21,7 @@ export type Flows = Readonly<Record<string, WindowParts>>;
 export class SlidingWindow {
   readonly #partMs: number;
   readonly #spanMs: number;
-  readonly #beganAt: Millis;
+  #beganAt: Millis;
   readonly #parts: Part[] = Array.from({ length: PARTS }, () => ({ index: -1, all: 0, marked: 0 }));
 
   constructor(spanMs: number, now: Millis) {
@@ -51,6 +51,7 @@ export class SlidingWindow {
     now: Millis,
     elsewhere: readonly WindowParts[] = [],
   ): { readonly all: number; readonly marked: number; readonly ms: number } {
+    this.#mind(now);
     const last = Math.floor(now / this.#partMs);
     let all = 0;
     let marked = 0;
@@ -67,6 +68,12 @@ export class SlidingWindow {
 
   /** Whether it was there for the whole span. */
   isWhole(now: Millis): boolean {
+    this.#mind(now);
     return now - this.#beganAt >= this.#spanMs;
+  }
+
+  /** A clock that went back: it has been there since now at the latest. */
+  #mind(now: Millis): void {
+    this.#beganAt = Math.min(this.#beganAt, now);
   }
 }
