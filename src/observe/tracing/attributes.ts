@@ -15,23 +15,6 @@ import { type OtelAttributes, type OtelSpan, STATUS_ERROR } from './api.ts';
 /** What is done to a message. */
 export type Operation = 'send' | 'process' | 'settle';
 
-/** What every span tells. */
-export function placeAttributes(place: TracedPlace, operation: Operation): OtelAttributes {
-  const { system, destination, routingKey, conversationId } = place;
-  return {
-    'messaging.system': system,
-    'messaging.destination.name': destination,
-    'messaging.operation.name': operation,
-    'messaging.operation.type': operation,
-    ...(routingKey === undefined
-      ? {}
-      : { 'messaging.rabbitmq.destination.routing_key': routingKey }),
-    ...(conversationId === undefined
-      ? {}
-      : { 'messaging.message.conversation_id': conversationId }),
-  };
-}
-
 /** A message on its way in. */
 export function sendAttributes(sending: Sending): OtelAttributes {
   const { id, count } = sending;
@@ -78,6 +61,23 @@ export function settleAttributes(
     'respool.retry.attempt': claim.attempt,
     'respool.verdict': verdict.kind,
     ...(verdict.kind === 'defer' ? { 'respool.retry.delay': verdict.delayMs / 1_000 } : {}),
+  };
+}
+
+/** What every span tells. */
+function placeAttributes(place: TracedPlace, operation: Operation): OtelAttributes {
+  const { system, destination, routingKey, conversationId } = place;
+  return {
+    'messaging.system': system,
+    'messaging.destination.name': destination,
+    'messaging.operation.name': operation,
+    'messaging.operation.type': operation,
+    ...(routingKey === undefined
+      ? {}
+      : { 'messaging.rabbitmq.destination.routing_key': routingKey }),
+    ...(conversationId === undefined
+      ? {}
+      : { 'messaging.message.conversation_id': conversationId }),
   };
 }
 
