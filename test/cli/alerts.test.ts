@@ -75,6 +75,9 @@ test('rules are listed with where they stand, also through a service', async () 
     { rule: 'held', when: 'count held > 0', to: ['here'], phase: 'quiet', episode: 0 },
     { rule: 'disk', phase: 'quiet' },
   ]);
+  const never = await shell.cli(['alerts', 'list']);
+  expect(never.stdout).toMatch(/disk +disk < 0 % +never looked at/);
+  expect(never.stderr).toContain('nobody has looked at any rule: respool serve does');
   const running = await serving(shell);
   await running.printed(/alert fired: held/);
   const [, url = ''] = await running.printed(/listening on (http:[^,"]+)/);
@@ -84,6 +87,39 @@ test('rules are listed with where they stand, also through a service', async () 
   const text = (await shell.cli(['alerts', 'list', 'held'])).stdout;
   expect(text).toMatch(/held +count held > 0 +firing +.* 1 +.*/);
   expect(text).not.toContain('disk');
+  // One that was always fine is quiet, with when it was looked at.
+  const fine = await shell.cli(['alerts', 'list', 'disk']);
+  expect(fine.stdout).toMatch(/disk +disk < 0 % +quiet +0 +never/);
+  expect(fine.stderr).toMatch(/^looked at .* by /m);
+  const [object] = (await shell.cli(['alerts', 'list', 'disk', '--json'])).objects();
+  expect(object).toMatchObject({ phase: 'quiet', lookedAt: expect.any(Number) as number });
+  await ended(running);
+  const after = await shell.cli(['alerts', 'list', 'disk']);
+  expect(after.stderr).toMatch(/^nobody looks now: last .* by /m);
+});
+
+test('rules that the service does not know yet, and notifications that were given up, are seen', async () => {
+  const ear = await httpEar();
+  ear.status = 404;
+  const alerts = {
+    every: '1s',
+    to: { ops: { http: { url: ear.url, allow: ['127.0.0.1'] } } },
+    rules: [HELD],
+  };
+  const shell = await shellWith({ alerts });
+  await holdOne(shell);
+  const running = await serving(shell);
+  await running.printed(/bounced/);
+  const list = await shell.cli(['alerts', 'list']);
+  expect(list.stderr).toContain(
+    "notifications that have not arrived: 0 tried again, 1 given up; respool list --topic 'respool.alert.#'",
+  );
+  const rules = [HELD, { name: 'new', when: 'disk < 0 %' }];
+  const config = { serve: { port: 0 }, alerts: { ...alerts, rules } };
+  await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
+  const other = await shell.cli(['alerts', 'list']);
+  expect(other.stdout).toMatch(/new +disk < 0 % +never looked at/);
+  expect(other.stderr).toMatch(/other rules are looked at, last .*: restart it for these/);
   await ended(running);
 });
 

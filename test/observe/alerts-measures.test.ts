@@ -98,6 +98,88 @@ test('the disk is told in percent and in bytes, and when it is full', async () =
   expect(await read('time to full < 1h')).toEqual({ value: Number.POSITIVE_INFINITY });
 });
 
+test('a disk that tells no size is not measured in percent', async () => {
+  const { read } = await ground([], {
+    disk: () => Promise.resolve({ freeBytes: 0, totalBytes: 0 }),
+  });
+  expect(await read('disk < 10 %')).toEqual({
+    why: 'the disk of the store does not tell its size',
+  });
+});
+
+test('two rules about one disk, at one moment, do not take its course from each other', async () => {
+  let freeBytes = 1_000;
+  const disk = () => Promise.resolve({ freeBytes, totalBytes: 2_000 });
+  const { clock, read } = await ground([], { disk });
+  for (let at = 0; at < 3; at += 1) {
+    await read('time to full < 1h');
+    await read('disk < 10 %');
+    await clock.advance(MINUTE);
+    freeBytes -= 100;
+  }
+  await read('disk < 10 %');
+  expect(await read('time to full < 1h')).toEqual({ value: 7 * MINUTE });
+});
+
+test('looks that come quickly are kept for the whole window', async () => {
+  let freeBytes = 10_000;
+  const disk = () => Promise.resolve({ freeBytes, totalBytes: 20_000 });
+  const { clock, read } = await ground([], { disk });
+  // It fills up for five minutes, and rests for five.
+  for (let at = 0; at < 600; at += 1) {
+    await read('disk < 10 %');
+    await clock.advance(SECOND);
+    if (at < 300) freeBytes -= 10;
+  }
+  const reading = await read('time to full < 1h');
+  expect('value' in reading && reading.value).toBeCloseTo((7_000 / 3_000) * 10 * MINUTE, -2);
+});
+
+test('without a disk nobody can tell when it is full, and that is no matter of time', async () => {
+  const { read } = await ground([]);
+  const reading = await read('time to full < 1h');
+  expect(reading).toEqual({ why: expect.stringMatching(/not on a disk/) as string });
+});
+
+test('notifications that wait are no backlog: an alert does not keep itself alive', async () => {
+  const { spool, clock, read } = await ground([]);
+  await spool.enqueue({ topic: 'respool.alert.ops', delay: '9h' });
+  await clock.advance(2 * MINUTE);
+  expect(await read('time to drain > 6h')).toEqual({ value: 0 });
+  expect(await read('count deferred > 0')).toEqual({ value: 0 });
+  expect(await read('oldest deferred > 1m')).toEqual({ value: 0 });
+});
+
+test('asking a store is at most a twentieth of the time, for all rules together', async () => {
+  const world = await setup();
+  const { spool, clock } = world;
+  const whens = ['count held > 0', 'count deferred of a > 0', 'oldest bounce of b > 1h'];
+  let [asked, askedMs] = [0, 0];
+  const measures = createMeasures({
+    clock,
+    wanted: [],
+    spool: {
+      now: () => spool.now(),
+      on: () => () => undefined,
+      tally: async () => {
+        asked += 1;
+        askedMs += 500;
+        await new Promise<void>((resolve) => void clock.after(500, resolve));
+        return [];
+      },
+    },
+  });
+  for (let at = 0; at < 600; at += 1) {
+    for (const when of whens) {
+      const { measure, unit } = parseCondition(when);
+      void measures.read(measure, unit);
+    }
+    await clock.advance(SECOND);
+  }
+  expect(askedMs).toBeLessThanOrEqual(600 * SECOND * 0.06);
+  expect(asked).toBeGreaterThan(30);
+});
+
 test('one look alone does not tell when a disk is full', async () => {
   const disk = () => Promise.resolve({ freeBytes: 1, totalBytes: 2 });
   const { read } = await ground([], { disk });

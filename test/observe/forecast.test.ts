@@ -33,6 +33,34 @@ test('a trend is told from the looks of its window, and from more than one', () 
   expect(trend.endsInMs).toBeUndefined();
 });
 
+test('a course is not told from less than a fifteenth of its window, nor beyond a hundred years', () => {
+  const trend = new Trend(15 * MINUTE);
+  trend.add(0, 1e15);
+  trend.add(59 * SECOND, 0.9e15);
+  expect(trend.endsInMs).toBeUndefined();
+  trend.add(MINUTE, 1e15 - 1);
+  expect(trend.endsInMs).toBeNull();
+  trend.add(MINUTE, 0);
+  expect(trend.endsInMs).toBe(0);
+});
+
+test('a flow that has just begun says nothing about the end of a backlog', async () => {
+  const { spool, clock } = await setup();
+  const meter = new FlowMeter(spool);
+  onTestFinished(() => meter.stop());
+  const control = createControl(spool, { by: 'tester', meter });
+  spool.handle('a', () => undefined);
+  await spool.enqueue({ topic: 'later', delay: '1h' });
+  await clock.advance(5 * SECOND);
+  for (let at = 0; at < 5; at += 1) await spool.enqueue({ topic: 'a' });
+  expect((await control.stats()).forecast).toMatchObject({ drainsInMs: null });
+  await clock.advance(MINUTE);
+  // A clock that goes back does not bring what was counted before it.
+  await spool.enqueue({ topic: 'a' });
+  clock.jump(-MINUTE * 10);
+  expect((await control.stats()).flow).toMatchObject({ windowMs: 0, accepted: 0 });
+});
+
 test('the stats of a process that delivers tell when its backlog is gone', async () => {
   const { spool, clock } = await setup();
   const meter = new FlowMeter(spool);

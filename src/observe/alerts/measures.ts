@@ -97,11 +97,14 @@ class SpoolMeasures implements Measures {
   readonly #flow: SlidingWindow;
   readonly #stops: (() => void)[] = [];
   readonly #tallies: Rested<readonly TallyRow[]>;
+  /** What stands around is asked as sparingly as the store. */
+  readonly #around: Rested<unknown>;
   #others: readonly Flows[] = [];
 
   constructor(parts: MeasureParts) {
     this.#parts = parts;
     this.#tallies = new Rested(parts.clock);
+    this.#around = new Rested(parts.clock);
     const { spool, wanted } = parts;
     const now = spool.now();
     this.#flow = new SlidingWindow(FLOW_MS, now);
@@ -347,7 +350,7 @@ class SpoolMeasures implements Measures {
   async #ask<K extends 'disk' | 'deadQueues' | 'outbox'>(
     what: K,
   ): Promise<Awaited<ReturnType<NonNullable<Surroundings[K]>>>> {
-    const answer = await this.#need(what)();
+    const answer = await this.#around.ask(what, this.#need(what));
     return answer as Awaited<ReturnType<NonNullable<Surroundings[K]>>>;
   }
 }
