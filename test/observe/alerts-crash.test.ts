@@ -346,3 +346,16 @@ test('a pause that is slow is over before its end is begun', async () => {
   for (let at = 0; at < 3; at += 1) await round();
   expect(done).toEqual(['hold', 'pause', 'resume']);
 });
+
+test('a record that is no state blinds no rule', async () => {
+  const one = await scene();
+  const { facts } = one.world.spool;
+  const junk = [null, 7, 'x', {}, { phase: 'firing' }, { phase: 'odd', since: 1, episode: 1 }];
+  const rules = [...junk.keys()].map((at) => ruleOf(`r${at}`, 'count held > 0'));
+  for (const [at, value] of junk.entries()) await facts.put('alert.state', `r${at}`, value);
+  const broken = { phase: 'firing', since: 1, episode: 1, when: 'no condition' };
+  await facts.put('alert.state', 'gone', broken);
+  one.value = 1;
+  await rounds(one, 2, [one.make('one', { rules }).alerts]);
+  expect(one.heard.map(({ rule }) => rule).toSorted()).toEqual(rules.map(({ name }) => name));
+});

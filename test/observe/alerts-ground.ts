@@ -6,15 +6,17 @@ import type { AddressInfo } from 'node:net';
 import type { Handler, Spool, SpoolEvent } from 'respool';
 import { http } from 'respool/deliver';
 import { onTestFinished } from 'vitest';
-import { createAlerts, type Alerts } from '../../src/observe/alerts/evaluate.ts';
+import { createAlerts, type Alerts, STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
 import {
   createMeasures,
   type Measures,
+  type Reading,
   type Surroundings,
 } from '../../src/observe/alerts/measures.ts';
 import type { Notice } from '../../src/observe/alerts/notice.ts';
 import { parseCondition } from '../../src/observe/alerts/parse.ts';
 import { registerReceivers } from '../../src/observe/alerts/receivers.ts';
+import type { AlertState } from '../../src/observe/alerts/state.ts';
 import type {
   AlertAction,
   AlertDeed,
@@ -22,6 +24,7 @@ import type {
   AlertRule,
 } from '../../src/observe/alerts/types.ts';
 import type { Clock } from '../../src/ports/clock.ts';
+import { setup, type World } from '../spool/setup.ts';
 
 /** Between two rounds. */
 export const EVERY_MS = 15_000;
@@ -140,4 +143,55 @@ export async function httpEar(): Promise<HttpEar> {
   onTestFinished(() => handler.close?.());
   const ear: HttpEar = { url, handler, heard, ids, status: 200 };
   return ear;
+}
+
+/** Measures that say what the test wants. */
+export function dial(reading: Reading = { value: 0 }): Measures & { reading: Reading } {
+  const measures = {
+    reading,
+    read: () => Promise.resolve(measures.reading),
+    forecast: () => Promise.resolve(undefined),
+    close: () => undefined,
+  };
+  return measures;
+}
+
+/** Alerts over a spool of their own, with one rule. */
+export interface Scene extends Ground, World {
+  readonly ear: ReturnType<typeof earOf>;
+  readonly dials: ReturnType<typeof dial>;
+  /** Rounds, one after the other. */
+  readonly rounds: (count: number, alerts?: Ground['alerts']) => Promise<void>;
+  readonly phases: () => string[];
+  readonly state: (rule: string) => Promise<AlertState | undefined>;
+}
+
+/** A rule `r` whose measure says what the test wants. */
+export async function scene(when: string, options: Partial<AlertsOptions> = {}): Promise<Scene> {
+  const world = await setup();
+  const { spool, clock } = world;
+  const ear = earOf();
+  const dials = dial();
+  const ground = alertsOver(spool, clock, {
+    rules: [ruleOf('r', when)],
+    receivers: new Map([['ops', ear.handler]]),
+    measures: dials,
+    ...options,
+  });
+  return {
+    ...world,
+    ...ground,
+    ear,
+    dials,
+    rounds: async (count, alerts = ground.alerts) => {
+      for (let at = 0; at < count; at += 1) {
+        await clock.advance(EVERY_MS);
+        await alerts.round();
+      }
+      await clock.settle();
+    },
+    phases: () => ear.heard.map(({ phase, episode }) => `${phase} ${episode}`),
+    state: async (rule) =>
+      (await spool.facts.get(STATE_KIND, rule))?.value as AlertState | undefined,
+  };
 }

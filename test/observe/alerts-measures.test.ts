@@ -288,3 +288,19 @@ test('a rate counts what every process on the store has seen, also one that is g
   await first.alerts.round();
   expect((await one.spool.facts.list('alert.flow')).map(({ key }) => key)).toEqual(['one']);
 });
+
+test('a queue that does not answer is asked once a minute, and believed when it does', async () => {
+  let asked = 0;
+  const queueDepth = (): Promise<number> => {
+    asked += 1;
+    return asked < 3 ? new Promise(() => undefined) : Promise.resolve(7);
+  };
+  const { clock, read } = await ground([], { queueDepth });
+  for (let at = 0; at < 119; at += 1) {
+    void read('queue "q" > 0');
+    await clock.advance(SECOND);
+  }
+  expect(asked).toBe(2);
+  await clock.advance(SECOND);
+  expect(await read('queue "q" > 0')).toEqual({ value: 7 });
+});

@@ -1,68 +1,10 @@
 /** Rounds: flapping, several processes, crashes, a store that is away, what cannot be measured. */
-import { expect, test } from 'vitest';
-import type { Measures, Reading } from '../../src/observe/alerts/measures.ts';
-import { STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
-import type { AlertState } from '../../src/observe/alerts/state.ts';
-import type { AlertDeed } from '../../src/observe/alerts/types.ts';
 import { RespoolError } from 'respool';
-import { MINUTE, SECOND, setup, type World } from '../spool/setup.ts';
-import {
-  alertsOver,
-  type AlertsOptions,
-  earOf,
-  EVERY_MS,
-  type Ground,
-  ruleOf,
-} from './alerts-ground.ts';
-
-/** Measures that say what the test wants. */
-function dial(reading: Reading = { value: 0 }): Measures & { reading: Reading } {
-  const measures = {
-    reading,
-    read: () => Promise.resolve(measures.reading),
-    forecast: () => Promise.resolve(undefined),
-    close: () => undefined,
-  };
-  return measures;
-}
-
-interface Scene extends Ground, World {
-  readonly ear: ReturnType<typeof earOf>;
-  readonly dials: ReturnType<typeof dial>;
-  /** Rounds, one after the other. */
-  readonly rounds: (count: number, alerts?: Ground['alerts']) => Promise<void>;
-  readonly phases: () => string[];
-  readonly state: (rule: string) => Promise<AlertState | undefined>;
-}
-
-async function scene(when: string, options: Partial<AlertsOptions> = {}): Promise<Scene> {
-  const world = await setup();
-  const { spool, clock } = world;
-  const ear = earOf();
-  const dials = dial();
-  const ground = alertsOver(spool, clock, {
-    rules: [ruleOf('r', when)],
-    receivers: new Map([['ops', ear.handler]]),
-    measures: dials,
-    ...options,
-  });
-  return {
-    ...world,
-    ...ground,
-    ear,
-    dials,
-    rounds: async (count, alerts = ground.alerts) => {
-      for (let at = 0; at < count; at += 1) {
-        await clock.advance(EVERY_MS);
-        await alerts.round();
-      }
-      await clock.settle();
-    },
-    phases: () => ear.heard.map(({ phase, episode }) => `${phase} ${episode}`),
-    state: async (rule) =>
-      (await spool.facts.get(STATE_KIND, rule))?.value as AlertState | undefined,
-  };
-}
+import { expect, test } from 'vitest';
+import type { Measures } from '../../src/observe/alerts/measures.ts';
+import type { AlertDeed } from '../../src/observe/alerts/types.ts';
+import { MINUTE, SECOND, setup } from '../spool/setup.ts';
+import { alertsOver, earOf, EVERY_MS, ruleOf, scene } from './alerts-ground.ts';
 
 test('a rule fires only when its condition has held for its time, and is resolved after as long', async () => {
   const { dials, rounds, phases, state } = await scene('count held > 0 for 1m');
@@ -379,4 +321,39 @@ test('rounds come by themselves, as often as is said, until they are stopped', a
   dials.reading = { value: 0 };
   await clock.advance(MINUTE);
   expect(phases()).toEqual(['fired 1']);
+});
+
+test('a measure that hangs keeps no other rule from firing, however many hang', async () => {
+  const hanging = Array.from({ length: 20 }, (_, at) => ruleOf(`h${at}`, 'queue "q" > 0'));
+  const rules = [...hanging, ruleOf('r', 'count held > 0 for 30s')];
+  const measures: Measures = {
+    read: ({ name }) =>
+      name === 'queue' ? new Promise(() => undefined) : Promise.resolve({ value: 1 }),
+    forecast: () => new Promise(() => undefined),
+    close: () => undefined,
+  };
+  const { alerts, clock, phases } = await scene('count held > 0', {
+    rules,
+    measures,
+    everyMs: SECOND,
+  });
+  alerts.start();
+  await clock.advance(2 * MINUTE);
+  expect(phases()).toEqual(['fired 1']);
+  await alerts.stop();
+});
+
+test('what fails again and again is tried less and less often', async () => {
+  let tries = 0;
+  const act = (): Promise<void> => {
+    tries += 1;
+    return Promise.reject(new Error('never'));
+  };
+  const rule = ruleOf('r', 'count held > 0', [{ kind: 'hold', topic: 'fax' }]);
+  const { dials, rounds } = await scene('count held > 0', { rules: [rule], act });
+  dials.reading = { value: 1 };
+  // An hour: five waits that double, and then one try in five minutes.
+  await rounds(240);
+  expect(tries).toBeGreaterThan(10);
+  expect(tries).toBeLessThan(20);
 });

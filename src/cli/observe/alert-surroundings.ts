@@ -56,9 +56,15 @@ function linesOf(loaded: LoadedConfig, atEnd: SurroundingParts['atEnd']): Lines 
     return connection;
   };
   return (broker) => {
-    const found = open.get(broker.url) ?? connect(broker);
-    open.set(broker.url, found);
-    return found;
+    const found = open.get(broker.url);
+    if (found !== undefined) return found;
+    // Tried anew when it failed: a certificate may be put there later.
+    const made = connect(broker).catch((error: unknown) => {
+      open.delete(broker.url);
+      throw error;
+    });
+    open.set(broker.url, made);
+    return made;
   };
 }
 

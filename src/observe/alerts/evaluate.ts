@@ -10,7 +10,7 @@
  */
 
 import type { Millis } from '../../core/duration.ts';
-import { asError, textOf } from '../../core/errors.ts';
+import { textOf } from '../../core/errors.ts';
 import { Acts } from './acts.ts';
 import { fulfils, printCondition } from './condition.ts';
 import { deedsOfEnd, deedsOfFiring, isStillSaid, pausedBy } from './deeds.ts';
@@ -20,8 +20,9 @@ import type { Reading } from './measures.ts';
 import { type NoticeForecast, noticeOf } from './notice.ts';
 import { parseCondition } from './parse.ts';
 import { type Known, Standing } from './standing.ts';
-import { type AlertState, ended, isFiring, step, withWhy } from './state.ts';
+import { type AlertState, begunAnew, ended, isFiring, step, withWhen, withWhy } from './state.ts';
 import { isOfStore, putDown, tellWithoutSpool } from './tell.ts';
+import { Troubles } from './troubles.ts';
 import { fingerprintOf, giveTurn, leaseMsOf, takeTurn } from './turn.ts';
 import type { AlertParts, AlertRule } from './types.ts';
 
@@ -60,8 +61,7 @@ class Evaluation implements Alerts {
   readonly #standing: Standing;
   readonly #flows: SharedFlows;
   readonly #acts: Acts;
-  /** Troubles that were told, and are not over: each is told once. */
-  readonly #troubles = new Map<string, string>();
+  readonly #troubles: Troubles;
   readonly #fingerprint: string;
   #rounds: Promise<void> = Promise.resolve();
   #callOff: () => void = () => undefined;
@@ -76,6 +76,7 @@ class Evaluation implements Alerts {
     this.#flows = new SharedFlows(parts);
     this.#fingerprint = fingerprintOf(parts.rules);
     this.#acts = new Acts(parts);
+    this.#troubles = new Troubles(parts);
   }
 
   start(): void {
@@ -98,7 +99,7 @@ class Evaluation implements Alerts {
     try {
       await giveTurn(this.#parts.records, this.#parts.name);
     } catch (error) {
-      this.#trouble('giving back the turn of the alerts', error);
+      this.#troubles.tell('giving back the turn of the alerts', error);
     }
   }
 
@@ -107,9 +108,9 @@ class Evaluation implements Alerts {
       if (this.#isOver) return;
       try {
         await this.#round();
-        this.#over(ROUNDS);
+        this.#troubles.over(ROUNDS);
       } catch (error) {
-        this.#trouble(ROUNDS, error);
+        this.#troubles.tell(ROUNDS, error);
       }
     });
     return this.#rounds;
@@ -127,9 +128,21 @@ class Evaluation implements Alerts {
     // All at once: one that hangs must not keep the others waiting.
     const readings = await Promise.all(rules.map((rule) => this.#read(rule)));
     for (const [at, rule] of rules.entries()) {
-      await this.#look(rule, readings[at] ?? { why: 'it was not measured' }, { now, isAfterGap });
+      const reading = readings[at] ?? { why: 'it was not measured' };
+      await this.#apart(rule.name, () => this.#look(rule, reading, { now, isAfterGap }));
     }
-    for (const name of this.#standing.gone) await this.#end(name, now);
+    for (const name of this.#standing.gone) await this.#apart(name, () => this.#end(name, now));
+  }
+
+  /** What goes wrong with one rule keeps no other from being looked at. */
+  async #apart(name: string, work: () => Promise<void>): Promise<void> {
+    const doing = `looking at the alert "${name}"`;
+    try {
+      await work();
+      this.#troubles.over(doing);
+    } catch (error) {
+      this.#troubles.tell(doing, error);
+    }
   }
 
   /** The turn, and what is on record; without an answer of the store, what is in memory. */
@@ -148,11 +161,11 @@ class Evaluation implements Alerts {
       await this.#standing.load(now);
       await inTime(clock, () => this.#flows.hear(now));
       this.#isAway = false;
-      this.#over(READING);
+      this.#troubles.over(READING);
       return turn;
     } catch (error) {
       this.#isAway = true;
-      this.#trouble(READING, error);
+      this.#troubles.tell(READING, error);
       return this.#isOurs ? { lastAt: undefined } : 'taken';
     }
   }
@@ -199,8 +212,8 @@ class Evaluation implements Alerts {
 
   #noteReading(rule: AlertRule, reading: Reading): void {
     const doing = `measuring for the alert "${rule.name}"`;
-    if ('value' in reading) this.#over(doing);
-    else if (reading.isEarly !== true) this.#trouble(doing, new Error(reading.why));
+    if ('value' in reading) this.#troubles.over(doing);
+    else if (reading.isEarly !== true) this.#troubles.tell(doing, new Error(reading.why));
   }
 
   /** A rule that is in the configuration no more is over: nobody else would ever say so. */
@@ -287,11 +300,11 @@ class Evaluation implements Alerts {
     if (!known.isDirty || this.#isAway) return true;
     try {
       const isSaved = await this.#standing.save(name, known);
-      this.#over(WRITING);
+      this.#troubles.over(WRITING);
       return isSaved;
     } catch (error) {
       this.#isAway = true;
-      this.#trouble(WRITING, error);
+      this.#troubles.tell(WRITING, error);
       return true;
     }
   }
@@ -310,8 +323,8 @@ class Evaluation implements Alerts {
       const { state, error } = await putDown(this.#parts, known.state);
       known.state = state;
       const doing = `putting down a notification of the alert "${rule.name}"`;
-      if (error === undefined) this.#over(doing);
-      else this.#trouble(doing, error);
+      if (error === undefined) this.#troubles.over(doing);
+      else this.#troubles.tell(doing, error);
       if (error === undefined || !isOfStore(error)) {
         known.isDirty = true;
         await this.#save(rule.name, known);
@@ -325,8 +338,8 @@ class Evaluation implements Alerts {
   async #tellDirect(known: Known): Promise<void> {
     known.state = await tellWithoutSpool(this.#parts, known.state, (receiver, rule, failure) => {
       const doing = `telling "${receiver}" of the alert "${rule}"`;
-      if (failure === undefined) this.#over(doing);
-      else this.#trouble(doing, new Error(failure));
+      if (failure === undefined) this.#troubles.over(doing);
+      else this.#troubles.tell(doing, new Error(failure));
     });
     known.isDirty = true;
   }
@@ -341,7 +354,7 @@ class Evaluation implements Alerts {
       const doing = doingOf(name, key);
       if (this.#isWanted(name, key)) onDone();
       else {
-        const onFailure = (error: unknown): void => this.#trouble(doing, error);
+        const onFailure = (error: unknown): void => this.#troubles.tell(doing, error);
         this.#acts.begin({ rule: name, key, onDone, onFailure });
       }
     }
@@ -358,7 +371,7 @@ class Evaluation implements Alerts {
 
   /** After the present round, and never within one: both write the state. */
   #done(name: string, key: string, episode: number | undefined): void {
-    this.#over(doingOf(name, key));
+    this.#troubles.over(doingOf(name, key));
     this.#rounds = this.#rounds.then(async () => {
       const known = this.#standing.get(name);
       if (known?.state.episode !== episode || known?.state.todo === undefined) return;
@@ -369,30 +382,8 @@ class Evaluation implements Alerts {
       await this.#save(name, known);
     });
   }
-
-  #trouble(doing: string, thrown: unknown): void {
-    const error = asError(thrown);
-    if (this.#troubles.get(doing) === error.message) return;
-    this.#troubles.set(doing, error.message);
-    this.#parts.tell({ at: this.#parts.now(), kind: 'trouble', doing, error });
-  }
-
-  #over(doing: string): void {
-    this.#troubles.delete(doing);
-  }
 }
 
 function doingOf(rule: string, key: string): string {
   return `${key} for the alert "${rule}"`;
-}
-
-/** What held was another condition, if the rule was changed meanwhile: waiting begins anew. */
-function begunAnew(state: AlertState, when: string, now: Millis): AlertState {
-  const isOther = state.phase === 'pending' && state.when !== when;
-  return isOther ? { ...state, phase: 'quiet', since: now } : state;
-}
-
-/** The state with the condition it is about; of one that is quiet, the last one. */
-function withWhen(state: AlertState, when: string): AlertState {
-  return state.phase === 'quiet' ? state : { ...state, when };
 }

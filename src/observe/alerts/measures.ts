@@ -276,10 +276,15 @@ class SpoolMeasures implements Measures {
   }
 
   async #depth({ name, of }: Measure): Promise<Reading> {
-    if (of?.kind === 'queue') return { value: await this.#need('queueDepth')(of.queue) };
+    if (of?.kind === 'queue') return { value: await this.#depthOf(of.queue) };
     if (name === 'queue') return { why: 'no queue is named' };
     const queues = await this.#ask('deadQueues');
     return { value: queues.reduce((sum, { depth }) => sum + depth, 0) };
+  }
+
+  async #depthOf(queue: string): Promise<number> {
+    const ask = this.#need('queueDepth');
+    return (await this.#around.ask(`queue ${queue}`, () => ask(queue))) as number;
   }
 
   async #drain({ of }: Measure): Promise<Reading> {
@@ -287,9 +292,7 @@ class SpoolMeasures implements Measures {
       return never(this.#drainsInMs(await this.#backlog()));
     }
     const isQueue = of.kind === 'queue';
-    const depth = isQueue
-      ? await this.#need('queueDepth')(of.queue)
-      : (await this.#ask('outbox')).backlog;
+    const depth = isQueue ? await this.#depthOf(of.queue) : (await this.#ask('outbox')).backlog;
     const trend = this.#trend(isQueue ? `queue ${of.queue}` : 'outbox');
     trend.add(this.#parts.spool.now(), depth);
     return depth === 0 ? { value: 0 } : never(trend.endsInMs);

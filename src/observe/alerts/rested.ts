@@ -5,13 +5,17 @@
  * An answer is given again until it has rested; who asks while one is on its way gets that one.
  */
 
+import { MINUTE_MS } from '../../core/duration.ts';
 import type { Clock } from '../../ports/clock.ts';
 
+/** An answer that has not come by then is not waited for: the question is asked anew. */
+const GIVEN_UP_MS: number = MINUTE_MS;
 /** So many times as long as all answers took, each of them is kept. */
 const REST = 19;
 
 interface Asked<T> {
   readonly answer: Promise<T>;
+  readonly beganAt: number;
   tookMs: number;
   /** When it came; undefined: it is on its way. */
   endedAt?: number;
@@ -32,22 +36,25 @@ export class Rested<T> {
     if (found !== undefined && !this.#isOver(found)) return found.answer;
     const beganAt = this.#clock.monotonic();
     const answer = work();
-    const asked: Asked<T> = { answer, tookMs: found?.tookMs ?? 0 };
+    const asked: Asked<T> = { answer, beganAt, tookMs: found?.tookMs ?? 0 };
     this.#asked.set(question, asked);
     answer.then(
       () => {
         asked.endedAt = this.#clock.monotonic();
         asked.tookMs = asked.endedAt - beganAt;
       },
-      () => this.#asked.delete(question),
+      () => {
+        if (this.#asked.get(question) === asked) this.#asked.delete(question);
+      },
     );
     return answer;
   }
 
-  #isOver({ endedAt }: Asked<T>): boolean {
-    if (endedAt === undefined) return false;
+  #isOver({ beganAt, endedAt }: Asked<T>): boolean {
+    const now = this.#clock.monotonic();
+    if (endedAt === undefined) return now - beganAt >= GIVEN_UP_MS;
     let allMs = 0;
     for (const { tookMs } of this.#asked.values()) allMs += tookMs;
-    return this.#clock.monotonic() - endedAt >= REST * allMs;
+    return now - endedAt >= REST * allMs;
   }
 }

@@ -9,7 +9,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Millis } from '../../core/duration.ts';
 import type { KeyedRecord } from '../../ports/record-store.ts';
 import { inTime } from './in-time.ts';
-import { type AlertState, quietSince } from './state.ts';
+import { type AlertState, isAlertState, quietSince } from './state.ts';
 import type { AlertParts } from './types.ts';
 
 /** The kind of record that the state of rules is. */
@@ -96,7 +96,8 @@ export class Standing {
 }
 
 function fresh(record: Pick<KeyedRecord, 'value' | 'revision'> | undefined, now: Millis): Known {
-  const state = (record?.value as AlertState | undefined) ?? quietSince(now);
+  // n.b. Others can write these records: what is no state is taken for none.
+  const state = isAlertState(record?.value) ? record.value : quietSince(now);
   return { state, revision: record?.revision ?? 0, isDirty: false, tried: [] };
 }
 

@@ -59,6 +59,15 @@ export interface Look {
   readonly everyMs: number;
 }
 
+const PHASES: readonly unknown[] = ['quiet', 'pending', 'firing', 'clearing'];
+
+/** Whether a record is the state of a rule. */
+export function isAlertState(value: unknown): value is AlertState {
+  if (typeof value !== 'object' || value === null) return false;
+  const { phase, since, episode } = value as Partial<AlertState>;
+  return PHASES.includes(phase) && Number.isFinite(since) && Number.isInteger(episode);
+}
+
 /** A rule that nothing is known of. */
 export function quietSince(now: Millis): AlertState {
   return { phase: 'quiet', since: now, episode: 0 };
@@ -123,4 +132,15 @@ export function ended(state: AlertState, now: Millis): ReturnType<typeof step> {
 /** Whether it has fired, and is not resolved. */
 export function isFiring({ phase }: AlertState): boolean {
   return phase === 'firing' || phase === 'clearing';
+}
+
+/** What held was another condition, if the rule was changed meanwhile: waiting begins anew. */
+export function begunAnew(state: AlertState, when: string, now: Millis): AlertState {
+  const isOther = state.phase === 'pending' && state.when !== when;
+  return isOther ? { ...state, phase: 'quiet', since: now } : state;
+}
+
+/** The state with the condition it is about; of one that is quiet, the last one. */
+export function withWhen(state: AlertState, when: string): AlertState {
+  return state.phase === 'quiet' ? state : { ...state, when };
 }
