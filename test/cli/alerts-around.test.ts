@@ -2,6 +2,7 @@
 import path from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { createOutbox } from 'respool/outbox';
+import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
 import { withService } from '../services/index.ts';
 import { rabbitShell } from './rabbit-broker.ts';
@@ -63,6 +64,25 @@ withService('rabbitmq', () => {
     const { stdout } = await running.ended;
     expect(stdout).not.toContain('alert fired: up');
   });
+});
+
+test('the lag of an outbox begins with the eta of what was put off', async () => {
+  const shell = await setup({ hasStore: true });
+  const database = new Sqlite(path.join(shell.folder, 'app.db'));
+  // Emitted an hour ago, for a minute ago.
+  const clock = new SimClock({ startAt: Date.now() - 3_600_000 });
+  const outbox = createOutbox({ database, clock });
+  outbox.migrate();
+  outbox.transaction((tx) => outbox.emit(tx, 'a', 'hello', { eta: '59m' }));
+  await outbox.close();
+  database.close();
+  const rules = [{ name: 'lag', when: 'outbox lag > 30m' }];
+  const config = { outbox: { store: 'sqlite:./app.db' }, alerts: { to, rules } };
+  await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
+  await shell.cli(['enqueue', 'a', '--body', 'x']);
+  const [lag] = (await shell.cli(['alerts', 'check', '--json'])).objects();
+  expect(lag).toMatchObject({ rule: 'lag', holds: false });
+  expect(Number(lag?.['value'])).toBeGreaterThanOrEqual(60_000);
 });
 
 test('an outbox has a backlog and a lag', async () => {

@@ -39,6 +39,9 @@ export function surroundingsOf({ loaded, place, atEnd }: SurroundingParts): Surr
   };
 }
 
+/** Of those that are due, so many are looked at for the oldest. */
+const LOOKED_AT_MAX = 100;
+
 type Lines = (broker: Broker) => Promise<RabbitConnection>;
 
 /** One connection for each broker, kept from round to round. */
@@ -117,18 +120,21 @@ function outboxLook(
       throw error;
     });
     const { spool } = (await open).outbox;
-    const now = spool.now();
-    const waiting = ['incoming', 'deferred', 'active'] as const;
-    const rows = await spool.tally('state', { state: waiting });
-    const due = await spool.tally('state', {
-      state: ['incoming', 'deferred'],
-      dueBefore: now,
-      enqueuedAfter: 0,
-    });
-    const times = due.flatMap(({ oldestAt }) => (oldestAt === null ? [] : [oldestAt]));
-    return {
-      backlog: rows.reduce((sum, { count }) => sum + count, 0),
-      lagMs: times.length === 0 ? 0 : Math.max(0, now - Math.min(...times)),
-    };
+    const rows = await spool.tally('state', { state: ['incoming', 'deferred', 'active'] });
+    const backlog = rows.reduce((sum, { count }) => sum + count, 0);
+    return { backlog, lagMs: backlog === 0 ? 0 : await lagOf(spool) };
   };
+}
+
+/** Since when the oldest that could have gone waits: its emit or its eta, as metrics tell it. */
+async function lagOf(spool: ConfiguredOutbox['outbox']['spool']): Promise<number> {
+  const now = spool.now();
+  let since = now;
+  for (const state of ['incoming', 'deferred'] as const) {
+    const due = { state, dueBefore: now, order: 'dueAt', limit: LOOKED_AT_MAX } as const;
+    for (const { envelope } of (await spool.page(due)).entries) {
+      since = Math.min(since, envelope.eta ?? envelope.enqueuedAt);
+    }
+  }
+  return now - since;
 }
