@@ -139,7 +139,9 @@ async function prepareAlerts(
   context: CommandContext,
   parts: Pick<Running, 'loaded' | 'log'>,
 ): Promise<PreparedAlerts | undefined> {
-  if (parts.loaded.config.alerts.rules.length === 0) return undefined;
+  const { rules, to } = parts.loaded.config.alerts;
+  // With receivers alone, rules that were taken out while they fired are ended.
+  if (rules.length === 0 && Object.keys(to).length === 0) return undefined;
   return (await import('./observe/alerts-life.ts')).prepareAlerts(context, parts);
 }
 
