@@ -53,7 +53,7 @@ export function createApp(parts: AppParts): App {
   addRecordRoutes(app);
   addEventRoutes(app, { clock: parts.clock, max: parts.eventsMax, signal: parts.signal });
   addHealth(app, parts);
-  addMetricsRoute(app, parts.metrics);
+  addMetricsRoute(app, parts.metrics, parts.clock);
   addDocument(app, parts.version);
   return app;
 }

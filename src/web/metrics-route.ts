@@ -4,11 +4,19 @@
 
 import { z } from '@hono/zod-openapi';
 import type { MetricsText } from '../observe/metrics/types.ts';
+import type { Clock } from '../ports/clock.ts';
 import { addEndpoint, type App, errorSchema } from './endpoint.ts';
 import { Refusal } from './refusal.ts';
 
+type Read = () => Promise<MetricsText>;
+
+/** A text is good for so many times as long as it took: scrapes have a tenth of the time. */
+const REST_FACTOR = 10;
+const REST_MAX_MS = 10_000;
+
 /** Adds it to the app; without metrics it says that they are off. */
-export function addMetricsRoute(app: App, read: (() => Promise<MetricsText>) | undefined): void {
+export function addMetricsRoute(app: App, given: Read | undefined, clock: Clock): void {
+  const read = given === undefined ? undefined : rested(given, clock);
   addEndpoint(app, {
     method: 'get',
     path: '/metrics',
@@ -24,6 +32,27 @@ export function addMetricsRoute(app: App, read: (() => Promise<MetricsText>) | u
       return new Response(text, { headers: { 'content-type': type } });
     },
   });
+}
+
+/** One text for all who ask while it is made, and for a while after. */
+function rested(read: Read, clock: Clock): Read {
+  let last: { readonly text: Promise<MetricsText>; goodUntil: number } | undefined;
+  return () => {
+    const now = clock.monotonic();
+    if (last !== undefined && now < last.goodUntil) return last.text;
+    const made = { text: read(), goodUntil: Number.POSITIVE_INFINITY };
+    last = made;
+    made.text.then(
+      () => {
+        const ended = clock.monotonic();
+        made.goodUntil = ended + Math.min(REST_MAX_MS, REST_FACTOR * (ended - now));
+      },
+      () => {
+        made.goodUntil = now;
+      },
+    );
+    return made.text;
+  };
 }
 
 function off(): Refusal {

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { createMetrics, type MetricsOptions } from 'respool/observe';
+import { createMetrics, type MetricsOptions, type MetricsText } from 'respool/observe';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { watchRelay } from '../../src/cli/observe/broker-metrics.ts';
 import type { LoadedConfig } from '../../src/connect/load-config.ts';
@@ -65,6 +65,39 @@ describe('the service', () => {
     const none = ask('/metrics');
     await expect.poll(() => clock.advance('250ms').then(() => isSettled(none))).toBe(true);
     expect(await refusal(none)).toEqual([401, 'config.invalid', 'token.unknown']);
+  });
+
+  test('makes one text for all who ask, and rests ten times as long as that took', async () => {
+    let texts = 0;
+    let go: (text: string) => void = () => undefined;
+    const metrics = async (): Promise<MetricsText> => {
+      texts += 1;
+      const text = await new Promise<string>((resolve) => (go = resolve));
+      if (text === '') throw new Error('not now');
+      return { type: TYPE, text };
+    };
+    const { ask, clock } = await setup({ parts: { metrics } });
+    const read = async (): Promise<string> => (await ask('/metrics')).text();
+    const made = async (text: string, tookMs: number): Promise<string> => {
+      const before = texts;
+      const reading = read();
+      await expect.poll(() => texts).toBe(before + 1);
+      await clock.advance(tookMs);
+      go(text);
+      return reading;
+    };
+    const [first, second] = await Promise.all([made('a', 100), read()]);
+    expect([first, second, await read()]).toEqual(['a', 'a', 'a']);
+    await clock.advance(999);
+    expect(await read()).toBe('a');
+    await clock.advance(1);
+    // One that failed is not kept.
+    expect(await made('', 1)).toContain('error');
+    expect(await made('b', 60_000)).toBe('b');
+    await clock.advance('9s');
+    expect(await read()).toBe('b');
+    await clock.advance('1s');
+    expect([await made('c', 0), texts]).toEqual(['c', 4]);
   });
 
   test('says in a sentence that metrics are off', async () => {
