@@ -75,6 +75,8 @@ export interface HealthFacts {
   readonly isStoreAnswering: boolean | undefined;
   /** undefined: nobody knows. */
   readonly isFull?: boolean;
+  /** The store answers, and did not take a message a moment ago. */
+  readonly isRefusing?: boolean;
   readonly consumers?: ConsumerHealth | undefined;
   readonly relay?: RelayHealth | undefined;
   readonly needs?: readonly HealthNeed[];
@@ -88,7 +90,7 @@ const ENGINE_TEXTS = {
 
 /** Turns what is known into an answer. */
 export function judgeHealth(facts: HealthFacts): Health {
-  const { engine, isStoreAnswering, isFull, consumers, relay, needs = [] } = facts;
+  const { engine, isStoreAnswering, isFull, isRefusing, consumers, relay, needs = [] } = facts;
   const checks: HealthCheck[] = [{ name: 'engine', ok: engine === 'running' }];
   const reasons: HealthReason[] = [];
   const notes: HealthReason[] = [];
@@ -99,7 +101,7 @@ export function judgeHealth(facts: HealthFacts): Health {
     (isNeeded ? reasons : notes).push(wrong);
   };
   if (engine !== 'running') reasons.push({ code: engine, text: ENGINE_TEXTS[engine] });
-  if (isStoreAnswering !== undefined) look('store', isStoreAnswering ? undefined : NO_STORE);
+  if (isStoreAnswering !== undefined) look('store', storeTrouble(isStoreAnswering, isRefusing));
   if (isFull !== undefined) look('disk', isFull ? FULL : undefined);
   if (consumers !== undefined) look('consumers', awayOf(consumers));
   if (relay !== undefined) look('relay', troubleOf(relay));
@@ -110,10 +112,19 @@ const NO_STORE: HealthReason = {
   code: 'store.unavailable',
   text: 'the store does not answer in time',
 };
+const REFUSES: HealthReason = {
+  code: 'store.unavailable',
+  text: 'the store can be read, and did not take a message a moment ago',
+};
 const FULL: HealthReason = {
   code: 'store.full',
   text: 'the disk is full: nothing new can be put down',
 };
+
+function storeTrouble(isAnswering: boolean, isRefusing = false): HealthReason | undefined {
+  if (!isAnswering) return NO_STORE;
+  return isRefusing ? REFUSES : undefined;
+}
 
 function awayOf({ connected, all }: ConsumerHealth): HealthReason | undefined {
   if (connected >= all) return undefined;

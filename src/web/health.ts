@@ -29,6 +29,8 @@ export interface HealthParts {
   relay?(): RelayHealth | undefined;
   /** The disk was full a moment ago, and nothing was put down since. */
   isFull(): boolean;
+  /** The store did not take a message a moment ago, and has taken none since. */
+  isRefusing(): boolean;
 }
 
 /** A store that takes longer to answer is not ready. */
@@ -88,6 +90,7 @@ async function lookAt(parts: HealthParts, ask: () => Promise<boolean>): Promise<
     // While it starts or stops, the store may not be open.
     isStoreAnswering: engine === 'running' ? await ask() : undefined,
     isFull: parts.isFull(),
+    isRefusing: parts.isRefusing(),
     consumers: parts.consumers?.(),
     relay: parts.relay?.(),
   });

@@ -77,6 +77,8 @@ export interface Service {
 
 /** So long after a full disk the service does not call itself ready, unless a post came through. */
 const FULL_FOR_MS = 30_000;
+/** The same after a post that the store could not take. */
+const REFUSING_FOR_MS = 5_000;
 /** Desks that are kept at hand, at the most. */
 const DESKS_MAX = 100;
 const FREE_PATHS = new Set(['/healthz', '/readyz', '/openapi.json']);
@@ -98,6 +100,8 @@ class WebService implements Service {
   readonly #posts: InFlight;
   /** When the store was full last, on the clock that only grows. */
   #fullAt: number | undefined;
+  /** When it did not take a message last. */
+  #refusedAt: number | undefined;
   #app: Promise<App> | undefined;
   #listener: Listener | undefined;
 
@@ -235,6 +239,7 @@ class WebService implements Service {
   #isPut(inlet: Inlet): void {
     this.#posts.delete(inlet);
     this.#fullAt = undefined;
+    this.#refusedAt = undefined;
   }
 
   async #ask(inlet: Inlet, caller: Caller, request: Request): Promise<Response> {
@@ -294,7 +299,8 @@ class WebService implements Service {
         consumers: () => this.#parts.consumers?.(),
         relay: () => this.#parts.relay?.(),
         metrics,
-        isFull: () => this.#isFull,
+        isFull: () => this.#isWithin(this.#fullAt, FULL_FOR_MS),
+        isRefusing: () => this.#isWithin(this.#refusedAt, REFUSING_FOR_MS),
         onError: (error, path) => this.#note(error, path),
       }),
     );
@@ -305,8 +311,8 @@ class WebService implements Service {
     return this.#stopping.signal.aborted;
   }
 
-  get #isFull(): boolean {
-    return this.#fullAt !== undefined && this.#clock.monotonic() - this.#fullAt < FULL_FOR_MS;
+  #isWithin(since: number | undefined, ms: number): boolean {
+    return since !== undefined && this.#clock.monotonic() - since < ms;
   }
 
   /** Refusals are the caller's affair; what is ours goes to the log, on one line. */
@@ -319,6 +325,10 @@ class WebService implements Service {
       return;
     }
     if (isRespoolError(error, 'store.full')) this.#fullAt = this.#clock.monotonic();
+    const isOfPost = path.endsWith('/messages');
+    if (isOfPost && isRespoolError(error, 'store.unavailable')) {
+      this.#refusedAt = this.#clock.monotonic();
+    }
     const { status } = refusedOf(error);
     // That we stop is said once, not to the log for each who hears of it.
     if (status < 500 || isRespoolError(error, 'engine.stopping')) return;

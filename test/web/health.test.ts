@@ -98,6 +98,31 @@ describe('/readyz', () => {
     expect((await ask('/healthz')).status).toBe(200);
   });
 
+  test('says when the store can be read and takes no message, until it takes one', async () => {
+    let isLocked = true;
+    const { ready, post, clock } = await world({
+      desk: (desk) => ({
+        enqueue: (message) =>
+          isLocked
+            ? Promise.reject(new RespoolError('store.unavailable', 'somebody has locked it'))
+            : desk.enqueue(message),
+      }),
+    });
+    expect((await ready()).status).toBe(200);
+    await post('/v1/messages', { topic: 'a' });
+    const locked = await ready();
+    expect([locked.status, codes(locked.told)]).toEqual([503, ['store.unavailable']]);
+    expect(locked.told.error?.message).toContain('did not take a message');
+    await clock.advance('6s');
+    // Without posts nobody could tell whether it does by now: they have to be let in again.
+    expect((await ready()).status).toBe(200);
+    await post('/v1/messages', { topic: 'a' });
+    expect((await ready()).status).toBe(503);
+    isLocked = false;
+    await post('/v1/messages', { topic: 'a' });
+    expect((await ready()).status).toBe(200);
+  });
+
   test('says when a store has taken too long', async () => {
     const { ready, store, clock } = await world();
     store.faults.plan = (operation) => (operation === 'list' ? { delayMs: 60_000 } : 'ok');

@@ -49,6 +49,7 @@ describe('the document', () => {
       signal: new AbortController().signal,
       isReady: () => true,
       isFull: () => false,
+      isRefusing: () => false,
       onError: () => undefined,
     });
     const served = app.routes
