@@ -31,6 +31,21 @@ describe('a pretty line', () => {
     ]);
   });
 
+  test('is written for a text alone, fields alone, and what is neither', () => {
+    const { logger, lines } = setup();
+    const info = logger.info.bind(logger) as (...said: readonly unknown[]) => void;
+    info('only a text');
+    info({ a: 1 });
+    info({ a: 1 }, 7);
+    info(undefined);
+    expect(lines.map((line) => line.slice('03:04:05.678Z info  '.length))).toEqual([
+      'only a text\n',
+      ' a=1\n',
+      '7 a=1\n',
+      'undefined\n',
+    ]);
+  });
+
   test('stays on its line, steers no terminal and shows no secret', () => {
     const { logger, lines } = setup({ names: ['email'] });
     const evil = 'a\nb\u001b[2Jc\u202e';

@@ -52,8 +52,9 @@ export function prettyLogger(options: PrettyOptions = {}): Logger {
   const isEnabled = (level: LogLevel): boolean => LEVELS.indexOf(level) <= LEVELS.indexOf(least);
   const at =
     (level: LogLevel): Logger[LogLevel] =>
-    (given, text) => {
+    (...said) => {
       if (!isEnabled(level)) return;
+      const { given, text } = saidOf(said);
       const { at: moment, kind, ...fields } = redactor.fields(given);
       const time = timeOfDay(typeof moment === 'number' ? moment : clock.now());
       const word = style(STYLES[level], level.padEnd(LEVEL_COLUMNS));
@@ -70,6 +71,12 @@ export function prettyLogger(options: PrettyOptions = {}): Logger {
     error: at('error'),
     isLevelEnabled: isEnabled,
   };
+}
+
+/** As pino takes it: fields and text, fields alone, or a text alone. */
+function saidOf([first, second]: readonly unknown[]): { given: object; text: string } {
+  if (typeof first !== 'object' || first === null) return { given: {}, text: textOf(first) };
+  return { given: first, text: second === undefined ? '' : textOf(second) };
 }
 
 function toStderr(line: string): void {
