@@ -159,7 +159,7 @@ async function prepareConsumers(
   const made = await createConfiguredConsumers(loaded, { clock });
   await metrics?.watchConsumers(made);
   return () => {
-    const life = startConsumers(made, { clock, log });
+    const life = startConsumers(made, { clock, log, isBesideSpool: true });
     // Whatever ends it half-way; after an orderly stop there is nothing left to do.
     atEnd(() => life.stop(0));
     return life;

@@ -27,7 +27,7 @@ export interface LogOptions {
 /** Where the service's lines go. */
 export interface ServeLog {
   /** `source`: whose event it is, where it is not the spool's. */
-  event(event: ToldEvent, source?: 'relay'): void;
+  event(event: ToldEvent, source?: 'relay' | `queue:${string}`): void;
   /** A line of the service itself; `fields` are for JSON. */
   say(level: Level, text: string, fields?: object): void;
 }

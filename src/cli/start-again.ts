@@ -19,6 +19,8 @@ export interface LifeParts {
   readonly log: ServeLog;
   /** Hears of what no waiting mends, such as a queue with other arguments; then it ends there. */
   readonly onRefused?: (error: unknown) => void;
+  /** Whether a spool writes into the same log: its messages may have the same ids. */
+  readonly isBesideSpool?: boolean;
 }
 
 /** What is to be started. */

@@ -220,7 +220,7 @@ withService('rabbitmq', () => {
       const health = await (await fetch(`${url}/healthz`)).json();
       expect(health).toEqual({ ok: true, consumers: { connected: 2, all: 2 } });
       await shell.put(`${shell.prefix}.good`, ['hello'], { messageId: 'm-4' });
-      await running.printed(/m-4 delivered/);
+      await running.printed(/m-4 queue:\S+ delivered/);
       running.signal('SIGTERM');
       const { code, stdout } = await running.ended;
       expect(code).toBe(0);

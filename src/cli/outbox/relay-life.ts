@@ -22,8 +22,6 @@ import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts
 export interface RelayLifeParts extends LifeParts {
   /** Whether each message is told of; default: only what is wrong, and what changes for all. */
   readonly isVerbose?: boolean;
-  /** Whether a spool writes into the same log: its messages may have the same ids. */
-  readonly isBesideSpool?: boolean;
 }
 
 /** A relay that runs, or waits for its database. */

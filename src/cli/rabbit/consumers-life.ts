@@ -29,7 +29,9 @@ export function startConsumers(
 ): ConsumersLife {
   const over = new AbortController();
   const starts = consumers.map(async (one) => {
-    one.consumer.on('*', (event) => parts.log.event(told(event)));
+    const own = `queue:${one.consumer.queue}` as const;
+    const source = parts.isBesideSpool === true ? own : undefined;
+    one.consumer.on('*', (event) => parts.log.event(told(event), source));
     await startOne(one, parts, over.signal);
   });
   return {
