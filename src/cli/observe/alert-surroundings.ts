@@ -8,6 +8,8 @@ import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { ConfiguredOutbox } from '../../connect/open-outbox.ts';
 import type { StorePlace } from '../../connect/stores.ts';
 import type { QueueDepth, Surroundings } from '../../observe/alerts/measures.ts';
+import { backlogOf } from '../../observe/metrics/backlog.ts';
+import { askOutbox } from '../../observe/outbox-lag.ts';
 import type { RabbitConnection } from '../../rabbit/connection.ts';
 import { spaceAt } from './disk.ts';
 
@@ -38,9 +40,6 @@ export function surroundingsOf({ loaded, place, atEnd }: SurroundingParts): Surr
     ...(config.outbox === undefined ? {} : { outbox: outboxLook(loaded, atEnd) }),
   };
 }
-
-/** Of those that are due, so many are looked at for the oldest. */
-const LOOKED_AT_MAX = 100;
 
 type Lines = (broker: Broker) => Promise<RabbitConnection>;
 
@@ -119,22 +118,7 @@ function outboxLook(
       open = undefined;
       throw error;
     });
-    const { spool } = (await open).outbox;
-    const rows = await spool.tally('state', { state: ['incoming', 'deferred', 'active'] });
-    const backlog = rows.reduce((sum, { count }) => sum + count, 0);
-    return { backlog, lagMs: backlog === 0 ? 0 : await lagOf(spool) };
+    const { counts, lagMs } = await askOutbox((await open).outbox);
+    return { backlog: backlogOf(counts), lagMs };
   };
-}
-
-/** Since when the oldest that could have gone waits: its emit or its eta, as metrics tell it. */
-async function lagOf(spool: ConfiguredOutbox['outbox']['spool']): Promise<number> {
-  const now = spool.now();
-  let since = now;
-  for (const state of ['incoming', 'deferred'] as const) {
-    const due = { state, dueBefore: now, order: 'dueAt', limit: LOOKED_AT_MAX } as const;
-    for (const { envelope } of (await spool.page(due)).entries) {
-      since = Math.min(since, envelope.eta ?? envelope.enqueuedAt);
-    }
-  }
-  return now - since;
 }

@@ -8,25 +8,16 @@
  * series of backlog and lag.
  */
 
-import { type Millis, SECOND_MS } from '../../core/duration.ts';
-import type { Entry } from '../../core/entry.ts';
+import { SECOND_MS } from '../../core/duration.ts';
 import { checkNames } from '../../core/limits.ts';
-import { type State, STATES } from '../../core/state.ts';
+import { STATES } from '../../core/state.ts';
 import type { Aliases } from './aliases.ts';
 import { backlogOf } from './backlog.ts';
 import type { WatchedOutbox, WatchedRelay, WatchRelayOptions } from './broker-types.ts';
+import { askOutbox, type OutboxTold } from '../outbox-lag.ts';
 import type { NumberFamily } from './families.ts';
 import type { Ground } from './ground.ts';
 import { recordEvents, recordLoad, recordSettled } from './source-rows.ts';
-
-/** Of those that are to be tried again now, so many are looked at for the oldest. */
-const LOOKED_AT_MAX = 100;
-
-/** What the tables told. */
-interface Told {
-  readonly counts: ReadonlyMap<string, number>;
-  readonly lagMs: number;
-}
 
 /** What the outbox side of one `createMetrics` tells. */
 export class OutboxMetrics {
@@ -91,12 +82,12 @@ export class OutboxMetrics {
   #tellBacklog(outbox: WatchedOutbox, source: string, exchange: string): () => void {
     const { families, core } = this.#ground;
     const failures = core.scrapeFailures.row(source);
-    let told: Told | undefined;
+    let told: OutboxTold | undefined;
     const look = families.look({
       read: async () => {
         // Until it is answered nothing is known: an old backlog would look like a present one.
         told = undefined;
-        told = await ask(outbox);
+        told = await askOutbox(outbox);
       },
       onFailure: () => {
         failures.value += 1;
@@ -123,31 +114,4 @@ export class OutboxMetrics {
       forget();
     };
   }
-}
-
-async function ask({ spool }: WatchedOutbox): Promise<Told> {
-  const rows = await spool.tally('state');
-  const counts = new Map(rows.map(({ key, count }) => [key, count]));
-  const now = spool.now();
-  const has = (state: State): boolean => (counts.get(state) ?? 0) > 0;
-  const found: readonly (readonly Seen[])[] = await Promise.all([
-    // Those that were never tried are due since their emit or their eta.
-    has('incoming') ? first(spool, { state: 'incoming', dueBefore: now, limit: 1 }) : [],
-    has('deferred')
-      ? first(spool, { state: 'deferred', dueBefore: now, limit: LOOKED_AT_MAX })
-      : [],
-    has('active') ? first(spool, { state: 'active', limit: LOOKED_AT_MAX }) : [],
-  ]);
-  const since = found.flat().map(({ envelope }) => envelope.eta ?? envelope.enqueuedAt);
-  const oldest = since.reduce<Millis>((least, at) => Math.min(least, at), now);
-  return { counts, lagMs: now - oldest };
-}
-
-type Seen = Pick<Entry, 'envelope'>;
-
-async function first(
-  spool: WatchedOutbox['spool'],
-  query: Parameters<WatchedOutbox['spool']['page']>[0],
-): Promise<readonly Seen[]> {
-  return (await spool.page({ ...query, order: 'dueAt' })).entries;
 }

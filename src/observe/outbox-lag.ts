@@ -1,0 +1,46 @@
+/**
+ * outbox-lag — what waits in an outbox, and since when the oldest that could have gone does: its
+ * emit or its eta. What waits for its time is not late.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { Entry } from '../core/entry.ts';
+import type { State } from '../core/state.ts';
+import type { WatchedOutbox } from './metrics/broker-types.ts';
+
+/** Of those that are to be tried again now, so many are looked at for the oldest. */
+const LOOKED_AT_MAX = 100;
+
+/** What the tables told. */
+export interface OutboxTold {
+  readonly counts: ReadonlyMap<string, number>;
+  readonly lagMs: number;
+}
+
+/** Asks the tables. */
+export async function askOutbox({ spool }: WatchedOutbox): Promise<OutboxTold> {
+  const rows = await spool.tally('state');
+  const counts = new Map(rows.map(({ key, count }) => [key, count]));
+  const now = spool.now();
+  const has = (state: State): boolean => (counts.get(state) ?? 0) > 0;
+  const found: readonly (readonly Seen[])[] = await Promise.all([
+    // Those that were never tried are due since their emit or their eta.
+    has('incoming') ? first(spool, { state: 'incoming', dueBefore: now, limit: 1 }) : [],
+    has('deferred')
+      ? first(spool, { state: 'deferred', dueBefore: now, limit: LOOKED_AT_MAX })
+      : [],
+    has('active') ? first(spool, { state: 'active', limit: LOOKED_AT_MAX }) : [],
+  ]);
+  const since = found.flat().map(({ envelope }) => envelope.eta ?? envelope.enqueuedAt);
+  const oldest = since.reduce<Millis>((least, at) => Math.min(least, at), now);
+  return { counts, lagMs: now - oldest };
+}
+
+type Seen = Pick<Entry, 'envelope'>;
+
+async function first(
+  spool: WatchedOutbox['spool'],
+  query: Parameters<WatchedOutbox['spool']['page']>[0],
+): Promise<readonly Seen[]> {
+  return (await spool.page({ ...query, order: 'dueAt' })).entries;
+}
