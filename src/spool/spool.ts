@@ -129,6 +129,7 @@ export class Spool {
 
   /** Tells listeners of what somebody beside this spool did: a sweep, a replay, an alert. */
   tell(event: SpoolEvent): void {
+    checkOneOf('kind', (event as SpoolEvent | undefined)?.kind, LISTENED);
     this.#runtime.events.emit(event);
   }
 

@@ -164,3 +164,13 @@ describe('what nobody hears', () => {
     expect(ends).toBe(3);
   });
 });
+
+test('what somebody beside the spool tells is of a kind that exists', async () => {
+  const { spool, events } = await setup();
+  const told = { at: 1, kind: 'relay', target: 'a', state: 'open' } as const;
+  spool.tell(told);
+  expect(events).toContainEqual(told);
+  for (const wrong of [undefined, {}, { kind: 'relayed' }]) {
+    expect(() => spool.tell(wrong as never)).toThrow(/^cannot use .* as "kind": allowed is/);
+  }
+});
