@@ -159,11 +159,16 @@ export class LiveAttempt implements Watched {
     const { events, tracing } = this.#engine.parts;
     this.#isRunning = true;
     if (events.hears('started')) events.emit({ ...this.#about(), kind: 'started' });
-    const span = tracing?.tracer.attempt(this.claim, tracing.place(this.claim));
+    const span = tracing === undefined ? undefined : this.#begin(tracing);
     if (span === undefined) return this.#judge(await runAttempt(route, this.#delivery));
     this.#span = span;
     this.#delivery.trace = span.headers;
     this.#judge(await span.run(() => runAttempt(route, this.#delivery)));
+  }
+
+  #begin({ tracer, place }: NonNullable<EngineParts['tracing']>): AttemptSpan | undefined {
+    if (tracer.isIdle?.() === true) return undefined;
+    return tracer.attempt(this.claim, place(this.claim));
   }
 
   #judge(outcome: Outcome): void {

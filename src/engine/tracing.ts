@@ -57,6 +57,13 @@ export function carrying(own: Headers, carried: Headers, maxBytes: number): Head
 
 function safe(tracer: Tracer): Tracer {
   const made: Tracer = {
+    isIdle: () => {
+      try {
+        return tracer.isIdle?.() === true;
+      } catch {
+        return false;
+      }
+    },
     send: (about) => safeSend(quietly(() => tracer.send(about))),
     attempt: (claim, place) => safeAttempt(quietly(() => tracer.attempt(claim, place))),
     carries: (headers) => quietly(() => tracer.carries(headers)) === true,

@@ -31,6 +31,8 @@ export interface Sending extends TracedPlace {
 
 /** Writes down spans. */
 export interface Tracer {
+  /** True: nobody records now, and it need not be asked anything; default false. */
+  isIdle?(): boolean;
   /** undefined: nobody records, and nothing is to be carried. */
   send(sending: Sending): SendSpan | undefined;
   /** An attempt begins; undefined: nobody records. */

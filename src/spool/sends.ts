@@ -26,6 +26,7 @@ export interface Sends {
 
 /** The span of one message; undefined: nobody records. */
 export function beginSend(tracer: Tracer, message: Sendable, count?: number): SendSpan | undefined {
+  if (tracer.isIdle?.() === true) return undefined;
   const { topic, id, headers } = message;
   if (typeof topic !== 'string') return undefined;
   return tracer.send({
@@ -39,6 +40,7 @@ export function beginSend(tracer: Tracer, message: Sendable, count?: number): Se
 
 /** The spans of many; undefined: nobody records. */
 export function beginSends(tracer: Tracer, messages: readonly Sendable[]): Sends | undefined {
+  if (tracer.isIdle?.() === true) return undefined;
   const own = new Map<number, SendSpan>();
   const topics = new Map<string, number[]>();
   for (const [at, message] of messages.entries()) {

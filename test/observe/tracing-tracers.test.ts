@@ -52,6 +52,27 @@ test('what is no tracer, provider or propagator is refused', async () => {
   expect(() => openTelemetry({ tracer: 1 } as never)).toThrow('there is no option "tracer"');
 });
 
+test('a tracer that is idle is asked nothing, until it is not', async () => {
+  let isIdle = true;
+  const asked: string[] = [];
+  const tracing: Tracer = {
+    isIdle: () => isIdle,
+    send: ({ destination }) => void asked.push(`send ${destination}`),
+    attempt: (_, { destination }) => void asked.push(`attempt ${destination}`),
+    carries: () => asked.push('carries') > 0,
+  };
+  const { spool, clock } = await setup({ tracing });
+  spool.handle('#', () => undefined);
+  await spool.enqueue({ topic: 'a' });
+  await spool.enqueueMany([{ topic: 'a' }, { topic: 'b' }]);
+  await clock.settle();
+  expect(asked).toEqual([]);
+  isIdle = false;
+  await spool.enqueue({ topic: 'c' });
+  await clock.settle();
+  expect(asked).toEqual(['send c', 'attempt c']);
+});
+
 test('a tracer that throws everywhere harms no message', async () => {
   const thrown: string[] = [];
   const bad = (where: string) => (): never => {
@@ -59,6 +80,7 @@ test('a tracer that throws everywhere harms no message', async () => {
     throw new Error(`the tracer is broken at ${where}`);
   };
   const broken: Tracer = {
+    isIdle: bad('isIdle'),
     carries: bad('carries'),
     send: () => ({
       get headers(): never {

@@ -108,6 +108,10 @@ class OpenTelemetry implements Tracer {
     this.#propagator = propagator ?? api.propagation;
   }
 
+  isIdle(): boolean {
+    return this.#current() === undefined;
+  }
+
   send(sending: Sending): SendSpan | undefined {
     const tracer = this.#current();
     if (tracer === undefined) return undefined;
