@@ -69,13 +69,27 @@ export async function runCase(bench: BenchCase, options: BenchOptions): Promise<
   report(bench, middle(ours), middle(theirs), options);
 }
 
+/** Reports a case whose sides were measured together. */
+export function reportPair(
+  bench: Omit<BenchCase, 'ours' | 'theirs' | 'forMs'>,
+  { ours, theirs }: { readonly ours: Sample; readonly theirs: Sample },
+  options: BenchOptions,
+): void {
+  report(bench, ours, theirs, options);
+}
+
 /** The sample with the median value. */
 function middle(samples: readonly Sample[]): Sample {
   const sorted = samples.toSorted((a, b) => a.value - b.value);
   return sorted[Math.floor(sorted.length / 2)] ?? { value: Number.NaN };
 }
 
-function report(bench: BenchCase, ours: Sample, theirs: Sample, { isJson }: BenchOptions): void {
+function report(
+  bench: Omit<BenchCase, 'ours' | 'theirs' | 'forMs'>,
+  ours: Sample,
+  theirs: Sample,
+  { isJson }: BenchOptions,
+): void {
   const ratio = ours.value / theirs.value;
   if (isJson) {
     console.log(

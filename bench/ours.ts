@@ -6,13 +6,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import {
-  type BodyStore,
-  createSpool,
-  type EntryStore,
-  type Spool,
-  type SpoolOptions,
-} from 'respool';
+import { type BodyStore, createSpool, type EntryStore, type Spool } from 'respool';
 import { percentile, type Sample } from './measure.ts';
 
 /** The stores of one run. */
@@ -53,42 +47,24 @@ export function enqueueRate(make: StoreMaker, load: Load): Promise<Sample> {
   });
 }
 
-/** What a spool has besides, while it is driven. */
-export interface Besides {
-  readonly options?: SpoolOptions;
-  /** Begins to look at it; returns the way to end. */
-  readonly watch?: (spool: Spool) => () => void;
-}
-
 /** Messages per second from the call of enqueue to the end of their handler. */
-export function endToEndRate(
-  make: StoreMaker,
-  load: Load,
-  { options = {}, watch }: Besides = {},
-): Promise<Sample> {
-  const drive = async (spool: Spool): Promise<Sample> => {
-    const unwatch = watch?.(spool);
-    const sample = await driveEndToEnd(spool, load);
-    unwatch?.();
+export function endToEndRate(make: StoreMaker, load: Load): Promise<Sample> {
+  return withSpool(make, load, async (spool) => {
+    const body = bytes(load.bodyBytes);
+    const waiting = new Map<string, () => void>();
+    spool.handle('bench', async (delivery) => {
+      await delivery.body();
+      const key = delivery.headers['caller'] ?? '';
+      waiting.get(key)?.();
+      waiting.delete(key);
+    });
+    await spool.start();
+    const sample = await drive(load, async (caller) => {
+      const delivered = new Promise<void>((resolve) => waiting.set(caller, resolve));
+      await spool.enqueue({ topic: 'bench', body, headers: { caller } });
+      await delivered;
+    });
     return sample;
-  };
-  return withSpool(make, load, drive, options);
-}
-
-async function driveEndToEnd(spool: Spool, load: Load): Promise<Sample> {
-  const body = bytes(load.bodyBytes);
-  const waiting = new Map<string, () => void>();
-  spool.handle('bench', async (delivery) => {
-    await delivery.body();
-    const key = delivery.headers['caller'] ?? '';
-    waiting.get(key)?.();
-    waiting.delete(key);
-  });
-  await spool.start();
-  return drive(load, async (caller) => {
-    const delivered = new Promise<void>((resolve) => waiting.set(caller, resolve));
-    await spool.enqueue({ topic: 'bench', body, headers: { caller } });
-    await delivered;
   });
 }
 
@@ -96,7 +72,6 @@ async function withSpool(
   make: StoreMaker,
   load: Load,
   run: (spool: Spool) => Promise<Sample>,
-  options: SpoolOptions = {},
 ): Promise<Sample> {
   const path = mkdtempSync(join(tmpdir(), 'respool-bench-'));
   // Twice as many slots as callers: a caller comes back a moment before the slot of its last message
@@ -107,7 +82,6 @@ async function withSpool(
     bodies,
     concurrency: 2 * load.inFlight,
     limits: limitsOf(load),
-    ...options,
   });
   try {
     await spool.count();
