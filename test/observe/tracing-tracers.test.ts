@@ -114,7 +114,7 @@ test('a tracer that throws everywhere harms no message', async () => {
   expect((await bytesOf(await spool.body(tx.id))).toString()).toBe('two');
   expect(events.filter(({ kind }) => kind === 'delivered')).toMatchObject([{ id }]);
   expect(events.filter(({ kind }) => kind === 'trouble')).toEqual([]);
-  expect(new Set(thrown).size).toBe(9);
+  expect(new Set(thrown).size).toBe(10);
 
   const all = { send: bad('send'), attempt: bad('attempt'), carries: bad('carries') };
   const second = await setup({ tracing: all });
