@@ -15,7 +15,8 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     pool: 'forks',
     execArgv: ['--conditions=respool-source'],
-    maxWorkers: 2,
+    // More than cores: much of a test is waiting for servers, disks and clocks.
+    maxWorkers: 3,
     testTimeout: 60_000,
     hookTimeout: 60_000,
     // A second, the default, is too short for a connection that comes back on a busy machine.
