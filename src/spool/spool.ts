@@ -32,12 +32,10 @@ import type { ActionResult, AuditRecord } from './actions.ts';
 import { readBody } from './body.ts';
 import type { Swept } from './caretaker.ts';
 import type { CheckReport } from './check.ts';
-import { checkAll } from './check-all.ts';
 import type { EnqueueTx } from './enqueue-tx.ts';
 import { Entrance } from './entrance.ts';
 import { factsOf } from './facts.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
-import { keep } from './keep.ts';
 import {
   listAll,
   type ListFilter,
@@ -53,8 +51,8 @@ import { EVERYTHING, type Pause } from './pauses.ts';
 import { pausing } from './pausing.ts';
 import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
-import { rekey, type RekeyOptions, type RekeyProgress } from './rekey.ts';
-import { replay, type ReplayOrder } from './replay.ts';
+import type { RekeyOptions, RekeyProgress } from './rekey.ts';
+import type { ReplayOrder } from './replay.ts';
 import { Runtime } from './runtime.ts';
 
 /** Who acts when nobody says who. */
@@ -237,12 +235,12 @@ export class Spool {
   /** Sends what had ended or is held once more, as part of an operation; perhaps repaired. */
   async replay(ids: readonly string[], order: ReplayOrder, by?: string): Promise<ActionResult[]> {
     checkIds(ids);
-    return replay(this.#runtime, ids, order, by ?? BY_DEFAULT);
+    return (await import('./replay.ts')).replay(this.#runtime, ids, order, by ?? BY_DEFAULT);
   }
 
   /** Puts copies down as archived, of messages that are removed or changed elsewhere. */
-  keep(copies: readonly KeptCopy[], by: string = BY_DEFAULT): Promise<void> {
-    return keep(this.#runtime, copies, by);
+  async keep(copies: readonly KeptCopy[], by: string = BY_DEFAULT): Promise<void> {
+    return (await import('./keep.ts')).keep(this.#runtime, copies, by);
   }
 
   /** Small durable facts beside the messages; only kinds that begin with `dlq.` or `alert.`. */
@@ -357,14 +355,15 @@ export class Spool {
   }
 
   /** Looks through every entry and body for what is not as it should be; repairs when asked. */
-  check(options: CheckOptions = {}): Promise<CheckReport> {
-    return checkAll(this.#runtime, { by: BY_DEFAULT, ...options });
+  async check(options: CheckOptions = {}): Promise<CheckReport> {
+    // Loaded when it is needed, as all that few programs do: an import has to be quick.
+    return (await import('./check-all.ts')).checkAll(this.#runtime, { by: BY_DEFAULT, ...options });
   }
 
   /** Brings every body, and every sealed entry, to the encryption of today; delivery goes on. */
   async rekey(options: RekeyOptions = {}): Promise<RekeyProgress> {
     await this.#runtime.ready();
-    return rekey(this.#runtime, { by: BY_DEFAULT, ...options });
+    return (await import('./rekey.ts')).rekey(this.#runtime, { by: BY_DEFAULT, ...options });
   }
 
   /** One round of the caretaker now, instead of waiting for its hour. */
