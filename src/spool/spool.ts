@@ -36,6 +36,7 @@ import type { EnqueueTx } from './enqueue-tx.ts';
 import { Entrance } from './entrance.ts';
 import { factsOf } from './facts.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
+import { keep } from './keep.ts';
 import {
   listAll,
   type ListFilter,
@@ -52,7 +53,7 @@ import { pausing } from './pausing.ts';
 import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';
 import { processOne } from './process.ts';
 import type { RekeyOptions, RekeyProgress } from './rekey.ts';
-import type { ReplayOrder } from './replay.ts';
+import { replay, type ReplayOrder } from './replay.ts';
 import { Runtime } from './runtime.ts';
 
 /** Who acts when nobody says who. */
@@ -235,12 +236,12 @@ export class Spool {
   /** Sends what had ended or is held once more, as part of an operation; perhaps repaired. */
   async replay(ids: readonly string[], order: ReplayOrder, by?: string): Promise<ActionResult[]> {
     checkIds(ids);
-    return (await import('./replay.ts')).replay(this.#runtime, ids, order, by ?? BY_DEFAULT);
+    return replay(this.#runtime, ids, order, by ?? BY_DEFAULT);
   }
 
   /** Puts copies down as archived, of messages that are removed or changed elsewhere. */
-  async keep(copies: readonly KeptCopy[], by: string = BY_DEFAULT): Promise<void> {
-    return (await import('./keep.ts')).keep(this.#runtime, copies, by);
+  keep(copies: readonly KeptCopy[], by: string = BY_DEFAULT): Promise<void> {
+    return keep(this.#runtime, copies, by);
   }
 
   /** Small durable facts beside the messages; only kinds that begin with `dlq.` or `alert.`. */
