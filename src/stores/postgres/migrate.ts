@@ -9,7 +9,7 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Names } from './names.ts';
 import { LOCK_WAIT, migrationSql, type Step, STEPS } from './schema.ts';
 import type { Ask } from './server.ts';
-import { BEGIN_SQL } from './transaction.ts';
+import { SCHEMA_BEGIN_SQL } from './transaction.ts';
 
 /** What a migration goes by; others than the real ones are for tests. */
 interface MigrationParts {
@@ -34,7 +34,7 @@ export async function migrate(
         `${steps.length}, and "migrate" is false; run the SQL of postgresSchema(${from})`,
     );
   }
-  await ask(BEGIN_SQL);
+  await ask(SCHEMA_BEGIN_SQL);
   await ask("SELECT set_config('lock_timeout', $1, true)", [lockWait]);
   await ask('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [names.lockKey]);
   await makeSchema(ask, names);

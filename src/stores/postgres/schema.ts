@@ -9,7 +9,7 @@ import { checkNumber } from '../../core/limits.ts';
 import { type Names, namesOf } from './names.ts';
 import { blockingSql } from './order.ts';
 import { ARCHIVED_SLOT, FLOW_SLOT_SQL, WAITING_SQL } from './slots.ts';
-import { BEGIN_SQL } from './transaction.ts';
+import { SCHEMA_BEGIN_SQL } from './transaction.ts';
 
 /** Which tables. */
 export interface PostgresSchemaOptions {
@@ -52,7 +52,7 @@ export function postgresSchema(options: PostgresSchemaOptions = {}): string {
   // Where tables are, a schema is: and who may change them may have no right to make one.
   const schema = from > 0 ? [] : [`CREATE SCHEMA IF NOT EXISTS ${names.quotedSchema};`];
   return [
-    BEGIN_SQL,
+    SCHEMA_BEGIN_SQL,
     `SET LOCAL lock_timeout = '${LOCK_WAIT}';`,
     `SELECT pg_advisory_xact_lock(hashtextextended('${names.lockKey}', 0));`,
     ...schema,

@@ -2,7 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { expect, test } from 'vitest';
+import { Claims } from '../../../src/stores/postgres/claims.ts';
+import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { Plans } from '../../../src/stores/postgres/plans.ts';
+import type { Ask } from '../../../src/stores/postgres/server.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { changeOf, claimRequest, later } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
@@ -47,6 +50,35 @@ test('a server that is far away is guarded once, and then known to be', async ()
 });
 
 withService('postgres', () => {
+  // Regression: what a cut-off process had taken in a guarded look was locked for a minute.
+  test('what a guarded claim took whose process was cut off is there for others within 10 s', async () => {
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    const client = await openClient();
+    let now = 0;
+    const slow = { ...systemClock, monotonic: () => (now += 1_000) };
+    const claims = new Claims(namesOf(schema, ''), slow);
+    const cutOff = Promise.withResolvers<void>();
+    const ask: Ask = async (text, values = []) => {
+      if (text === 'COMMIT') {
+        cutOff.resolve();
+        return new Promise(() => undefined);
+      }
+      const query = { text, values: [...values], rowMode: 'array' as const };
+      return (await client.query<unknown[]>(query)).rows;
+    };
+    // Nothing is there, and it took long: the next look is guarded.
+    expect(await claims.claim(ask, claimRequest(store, { max: 1 }), false)).toEqual([]);
+    await store.insert([sampleEntry('a')]);
+    void claims.claim(ask, claimRequest(store, { max: 1 }), false);
+    await cutOff.promise;
+    const cutOffAt = systemClock.monotonic();
+    const take = async () => (await store.claim(claimRequest(store, { max: 1 })))[0]?.envelope.id;
+    expect(await take()).toBeUndefined();
+    await expect.poll(take).toBe('a');
+    expect(systemClock.monotonic() - cutOffAt).toBeLessThan(10_000);
+  });
+
   test('a crowd that came after a backlog was drained and cleaned up does not slow claims', async () => {
     const schema = ownSchema();
     const store = await openStore({ schema });
