@@ -4,6 +4,8 @@
 
 import { RespoolError } from '../core/errors.ts';
 import { loadPg, type PgPool } from '../stores/postgres/client.ts';
+import { Sockets } from '../stores/postgres/sockets.ts';
+import { systemClock } from '../system/clock.ts';
 import type { Speaker, TxClient, TxPool } from './transaction.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
@@ -15,6 +17,7 @@ export type PoolPlace = { readonly pool: PgPool } | { readonly url: string };
 /** Connections for transactions, wake-ups and migrations. */
 export class OwnPool {
   readonly #place: PoolPlace;
+  readonly #sockets = new Sockets(systemClock);
   #opening: Promise<PgPool> | undefined;
   #isEnded = false;
 
@@ -27,7 +30,7 @@ export class OwnPool {
       throw new RespoolError('store.unavailable', 'cannot use the outbox: it was closed');
     }
     if ('pool' in this.#place) return this.#place.pool as unknown as TxPool;
-    this.#opening ??= openPool(this.#place.url);
+    this.#opening ??= openPool(this.#place.url, this.#sockets);
     return (await this.#opening) as unknown as TxPool;
   }
 
@@ -59,10 +62,11 @@ export class OwnPool {
     const opening = this.#opening;
     this.#opening = undefined;
     await (await opening)?.end();
+    this.#sockets.ended();
   }
 }
 
-async function openPool(url: string): Promise<PgPool> {
+async function openPool(url: string, sockets: Sockets): Promise<PgPool> {
   const { Pool } = await loadPg();
   const pool = new Pool({
     connectionString: url,
@@ -70,6 +74,7 @@ async function openPool(url: string): Promise<PgPool> {
     keepAlive: true,
     application_name: 'respool outbox',
     max: CONNECTIONS_MAX,
+    stream: sockets.make,
   });
   // An idle connection that breaks is replaced; without a listener it would end the process.
   pool.on('error', () => undefined);

@@ -5,6 +5,7 @@
  * given a URL is opened, never at import.
  */
 
+import type { Socket } from 'node:net';
 import { importPeer } from '../../system/peer.ts';
 
 /** A statement as we send it: always unnamed, rows as arrays, with our own readers of values. */
@@ -68,6 +69,8 @@ export interface PgConfig {
   readonly keepAlive: boolean;
   readonly application_name: string;
   readonly max?: number;
+  /** Makes the socket of a connection. */
+  readonly stream: () => Socket;
 }
 
 /** The package, as far as we need it. */

@@ -23,6 +23,7 @@ import { readPromise } from './durability.ts';
 import { storeError } from './failures.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
 import type { Ask } from './server.ts';
+import { Sockets } from './sockets.ts';
 
 /** Clocks that are kept by NTP differ by less. */
 const CLOCK_APART_MS = 2_000;
@@ -54,7 +55,8 @@ async function withClient<T>(
   options: CheckedOptions,
   work: (client: PgClient) => Promise<T>,
 ): Promise<T> {
-  const pool = options.pool ?? (await ownPool(options));
+  const sockets = new Sockets(systemClock);
+  const pool = options.pool ?? (await ownPool(options, sockets));
   const ignore = (): void => undefined;
   pool.on('error', ignore);
   try {
@@ -76,6 +78,7 @@ async function withClient<T>(
     // n.b. A pool that ends still speaks of connections that break meanwhile.
     pool.on('error', ignore);
     if (options.pool === undefined) await pool.end();
+    sockets.ended();
   }
 }
 
@@ -209,7 +212,8 @@ async function examineListening(
     return worthKnowing(id, text, 'give "listenUrl", usually the same address, to be told at once');
   }
   const { Client } = await loadPg();
-  const client = new Client(configOf(options, listenUrl));
+  const sockets = new Sockets(clock);
+  const client = new Client(configOf(options, listenUrl, sockets));
   client.on('error', () => undefined);
   // n.b. Not the store's own channel: a process that listens there would take it for news.
   const channel = `${names.channel}_doctor`;
@@ -233,20 +237,22 @@ async function examineListening(
     return danger(id, text, 'mend it, or take it out; until then the store looks every second');
   } finally {
     cancel();
+    sockets.ended();
     await client.end().catch(() => undefined);
   }
 }
 
-async function ownPool(options: CheckedOptions): Promise<PgPool> {
+async function ownPool(options: CheckedOptions, sockets: Sockets): Promise<PgPool> {
   const { Pool } = await loadPg();
-  return new Pool({ ...configOf(options, options.url ?? ''), max: 1 });
+  return new Pool({ ...configOf(options, options.url ?? '', sockets), max: 1 });
 }
 
-function configOf({ connectTimeoutMs }: CheckedOptions, url: string): PgConfig {
+function configOf({ connectTimeoutMs }: CheckedOptions, url: string, sockets: Sockets): PgConfig {
   return {
     connectionString: url,
     connectionTimeoutMillis: connectTimeoutMs,
     keepAlive: true,
     application_name: 'respool doctor',
+    stream: sockets.make,
   };
 }

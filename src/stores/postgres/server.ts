@@ -12,6 +12,7 @@ import type { Clock } from '../../ports/clock.ts';
 import { loadPg, type PgClient, type PgPool, type PgSpeaker, TYPES } from './client.ts';
 import { LostConnection, storeError, troubleOf } from './failures.ts';
 import type { CheckedOptions } from './options.ts';
+import { Sockets } from './sockets.ts';
 
 /** One statement on the present connection; its rows. */
 export type Ask = (text: string, values?: readonly unknown[]) => Promise<unknown[][]>;
@@ -46,6 +47,7 @@ export class Server {
   readonly #onConnect = (client: PgSpeaker): void => {
     client.on('error', () => undefined);
   };
+  readonly #sockets: Sockets;
   #pool: PgPool | undefined;
   #isClosed = false;
   /** Ends the pauses of those who try again. */
@@ -54,6 +56,7 @@ export class Server {
   constructor(options: CheckedOptions, clock: Clock) {
     this.#options = options;
     this.#clock = clock;
+    this.#sockets = new Sockets(clock);
   }
 
   async open(): Promise<void> {
@@ -68,6 +71,7 @@ export class Server {
         connectionTimeoutMillis: connectTimeoutMs,
         keepAlive: true,
         application_name: 'respool',
+        stream: this.#sockets.make,
       });
     }
     this.#pool?.on('error', this.#onPoolError);
@@ -87,6 +91,7 @@ export class Server {
     }
     // n.b. A pool that ends still speaks of connections that break meanwhile: somebody must listen.
     await pool?.end();
+    this.#sockets.ended();
   }
 
   /** Runs work on a connection; again while the server is away, up to `retryFor`. */

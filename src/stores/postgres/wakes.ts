@@ -11,6 +11,7 @@ import type { Clock } from '../../ports/clock.ts';
 import { loadPg, type PgListener, TYPES } from './client.ts';
 import type { CheckedOptions } from './options.ts';
 import type { Ask, Server } from './server.ts';
+import { Sockets } from './sockets.ts';
 import { ARCHIVED_SLOT, WAITING_SLOTS } from './slots.ts';
 
 const TELL_EVERY_MS = 20;
@@ -28,6 +29,7 @@ export class Wakes {
   readonly #server: Server;
   readonly #instance: string;
   readonly #calls = new Set<Call>();
+  readonly #sockets: Sockets;
   #listener: PgListener | undefined;
   #isOpen = false;
   #cancelLook: Call | undefined;
@@ -53,6 +55,7 @@ export class Wakes {
     this.#options = options;
     this.#server = server;
     this.#clock = clock;
+    this.#sockets = new Sockets(clock);
     this.#instance = instance;
   }
 
@@ -69,7 +72,9 @@ export class Wakes {
     this.#calls.clear();
     const listener = this.#listener;
     this.#listener = undefined;
-    await listener?.end().catch(() => undefined);
+    // n.b. Before it is waited for: this is what ends one that lies behind a dead way.
+    this.#sockets.ended();
+    if (listener !== undefined) await end(listener);
   }
 
   watch(call: Call): Call {
@@ -112,20 +117,32 @@ export class Wakes {
     if (listener === undefined || !this.#isOpen) return;
     this.#isTelling = true;
     this.#hasNews = false;
+    let isTold = true;
     try {
-      await query(listener, 'SELECT pg_notify($1, $2)', [
-        this.#options.names.channel,
-        this.#instance,
-      ]);
+      const news = [this.#options.names.channel, this.#instance];
+      await this.#query(listener, 'SELECT pg_notify($1, $2)', news);
     } catch {
       // Others look for themselves at least once a second; the connection is made anew on its own.
+      isTold = false;
     }
     this.#isTelling = false;
     if (!this.#isOpen) return;
     this.#cancelTell = this.#clock.after(TELL_EVERY_MS, () => {
       this.#cancelTell = undefined;
+      // What was lost with its connection is told by the next one.
+      this.#hasNews ||= !isTold && this.#listener !== listener;
       if (this.#hasNews) void this.#send();
     });
+  }
+
+  /** One that vanished without a word is ended, and made anew. */
+  async #query(listener: PgListener, text: string, values: unknown[] = []): Promise<void> {
+    const cancel = this.#clock.after(this.#options.statementTimeoutMs, () => void end(listener));
+    try {
+      await listener.query({ text, values, rowMode: 'array', types: TYPES });
+    } finally {
+      cancel();
+    }
   }
 
   async #listen(): Promise<void> {
@@ -136,6 +153,7 @@ export class Wakes {
       connectionTimeoutMillis: connectTimeoutMs,
       keepAlive: true,
       application_name: 'respool listen',
+      stream: this.#sockets.make,
     });
     listener.on('error', () => undefined);
     listener.on('end', () => this.#onEnd(listener));
@@ -143,7 +161,7 @@ export class Wakes {
       if (payload !== this.#instance) this.#wake();
     });
     await listener.connect();
-    await query(listener, `LISTEN "${names.channel}"`);
+    await this.#query(listener, `LISTEN "${names.channel}"`);
     if (this.#isOpen) this.#listener = listener;
     else await listener.end();
   }
@@ -157,8 +175,11 @@ export class Wakes {
   #reconnectSoon(): void {
     this.#cancelReconnect = this.#clock.after(RECONNECT_MS, () => {
       this.#listen().then(
-        // Something may have been told while nobody listened.
-        () => this.#wake(),
+        () => {
+          // Something may have been told while nobody listened, and something to tell.
+          this.#wake();
+          if (this.#hasNews) this.tell();
+        },
         () => {
           if (this.#isOpen) this.#reconnectSoon();
         },
@@ -224,6 +245,7 @@ function lookSql({ table, sequence, turns }: CheckedOptions['names']): string {
   (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM ${turns})`;
 }
 
-async function query(client: PgListener, text: string, values: unknown[] = []): Promise<void> {
-  await client.query({ text, values, rowMode: 'array', types: TYPES });
+async function end(listener: PgListener): Promise<void> {
+  // What it still waited for fails, and whoever waited for that hears of it.
+  await listener.end().catch(() => undefined);
 }
