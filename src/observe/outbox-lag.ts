@@ -1,6 +1,6 @@
 /**
  * outbox-lag — what waits in an outbox, and since when the oldest that could have gone does: its
- * emit or its eta. What waits for its time is not late.
+ * emit or its eta. What waits for its eta is not late; what waits to be tried again is.
  */
 
 import type { Millis } from '../core/duration.ts';
@@ -8,7 +8,7 @@ import type { Entry } from '../core/entry.ts';
 import type { State } from '../core/state.ts';
 import type { WatchedOutbox } from './metrics/broker-types.ts';
 
-/** Of those that are to be tried again now, so many are looked at for the oldest. */
+/** Of those that wait to be tried again, so many are looked at for the oldest. */
 const LOOKED_AT_MAX = 100;
 
 /** What the tables told. */
@@ -26,9 +26,9 @@ export async function askOutbox({ spool }: WatchedOutbox): Promise<OutboxTold> {
   const found: readonly (readonly Seen[])[] = await Promise.all([
     // Those that were never tried are due since their emit or their eta.
     has('incoming') ? first(spool, { state: 'incoming', dueBefore: now, limit: 1 }) : [],
-    has('deferred')
-      ? first(spool, { state: 'deferred', dueBefore: now, limit: LOOKED_AT_MAX })
-      : [],
+    // By their ids those that came first, whose next try may be far; by their times what is due.
+    has('deferred') ? first(spool, { state: 'deferred', order: 'id', limit: LOOKED_AT_MAX }) : [],
+    has('deferred') ? first(spool, { state: 'deferred', limit: LOOKED_AT_MAX }) : [],
     has('active') ? first(spool, { state: 'active', limit: LOOKED_AT_MAX }) : [],
   ]);
   const since = found.flat().map(({ envelope }) => envelope.eta ?? envelope.enqueuedAt);
@@ -42,5 +42,5 @@ async function first(
   spool: WatchedOutbox['spool'],
   query: Parameters<WatchedOutbox['spool']['page']>[0],
 ): Promise<readonly Seen[]> {
-  return (await spool.page({ ...query, order: 'dueAt' })).entries;
+  return (await spool.page({ order: 'dueAt', ...query })).entries;
 }
