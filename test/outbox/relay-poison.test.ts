@@ -19,8 +19,8 @@ describe.skipIf(reason !== undefined)('a message that nobody gets through', () =
     const relay = outbox.relay({ to: { amqp: road.url, exchange: broker.exchange } });
     onTestFinished(() => relay.stop({ within: '1s' }));
     await relay.start();
-    await broker.arrived(OTHERS);
-    expect(new Set(idsOf(broker.messages))).toEqual(new Set(others));
+    // One that lost its answer with a connection is sent again: all others, some of them twice.
+    await expect.poll(() => new Set(idsOf(broker.messages))).toEqual(new Set(others));
     const status = async () => (await outbox.spool.get(id))?.status;
     await expect.poll(async () => (await status())?.attempts).toBeGreaterThan(0);
     const { postponed = 0, lastFailure } = (await status()) ?? {};
