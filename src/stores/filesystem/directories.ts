@@ -78,16 +78,18 @@ export class Directories {
     this.#received.add(parent);
   }
 
-  /** Whether something has not reached the disk. */
-  isDirty(): boolean {
-    return this.#received.size > 0 || this.#gave.size > 0;
-  }
-
   /**
    * Brings all of it to the disk. After an error nothing is known, and fsync must not be tried
    * again.
+   *
+   * Not the spare directory: what lies there belongs to nobody, and goes when the store is opened.
+   * A message that came out of it has its new name on the disk, and one that went there may be gone
+   * altogether. One fsync instead of two for a life at one in flight: 90 of 630 µs. (ext4 on virtio,
+   * 2026-11-18)
    */
   sync(): void {
+    this.#gave.delete(SPARE);
+    this.#received.delete(SPARE);
     for (const directory of this.#received) this.#files.syncDirectory(directory);
     for (const directory of this.#gave) {
       if (!this.#received.has(directory)) this.#files.syncDirectory(directory);
