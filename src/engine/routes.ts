@@ -34,16 +34,20 @@ const MEMORY_MAX = 10_000;
 /** All routes of one engine, in the order they were registered. */
 export class Routes {
   readonly #routes: Route[] = [];
-  readonly #remembered = new Map<string, readonly Route[]>();
+  /** By topic, a lane at a time: a key of both would be a new text for every message. */
+  readonly #remembered: Readonly<Record<Lane, Map<string, readonly Route[]>>> = {
+    delivery: new Map(),
+    notice: new Map(),
+  };
 
   /** Adds a route; the returned function takes it away again. */
   add(route: Route): () => void {
     this.#routes.push(route);
-    this.#remembered.clear();
+    this.#forget(route.lane);
     return () => {
       const at = this.#routes.indexOf(route);
       if (at >= 0) this.#routes.splice(at, 1);
-      this.#remembered.clear();
+      this.#forget(route.lane);
     };
   }
 
@@ -70,15 +74,19 @@ export class Routes {
   }
 
   #matching(lane: Lane, topic: string): readonly Route[] {
-    const key = `${lane} ${topic}`;
-    const known = this.#remembered.get(key);
+    const remembered = this.#remembered[lane];
+    const known = remembered.get(topic);
     if (known !== undefined) return known;
     const found = this.#routes.filter(
       (route) => route.lane === lane && topicMatches(route.pattern, topic),
     );
-    if (this.#remembered.size >= MEMORY_MAX) this.#remembered.clear();
-    this.#remembered.set(key, found);
+    if (remembered.size >= MEMORY_MAX) remembered.clear();
+    remembered.set(topic, found);
     return found;
+  }
+
+  #forget(lane: Lane): void {
+    this.#remembered[lane].clear();
   }
 }
 
