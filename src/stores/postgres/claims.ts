@@ -18,7 +18,7 @@ import { Floors } from './floors.ts';
 import type { Names } from './names.ts';
 import { orderOf, putBehindSql } from './order.ts';
 import { Plans } from './plans.ts';
-import { type EntryRow, STATUS_SQL } from './rows.ts';
+import { CONTENTS_SQL, type EntryRow, STATUS_SQL } from './rows.ts';
 import {
   byDue,
   byFlows,
@@ -219,7 +219,7 @@ export class Claims {
 )`;
     const goes = parts.free === undefined ? '' : ' AND c.is_free';
     const taken = `${this.#takenSql(request, values, isInTurn)}${goes}
-  RETURNING ${STATUS_SQL}, k.envelope, k.body, c.priority, c.due_at AS was_due`;
+  RETURNING ${STATUS_SQL}, ${CONTENTS_SQL}, c.priority, c.due_at AS was_due`;
     if (parts.glance === undefined) {
       const rows = await this.#plans.look(ask, max, `${found} ${taken}`, values.list);
       const all = (rows as unknown as EntryRow[]).sort(byOrder);
@@ -301,7 +301,7 @@ FROM (${parts.seen}) s`;
     const { entries, contents } = this.#names.table;
     const slot = slotOf('active', lane);
     const rows = await ask(
-      `SELECT ${STATUS_SQL}, k.envelope, k.body, e.priority, e.due_at
+      `SELECT ${STATUS_SQL}, ${CONTENTS_SQL}, e.priority, e.due_at
 FROM ${entries} e LEFT JOIN ${contents} k ON k.seq = e.seq
 WHERE e.slot = ${slot} AND e.slot < ${ARCHIVED_SLOT} AND e.holder = $1`,
       [holder],

@@ -13,7 +13,14 @@ import { matchesQuery } from '../shared/query.ts';
 import { Values } from './arrays.ts';
 import { allOf, conditionsOf } from './conditions.ts';
 import type { Names } from './names.ts';
-import { type BrokenRow, decodeAll, decodeRow, type EntryRow, STATUS_SQL } from './rows.ts';
+import {
+  type BrokenRow,
+  CONTENTS_SQL,
+  decodeAll,
+  decodeRow,
+  type EntryRow,
+  STATUS_SQL,
+} from './rows.ts';
 import type { Ask } from './server.ts';
 import { ARCHIVED_SLOT } from './slots.ts';
 
@@ -71,7 +78,7 @@ export class Lists {
     // n.b. PostgreSQL takes no zero character, not even in a question.
     if (id.includes('\0')) return undefined;
     const [row] = await ask(
-      `SELECT ${STATUS_SQL}, k.envelope, k.body FROM ${entries} e
+      `SELECT ${STATUS_SQL}, ${CONTENTS_SQL} FROM ${entries} e
 LEFT JOIN ${contents} k ON k.seq = e.seq WHERE e.id = $1`,
       [id],
     );
@@ -145,7 +152,7 @@ LEFT JOIN ${contents} k ON k.seq = e.seq WHERE e.id = $1`,
     }
     const order = page.order === 'id' ? `e.id ${way}` : `${value} ${way}, e.id ${way}`;
     const rows = await ask(
-      `SELECT ${STATUS_SQL}, k.envelope, NULL::bytea, e.value
+      `SELECT ${STATUS_SQL}, k.envelope, NULL::text, e.value
 FROM (
   SELECT e.*, ${value} AS value FROM ${entries} e WHERE ${allOf(conditions)}
   ORDER BY ${order} LIMIT ${max}
