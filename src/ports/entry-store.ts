@@ -88,7 +88,8 @@ export interface EntryQuery {
   readonly lane?: Lane;
   /** A topic or pattern. */
   readonly topic?: string;
-  readonly destination?: string;
+  /** One, or any of several: a seal knows one destination under several words. */
+  readonly destination?: string | readonly string[];
   readonly ids?: readonly string[];
   readonly header?: { readonly name: string; readonly value?: string };
   /** The code of the last failure or of why it is where it is. */

@@ -11,7 +11,8 @@ import { STATES, type State } from '../core/state.ts';
 import type { EntryQuery, ListOrder, ListPage, ListQuery } from '../ports/entry-store.ts';
 
 /** Which messages; all given conditions hold together. */
-export interface ListFilter extends Omit<EntryQuery, 'states'> {
+export interface ListFilter extends Omit<EntryQuery, 'states' | 'destination'> {
+  readonly destination?: string;
   /** One state or several; default all. */
   readonly state?: State | readonly State[];
   /** Enqueued longer ago than this. */

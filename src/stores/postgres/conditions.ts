@@ -41,7 +41,8 @@ export function conditionsOf(query: EntryQuery, bind: Bind): Conditions {
   if (topic !== undefined && topic !== '#') sql.push(patternSql('e.topic', topic, bind));
   if (destination !== undefined) {
     // '' is how an entry says that it has no destination; nobody can ask for that.
-    sql.push(`e.destination = ${bind(destination, 'text')} AND e.destination <> ''`);
+    const wanted = bind(textArray([destination].flat()), 'text[]');
+    sql.push(`e.destination = ANY(${wanted}) AND e.destination <> ''`);
   }
   if (ids !== undefined) sql.push(`e.id = ANY(${bind(textArray(ids), 'text[]')})`);
   if (fingerprint !== undefined) sql.push(`e.fingerprint = ${bind(fingerprint, 'text')}`);

@@ -12,7 +12,7 @@ export function matchesQuery({ envelope, status }: Entry, query: EntryQuery): bo
     (query.states === undefined || query.states.includes(status.state)) &&
     (query.lane === undefined || query.lane === status.lane) &&
     (query.topic === undefined || topicMatches(query.topic, envelope.topic)) &&
-    (query.destination === undefined || query.destination === envelope.destination) &&
+    (query.destination === undefined || isAmong(envelope.destination, query.destination)) &&
     (query.ids === undefined || query.ids.includes(envelope.id)) &&
     isWithin(envelope.enqueuedAt, query.enqueuedAfter, query.enqueuedBefore) &&
     isWithin(status.updatedAt, query.updatedAfter, query.updatedBefore) &&
@@ -56,6 +56,11 @@ function hasText({ envelope, status }: Entry, text: string): boolean {
   const wanted = text.toLowerCase();
   const places = [envelope.id, envelope.topic, status.lastFailure?.reason, status.because?.text];
   return places.some((place) => place?.toLowerCase().includes(wanted));
+}
+
+function isAmong(destination: string | undefined, wanted: string | readonly string[]): boolean {
+  if (typeof wanted === 'string') return wanted === destination;
+  return destination !== undefined && wanted.includes(destination);
 }
 
 // Before means strictly before, after means strictly after.

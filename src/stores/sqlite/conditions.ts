@@ -78,11 +78,13 @@ function flowsOf(
 ): Set<number> | undefined {
   if (destination === undefined && (topic === undefined || topic === '#')) return undefined;
   const isMatch = topic === undefined || isPattern(topic) ? topicMatches : Object.is;
+  const wanted = destination === undefined ? undefined : new Set([destination].flat());
+  // '' is how a flow says that it has no destination; nobody can ask for that.
+  wanted?.delete('');
   const fitting = flows.filter(
     (flow) =>
       (topic === undefined || isMatch(topic, flow.topic)) &&
-      // '' is how a flow says that it has no destination; nobody can ask for that.
-      (destination === undefined || (destination !== '' && destination === flow.destination)),
+      (wanted === undefined || wanted.has(flow.destination)),
   );
   return new Set(fitting.map(({ flow }) => flow));
 }

@@ -165,6 +165,12 @@ const FILTERS: readonly EntryCase[] = [
     [{ destination: 'mx' }, ''],
   ),
   asks(
+    'a list by several destinations holds those of each of them',
+    [{ destination: ['mx2', 'mx1', 'mx1', 'none'] }, 'ab'],
+    [{ destination: ['mx2', ''], topic: 'mail.#' }, 'b'],
+    [{ destination: [] }, ''],
+  ),
+  asks(
     'a list by ids holds these that are there',
     [{ ids: ['e', 'a', 'nobody', 'e'] }, 'ae'],
     [{ ids: [] }, ''],

@@ -88,6 +88,7 @@ const FILTERED: readonly EntryCase[] = BYS.map((by) => ({
       { states: ['deferred', 'hold'] },
       { topic: 'mail.*' },
       { destination: 'mx1' },
+      { destination: ['mx2', 'none', 'mx1'], states: ['hold', 'incoming'] },
       { code: 'timeout', updatedAfter: later(40) },
       { enqueuedBefore: later(50), lane: 'delivery' },
       { ids: ['m-00001', 'm-00007', 'm-00099'] },
