@@ -28,6 +28,9 @@ import { systemClock } from '../system/clock.ts';
 import { isKeyId } from './key.ts';
 import type { KeyRing } from './key-ring.ts';
 
+/** What a word may stand for; the same value makes another word for each. */
+export type TokenOf = 'code' | 'fingerprint' | 'destination';
+
 /** What a text belongs to: `message`, its id and which half; or a kind of records and a key. */
 export type SealPlace = readonly string[];
 
@@ -71,7 +74,7 @@ const TOKEN_CHARS = 16;
 const TEXTS_PER_SALT_MAX = 2 ** 24;
 /** Keys that are kept for opening; every process that sealed made one, or a few. */
 const SALTED_KEYS_MAX = 1_000;
-/** Tokens that are kept; codes and fingerprints come again and again. */
+/** Tokens that are kept; codes, fingerprints and destinations come again and again. */
 const TOKENS_MAX = 10_000;
 const NONCE_POOL_BYTES = 3_072;
 /** Whoever holds leases waits no longer for a key; it may still come for the next. */
@@ -121,6 +124,11 @@ export class SealCipher {
     return [...this.#roots.keys()];
   }
 
+  /** Whether a key is there, so that nobody has to wait for it. */
+  has(id: string): boolean {
+    return this.#ring.loaded(id) !== undefined;
+  }
+
   /** Seals a text with the primary key. */
   seal(place: SealPlace, text: string): string {
     const { salt, key } = this.#nextSealing();
@@ -165,7 +173,7 @@ export class SealCipher {
   }
 
   /** A word that stands for a value: the same for the same value, of no use without the key. */
-  token(what: 'code' | 'fingerprint', value: string, keyId: string = this.primary): string {
+  token(what: TokenOf, value: string, keyId: string = this.primary): string {
     const name = `${keyId}\n${what}\n${value}`;
     const known = this.#tokens.get(name);
     if (known !== undefined) return known;

@@ -1,11 +1,12 @@
 /**
  * seal-query — lists and counts over a sealed store.
  *
- * Codes and fingerprints lie in the store as tokens, and a token depends on the key: the same code
- * has one token per key, and stands as it is in entries from before the seal. So a count asks for
- * each of these forms in turn and adds up. A list cannot, for its order: it goes through the
- * entries page by page and compares tokens, which opens only what fits. Headers and texts cannot
- * be searched at all.
+ * Codes, fingerprints and destinations lie in the store as tokens, and a token depends on the key:
+ * the same code has one token per key, and stands as it is in entries from before the seal. So a
+ * count asks for each of these forms in turn and adds up. A list cannot, for its order: it goes
+ * through the entries page by page and compares tokens, which opens only what fits. For a
+ * destination a store takes all forms at once; it is compared here only where keys come from a
+ * function, so that nobody knows them all. Headers and texts cannot be searched at all.
  */
 
 import type { Entry, Status } from '../core/entry.ts';
@@ -19,7 +20,8 @@ import type {
   TallyRow,
 } from '../ports/entry-store.ts';
 import { isToken, keep, type MissingKeys, type SealCipher } from './seal-cipher.ts';
-import { isHeldHere, statusKeyOf } from './seal-entry.ts';
+import type { SealedDestinations } from './seal-destinations.ts';
+import { envelopeKeyOf, isHeldHere, keyIdsOf, statusKeyOf } from './seal-entry.ts';
 import type { SealOpener } from './seal-opener.ts';
 
 /** What the questions are asked of. */
@@ -27,23 +29,25 @@ export interface QueryParts {
   readonly inner: EntryStore;
   readonly cipher: SealCipher;
   readonly opener: SealOpener;
-  /** The ids of all keys, where they are known. */
-  readonly keyIds: readonly string[];
+  readonly destinations: SealedDestinations;
+  /** The ids of all keys; undefined where they come from a function. */
+  readonly keyIds: readonly string[] | undefined;
 }
 
 /** The most entries a page may have. */
 const PAGE_MAX = 500;
 /** Pages that one list goes through before it answers with an empty one that has a next. */
 const SCAN_PAGES_MAX = 20;
-/** Fingerprints that one count looks up in the store; the others are shown as their tokens. */
+/** Tokens that one count looks up in the store; the others are shown as they are. */
 const LOOK_UPS_MAX = 500;
-/** Fingerprints that are remembered by their tokens. */
-const FINGERPRINTS_MAX = 10_000;
+/** What tokens stand for, as far as it is remembered. */
+const MEANINGS_MAX = 10_000;
 
 /** Lists and counts. */
 export class SealedQueries {
   readonly #parts: QueryParts;
-  readonly #fingerprints = new Map<string, string>();
+  /** What tokens of fingerprints and destinations stand for. */
+  readonly #meanings = new Map<string, string>();
 
   constructor(parts: QueryParts) {
     this.#parts = parts;
@@ -51,12 +55,14 @@ export class SealedQueries {
 
   async list(query: ListQuery): Promise<ListPage> {
     refuseSearch(query);
-    const { code, fingerprint, ...rest } = query;
-    const { inner } = this.#parts;
-    const isPlain = code === undefined && fingerprint === undefined;
+    const { code, fingerprint, destination, ...rest } = query;
+    const { inner, keyIds } = this.#parts;
+    const isAskable = destination === undefined || keyIds !== undefined;
+    const below = isAskable ? { ...rest, ...(await this.#wordsOf(query)) } : rest;
+    const isPlain = code === undefined && fingerprint === undefined && isAskable;
     // A limit that is not allowed is for the store to refuse.
-    if (isPlain || !isPageLimit(query.limit)) return this.#opened(await inner.list(rest));
-    return this.#scan(rest, query);
+    if (isPlain || !isPageLimit(query.limit)) return this.#opened(await inner.list(below));
+    return this.#scan(below, query);
   }
 
   async tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]> {
@@ -66,12 +72,12 @@ export class SealedQueries {
     for (const form of await this.#forms(query)) {
       for (const row of await this.#parts.inner.tally(by, form)) {
         let { key } = row;
-        if (by === 'fingerprint' && isToken(key)) {
-          if (!this.#fingerprints.has(key) && lookUpsLeft > 0) {
+        if ((by === 'fingerprint' || by === 'destination') && isToken(key)) {
+          if (!this.#meanings.has(key) && lookUpsLeft > 0) {
             lookUpsLeft -= 1;
-            await this.#lookUp(key, form);
+            await this.#lookUp(by, key, form);
           }
-          key = this.#fingerprints.get(key) ?? key;
+          key = this.#meanings.get(key) ?? key;
         }
         rows.set(key, added(rows.get(key), { ...row, key }));
       }
@@ -106,9 +112,11 @@ export class SealedQueries {
 
   async #fitting(entries: readonly Entry[], asked: EntryQuery): Promise<readonly Entry[]> {
     const { cipher } = this.#parts;
-    const ids = new Set(entries.map(({ status }) => statusKeyOf(status)).filter(isThere));
-    const missing = await cipher.need(ids);
-    return entries.filter(({ status }) => fits(status, asked, cipher, missing));
+    const missing = await cipher.need(entries.flatMap(keyIdsOf));
+    return entries.filter(
+      (entry) =>
+        fits(entry.status, asked, cipher, missing) && goesTo(entry, asked, cipher, missing),
+    );
   }
 
   async #opened(page: ListPage): Promise<ListPage> {
@@ -128,30 +136,45 @@ export class SealedQueries {
   /** The query once for every form in which its code and fingerprint may lie in the store. */
   async #forms(query: EntryQuery): Promise<readonly EntryQuery[]> {
     const { code, fingerprint } = query;
-    if (code === undefined && fingerprint === undefined) return [query];
-    const { cipher, keyIds } = this.#parts;
-    const ids = new Set([cipher.primary, ...keyIds, ...cipher.used]);
-    const missing = await cipher.need(ids);
-    const tokens = [...ids]
-      .filter((id) => !missing.has(id))
-      .map((id) => ({
-        ...query,
-        ...(code === undefined ? {} : { code: cipher.token('code', code, id) }),
-        ...(fingerprint === undefined
-          ? {}
-          : { fingerprint: cipher.token('fingerprint', fingerprint, id) }),
-      }));
-    return [query, ...tokens];
+    const below = { ...query, ...(await this.#wordsOf(query)) };
+    if (code === undefined && fingerprint === undefined) return [below];
+    const { cipher } = this.#parts;
+    const tokens = (await this.#keysThere()).map((id) => ({
+      ...below,
+      ...(code === undefined ? {} : { code: cipher.token('code', code, id) }),
+      ...(fingerprint === undefined
+        ? {}
+        : { fingerprint: cipher.token('fingerprint', fingerprint, id) }),
+    }));
+    return [below, ...tokens];
   }
 
-  async #lookUp(token: string, query: EntryQuery): Promise<void> {
+  /** The destination that is asked for, in every form in which it may lie in the store. */
+  async #wordsOf({ destination }: EntryQuery): Promise<Pick<EntryQuery, 'destination'>> {
+    if (destination === undefined) return {};
+    await this.#keysThere();
+    return { destination: this.#parts.destinations.wordsFor(destination) };
+  }
+
+  /** The ids of all keys that are known and can be had. */
+  async #keysThere(): Promise<readonly string[]> {
+    const { cipher, keyIds = [] } = this.#parts;
+    const ids = new Set([cipher.primary, ...keyIds, ...cipher.used]);
+    const missing = await cipher.need(ids);
+    return [...ids].filter((id) => !missing.has(id));
+  }
+
+  async #lookUp(
+    by: 'fingerprint' | 'destination',
+    token: string,
+    query: EntryQuery,
+  ): Promise<void> {
     const { inner, opener } = this.#parts;
-    const page = await inner.list({ ...query, fingerprint: token, limit: 1 });
-    const { entries } = await opener.open(page.entries);
-    const fingerprint = entries[0]?.status.lastFailure?.fingerprint;
-    if (fingerprint !== undefined) {
-      keep(this.#fingerprints, token, fingerprint, FINGERPRINTS_MAX);
-    }
+    const page = await inner.list({ ...query, [by]: token, limit: 1 });
+    const [found] = (await opener.open(page.entries)).entries;
+    const meaning =
+      by === 'destination' ? found?.envelope.destination : found?.status.lastFailure?.fingerprint;
+    if (meaning !== undefined) keep(this.#meanings, token, meaning, MEANINGS_MAX);
   }
 }
 
@@ -188,6 +211,22 @@ function fits(
   return canTell && lastFailure?.fingerprint === form('fingerprint', fingerprint);
 }
 
+function goesTo(
+  { envelope }: Entry,
+  { destination: asked }: EntryQuery,
+  cipher: SealCipher,
+  missing: MissingKeys,
+): boolean {
+  const { destination } = envelope;
+  if (asked === undefined || destination === undefined) return asked === undefined;
+  const wanted = [asked].flat();
+  const keyId = envelopeKeyOf(envelope);
+  // As it is where an earlier version sealed the headers alone, or nobody sealed anything.
+  if (wanted.includes(destination)) return true;
+  if (keyId === undefined || missing.has(keyId)) return false;
+  return wanted.some((one) => cipher.token('destination', one, keyId) === destination);
+}
+
 function added(sum: TallyRow | undefined, row: TallyRow): TallyRow {
   if (sum === undefined) return row;
   const isKnown = sum.oldestAt !== null && row.oldestAt !== null;
@@ -201,8 +240,4 @@ function added(sum: TallyRow | undefined, row: TallyRow): TallyRow {
 
 function isPageLimit(limit: number): boolean {
   return Number.isInteger(limit) && limit >= 1 && limit <= PAGE_MAX;
-}
-
-function isThere<T>(value: T | undefined): value is T {
-  return value !== undefined;
 }

@@ -1,14 +1,14 @@
 /**
- * seal — an entry store in which headers, notes, failures, reasons and records cannot be read
- * without a key.
+ * seal — an entry store in which headers, destinations, notes, failures, reasons, names of policies
+ * and records cannot be read without a key.
  *
  *   spool ─ plain entries ─▶ seal ─ sealed entries ─▶ any entry store
  *
- * What a store works with stays in the clear: ids, topics, times, sizes, destinations, dedupe and
- * order keys, states, counts, policies, holders, and which key sealed an entry; codes and
- * fingerprints show only which are the same. Lengths show too. Entries from before the seal stay
- * readable and are sealed when they are next written; so who may write to the store can still put
- * plain entries there, or an older status of a message back.
+ * What a store works with stays in the clear: ids, topics, times, sizes, dedupe and order keys,
+ * priorities, states, counts of attempts, holders, and which key sealed an entry; destinations,
+ * codes and fingerprints show only which are the same. Lengths show too. Entries from before the
+ * seal stay readable and are sealed when they are next written; so who may write to the store can
+ * still put plain entries there, or an older status of a message back.
  */
 
 import type { Entry, Envelope } from '../core/entry.ts';
@@ -18,6 +18,7 @@ import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { Keys } from './key.ts';
 import { KeyRing } from './key-ring.ts';
 import { keep, SealCipher } from './seal-cipher.ts';
+import { SealedDestinations } from './seal-destinations.ts';
 import { SealedForm } from './seal-entry.ts';
 import { SealOpener, unreadable } from './seal-opener.ts';
 import { SealedQueries } from './seal-query.ts';
@@ -55,8 +56,9 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
   const cipher = new SealCipher(KeyRing.forWriting('the seal', options), undefined, options.clock);
   const form = new SealedForm(cipher);
   const opener = new SealOpener(entries, cipher, form);
-  const keyIds = typeof options.keys === 'function' ? [] : Object.keys(options.keys);
-  const queries = new SealedQueries({ inner: entries, cipher, opener, keyIds });
+  const keyIds = typeof options.keys === 'function' ? undefined : Object.keys(options.keys);
+  const destinations = new SealedDestinations(cipher, keyIds);
+  const queries = new SealedQueries({ inner: entries, cipher, opener, destinations, keyIds });
   const renewals = new Renewals(form);
 
   return {
@@ -72,12 +74,15 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
     async open() {
       // First: a store that nobody can write to need not be opened.
       await cipher.open();
+      // Those of old keys too, where they come soon: filters need them. Missing ones are told when
+      // an entry needs them.
+      await cipher.needSoon(keyIds ?? []);
       await entries.open();
     },
     close: () => entries.close(),
     insert: async (fresh) => entries.insert(fresh.map((entry) => form.sealEntry(entry))),
-    claim: async (request) => renewals.noted(await opener.claim(request)),
-    nextDueAt: (filter) => entries.nextDueAt(filter),
+    claim: async (request) => renewals.noted(await opener.claim(destinations.filter(request))),
+    nextDueAt: async (filter) => entries.nextDueAt(destinations.filter(filter)),
     commit: async (changes, how) =>
       entries.commit(
         changes.map((change) => sealChange(renewals.renewed(change), form)),

@@ -20,6 +20,7 @@ test('what the first version sealed still opens, and its tokens are still the sa
   expect(cipher.unseal(HEADERS, sealed)).toBe('{"tenant":"acme"}');
   expect(cipher.token('code', 'smtp.550')).toBe('sealed.6T8113v6Wo649O3q');
   expect(cipher.token('fingerprint', 'abc')).toBe('sealed.tn7SM1rWpxgzWFWJ');
+  expect(cipher.token('destination', 'mx1')).toBe('sealed.usidpW8hbVc2e5V7');
 });
 
 test('any text in any place opens there, and in no other place', () => {

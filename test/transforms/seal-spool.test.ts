@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { RetryableError } from '../../src/core/failure.ts';
+import { fixed } from '../../src/core/policy.ts';
 import type { Entry } from '../../src/core/entry.ts';
+import type { SpoolOptions } from '../../src/spool/options.ts';
 import { systemDice } from '../../src/system/clock.ts';
 import { createMemoryData, memory } from '../../src/stores/memory/index.ts';
 import { createTestSpool } from '../../src/testkit/test-spool.ts';
@@ -8,12 +10,12 @@ import { type SealOptions, seal } from '../../src/transforms/seal.ts';
 import { atEnd, KEYS } from './seal-setup.ts';
 
 /** A started spool over sealed data, which a later one may share. */
-async function setup(options: SealOptions, shared = createMemoryData()) {
+async function setup(options: SealOptions, shared = createMemoryData(), more: SpoolOptions = {}) {
   const raw = memory({ shared });
   await raw.open();
   const entries = seal(memory({ shared }), options);
   // Of the same chance, every spool would choose the same ids.
-  const { spool, clock } = await createTestSpool({ entries, dice: systemDice });
+  const { spool, clock } = await createTestSpool({ entries, dice: systemDice, ...more });
   atEnd(() => spool.stop());
   const dump = async () => {
     const { entries: stored } = await raw.list({ limit: 500 });
@@ -116,5 +118,63 @@ describe('a spool over a sealed store', () => {
     expect(findings).toMatchObject([{ kind: 'key.unavailable', id }]);
     const { troubles } = await spool.rekey();
     expect(troubles).toMatchObject([{ id, code: 'key.unavailable' }]);
+  });
+});
+
+describe('messages to one destination, some in the clear, some of an old key,', () => {
+  const BOTH = { keys: KEYS, primary: 'k2' };
+  const there = { topic: 'mail', destination: 'canary-mx', policy: 'canary-policy' };
+  const policies = { 'canary-policy': fixed('1h') };
+
+  /** Some of each kind that are still to be delivered, and the data they lie in. */
+  async function before(count: number) {
+    const shared = createMemoryData();
+    const entries = memory({ shared });
+    const { spool: bare } = await createTestSpool({ entries, policies, dice: systemDice });
+    for (let n = 0; n < count; n += 1) await bare.enqueue(there);
+    await bare.stop();
+    const first = await setup({ keys: { k1: KEYS.k1 } }, shared, { policies });
+    for (let n = 0; n < count; n += 1) await first.spool.enqueue(there);
+    await first.spool.stop();
+    return shared;
+  }
+
+  test('keep to its limit together, and wait where others need not', async () => {
+    const more = { policies, destinationConcurrency: 2 };
+    const { spool, clock } = await setup(BOTH, await before(20), more);
+    const gate = Promise.withResolvers<void>();
+    const running = new Map<string, number>();
+    const most = new Map<string, number>();
+    spool.handle('mail', async ({ envelope: { destination = '' } }) => {
+      const now = (running.get(destination) ?? 0) + 1;
+      running.set(destination, now);
+      most.set(destination, Math.max(now, most.get(destination) ?? 0));
+      await gate.promise;
+      running.set(destination, (running.get(destination) ?? 0) - 1);
+    });
+    for (let n = 0; n < 20; n += 1) await spool.enqueue(there);
+    await spool.enqueue({ ...there, destination: 'canary-other' });
+    await clock.settle();
+    expect(Object.fromEntries(running)).toEqual({ 'canary-mx': 2, 'canary-other': 1 });
+    const { active } = await spool.count();
+    gate.resolve();
+    // Left out of the claims: no more are taken than there were free slots at first.
+    expect(active).toBeLessThanOrEqual(12);
+    await clock.advance('1m');
+    expect(await spool.count()).toMatchObject({ incoming: 0, active: 0 });
+    expect(Object.fromEntries(most)).toEqual({ 'canary-mx': 2, 'canary-other': 1 });
+  });
+
+  test('are rekeyed: afterwards neither it nor their policy can be read in the store', async () => {
+    const { spool, dump } = await setup(BOTH, await before(3), { policies });
+    expect(await dump()).toContain('canary');
+    expect(await spool.rekey()).toMatchObject({ count: 6, done: 6, left: 0 });
+    expect(await dump()).not.toMatch(/canary|v1:k1:/);
+    expect(await spool.rekey()).toMatchObject({ count: 0 });
+    const found = await spool.tally('destination', { destination: 'canary-mx' });
+    expect(found).toMatchObject([{ key: 'canary-mx', count: 6 }]);
+    for await (const { envelope, status } of spool.list({ destination: 'canary-mx' })) {
+      expect([envelope.destination, status.policy]).toEqual(['canary-mx', 'canary-policy']);
+    }
   });
 });

@@ -40,7 +40,7 @@ describe('in the store', () => {
 
   test('what a store works with is as it was', async () => {
     const { raw, store } = await setup();
-    const entry = speaking('a', { dedupeKey: 'd', destination: 'mx', orderKey: 'o', attempts: 2 });
+    const entry = speaking('a', { dedupeKey: 'd', orderKey: 'o', attempts: 2 });
     await store.insert([entry]);
     const stored = await raw.get('a');
     const { headers: _headers, ...envelope } = entry.envelope;
@@ -88,6 +88,9 @@ describe('in the store', () => {
     ['its last failure', { lastFailure: TIMEOUT }],
     ['its history', { history: [] }],
     ['its notes', { notes: { other: 'note' } }],
+    ['its policy', { policy: 'patient' }],
+    ['how often it was postponed', { postponed: 1 }],
+    ['how often it was sent again', { replays: 1 }],
   ])('a step that changes nothing but %s is stored', async (_, parts) => {
     const { store } = await setup();
     await store.insert([speaking('a')]);
