@@ -286,7 +286,9 @@ test('a rate counts what every process on the store has seen, also one that is g
   expect(ear.heard).toMatchObject([{ phase: 'fired', value: 50 }]);
   await one.clock.advance(25 * HOUR);
   await first.alerts.round();
-  expect((await one.spool.facts.list('alert.flow')).map(({ key }) => key)).toEqual(['one']);
+  const left = await one.spool.facts.list('alert.flow');
+  // Under a word of its own that does not tell its name: keys of records are never sealed.
+  expect(left.map(({ key }) => key)).toEqual([expect.stringMatching(/^[0-9a-f]{16}$/)]);
 });
 
 test('a queue that does not answer is asked once a minute, and believed when it does', async () => {
