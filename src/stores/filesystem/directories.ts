@@ -84,8 +84,8 @@ export class Directories {
    *
    * Not the spare directory: what lies there belongs to nobody, and goes when the store is opened.
    * A message that came out of it has its new name on the disk, and one that went there may be gone
-   * altogether. One fsync instead of two for a life at one in flight: 90 of 630 µs. (ext4 on virtio,
-   * 2026-11-18)
+   * altogether. One fsync instead of two for a life at one in flight: 90 of 630 µs. (ext4 on
+   * virtio, 2026-11-18)
    */
   sync(): void {
     this.#gave.delete(SPARE);

@@ -39,8 +39,9 @@ export const STATUS_SQL: string =
   'e.replays, e.holder, e.claimed_from, e.updated_at, e.memory';
 
 /**
- * From `contents k`. n.b. Bytes come as text in any case: in hex, which is the server's way, twice as
- * many as they are, and Node takes twice as long to read them. (PostgreSQL 15, Node 24, 2026-11-18)
+ * From `contents k`. n.b. Bytes come as text in any case: in hex, which is the server's way, twice
+ * as many as they are, and Node takes twice as long to read them. (PostgreSQL 15, Node 24,
+ * 2026-11-18)
  */
 export const CONTENTS_SQL = "k.envelope, encode(k.body, 'base64')";
 
