@@ -39,7 +39,12 @@ export class FlowMeter {
   constructor(spool: Spool) {
     this.#spool = spool;
     this.#beganAt = spool.now();
-    this.#stops = COUNTED.map((kind) => spool.on(kind, ({ at }) => this.#count(kind, at)));
+    this.#stops = COUNTED.map((kind) =>
+      spool.on(kind, (event) => {
+        // A notice is about a message that has bounced already.
+        if (!('lane' in event) || event.lane === 'delivery') this.#count(kind, event.at);
+      }),
+    );
     this.#stops.push(spool.on('delivered', (event) => this.#time(event)));
   }
 

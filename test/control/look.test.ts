@@ -1,6 +1,6 @@
 /** control: the spool in numbers, by age, and as it happens. */
 import { createControl, FlowMeter } from 'respool/control';
-import { fixed } from 'respool';
+import { fixed, PermanentError } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
 
@@ -28,12 +28,14 @@ describe('stats', () => {
     const desk = createControl(spool, { by: 'ann', meter });
     spool.handle('good', () => new Promise<void>((resolve) => void clock.after(20, resolve)));
     spool.handle('bad', () => Promise.reject(new Error('no')));
-    await spool.enqueue({ topic: 'good' });
-    await spool.enqueue({ topic: 'bad' });
+    // Notices of bounces are not what went through.
+    spool.handle('gone', () => Promise.reject(new PermanentError('gone', 'no')));
+    spool.onBounce('gone', () => Promise.reject(new Error('nobody to tell')));
+    for (const topic of ['good', 'bad', 'gone']) await spool.enqueue({ topic });
     await clock.advance(20);
     const { load, flow } = await desk.stats();
     expect(load).toMatchObject({ isRunning: true, running: 0 });
-    expect(flow).toMatchObject({ accepted: 2, delivered: 1, deferred: 1, bounced: 0, held: 0 });
+    expect(flow).toMatchObject({ accepted: 3, delivered: 1, deferred: 1, bounced: 1, held: 0 });
     expect(flow?.tookMs).toEqual({ p50: 20, p95: 20, p99: 20, max: 20 });
     expect(flow?.ageMs).toMatchObject({ p50: 20 });
     await clock.advance('2m');

@@ -66,6 +66,22 @@ test('the failure rate counts every attempt that failed, and not what was only p
   expect(await read(when)).toEqual({ value: 50 });
 });
 
+// Regression: a bounce handler that failed made the rates higher, and bounces leave twice.
+test('notices of bounces are in no rate, and nothing that leaves', async () => {
+  const bounces = 'bounce rate > 5 %';
+  const failures = 'failure rate > 5 %';
+  const { spool, clock, read, events } = await ground([bounces, failures]);
+  spool.handle('ok', () => undefined);
+  spool.handle('bad', () => Promise.reject(new Error('no')));
+  spool.onBounce('bad', () => Promise.reject(new Error('nobody to tell')));
+  for (const topic of ['ok', 'bad']) await spool.enqueue({ topic });
+  await clock.settle();
+  const notices = events.filter((event) => 'lane' in event && event.lane === 'notice');
+  expect(notices.map(({ kind }) => kind)).toContain('bounced');
+  expect(await read(bounces)).toEqual({ value: 50 });
+  expect(await read(failures)).toEqual({ value: 50 });
+});
+
 test('messages are counted by state and topic, and the oldest has its age', async () => {
   const { spool, clock, read } = await ground([]);
   await spool.enqueue({ topic: 'respool.alert.ops', delay: '9h' });

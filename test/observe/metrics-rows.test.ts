@@ -1,4 +1,5 @@
 /** Where the rows of metrics begin, that counters never go back, and what others tell for a scrape. */
+import { fixed, PermanentError } from 'respool';
 import { createMetrics } from 'respool/observe';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { setup } from '../spool/setup.ts';
@@ -69,6 +70,26 @@ describe('rows begin at 0', () => {
     await clock.advance('15s');
     expect((await scrapeOf(metrics)).value('respool_alerts_firing', { rule: 'slow' })).toBe(0);
   });
+});
+
+// Regression: a bounce whose handler was given up, too, was counted twice.
+test('a notice that is given up is no second bounce', async () => {
+  const { spool, clock, events } = await setup({
+    policies: { notice: fixed('1m', { attempts: 3 }) },
+  });
+  const metrics = await createMetrics({ clock });
+  onTestFinished(() => metrics.close());
+  metrics.watch(spool);
+  spool.handle('a', () => Promise.reject(new PermanentError('smtp.550', 'no such user')));
+  spool.onBounce('a', () => Promise.reject(new Error('nobody to tell')));
+  await spool.enqueue({ topic: 'a' });
+  await clock.advance('10m');
+  expect(events.filter(({ kind }) => kind === 'bounced')).toHaveLength(2);
+  const { samples, value } = await scrapeOf(metrics);
+  const bounced = samples.filter(({ name }) => name === 'respool_bounced_total');
+  expect(bounced).toMatchObject([{ labels: { ...A, code: 'smtp.550' }, value: 1 }]);
+  expect(value('respool_attempts_total', { ...A, outcome: 'failed' })).toBe(4);
+  expect(value('respool_deferred_total', A)).toBe(2);
 });
 
 test('a forecast is told of the backlog, and is absent while there is none', async () => {

@@ -7,7 +7,7 @@
 
 import { MINUTE_MS, type Millis, SECOND_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
-import type { SpoolEvent } from '../../core/event.ts';
+import type { EventOf } from '../../core/event.ts';
 import { drainsInMs, type Forecast, Trend } from '../../core/forecast.ts';
 import { topicMatches } from '../../core/topic.ts';
 import type { Clock } from '../../ports/clock.ts';
@@ -115,7 +115,10 @@ class SpoolMeasures implements Measures {
     }
     this.#stops.push(spool.on('accepted', ({ at, topic }) => this.#passed(at, topic, false)));
     for (const kind of ['delivered', 'bounced', 'held'] as const) {
-      this.#stops.push(spool.on(kind, ({ at, topic }) => this.#passed(at, topic, true)));
+      const hear = ({ at, topic, lane }: AboutEnd): void => {
+        if (lane === 'delivery') this.#passed(at, topic, true);
+      };
+      this.#stops.push(spool.on(kind, hear));
     }
   }
 
@@ -325,12 +328,14 @@ class SpoolMeasures implements Measures {
     if (!isNoticeTopic(topic)) this.#flow.add(at, hasLeft);
   }
 
-  /** Rates: what ended for good, or every attempt that was judged. */
+  /** Rates: what ended for good, or every attempt to deliver that was judged. */
   #count(measure: Measure): void {
     const { spool } = this.#parts;
     const window = this.#rates.get(printMeasure(measure));
-    const hear = (event: Extract<SpoolEvent, { readonly topic: string }>): void => {
-      const { at, topic, kind } = event;
+    const hear = (event: EventOf<'delivered' | 'bounced' | 'deferred'>): void => {
+      const { at, topic, kind, lane } = event;
+      // A notice is about a message that has bounced already.
+      if (lane === 'notice') return;
       const isMeant =
         measure.of?.kind === 'topic'
           ? topicMatches(measure.of.pattern, topic)
@@ -357,6 +362,8 @@ class SpoolMeasures implements Measures {
     return answer as Awaited<ReturnType<NonNullable<Surroundings[K]>>>;
   }
 }
+
+type AboutEnd = Pick<EventOf<'delivered'>, 'at' | 'topic' | 'lane'>;
 
 /** The window of everything that comes and leaves. */
 const FLOW = 'flow';

@@ -80,8 +80,9 @@ function recordMessages(source: Watchable, topics: SourceTopics): (() => void)[]
     source.on('ended', (event) => topics.of(event.topic).ended(event)),
     source.on('delivered', (event) => topics.of(event.topic).wasDelivered(event)),
     source.on('deferred', (event) => topics.of(event.topic).wasDeferred(event)),
-    source.on('bounced', (event) => {
-      topics.of(event.topic).bouncedBy(event.because.code).value += 1;
+    source.on('bounced', ({ topic, lane, because }) => {
+      // A notice that is given up is of a message that was given up before.
+      if (lane === 'delivery') topics.of(topic).bouncedBy(because.code).value += 1;
     }),
   ];
 }
@@ -208,11 +209,11 @@ class TopicRows {
     observe(this.#toDelivery, ageMs / 1_000);
   }
 
-  wasDeferred({ at, dueAt, because }: EventOf<'deferred'>): void {
+  wasDeferred({ at, dueAt, because, lane }: EventOf<'deferred'>): void {
     this.#deferred.value += 1;
     // What may be given up for the same reason has a row before it is: a rate over a series that
     // appears late misses its start.
-    this.bouncedBy(because.code);
+    if (lane === 'delivery') this.bouncedBy(because.code);
     this.#delays ??= this.#core.retryDelay.row(...this.#labels);
     observe(this.#delays, (dueAt - at) / 1_000);
   }
