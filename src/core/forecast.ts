@@ -1,6 +1,6 @@
 /** forecast — where a backlog or a disk goes at the present rates. Pure. */
 
-import { DURATION_MAX_MS, type Millis, SECOND_MS } from './duration.ts';
+import { DURATION_MAX_MS, type Millis, MINUTE_MS, SECOND_MS } from './duration.ts';
 
 /** A backlog, and when it ends or runs over if everything goes on as it does. */
 export interface Forecast {
@@ -38,6 +38,9 @@ interface Sample {
 const SAMPLES_MAX = 120;
 const LEAST_SHARE: number = 1 / 15;
 
+/** The course of disks, queues and outboxes is seen over so long. */
+export const TREND_MS: number = 15 * MINUTE_MS;
+
 /** The course of one value over the last minutes, from looks at it. */
 export class Trend {
   readonly #windowMs: number;
@@ -73,7 +76,10 @@ export class Trend {
   get endsInMs(): number | null | undefined {
     const { perSecond } = this;
     const last = this.#samples.at(-1);
-    if (perSecond === undefined || last === undefined) return undefined;
+    if (last === undefined) return undefined;
+    // Where nothing is left, nobody needs to know how fast it went.
+    if (last.value <= 0) return 0;
+    if (perSecond === undefined) return undefined;
     return drainsInMs(last.value, { inPerSecond: 0, outPerSecond: -perSecond });
   }
 }

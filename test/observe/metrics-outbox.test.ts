@@ -167,6 +167,33 @@ describe('without a database', () => {
     expect(away.value('respool_scrape_failures_total', relaySource)).toBe(1);
   });
 
+  test('a backlog that gets smaller is told with the time until it is gone', async () => {
+    const { metrics, scrape, clock } = await bench();
+    let count = 100;
+    const spool: WatchedOutbox['spool'] = {
+      now: () => 0,
+      page: () => Promise.resolve({ entries: [], corrupt: [] }),
+      tally: () =>
+        count < 0
+          ? Promise.reject(new Error('away'))
+          : Promise.resolve([{ key: 'incoming', count, oldestAt: null }]),
+    };
+    const stop = metrics.watchRelay(relay, { spool });
+    const drain = async (): Promise<number | undefined> =>
+      (await scrape()).value('respool_forecast_drain_seconds', relaySource);
+    expect(await drain()).toBeUndefined();
+    await clock.advance(59_000);
+    count = 70;
+    // Thirty in a minute, and seventy to go.
+    expect(await drain()).toBe(140);
+    count = -1;
+    expect(await drain()).toBeUndefined();
+    count = 0;
+    expect(await drain()).toBe(0);
+    stop();
+    expect(await drain()).toBeUndefined();
+  });
+
   test('two relays need names of their own', async () => {
     const { metrics, scrape } = await bench();
     const stop = metrics.watchRelay(relay);

@@ -355,6 +355,27 @@ describe('without a broker', () => {
     expect(stats).toHaveBeenCalledTimes(2);
   });
 
+  test('each queue that gets emptier is told with the time until it is empty', async () => {
+    const { metrics, scrape, clock } = await bench();
+    const queues = [
+      { name: 'q', role: 'main', ready: 100 },
+      { name: 'q.dlq', role: 'dead', ready: 5 },
+      { name: 'q.parked', role: 'parked', ready: 0 },
+    ];
+    const report = { queues } as unknown as Awaited<ReturnType<Consumer['stats']>>;
+    metrics.watchConsumer({ ...consumerOf('q'), stats: () => Promise.resolve(report) });
+    const drains = async (): Promise<object> =>
+      byRole(await scrape(), 'respool_rabbit_queue_forecast_drain_seconds', 'q');
+    // What is empty is so already; of the others one look tells nothing.
+    expect(await drains()).toEqual({ parked: 0 });
+    await clock.advance(59_000);
+    queues.splice(0, 1, { name: 'q', role: 'main', ready: 90 });
+    // Ten in a minute, and ninety to go; dead letters stay where they are.
+    expect(await drains()).toEqual({ main: 540, parked: 0 });
+    queues.splice(0, 1);
+    expect(await drains()).toEqual({ parked: 0 });
+  });
+
   test('at most `queuesMax` queues have labels of their own, the rest is told together', async () => {
     const { metrics, scrape } = await bench({ queuesMax: 3 });
     for (let at = 0; at < 10; at += 1) metrics.watchConsumer(consumerOf(`q${at}`, { depth: 2 }));

@@ -4,6 +4,7 @@
  */
 
 import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
 import type { CoreFamilies } from './core-families.ts';
 import type { Families } from './families.ts';
 import type { MetricAlias } from './types.ts';
@@ -24,6 +25,8 @@ export interface Ground {
   /** Words that others choose: actions of operators, rules of alerts; at most 200. */
   readonly wordOf: LabelOf;
   readonly aliases: readonly MetricAlias[];
+  /** By which the course of a backlog is seen. */
+  readonly clock: Pick<Clock, 'monotonic'>;
   /** Refuses a name that somebody else tells its gauges under; returns the way to give it back. */
   readonly takeSource: (what: 'spool' | 'relay', name: string) => () => void;
 }

@@ -141,7 +141,7 @@ function register(
 }
 
 function groundOf(settings: Settings, families: Families): Ground {
-  const { aliases, topicsMax, queuesMax } = settings;
+  const { aliases, topicsMax, queuesMax, clock } = settings;
   const core = makeCoreFamilies(families);
   core.info.row(readVersion()).value = 1;
   return {
@@ -152,6 +152,7 @@ function groundOf(settings: Settings, families: Families): Ground {
     codeOf: createLabels(CODES_MAX),
     wordOf: createLabels(WORDS_MAX),
     aliases,
+    clock,
     takeSource: createSources(),
   };
 }

@@ -5,10 +5,11 @@
  *
  * The lag is how long the oldest message that could have gone has been waiting: since its emit, or
  * since its eta. The tables are asked when somebody scrapes; while they do not answer there is no
- * series of backlog and lag.
+ * series of backlog, lag and forecast. The forecast goes by the course of the backlog at scrapes.
  */
 
 import { SECOND_MS } from '../../core/duration.ts';
+import { Trend, TREND_MS } from '../../core/forecast.ts';
 import { checkNames } from '../../core/limits.ts';
 import { STATES } from '../../core/state.ts';
 import type { Aliases } from './aliases.ts';
@@ -80,14 +81,16 @@ export class OutboxMetrics {
   }
 
   #tellBacklog(outbox: WatchedOutbox, source: string, exchange: string): () => void {
-    const { families, core } = this.#ground;
+    const { families, core, clock } = this.#ground;
     const failures = core.scrapeFailures.row(source);
+    const course = new Trend(TREND_MS);
     let told: OutboxTold | undefined;
     const look = families.look({
       read: async () => {
         // Until it is answered nothing is known: an old backlog would look like a present one.
         told = undefined;
         told = await askOutbox(outbox);
+        course.add(clock.monotonic(), backlogOf(told.counts));
       },
       onFailure: () => {
         failures.value += 1;
@@ -97,6 +100,7 @@ export class OutboxMetrics {
       for (const state of STATES) core.messages.drop(source, state);
       this.#backlog.drop(source);
       this.#lag.drop(source);
+      core.forecastDrain.drop(source);
     };
     const stop = families.atScrape(() => {
       forget();
@@ -106,6 +110,8 @@ export class OutboxMetrics {
       const backlog = backlogOf(counts);
       this.#backlog.row(source).value = backlog;
       this.#lag.row(source).value = lagMs / SECOND_MS;
+      const drainsInMs = course.endsInMs ?? null;
+      if (drainsInMs !== null) core.forecastDrain.row(source).value = drainsInMs / SECOND_MS;
       this.#aliases?.backlog(exchange, backlog);
     });
     return () => {

@@ -5,11 +5,13 @@
  *                             └▶ watchPublisher(publisher, { name })      ─▶ stop
  *
  * Queues are looked at when somebody scrapes, over the consumer's own connection and, where it is
- * given, the management API. Promise: while nobody tells a depth there is no series of it, never an
- * old one; no message is taken to be looked at.
+ * given, the management API; forecasts go by these looks. Promise: while nobody tells a depth there
+ * is no series of it, never an old one; no message is taken to be looked at.
  */
 
+import { SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
+import { Trend, TREND_MS } from '../../core/forecast.ts';
 import { checkNames } from '../../core/limits.ts';
 import type { EngineLoad } from '../../engine/load.ts';
 import type { ConsumerLoad } from '../../rabbit/consumer.ts';
@@ -34,6 +36,8 @@ interface Watched {
   readonly exchange: string;
   /** What was told last, and whether it was connected then; undefined: nobody tells now. */
   told: { readonly report: StatsReport; readonly wasUp: boolean } | undefined;
+  /** How the depth of each queue went, by its name. */
+  readonly courses: Map<string, Trend>;
 }
 
 interface Source {
@@ -65,11 +69,18 @@ export class RabbitMetrics {
     checkNames('watchConsumer', options, ['management', 'exchange']);
     const { management, exchange = '' } = options;
     const { client, close } = clientOf(management);
-    const watched: Watched = { consumer, management: client, exchange, told: undefined };
+    const courses = new Map<string, Trend>();
+    const watched: Watched = { consumer, management: client, exchange, told: undefined, courses };
     const source = `queue:${this.#ground.queueOf(consumer.queue)}`;
     const failures = this.#ground.core.scrapeFailures.row(source);
     const look = this.#ground.families.look({
-      read: () => read(watched),
+      read: async () => {
+        try {
+          await read(watched);
+        } finally {
+          noteCourses(watched, this.#ground.clock.monotonic());
+        }
+      },
       onFailure: () => {
         failures.value += 1;
       },
@@ -159,7 +170,7 @@ export class RabbitMetrics {
   #collectQueues(): void {
     for (const family of Object.values(this.#families.queue)) family.clear();
     const seen = new Set<string>();
-    for (const { consumer, management, told } of this.#watched) {
+    for (const { consumer, management, told, courses } of this.#watched) {
       if (told === undefined) continue;
       // What was told before the connection went is no longer known.
       const isLost = told.wasUp && !consumer.load.isUp;
@@ -169,13 +180,13 @@ export class RabbitMetrics {
         const key = JSON.stringify([consumer.queue, queue.name]);
         if (seen.has(key)) continue;
         seen.add(key);
-        this.#tellQueue(consumer.queue, queue);
+        this.#tellQueue(consumer.queue, queue, courses.get(queue.name)?.endsInMs ?? null);
       }
     }
   }
 
-  #tellQueue(mainQueue: string, queue: QueueStats): void {
-    const { messages, unacked, leaving, consumers, oldest } = this.#families.queue;
+  #tellQueue(mainQueue: string, queue: QueueStats, drainsInMs: number | null): void {
+    const { messages, unacked, leaving, consumers, oldest, drain } = this.#families.queue;
     const { queueOf } = this.#ground;
     const main = queueOf(mainQueue);
     const labels = [queueOf(queue.name), queue.role, main] as const;
@@ -187,10 +198,12 @@ export class RabbitMetrics {
     add(unacked, queue.unacked);
     add(leaving, queue.deadLettering);
     add(consumers, queue.consumers);
-    if (queue.oldestAgeMs !== undefined) {
-      const row = oldest.row(...labels);
-      row.value = Math.max(row.value, queue.oldestAgeMs / 1_000);
-    }
+    const most = (family: NumberFamily, ms: number): void => {
+      const row = family.row(...labels);
+      row.value = Math.max(row.value, ms / SECOND_MS);
+    };
+    if (queue.oldestAgeMs !== undefined) most(oldest, queue.oldestAgeMs);
+    if (drainsInMs !== null) most(drain, drainsInMs);
     if (queue.role === 'dead') this.#aliases?.deadLetters(main, queue.ready);
   }
 
@@ -223,6 +236,19 @@ async function read(watched: Watched): Promise<void> {
   });
   const [, answer] = await Promise.allSettled([plain, full]);
   if (answer.status === 'rejected') throw answer.reason;
+}
+
+/** Notes the depths that were told; a queue that is gone from the plan has no course. */
+function noteCourses({ told, courses }: Watched, now: number): void {
+  if (told === undefined) return;
+  const depths = new Map(told.report.queues.map(({ name, ready }) => [name, ready]));
+  for (const name of courses.keys()) if (!depths.has(name)) courses.delete(name);
+  for (const [name, ready] of depths) {
+    if (ready === undefined) continue;
+    const course = courses.get(name) ?? new Trend(TREND_MS);
+    course.add(now, ready);
+    courses.set(name, course);
+  }
 }
 
 function toldOf(consumer: WatchedConsumer, report: StatsReport): Watched['told'] {
@@ -277,6 +303,10 @@ function familiesOf({ families }: Ground) {
       oldest: ofQueue(
         'oldest_age_seconds',
         'Since the message at the head was published, where the broker tells.',
+      ),
+      drain: ofQueue(
+        'forecast_drain_seconds',
+        'Until the queue is empty, at the present rate; absent while it does not get emptier.',
       ),
     },
     consumer: {
