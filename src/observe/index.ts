@@ -19,16 +19,15 @@ export {
   type Unit,
 } from './alerts/condition.ts';
 export { type Alerts, createAlerts } from './alerts/evaluate.ts';
-export {
-  createMeasures,
-  type DiskSpace,
-  type MeasureParts,
-  type Measures,
-  type QueueDepth,
-  type Reading,
-  type Surroundings,
-} from './alerts/measures.ts';
-export type { Notice, NoticeForecast } from './alerts/notice.ts';
+export type {
+  BacklogForecast,
+  DiskSpace,
+  QueueDepth,
+  Reading,
+  Surroundings,
+} from './alerts/around.ts';
+export { createMeasures, type MeasureParts, type Measures } from './alerts/measures.ts';
+export type { Notice } from './alerts/notice.ts';
 export { parseCondition } from './alerts/parse.ts';
 export { type Receivers, registerReceivers } from './alerts/receivers.ts';
 export type { AlertAction, AlertDeed, AlertParts, AlertRule } from './alerts/types.ts';

@@ -1,11 +1,8 @@
 /** What conditions are about, measured one by one. */
 import { noRetry } from 'respool';
 import { expect, onTestFinished, test } from 'vitest';
-import {
-  createMeasures,
-  type Reading,
-  type Surroundings,
-} from '../../src/observe/alerts/measures.ts';
+import type { BacklogForecast, Reading, Surroundings } from '../../src/observe/alerts/around.ts';
+import { createMeasures } from '../../src/observe/alerts/measures.ts';
 import { parseCondition } from '../../src/observe/alerts/parse.ts';
 import { HOUR, MINUTE, SECOND, setup, type World } from '../spool/setup.ts';
 import { alertsOver, earOf, ruleOf } from './alerts-ground.ts';
@@ -13,6 +10,7 @@ import { alertsOver, earOf, ruleOf } from './alerts-ground.ts';
 interface Ground extends World {
   /** The value of what this condition is about. */
   readonly read: (when: string) => Promise<Reading>;
+  readonly forecast: (when: string) => Promise<BacklogForecast | undefined>;
 }
 
 async function ground(whens: readonly string[], around: Surroundings = {}): Promise<Ground> {
@@ -26,6 +24,7 @@ async function ground(whens: readonly string[], around: Surroundings = {}): Prom
       const { measure, unit } = parseCondition(when);
       return measures.read(measure, unit);
     },
+    forecast: (when) => measures.forecast(parseCondition(when).measure),
   };
 }
 
@@ -239,6 +238,30 @@ test('a time to drain goes by the flow of the spool, and by looks at a queue or 
   }
   expect(await read('outbox lag > 30s')).toEqual({ value: 7 * SECOND });
   expect(await read('outbox backlog > 30')).toEqual({ value: 90 });
+});
+
+test('a forecast is of the backlog that the rule is about', async () => {
+  let depth = 100;
+  const { spool, clock, read, forecast } = await ground([], {
+    disk: () => Promise.resolve({ freeBytes: 0, totalBytes: 9 }),
+    queueDepth: () => Promise.resolve(depth),
+    deadQueues: () => Promise.resolve([{ queue: 'a', depth }]),
+    outbox: () => Promise.resolve({ backlog: depth, lagMs: 0 }),
+  });
+  await spool.enqueue({ topic: 'a', delay: '1h' });
+  const rules = ['outbox lag > 30s', 'dead queue > 0', 'queue "orders" > 0'];
+  for (const when of rules) await read(when);
+  await clock.advance(MINUTE);
+  depth = 90;
+  const told = { backlog: 90, drainsInMs: 9 * MINUTE, fullInMs: null };
+  expect(await forecast('outbox lag > 30s')).toEqual({ of: 'outbox', ...told });
+  expect(await forecast('relay down')).toEqual({ of: 'outbox', ...told });
+  expect(await forecast('dead queue > 0')).toEqual({ of: 'dead queues', ...told });
+  expect(await forecast('queue "orders" > 0')).toEqual({ of: 'queue "orders"', ...told });
+  // Nobody has looked at that one before.
+  expect(await forecast('consumer of "bills" down')).toMatchObject({ drainsInMs: null });
+  const ofSpool = { of: 'spool', backlog: 1, drainsInMs: null, fullInMs: 0 };
+  expect(await forecast('bounce rate of a > 5 %')).toEqual(ofSpool);
 });
 
 test('consumers and the relay are up or down', async () => {

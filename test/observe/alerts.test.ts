@@ -100,7 +100,7 @@ test('the notification says the rule, the condition, the value and since when', 
       value: 1,
       unit: 'count',
       text: 'many: count deferred is 1 (count deferred > 0)',
-      forecast: { backlog: 1, drainsInMs: null, fullInMs: null },
+      forecast: { of: 'spool', backlog: 1, drainsInMs: null, fullInMs: null },
       host: 'host-7',
     },
   ]);

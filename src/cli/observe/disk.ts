@@ -2,7 +2,7 @@
 
 import { statfs } from 'node:fs/promises';
 import path from 'node:path';
-import type { DiskSpace } from '../../observe/alerts/measures.ts';
+import type { DiskSpace } from '../../observe/alerts/around.ts';
 
 /** The space of the disk that this lies on, or will lie on. */
 export async function spaceAt(place: string): Promise<DiskSpace> {

@@ -12,12 +12,12 @@
 import type { Millis } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import { Acts } from './acts.ts';
+import type { BacklogForecast, Reading } from './around.ts';
 import { fulfils, printCondition } from './condition.ts';
 import { deedsOfEnd, deedsOfFiring, isStillSaid, pausedBy } from './deeds.ts';
 import { SharedFlows } from './flows.ts';
 import { inTime, WITHIN_MS } from './in-time.ts';
-import type { Reading } from './measures.ts';
-import { type NoticeForecast, noticeOf } from './notice.ts';
+import { noticeOf } from './notice.ts';
 import { parseCondition } from './parse.ts';
 import { type Known, Standing } from './standing.ts';
 import { type AlertState, begunAnew, ended, isFiring, step, withWhen, withWhy } from './state.ts';
@@ -49,7 +49,7 @@ interface Change {
   readonly now: Millis;
   readonly value: number | undefined;
   readonly why?: string;
-  readonly forecast?: NoticeForecast | undefined;
+  readonly forecast?: BacklogForecast | undefined;
 }
 
 const READING = 'reading the state of the alerts';
@@ -204,7 +204,7 @@ class Evaluation implements Alerts {
       known.isDirty = true;
     }
     if (next.change !== undefined) {
-      const forecast = await this.#forecast();
+      const forecast = await this.#forecast(rule);
       known.state = this.#changed(rule, known.state, { phase: next.change, now, value, forecast });
     }
     await this.#carryOut(rule, known, next.change);
@@ -259,14 +259,12 @@ class Evaluation implements Alerts {
     }
   }
 
-  async #forecast(): Promise<NoticeForecast | undefined> {
+  async #forecast({ when }: AlertRule): Promise<BacklogForecast | undefined> {
     if (this.#isAway) return undefined;
     const { clock, measures, everyMs } = this.#parts;
     try {
-      const found = await inTime(clock, () => measures.forecast(), Math.min(WITHIN_MS, everyMs));
-      if (found === undefined) return undefined;
-      const { backlog, drainsInMs, fullInMs } = found;
-      return { backlog, drainsInMs, fullInMs };
+      const ask = () => measures.forecast(when.measure);
+      return await inTime(clock, ask, Math.min(WITHIN_MS, everyMs));
     } catch {
       // It goes along with what is told, and must not keep it from being told.
       return undefined;

@@ -8,64 +8,37 @@
 import { MINUTE_MS, type Millis, SECOND_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import type { EventOf } from '../../core/event.ts';
-import { drainsInMs, type Forecast, Trend } from '../../core/forecast.ts';
+import { drainsInMs } from '../../core/forecast.ts';
 import { topicMatches } from '../../core/topic.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import type { State } from '../../core/state.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import type { Spool } from '../../spool/spool.ts';
+import {
+  Around,
+  type BacklogForecast,
+  besideOf,
+  type Reading,
+  type Surroundings,
+} from './around.ts';
 import { type Measure, printMeasure, type Unit } from './condition.ts';
 import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
 import { Rested } from './rested.ts';
 import { type Flows, SlidingWindow, type WindowParts } from './window.ts';
 
-/** A value, or why there is none. */
-export type Reading =
-  | { readonly value: number }
-  | {
-      readonly why: string;
-      /** That is so at every start, and will pass. */
-      readonly isEarly?: true;
-    };
-
 /** Measures. */
 export interface Measures {
   /** Never throws. Spans and times to something that never comes are Infinity. */
   read(measure: Measure, unit: Unit): Promise<Reading>;
-  /** Where the spool's backlog goes; undefined: nobody can tell now. */
-  forecast(): Promise<Forecast | undefined>;
+  /** Where the backlog goes that the measure is about; undefined: nobody can tell now. */
+  forecast(measure?: Measure): Promise<BacklogForecast | undefined>;
   /** What was counted here, for whoever looks at the rules; undefined: no rule is about it. */
   flows?(): { readonly flows: Flows; readonly longestMs: number } | undefined;
   /** What others on the store have counted is added from now on. */
   hearOthers?(others: readonly Flows[]): void;
   /** Listens no more. */
   close(): void;
-}
-
-/** Space on a disk. */
-export interface DiskSpace {
-  readonly freeBytes: number;
-  readonly totalBytes: number;
-}
-
-/** Who knows what is not in the spool; none of them: there is nothing of the kind. */
-export interface Surroundings {
-  /** Of the disk of the store. */
-  readonly disk?: () => Promise<DiskSpace>;
-  /** The dead queues of the consumers, or the one of this name. */
-  readonly deadQueues?: () => Promise<readonly QueueDepth[]>;
-  readonly queueDepth?: (queue: string) => Promise<number>;
-  readonly consumers?: () => readonly { readonly queue: string; readonly isConnected: boolean }[];
-  /** Whether the relay's target answers, and its database. */
-  readonly relay?: () => 'up' | 'down';
-  readonly outbox?: () => Promise<{ readonly backlog: number; readonly lagMs: number }>;
-}
-
-/** How many messages a queue has. */
-export interface QueueDepth {
-  readonly queue: string;
-  readonly depth: number;
 }
 
 /** What measures are made of. */
@@ -81,8 +54,6 @@ export interface MeasureParts extends Surroundings {
 const FLOW_MS: number = 5 * MINUTE_MS;
 /** In and out of a shorter time do not tell when a backlog is gone. */
 const DRAIN_LEAST_MS: number = MINUTE_MS;
-/** The course of disks and queues is seen over so long. */
-const TREND_MS: number = 15 * MINUTE_MS;
 
 /** Begins to count and to measure. */
 export function createMeasures(parts: MeasureParts): Measures {
@@ -92,20 +63,18 @@ export function createMeasures(parts: MeasureParts): Measures {
 class SpoolMeasures implements Measures {
   readonly #parts: MeasureParts;
   readonly #rates = new Map<string, SlidingWindow>();
-  readonly #trends = new Map<string, Trend>();
   /** Marked: what left. */
   readonly #flow: SlidingWindow;
   readonly #stops: (() => void)[] = [];
   readonly #tallies: Rested<readonly TallyRow[]>;
-  /** What stands around is asked as sparingly as the store. */
-  readonly #around: Rested<unknown>;
+  readonly #around: Around;
   #others: readonly Flows[] = [];
 
   constructor(parts: MeasureParts) {
     this.#parts = parts;
     this.#tallies = new Rested(parts.clock);
-    this.#around = new Rested(parts.clock);
-    const { spool, wanted } = parts;
+    const { spool, wanted, clock } = parts;
+    this.#around = new Around(parts, clock, () => spool.now());
     const now = spool.now();
     this.#flow = new SlidingWindow(FLOW_MS, now);
     for (const measure of wanted) {
@@ -130,18 +99,21 @@ class SpoolMeasures implements Measures {
     }
   }
 
-  async forecast(): Promise<Forecast | undefined> {
+  async forecast(measure?: Measure): Promise<BacklogForecast | undefined> {
     try {
-      const { inPerSecond, outPerSecond } = this.#rateOfFlow();
-      const backlog = await this.#backlog();
-      const drains = this.#drainsInMs(backlog) ?? null;
-      const hasDisk = this.#parts.disk !== undefined;
-      const fullInMs = (hasDisk ? await this.#full() : undefined) ?? null;
-      return { backlog, inPerSecond, outPerSecond, drainsInMs: drains, fullInMs };
+      const beside = measure === undefined ? undefined : besideOf(measure);
+      return await (beside === undefined ? this.#forecastOfSpool() : this.#around.forecast(beside));
     } catch {
       // A forecast goes along with what is told, and must not keep it from being told.
       return undefined;
     }
+  }
+
+  async #forecastOfSpool(): Promise<BacklogForecast> {
+    const backlog = await this.#backlog();
+    const drains = this.#drainsInMs(backlog) ?? null;
+    const fullInMs = (this.#around.hasDisk ? await this.#around.full() : undefined) ?? null;
+    return { of: 'spool', backlog, drainsInMs: drains, fullInMs };
   }
 
   flows(): { readonly flows: Flows; readonly longestMs: number } | undefined {
@@ -177,20 +149,19 @@ class SpoolMeasures implements Measures {
       case 'oldest':
         return { value: await this.#oldest(measure) };
       case 'disk':
-        return this.#disk(unit);
+        return this.#around.disk(unit);
       case 'outbox lag':
-        return { value: (await this.#ask('outbox')).lagMs };
+        return { value: await this.#around.lagMs() };
       case 'outbox backlog':
-        return { value: (await this.#ask('outbox')).backlog };
-      case 'relay':
-        return { value: this.#need('relay')() === 'down' ? 1 : 0 };
-      case 'consumer':
-        return this.#consumer(measure);
       case 'queue':
       case 'dead queue':
         return this.#depth(measure);
+      case 'relay':
+        return this.#around.relay();
+      case 'consumer':
+        return this.#around.consumer(measure);
       case 'time to full':
-        return never(await this.#full());
+        return never(await this.#around.full());
       case 'time to drain':
         return this.#drain(measure);
       default:
@@ -252,53 +223,17 @@ class SpoolMeasures implements Measures {
     return isOpen ? this.#tally(by, { ...filter, enqueuedAfter: 0 }) : rows;
   }
 
-  async #disk(unit: Unit): Promise<Reading> {
-    const { freeBytes, totalBytes } = await this.#space();
-    if (unit === 'bytes') return { value: freeBytes };
-    // Some file systems have no size: nothing of it is free, and nothing is used.
-    if (!(totalBytes > 0)) return { why: 'the disk of the store does not tell its size' };
-    return { value: (freeBytes / totalBytes) * 100 };
+  async #depth(measure: Measure): Promise<Reading> {
+    const beside = besideOf(measure);
+    return beside === undefined
+      ? { why: 'no queue is named' }
+      : { value: await this.#around.depth(beside) };
   }
 
-  async #space(): Promise<DiskSpace> {
-    const space = await this.#ask('disk');
-    this.#trend('disk').add(this.#parts.spool.now(), space.freeBytes);
-    return space;
-  }
-
-  async #full(): Promise<number | null | undefined> {
-    await this.#space();
-    return this.#trend('disk').endsInMs;
-  }
-
-  #consumer({ of }: Measure): Reading {
-    const all = this.#need('consumers')();
-    const meant = of?.kind === 'queue' ? all.filter(({ queue }) => queue === of.queue) : all;
-    if (meant.length === 0) return { why: 'there is no such consumer' };
-    return { value: meant.some(({ isConnected }) => !isConnected) ? 1 : 0 };
-  }
-
-  async #depth({ name, of }: Measure): Promise<Reading> {
-    if (of?.kind === 'queue') return { value: await this.#depthOf(of.queue) };
-    if (name === 'queue') return { why: 'no queue is named' };
-    const queues = await this.#ask('deadQueues');
-    return { value: queues.reduce((sum, { depth }) => sum + depth, 0) };
-  }
-
-  async #depthOf(queue: string): Promise<number> {
-    const ask = this.#need('queueDepth');
-    return (await this.#around.ask(`queue ${queue}`, () => ask(queue))) as number;
-  }
-
-  async #drain({ of }: Measure): Promise<Reading> {
-    if (of === undefined) {
-      return never(this.#drainsInMs(await this.#backlog()));
-    }
-    const isQueue = of.kind === 'queue';
-    const depth = isQueue ? await this.#depthOf(of.queue) : (await this.#ask('outbox')).backlog;
-    const trend = this.#trend(isQueue ? `queue ${of.queue}` : 'outbox');
-    trend.add(this.#parts.spool.now(), depth);
-    return depth === 0 ? { value: 0 } : never(trend.endsInMs);
+  async #drain(measure: Measure): Promise<Reading> {
+    const beside = besideOf(measure);
+    if (beside === undefined) return never(this.#drainsInMs(await this.#backlog()));
+    return never(await this.#around.drainsInMs(beside));
   }
 
   /** Undefined: nobody has listened for long enough. */
@@ -316,12 +251,6 @@ class SpoolMeasures implements Measures {
 
   #backlog(): Promise<number> {
     return this.#withoutNotices(['incoming', 'active', 'deferred']);
-  }
-
-  #trend(key: string): Trend {
-    const found = this.#trends.get(key) ?? new Trend(TREND_MS);
-    this.#trends.set(key, found);
-    return found;
   }
 
   #passed(at: Millis, topic: string, hasLeft: boolean): void {
@@ -348,34 +277,12 @@ class SpoolMeasures implements Measures {
     this.#stops.push(spool.on('delivered', hear), spool.on('bounced', hear));
     if (measure.name === 'failure rate') this.#stops.push(spool.on('deferred', hear));
   }
-
-  #need<K extends keyof Surroundings>(what: K): NonNullable<Surroundings[K]> {
-    const found = this.#parts[what];
-    if (found === undefined) throw new Error(MISSING[what]);
-    return found;
-  }
-
-  async #ask<K extends 'disk' | 'deadQueues' | 'outbox'>(
-    what: K,
-  ): Promise<Awaited<ReturnType<NonNullable<Surroundings[K]>>>> {
-    const answer = await this.#around.ask(what, this.#need(what));
-    return answer as Awaited<ReturnType<NonNullable<Surroundings[K]>>>;
-  }
 }
 
 type AboutEnd = Pick<EventOf<'delivered'>, 'at' | 'topic' | 'lane'>;
 
 /** The window of everything that comes and leaves. */
 const FLOW = 'flow';
-
-const MISSING: Readonly<Record<keyof Surroundings, string>> = {
-  disk: 'the store is not on a disk of this machine',
-  deadQueues: 'the configuration has no consumers',
-  queueDepth: 'the configuration has no broker: name it as "rabbit.url"',
-  consumers: 'the configuration has no consumers',
-  relay: 'the configuration has no relay',
-  outbox: 'the configuration has no outbox',
-};
 
 /** A time to something; what never comes is Infinity. */
 function never(ms: number | null | undefined): Reading {

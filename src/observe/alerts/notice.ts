@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import type { Millis } from '../../core/duration.ts';
 import { formatDuration, SECOND_MS } from '../../core/duration.ts';
+import type { BacklogForecast } from './around.ts';
 import {
   type Condition,
   printCondition,
@@ -34,19 +35,11 @@ export interface Notice {
   readonly unit: Unit;
   /** What holds, in one sentence. */
   readonly text: string;
-  readonly forecast?: NoticeForecast;
+  /** Of the backlog that the rule is about. */
+  readonly forecast?: BacklogForecast;
   readonly host?: string;
   /** Nothing is wrong: somebody tries out the receivers. */
   readonly test?: true;
-}
-
-/** Where a backlog goes at the present rates. */
-export interface NoticeForecast {
-  readonly backlog: number;
-  /** null: it does not get smaller. */
-  readonly drainsInMs: number | null;
-  /** null: it does not get fuller, or nobody can tell. */
-  readonly fullInMs: number | null;
 }
 
 /** What a notice is made of. */
@@ -60,7 +53,7 @@ export interface NoticeParts {
   readonly value: number | undefined;
   /** Told instead of the value. */
   readonly why?: string | undefined;
-  readonly forecast?: NoticeForecast | undefined;
+  readonly forecast?: BacklogForecast | undefined;
   readonly host?: string | undefined;
 }
 
