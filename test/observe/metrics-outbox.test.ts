@@ -1,6 +1,6 @@
 /** The metrics of an outbox and its relay: backlog, lag, target, and what is sent. */
 
-import type { Sink } from 'respool';
+import { failure, ladder, type Sink } from 'respool';
 import type { WatchedOutbox, WatchedRelay } from 'respool/observe';
 import { describe, expect, test } from 'vitest';
 import { openSqliteOutbox } from '../outbox/core-setup.ts';
@@ -125,6 +125,31 @@ test('the lag is that of the oldest message that could have gone, from its eta o
     })
     .toBe(2);
   expect(await lag()).toBe(0);
+  await relay.stop({ within: 0 });
+});
+
+// Regression: while a message waited for its next try, the lag was 0, however old it was.
+test('a message that fails is late since its emit, also while it waits for its next try', async () => {
+  const { metrics, scrape, clock } = await bench();
+  const { outbox } = await openSqliteOutbox({ clock, policies: { default: ladder(['1h', '1h']) } });
+  const send: Sink['send'] = async (parcels) =>
+    parcels.map(() => failure('transient', 'broker.unroutable', 'no queue takes it'));
+  const sink: Sink = { name: 'picky', send, close: () => Promise.resolve() };
+  const relay = outbox.relay({ to: sink });
+  let deferred = 0;
+  relay.on('deferred', () => (deferred += 1));
+  metrics.watchRelay(relay, outbox);
+  outbox.transaction((tx) => outbox.emit(tx, 'now', {}));
+  outbox.transaction((tx) => outbox.emit(tx, 'later', {}, { eta: '9h' }));
+  await relay.start();
+  await expect
+    .poll(async () => {
+      await clock.settle();
+      return deferred;
+    })
+    .toBe(1);
+  await clock.advance(10 * 60_000);
+  expect((await scrape()).value(LAG, relaySource)).toBeGreaterThanOrEqual(600);
   await relay.stop({ within: 0 });
 });
 

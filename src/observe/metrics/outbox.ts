@@ -3,7 +3,7 @@
  *
  *   new OutboxMetrics(ground) ─▶ watchRelay(relay, outbox?, { source?, exchange? }) ─▶ stop
  *
- * The lag is how long the oldest message that could have gone has been waiting: since its emit, or
+ * The lag is how long the oldest message that should be gone has been waiting: since its emit, or
  * since its eta. The tables are asked when somebody scrapes; while they do not answer there is no
  * series of backlog, lag and forecast. The forecast goes by the course of the backlog at scrapes.
  */
@@ -36,7 +36,7 @@ export class OutboxMetrics {
     this.#backlog = gauge('outbox_backlog', 'Messages of an outbox that are not sent yet.');
     this.#lag = gauge(
       'outbox_lag_seconds',
-      'How long the oldest message that could be sent has been waiting; 0: none waits.',
+      'How long the oldest message that should be sent has been waiting; 0: none waits.',
     );
     this.#up = gauge('outbox_target_up', '0 while the target of a relay does not answer, else 1.');
     // Before every relay adds its own: two may send to one exchange.
