@@ -72,6 +72,17 @@ describe('rows begin at 0', () => {
   });
 });
 
+test('rules without a label of their own are firing when one of them is', async () => {
+  const { spool, clock } = await setup();
+  const metrics = await createMetrics({ clock });
+  onTestFinished(() => metrics.close());
+  const rules = Array.from({ length: 203 }, (_, at) => ({ rule: `r${at}`, isFiring: at === 201 }));
+  metrics.watch(spool, { alerts: async () => rules });
+  const { value } = await scrapeOf(metrics);
+  expect(value('respool_alerts_firing', { rule: 'other' })).toBe(1);
+  expect(value('respool_alerts_firing', { rule: 'r199' })).toBe(0);
+});
+
 // Regression: a bounce whose handler was given up, too, was counted twice.
 test('a notice that is given up is no second bounce', async () => {
   const { spool, clock, events } = await setup({

@@ -47,8 +47,13 @@ function recordStanding(
   const failures = core.scrapeFailures.row(source);
   const look = families.look({
     read: async () => {
+      const standing = new Map<string, boolean>();
       for (const { rule, isFiring } of await alerts()) {
         const label = wordOf(rule);
+        // Rules without a label of their own fire when one of them does.
+        standing.set(label, isFiring || standing.get(label) === true);
+      }
+      for (const [label, isFiring] of standing) {
         for (const phase of ALERT_PHASES) core.alerts.row(label, phase);
         core.alertsFiring.row(label).value = Number(isFiring);
       }
