@@ -37,14 +37,18 @@ async function holdOne(shell: Shell): Promise<void> {
 
 const HELD = { name: 'held', when: 'count held > 0' };
 
-test('a service tells of an alert by HTTP and in its log, and of its end', async () => {
+test('a service tells of an alert by HTTP, by a command and in its log, and of its end', async () => {
   const ear = await httpEar();
   const shell = await shellWith({
     // A route that takes all topics does not take notifications.
     routes: [{ topic: '#', deliver: { exec: ['true'] } }],
     alerts: {
       every: '1s',
-      to: { ops: { http: { url: ear.url, allow: ['127.0.0.1'] } }, here: { log: 'warn' } },
+      to: {
+        ops: { http: { url: ear.url, allow: ['127.0.0.1'] } },
+        page: { exec: ['sh', '-c', 'cat >> told.jsonl; echo >> told.jsonl'] },
+        here: { log: 'warn' },
+      },
       rules: [HELD],
     },
   });
@@ -55,10 +59,14 @@ test('a service tells of an alert by HTTP and in its log, and of its end', async
   await shell.cli(['release', 'm1', '--yes']);
   await running.printed(/alert resolved: held is over/);
   await expect.poll(() => ear.heard.length, { timeout: 5_000 }).toBe(2);
+  const lines = async (): Promise<string[]> =>
+    (await readFile(path.join(shell.folder, 'told.jsonl'), 'utf8')).trim().split('\n');
+  await expect.poll(async () => (await lines()).length, { timeout: 5_000 }).toBe(2);
   const printed = await ended(running);
   expect(printed).not.toContain('no route delivers');
-  expect(printed).toContain('alerts ops, here by rule held: count held > 0');
+  expect(printed).toContain('alerts ops, page, here by rule held: count held > 0');
   expect(ear.heard.map(({ phase }) => phase)).toEqual(['fired', 'resolved']);
+  expect((await lines()).map((line) => JSON.parse(line) as unknown)).toEqual(ear.heard);
 });
 
 test('rules are listed with where they stand, also through a service', async () => {
