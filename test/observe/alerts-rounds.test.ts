@@ -200,6 +200,25 @@ test('a store that is away is told of directly, once, and its return through the
   expect(phases()).toEqual(['fired 1', 'resolved 1']);
 });
 
+// Regression: rounds that waited for the store longer than for each other never let a rule fire.
+test('a store that hangs is told of, however short the rounds are, and its return', async () => {
+  const { store, phases, alerts, clock } = await scene('store down for 30s', { everyMs: 1_000 });
+  alerts.start();
+  await clock.advance(5_000);
+  store.faults.plan = () => ({ delayMs: 20 * SECOND });
+  await clock.advance(25_000);
+  expect(phases()).toEqual([]);
+  await clock.advance(30_000);
+  expect(phases()).toEqual(['fired 1']);
+  store.faults.plan = () => 'ok';
+  // What is on its way to the store takes its time; only then it is well, and has to stay so.
+  await clock.advance(30_000);
+  expect(phases()).toEqual(['fired 1']);
+  await clock.advance(MINUTE);
+  expect(phases()).toEqual(['fired 1', 'resolved 1']);
+  await alerts.stop();
+});
+
 test('a rule that fires while the store is away is told directly, and written down when it is back', async () => {
   const { store, rounds, phases, dials, state } = await scene('disk < 10 %');
   dials.reading = { value: 50 };

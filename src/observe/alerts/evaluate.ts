@@ -118,20 +118,23 @@ class Evaluation implements Alerts {
 
   async #round(): Promise<void> {
     const { everyMs, rules } = this.#parts;
-    const now = this.#parts.now();
-    const before = await this.#begin(now);
+    const beganAt = this.#parts.now();
+    const before = await this.#begin(beganAt);
     if (before === 'taken') return;
     const lastAt = Math.max(before.lastAt ?? 0, this.#lastAt ?? 0);
     // A clock that went back tells as little about how long something held as a pause does.
-    const isAfterGap = now - lastAt > leaseMsOf(everyMs) || now < lastAt;
-    this.#lastAt = now;
+    const isAfterGap = beganAt - lastAt > leaseMsOf(everyMs) || beganAt < lastAt;
     // All at once: one that hangs must not keep the others waiting.
     const readings = await Promise.all(rules.map((rule) => this.#read(rule)));
+    // Only now it is known: who waited for a store that came back has not seen it well before.
+    const now = this.#parts.now();
     for (const [at, rule] of rules.entries()) {
       const reading = readings[at] ?? { why: 'it was not measured' };
       await this.#apart(rule.name, () => this.#look(rule, reading, { now, isAfterGap }));
     }
     for (const name of this.#standing.gone) await this.#apart(name, () => this.#end(name, now));
+    // While a round lasts, somebody looks: a store that hangs is down for as long as it is asked.
+    this.#lastAt = this.#parts.now();
   }
 
   /** What goes wrong with one rule keeps no other from being looked at. */
