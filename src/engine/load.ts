@@ -17,7 +17,7 @@ export interface EngineLoad {
   readonly waiting: number;
   /** Verdicts on their way to the store. */
   readonly settling: number;
-  /** Attempts that came to an end since the spool was made. */
+  /** Claims that came to an end since the spool was made, with or without an attempt. */
   readonly settled: number;
 }
 

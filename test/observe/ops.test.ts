@@ -62,7 +62,7 @@ interface ScrapeFile {
 
 /** Families that no panel shows, and why. */
 const NOT_SHOWN: Readonly<Record<string, string>> = {
-  respool_engine_settled_total: 'respool_attempts_total counts the same, by topic and outcome',
+  respool_engine_settled_total: 'respool_attempts_total has its attempts, by topic and outcome',
 };
 
 const RULE_KEYS = ['alert', 'expr', 'for', 'labels', 'annotations'];

@@ -120,7 +120,7 @@ function counters(families: Families): Record<CounterName, NumberFamily> {
     }),
     forgotten: ofSource('caretaker_forgotten_total', 'Archived messages past their retention.'),
     orphans: ofSource('caretaker_orphans_total', 'Bodies without a message that were removed.'),
-    engineSettled: ofSource('engine_settled_total', 'Attempts that came to their end.'),
+    engineSettled: ofSource('engine_settled_total', 'Claims that came to their end.'),
     operationFailures: families.counter({
       name: 'store_operation_failures_total',
       help: 'Operations of a store that failed.',
