@@ -25,7 +25,7 @@ import { readConfig } from './config.ts';
 import type { Level } from './event-line.ts';
 import { EXIT, type ExitCode } from './exit-codes.ts';
 import type { AlertsLife, PreparedAlerts } from './observe/alerts-life.ts';
-import { spaceAt } from './observe/disk.ts';
+import { freeBytesAt } from './observe/disk.ts';
 import { loggerOf, storeLoggerOf } from './observe/log-lines.ts';
 import { type ServeMetrics, startMetrics } from './observe/metrics.ts';
 import type { RelayLife } from './outbox/relay-life.ts';
@@ -129,7 +129,7 @@ function diskMeterOf(
 ): DiskMeter | undefined {
   const { path: folder } = place;
   if (folder === undefined) return undefined;
-  const meter = new DiskMeter(async () => (await spaceAt(folder)).freeBytes, io.clock);
+  const meter = new DiskMeter(() => freeBytesAt(folder), io.clock);
   atEnd(() => meter.stop());
   return meter;
 }

@@ -1,17 +1,16 @@
 /** disk-meter — how soon the disk of a store is full, from looks at it every minute. */
 
 import { MINUTE_MS } from '../core/duration.ts';
-import { Trend } from '../core/forecast.ts';
+import { Trend, TREND_MS } from '../core/forecast.ts';
 import type { Clock } from '../ports/clock.ts';
 
 const EVERY_MS: number = MINUTE_MS;
-const WINDOW_MS: number = 15 * MINUTE_MS;
 
 /** Looks at a disk from its making until it is stopped. */
 export class DiskMeter {
   readonly #freeBytes: () => Promise<number>;
   readonly #clock: Clock;
-  readonly #trend = new Trend(WINDOW_MS);
+  readonly #trend = new Trend(TREND_MS);
   #callOff: () => void = () => undefined;
   #isOver = false;
 

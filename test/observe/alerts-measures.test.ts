@@ -113,13 +113,16 @@ test('the disk is told in percent and in bytes, and when it is full', async () =
   expect(await read('time to full < 1h')).toEqual({ value: Number.POSITIVE_INFINITY });
 });
 
-test('a disk that tells no size is not measured in percent', async () => {
-  const { read } = await ground([], {
+test('a disk that tells no size is neither measured in percent, nor ever full', async () => {
+  const { read, forecast } = await ground([], {
     disk: () => Promise.resolve({ freeBytes: 0, totalBytes: 0 }),
   });
-  expect(await read('disk < 10 %')).toEqual({
-    why: 'the disk of the store does not tell its size',
+  const why = 'the disk of the store does not tell its size';
+  expect(await read('disk < 10 %')).toEqual({ why });
+  expect(await read('time to full < 1h')).toEqual({
+    why: `time to full cannot be measured: ${why}`,
   });
+  expect(await forecast('disk < 1 GiB')).toMatchObject({ backlog: 0, fullInMs: null });
 });
 
 test('two rules about one disk, at one moment, do not take its course from each other', async () => {

@@ -81,22 +81,17 @@ export class Around {
     this.#rested = new Rested(clock);
   }
 
-  get hasDisk(): boolean {
-    return this.#parts.disk !== undefined;
-  }
-
   /** What is free. */
   async disk(unit: Unit): Promise<Reading> {
     const { freeBytes, totalBytes } = await this.#space();
     if (unit === 'bytes') return { value: freeBytes };
-    // Some file systems have no size: nothing of it is free, and nothing is used.
-    if (!(totalBytes > 0)) return { why: 'the disk of the store does not tell its size' };
-    return { value: (freeBytes / totalBytes) * 100 };
+    return totalBytes > 0 ? { value: (freeBytes / totalBytes) * 100 } : { why: SIZELESS };
   }
 
   /** Until the disk is full; null: never; undefined: nobody can tell yet. */
   async full(): Promise<number | null | undefined> {
-    await this.#space();
+    const { totalBytes } = await this.#space();
+    if (!(totalBytes > 0)) throw new Error(SIZELESS);
     return this.#trend('disk').endsInMs;
   }
 
@@ -180,6 +175,9 @@ function nameOf(of: Beside): string {
   if (of.kind === 'queue') return `queue "${of.queue}"`;
   return of.kind === 'dead' ? 'dead queues' : 'outbox';
 }
+
+/** Of some file systems: nothing of it is free, and nothing is used. */
+const SIZELESS = 'the disk of the store does not tell its size';
 
 const MISSING: Readonly<Record<keyof Surroundings, string>> = {
   disk: 'the store is not on a disk of this machine',

@@ -112,8 +112,9 @@ class SpoolMeasures implements Measures {
   async #forecastOfSpool(): Promise<BacklogForecast> {
     const backlog = await this.#backlog();
     const drains = this.#drainsInMs(backlog) ?? null;
-    const fullInMs = (this.#around.hasDisk ? await this.#around.full() : undefined) ?? null;
-    return { of: 'spool', backlog, drainsInMs: drains, fullInMs };
+    // No disk, or one that cannot be asked: then it is not known when it is full, and nothing else.
+    const fullInMs = await this.#around.full().catch(() => undefined);
+    return { of: 'spool', backlog, drainsInMs: drains, fullInMs: fullInMs ?? null };
   }
 
   flows(): { readonly flows: Flows; readonly longestMs: number } | undefined {
