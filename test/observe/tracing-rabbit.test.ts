@@ -191,6 +191,8 @@ withService('rabbitmq', () => {
       await delivered;
       const topics = sink.sends.flat().map(({ topic }) => topic);
       expect(topics.toSorted()).toEqual(['a', 'b']);
+      // Before its file is gone: it writes down what it has sent.
+      await relay.stop();
     }
   });
 });
