@@ -19,6 +19,11 @@ export interface StoredBody {
 export interface BodyStore {
   readonly name: string;
   readonly traits: { readonly durability: Durability };
+  /**
+   * How many of the last bytes of a stream `put` still reads when it asks for more: what was before
+   * is used again. Without it nothing is. No trait, so that who wraps a store says it for itself.
+   */
+  readonly holdsMaxBytes?: number;
   open(): Promise<void>;
   /** Idempotent. */
   close(): Promise<void>;
@@ -28,8 +33,11 @@ export interface BodyStore {
    * A ref that exists is refused with `message.duplicate`.
    */
   put(ref: string, stream: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }>;
-  /** Throws `body.missing` before the first byte when there is none. */
-  get(ref: string): AsyncIterable<Uint8Array>;
+  /**
+   * Throws `body.missing` before the first byte when there is none. Whoever reads may keep what it
+   * is given, or says how many of the last bytes it still reads when it asks for more.
+   */
+  get(ref: string, heldMaxBytes?: number): AsyncIterable<Uint8Array>;
   /** A ref that is not there is no error. */
   remove(refs: readonly string[]): Promise<void>;
   /** Every body written before this time, in no order; also what a crash left half written. */

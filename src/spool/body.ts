@@ -11,6 +11,7 @@ import { RespoolError } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import { checkRecord } from './body-record.ts';
 import type { Chain, ReadChain } from './chain.ts';
+import { Copies, copyOf, notABody, partsOf, tooLarge } from './body-parts.ts';
 
 /** Parts that a body in memory is cut into. */
 const PART_MAX_BYTES: number = 2 ** 20;
@@ -65,7 +66,7 @@ export function keepBody(
   const { bytes } = body;
   if (bytes.byteLength > settings.bodyMaxBytes) throw tooLarge(settings.bodyMaxBytes);
   if (bytes.byteLength <= settings.inlineMaxBytes) return keepBytes(bytes, id, settings);
-  return keepParts(partsIn(bytes), id, settings);
+  return keepParts({ parts: partsIn(bytes) }, id, settings);
 }
 
 /** The plain bytes of an inline body, verified; a promise only where decoding takes long. */
@@ -95,7 +96,7 @@ export async function* readBody(
     return;
   }
   const reading = body.encodings.length === 0 ? undefined : await chain.reading(id, body);
-  const stored = bodies.get(body.ref);
+  const stored = bodies.get(body.ref, reading?.heldMaxBytes);
   const plain = reading === undefined ? stored : reading.stream(measured(entry, stored));
   let running: Running | undefined;
   for await (const part of plain) {
@@ -165,13 +166,6 @@ function bytesOf(input: unknown): Uint8Array {
   return Buffer.from(text, 'utf8');
 }
 
-/** n.b. Out of Node's pool: less than half the time of an array of its own for 1 KiB. */
-function copyOf(bytes: Uint8Array): Uint8Array {
-  const copy = Buffer.allocUnsafe(bytes.byteLength);
-  copy.set(bytes);
-  return copy;
-}
-
 /** A promise, a map, an error, NaN: what JSON would turn into `{}` or null without a word. */
 function saysNothing(input: unknown): boolean {
   if (typeof input === 'number') return !Number.isFinite(input);
@@ -216,39 +210,44 @@ function keepStream(
   id: string,
   settings: BodySettings,
 ): Promise<KeptBody> {
-  return keepParts(partsOf(input, settings.bodyMaxBytes), id, settings);
+  const copies = new Copies();
+  return keepParts({ parts: partsOf(input, settings.bodyMaxBytes, copies), copies }, id, settings);
 }
 
-async function keepParts(
-  parts: AsyncGenerator<Uint8Array, undefined>,
-  id: string,
-  settings: BodySettings,
-): Promise<KeptBody> {
+/** A body that comes in parts; where they are copies, it can be told how long they are read. */
+interface Given {
+  readonly parts: AsyncGenerator<Uint8Array, undefined>;
+  readonly copies?: Copies;
+}
+
+async function keepParts(given: Given, id: string, settings: BodySettings): Promise<KeptBody> {
   const head: Uint8Array[] = [];
   let headBytes = 0;
   while (headBytes <= settings.inlineMaxBytes) {
-    const step = await parts.next();
+    const step = await given.parts.next();
     if (step.done === true) return keepBytes(Buffer.concat(head), id, settings);
     head.push(step.value);
     headBytes += step.value.byteLength;
   }
-  return store(head, parts, id, settings);
+  return store(head, given, { id, settings });
 }
 
 /** Writes a body to the store, encoded and measured on its way. */
 async function store(
   head: Uint8Array[],
-  parts: AsyncGenerator<Uint8Array, undefined>,
-  id: string,
-  { bodies, chain, newRef }: BodySettings,
+  { parts, copies }: Given,
+  { id, settings }: { readonly id: string; readonly settings: BodySettings },
 ): Promise<KeptBody> {
+  const { bodies, chain, newRef } = settings;
+  const { holdsMaxBytes } = bodies;
   const ref = newRef(id);
   let isStored = false;
   try {
     const writing = chain.writing(id);
     const running = new Running(writing?.digestKey);
     const plain = measuredBy(running, head, parts);
-    const stream = writing === undefined ? plain : writing.stream(plain);
+    const stream = writing === undefined ? plain : writing.stream(plain, holdsMaxBytes);
+    copies?.lend(writing === undefined ? holdsMaxBytes : writing.heldMaxBytes(holdsMaxBytes));
     const storedSize = (await bodies.put(ref, stream)).size;
     isStored = true;
     if (!running.isWhole) throw notRead(id);
@@ -303,27 +302,6 @@ class Running {
   }
 }
 
-/**
- * The caller's parts as bytes of our own, cut off with an error at the byte that passes the limit.
- *
- * Copied: a source may fill the same buffer again for its next part, while a transform or a store
- * still gathers.
- */
-async function* partsOf(
-  input: AsyncIterable<Uint8Array | string>,
-  maxBytes: number,
-): AsyncGenerator<Uint8Array, undefined> {
-  let size = 0;
-  for await (const part of input) {
-    const bytes = typeof part === 'string' ? Buffer.from(part, 'utf8') : part;
-    if (!(bytes instanceof Uint8Array)) throw notABody(undefined);
-    size += bytes.byteLength;
-    if (size > maxBytes) throw tooLarge(maxBytes);
-    if (bytes.byteLength > 0) yield bytes === part ? copyOf(bytes) : bytes;
-  }
-  return undefined;
-}
-
 /** In parts: hashing 64 MiB at once would keep the process from everything else. */
 async function* partsIn(bytes: Uint8Array): AsyncGenerator<Uint8Array, undefined> {
   for (let at = 0; at < bytes.byteLength; at += PART_MAX_BYTES) {
@@ -347,23 +325,6 @@ function notRead(id: string): RespoolError {
     'config.invalid',
     `cannot keep the body of message "${id}": a transform of this spool ended before it had read ` +
       'all of it; mend the transform, or take it out of "transforms"',
-  );
-}
-
-/** The refusal of a body that passes the limit. */
-export function tooLarge(maxBytes: number): RespoolError {
-  return new RespoolError(
-    'limit.exceeded',
-    `cannot accept the body: it has more than the allowed ${maxBytes} bytes (limits.bodyBytes)`,
-  );
-}
-
-function notABody(cause: unknown): RespoolError {
-  return new RespoolError(
-    'message.invalid',
-    'cannot use this value as body: allowed is a string, bytes, a Blob, a stream of bytes or a ' +
-      'JSON value; a promise has to be awaited first',
-    { cause },
   );
 }
 

@@ -143,11 +143,16 @@ export class WriteChain {
     return this.#steps.map(({ name, at }) => checkEncoding(name, at.encoding));
   }
 
-  stream(plain: Stream): Stream {
-    return this.#steps.reduce(
-      (stream, { name, at }) => partsFrom(name, () => at.encode(stream), WRITING),
-      plain,
-    );
+  /** How much of what it is given is still read when more is asked for; undefined: all of it. */
+  heldMaxBytes(storeHoldsMaxBytes: number | undefined): number | undefined {
+    return sumOf(this.#steps, storeHoldsMaxBytes);
+  }
+
+  stream(plain: Stream, storeHoldsMaxBytes?: number): Stream {
+    return this.#steps.reduce((stream, { name, at }, index) => {
+      const heldMaxBytes = sumOf(this.#steps.slice(index + 1), storeHoldsMaxBytes);
+      return partsFrom(name, () => at.encode(stream, heldMaxBytes), WRITING);
+    }, plain);
   }
 
   /** At once, as long as every step is. */
@@ -173,11 +178,20 @@ export class ReadChain {
     return keyOf(this.#steps, this.#blame());
   }
 
+  /** How much of what is stored is still read when more is asked for; undefined: all of it. */
+  get heldMaxBytes(): number | undefined {
+    return holdOf(this.#steps[0]?.at);
+  }
+
   stream(stored: Stream): Stream {
     const source: { failure?: { readonly error: unknown } } = {};
     const blame = this.#blame(source);
     return this.#steps.reduce(
-      (stream, { name, at }) => partsFrom(name, () => at.decode(stream), blame),
+      (stream, { name, at }, index) => {
+        // What comes out at the end may be kept for good.
+        const heldMaxBytes = holdOf(this.#steps[index + 1]?.at);
+        return partsFrom(name, () => at.decode(stream, heldMaxBytes), blame);
+      },
       noting(stored, source),
     );
   }
@@ -197,6 +211,26 @@ export class ReadChain {
       wrong: (name, given) => broken(this.#id, name, noBytes(name, given)),
     };
   }
+}
+
+/** What is held by those who come one after the other; undefined where one of them may keep it. */
+function sumOf(
+  steps: readonly Step<BodyWriter>[],
+  storeHoldsMaxBytes: number | undefined,
+): number | undefined {
+  let bytes = storeHoldsMaxBytes;
+  for (const { at } of steps) {
+    const holdsMaxBytes = holdOf(at);
+    if (bytes === undefined || holdsMaxBytes === undefined) return undefined;
+    bytes += holdsMaxBytes;
+  }
+  return bytes;
+}
+
+function holdOf(at: BodyWriter | BodyReader | undefined): number | undefined {
+  const bytes: unknown = at?.holdsMaxBytes;
+  // Whatever else a transform says means that it may keep everything.
+  return typeof bytes === 'number' && bytes >= 0 ? bytes : undefined;
 }
 
 /** The stream as it is; what it fails with is noted. */

@@ -51,6 +51,8 @@ export function blockCodec(format: BlockFormat): Codec {
     packStream: (plain) => packStream(format, plain),
     unpack: (packed, maxBytes) => unpack(format, packed, maxBytes),
     unpackStream: (packed) => unpackStream(format, packed),
+    // What was stored as it is comes out as it is.
+    isDoneWithPieces: false,
   };
 }
 

@@ -79,6 +79,7 @@ function codecOf(family: Family): Codec {
       frame?.end();
       return unpack(family, packed, maxBytes);
     },
+    isDoneWithPieces: true,
     unpackStream: (packed) =>
       runEngine(
         family.createUnpack({ ...family.unpackOptions, chunkSize: UNPACK_OUT_BYTES }),

@@ -23,6 +23,7 @@ export interface Codec {
   pack(plain: Bytes, level: CompressionLevel): Bytes;
   /** Up to this size `pack` takes about 2 ms, on a machine of the year 2020. */
   readonly packMaxBytes: Readonly<Record<CompressionLevel, number>>;
+  /** Reads at most the last MiB of what it was given when it asks for more. */
   packStream(plain: AsyncIterable<Bytes>, level: CompressionLevel): AsyncIterable<Bytes>;
   /** How many bytes a part of a body takes, roughly, compressed in the quickest way. */
   sample(plain: Bytes): number;
@@ -32,6 +33,8 @@ export interface Codec {
   readonly unpackMaxBytes: number;
   /** Takes pieces of `STEP_BYTES`; hands out pieces of less than a MiB. */
   unpackStream(packed: AsyncIterable<Bytes>): AsyncIterable<Bytes>;
+  /** Whether it is done with a piece when it asks for the next, and gives out nothing of it. */
+  readonly isDoneWithPieces: boolean;
 }
 
 /** Where a codec comes from: at hand, or with a package that has to be loaded first. */

@@ -8,7 +8,7 @@
 import { RespoolError } from '../core/errors.ts';
 import type { BodyReader, ReadContext } from '../ports/transform.ts';
 import { type Bytes, type Codec, type CodecSource, Damaged, STEP_BYTES } from './codec.ts';
-import { collect, gather, joined, pieces, resumed, slices } from './codec-pieces.ts';
+import { collect, createJoin, gather, joined, pieces, resumed, slices } from './codec-pieces.ts';
 import {
   CODECS,
   type CodecSources,
@@ -85,6 +85,12 @@ class CompressReader implements BodyReader {
     this.#expected = expected;
   }
 
+  get holdsMaxBytes(): number | undefined {
+    const codec = this.#source.ready();
+    if (codec === undefined || !codec.isDoneWithPieces) return undefined;
+    return this.#isQuick(codec) ? COLLECT_MAX_BYTES : STEP_BYTES;
+  }
+
   decodeBytes(packed: Bytes): Bytes | Promise<Bytes> {
     const codec = this.#source.ready();
     if (codec !== undefined && this.#isQuick(codec)) return this.#unpack(codec, packed);
@@ -124,10 +130,11 @@ class CompressReader implements BodyReader {
     codec: Codec,
     packed: AsyncIterable<Bytes>,
   ): AsyncGenerator<Bytes, void, undefined> {
+    const join = codec.isDoneWithPieces ? createJoin(STEP_BYTES) : joined;
     let givenBytes = 0;
     let plainBytes = 0;
     async function* counted(): AsyncGenerator<Bytes, void, undefined> {
-      for await (const piece of pieces(packed, STEP_BYTES)) {
+      for await (const piece of pieces(packed, STEP_BYTES, join)) {
         givenBytes += piece.length;
         yield piece;
       }

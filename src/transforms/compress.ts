@@ -30,7 +30,7 @@ const SLICE_BYTES = 512 * 1024;
 /** Less gain than this is not worth the work of reading it back. */
 const GAIN_MIN = 0.05;
 
-/** The most that any codec takes in one call. */
+/** The most that any codec takes in one call, or collects of a stream. */
 const JOIN_MAX_BYTES = 1024 * 1024;
 // New memory for every body would cost a twentieth of the quickest codecs' time.
 const joinAtOnce = createJoin(JOIN_MAX_BYTES);
@@ -101,6 +101,10 @@ class CompressWriter implements BodyWriter {
     return this.#encoding;
   }
 
+  get holdsMaxBytes(): number {
+    return JOIN_MAX_BYTES;
+  }
+
   encodeBytes(plain: Bytes): Bytes | Promise<Bytes> {
     if (plain.length < COMPRESS_MIN_BYTES) return this.#leave(plain);
     const source = this.#codecs[this.#name];
@@ -115,7 +119,8 @@ class CompressWriter implements BodyWriter {
     const codec = source.ready() ?? (await source.load());
     const rest = stream[Symbol.asyncIterator]();
     // As much as one call takes: the body is often whole by then.
-    const collectMaxBytes = Math.max(SAMPLE_BYTES, codec.packMaxBytes[this.#level]);
+    const callMaxBytes = Math.min(JOIN_MAX_BYTES, codec.packMaxBytes[this.#level]);
+    const collectMaxBytes = Math.max(SAMPLE_BYTES, callMaxBytes);
     const { held, isWhole } = await gather(rest, collectMaxBytes);
     if (isWhole) {
       yield* await this.#packWhole(codec, held);

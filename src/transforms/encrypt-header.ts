@@ -22,7 +22,7 @@ export const CIPHERS: readonly Cipher[] = ['aes-256-gcm', 'chacha20-poly1305'];
 export const CHUNK_BYTES = 262_144;
 export const SALT_BYTES = 32;
 export const PREFIX_BYTES = 7;
-const CHUNK_MAX_BYTES = 1_048_576;
+export const CHUNK_MAX_BYTES = 1_048_576;
 
 const MAGIC = 'RSPE';
 const VERSION = 1;

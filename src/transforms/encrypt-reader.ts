@@ -9,10 +9,16 @@ import type { KeyObject } from 'node:crypto';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyReader } from '../ports/transform.ts';
 import { BlocksInParts, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
-import { type Cipher, type EncryptHeader, headerLength, parseHeader } from './encrypt-header.ts';
+import {
+  CHUNK_MAX_BYTES,
+  type Cipher,
+  type EncryptHeader,
+  headerLength,
+  parseHeader,
+} from './encrypt-header.ts';
 import type { KeyRing } from './key-ring.ts';
 import { PadStripper, withoutPadding } from './pad.ts';
-import { fill, only, TURN_BYTES, Turns } from './turns.ts';
+import { fill, FILL_HOLDS_BYTES, LentChunks, only, TURN_BYTES, Turns } from './turns.ts';
 
 /** What the envelope says of an encrypted body. */
 export interface EncryptRecord {
@@ -47,9 +53,18 @@ export class EncryptReader implements BodyReader {
     throw this.#corrupt('nothing of it was read');
   }
 
-  async *decode(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  /** Less than a chunk, whatever its size; what comes out is another memory. */
+  get holdsMaxBytes(): number {
+    return CHUNK_MAX_BYTES + TAG_BYTES;
+  }
+
+  async *decode(
+    stream: AsyncIterable<Uint8Array>,
+    heldMaxBytes?: number,
+  ): AsyncGenerator<Uint8Array> {
     const strip = new PadStripper();
     const turns = new Turns();
+    const lent = new LentChunks(heldMaxBytes);
     let start: Uint8Array = NOTHING;
     let body: (OpenBody & { readonly blocks: BlocksInParts }) | undefined;
     for await (const bytes of stream) {
@@ -68,7 +83,12 @@ export class EncryptReader implements BodyReader {
       for (const block of body.blocks.push(rest)) {
         const plain = this.#plain(body.chunks, block, false);
         // n.b. One by one: `yield*` would wait three times as often.
-        for (const part of body.isPadded ? strip.pushAll(plain) : plain) yield part;
+        let givenBytes = 0;
+        for (const part of body.isPadded ? strip.pushAll(plain) : plain) {
+          givenBytes += part.length;
+          yield part;
+        }
+        lent.next(plain, givenBytes);
         await turns.after(body.blockBytes);
       }
     }
@@ -84,7 +104,7 @@ export class EncryptReader implements BodyReader {
   decodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
     const key = this.#ring.loaded(this.#record.keyId);
     if (key !== undefined && bytes.length <= TURN_BYTES) return this.#decodeNow(bytes, key);
-    return fill(Buffer.allocUnsafeSlow(bytes.length), this.decode(only(bytes)));
+    return fill(Buffer.allocUnsafeSlow(bytes.length), this.decode(only(bytes), FILL_HOLDS_BYTES));
   }
 
   #decodeNow(bytes: Uint8Array, key: KeyObject): Uint8Array {

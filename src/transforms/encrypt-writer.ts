@@ -8,7 +8,7 @@ import type { BodyWriter } from '../ports/transform.ts';
 import { Blocks, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
 import type { EncryptHeader } from './encrypt-header.ts';
 import { paddedLength, paddingAfter } from './pad.ts';
-import { fill, only, TURN_BYTES, Turns } from './turns.ts';
+import { fill, FILL_HOLDS_BYTES, LentChunks, only, TURN_BYTES, Turns } from './turns.ts';
 
 /** What is needed to encrypt one body. */
 export interface EncryptWork {
@@ -40,9 +40,14 @@ export class EncryptWriter implements BodyWriter {
     return this.#chunks.digestKey;
   }
 
-  encode(stream: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
+  /** What is kept of a part is a copy. */
+  get holdsMaxBytes(): number {
+    return 0;
+  }
+
+  encode(stream: AsyncIterable<Uint8Array>, heldMaxBytes?: number): AsyncIterable<Uint8Array> {
     this.#use();
-    return this.#encode(stream);
+    return this.#encode(stream, heldMaxBytes);
   }
 
   encodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
@@ -50,7 +55,7 @@ export class EncryptWriter implements BodyWriter {
     const encoded = Buffer.allocUnsafe(this.#encodedLength(bytes.length));
     return bytes.length <= TURN_BYTES
       ? this.#encodeNow(bytes, encoded)
-      : fill(encoded, this.#encode(only(bytes)));
+      : fill(encoded, this.#encode(only(bytes), FILL_HOLDS_BYTES));
   }
 
   #use(): void {
@@ -58,15 +63,21 @@ export class EncryptWriter implements BodyWriter {
     this.#isUsed = true;
   }
 
-  async *#encode(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  async *#encode(
+    stream: AsyncIterable<Uint8Array>,
+    heldMaxBytes?: number,
+  ): AsyncGenerator<Uint8Array> {
     const blocks = new Blocks(this.#header.chunkBytes);
     const turns = new Turns();
+    const lent = new LentChunks(heldMaxBytes);
     yield this.#header.bytes;
     for await (const bytes of this.#header.isPadded ? padded(stream) : stream) {
       for (const block of blocks.push(bytes)) {
         // n.b. Apart, not joined: copying a chunk costs more than a second small write. And one by
         // one: `yield*` would wait three times as often.
-        for (const part of this.#chunk(block, false)) yield part;
+        const parts = this.#chunk(block, false);
+        for (const part of parts) yield part;
+        lent.next(parts, block.length + TAG_BYTES);
         await turns.after(block.length);
       }
     }

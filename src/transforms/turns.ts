@@ -6,6 +6,7 @@
  */
 
 import { systemClock } from '../system/clock.ts';
+import { Lent, letGo } from '../system/memory.ts';
 
 /** Encrypted in well under 2 ms; whole bodies up to this size are worked on at once. */
 export const TURN_BYTES = 1_048_576;
@@ -30,10 +31,29 @@ export class Turns {
   }
 }
 
+/** What a cipher made of the chunks of one body: gone as soon as nobody reads it any more. */
+export class LentChunks {
+  readonly #lent: Lent<readonly Uint8Array[]> | undefined;
+
+  constructor(heldMaxBytes: number | undefined) {
+    const free = (parts: readonly Uint8Array[]): void => parts.forEach(letGo);
+    this.#lent = heldMaxBytes === undefined ? undefined : new Lent(heldMaxBytes, free);
+  }
+
+  /** So many bytes of these parts were given out, and more is asked for. */
+  next(parts: readonly Uint8Array[], givenBytes: number): void {
+    this.#lent?.give(parts, givenBytes);
+    this.#lent?.asked();
+  }
+}
+
 /** Bytes as a stream of one piece. */
 export async function* only(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
+
+/** So much is still read by `fill` when it asks for more. */
+export const FILL_HOLDS_BYTES = 0;
 
 /** Writes a stream into memory that is large enough, and returns the part that was filled. */
 export async function fill(

@@ -19,6 +19,7 @@ import { checkNames, checkOneOf, checkRef, REF_PATTERN } from '../../core/limits
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { LentBuffers } from '../../system/memory.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import { Operations } from '../shared/operations.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
@@ -62,6 +63,8 @@ export function filesystemBodies(options: FilesystemBodiesOptions): BodyStore {
 class FilesystemBodies implements BodyStore {
   readonly name = 'filesystem';
   readonly traits: BodyStore['traits'];
+  /** Every part is written before the next is asked for. */
+  readonly holdsMaxBytes = 0;
   readonly #path: string;
   readonly #sync: SyncMode;
   readonly #madeShards = new Set<string>();
@@ -104,20 +107,22 @@ class FilesystemBodies implements BodyStore {
     }
   }
 
-  get(ref: string): AsyncIterable<Uint8Array> {
-    return this.#operations.stream('get', this.#get(ref));
+  get(ref: string, heldMaxBytes?: number): AsyncIterable<Uint8Array> {
+    return this.#operations.stream('get', this.#get(ref, heldMaxBytes));
   }
 
-  async *#get(ref: string): AsyncGenerator<Uint8Array> {
+  async *#get(ref: string, heldMaxBytes: number | undefined): AsyncGenerator<Uint8Array> {
     this.#checkOpen();
     const path = join(this.#path, shardOf(checkRef(ref)), ref);
     const file = await this.#openBody(ref, path);
+    const lent = heldMaxBytes === undefined ? undefined : new LentBuffers(heldMaxBytes);
     try {
       for (;;) {
-        // A new buffer each time: the reader may keep or change what it was given.
-        const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(CHUNK_BYTES));
+        // Else a new buffer each time: the reader may keep or change what it was given.
+        const memory = lent?.take(CHUNK_BYTES) ?? Buffer.allocUnsafe(CHUNK_BYTES);
+        const { bytesRead } = await file.read(memory);
         if (bytesRead === 0) return;
-        yield buffer.subarray(0, bytesRead);
+        yield lent?.give(memory, bytesRead) ?? memory.subarray(0, bytesRead);
       }
     } catch (error) {
       throw storeError(`read body "${ref}"`, error);

@@ -1,0 +1,72 @@
+/**
+ * memory — buffers that go, or are used again, as soon as nobody reads them any more.
+ *
+ * V8 sees only the small object in front of a buffer: left to itself it lets 64 MiB of dead ones
+ * gather before it looks, and every new one costs page faults. A stage of a stream that is told how
+ * much of what it gave is still read lets go of the rest at once.
+ */
+
+/** Parts that were given on to somebody who reads only the last bytes of them. */
+export class Lent<Part> {
+  readonly #heldMaxBytes: number;
+  readonly #free: (part: Part) => void;
+  readonly #given: { readonly part: Part; readonly bytes: number }[] = [];
+  #bytes = 0;
+
+  /** `free` is called with what is beyond the last `heldMaxBytes`. */
+  constructor(heldMaxBytes: number, free: (part: Part) => void) {
+    this.#heldMaxBytes = heldMaxBytes;
+    this.#free = free;
+  }
+
+  /** Parts that are not told of count as none: then the others are kept for longer. */
+  give(part: Part, bytes: number): void {
+    this.#given.push({ part, bytes });
+    this.#bytes += bytes;
+  }
+
+  /** More is asked for: only now is it true that what was given before is no longer read. */
+  asked(): void {
+    for (let first = this.#given[0]; first !== undefined; first = this.#given[0]) {
+      if (this.#bytes - first.bytes < this.#heldMaxBytes) return;
+      this.#given.shift();
+      this.#bytes -= first.bytes;
+      this.#free(first.part);
+    }
+  }
+}
+
+/**
+ * Gives the memory of a buffer back at once. Whoever reads it after all finds no bytes, not those
+ * of somebody else.
+ *
+ * A cipher's chunk of 256 KiB took 61 µs with it and 113 to 148 µs without, in processor time: the
+ * next one finds memory that is mapped already. (2026-11-18, Node 24.21)
+ */
+export function letGo({ buffer, byteLength }: Uint8Array): void {
+  // A view of something larger is not alone in it.
+  if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
+}
+
+/** Buffers of one size or another that are lent and come back. */
+export class LentBuffers {
+  readonly #spare: Buffer[] = [];
+  readonly #lent: Lent<Buffer>;
+
+  constructor(heldMaxBytes: number) {
+    this.#lent = new Lent(heldMaxBytes, (memory) => this.#spare.push(memory));
+  }
+
+  /** Memory of at least this size, with anything in it; given on before the next is taken. */
+  take(bytes: number): Buffer {
+    this.#lent.asked();
+    const spare = this.#spare.pop();
+    return spare !== undefined && spare.length >= bytes ? spare : Buffer.allocUnsafeSlow(bytes);
+  }
+
+  /** Says how much of it was given on. */
+  give(memory: Buffer, bytes: number): Uint8Array {
+    this.#lent.give(memory, bytes);
+    return memory.subarray(0, bytes);
+  }
+}
