@@ -9,6 +9,7 @@ import { createHash, createHmac, hash } from 'node:crypto';
 import type { BodyInfo, Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
+import { countStreamed } from '../system/memory.ts';
 import { checkRecord } from './body-record.ts';
 import type { Chain, ReadChain } from './chain.ts';
 import { Copies, copyOf, notABody, partsOf, tooLarge } from './body-parts.ts';
@@ -105,6 +106,7 @@ export async function* readBody(
     running.add(part);
     if (running.size > body.size) throw corrupt(entry);
     yield part;
+    countStreamed(part.byteLength);
   }
   running ??= new Running(reading?.digestKey);
   if (running.size !== body.size || running.digest() !== body.digest) throw corrupt(entry);

@@ -70,3 +70,33 @@ export class LentBuffers {
     return memory.subarray(0, bytes);
   }
 }
+
+/** Streamed bytes between two hints. */
+const HINT_EVERY_BYTES: number = 16 * 2 ** 20;
+/** With what was streamed it makes the 64 MiB at which V8 looks for dead buffers. */
+const HINT_BYTES: number = 48 * 2 ** 20;
+let streamedBytes = 0;
+
+/**
+ * Counts bytes in buffers that we cannot let go, because the caller's stream made them or its
+ * reader may keep them; most are dead soon. Every 16 MiB, V8 is made to look for them.
+ *
+ * It counts the size of buffers, not what is used of them. So one of 48 MiB that nobody writes to
+ * is a hint that takes no memory: the system maps no page of it. V8 looks about as often as it did
+ * when our own buffers were garbage, too.
+ *
+ * 1 GiB through zstd and AES-256-GCM: 122 to 126 MB at the most with it, 142 to 172 MB without, for
+ * the same processor time. Every 8 MiB: 112 MB, for a twentieth more; every 4 MiB: 107 MB, for a
+ * third more. (2026-11-18, Node 24.21, 2 cores, others at work on them)
+ */
+export function countStreamed(bytes: number): void {
+  streamedBytes += bytes;
+  if (streamedBytes < HINT_EVERY_BYTES) return;
+  streamedBytes = 0;
+  try {
+    // n.b. Above 32 MiB glibc maps new pages each time, and has nothing to fill with zeros.
+    void new ArrayBuffer(HINT_BYTES);
+  } catch {
+    // Dropped on purpose: where no address space is left for a hint, V8 looks when it likes.
+  }
+}
