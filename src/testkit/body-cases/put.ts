@@ -14,10 +14,12 @@ import {
   comesFrom,
   farFuture,
   HELLO,
+  lentPieces,
   MIB,
   oddPieces,
   pattern,
   randomBytes,
+  readBehind,
 } from './shared.ts';
 
 export const putCases: readonly BodyCase[] = [
@@ -35,6 +37,25 @@ export const putCases: readonly BodyCase[] = [
       assert.deepEqual(await bodies.put('empty', chunksOf(new Uint8Array(0))), { size: 0 });
       await assertHolds(bodies, 'none', new Uint8Array(0));
       await assertHolds(bodies, 'empty', new Uint8Array(0));
+    },
+  },
+  {
+    name: 'a put reads no more of what it was given before than it says',
+    async run({ bodies }) {
+      const bytes = randomBytes(2 * MIB, 11);
+      await bodies.put('a', lentPieces(bytes, bodies.holdsMaxBytes ?? Number.POSITIVE_INFINITY));
+      await assertHolds(bodies, 'a', bytes);
+    },
+  },
+  {
+    name: 'a reader that says how much it holds is given the same bytes, and those are left alone',
+    async run({ bodies }) {
+      const bytes = randomBytes(MIB, 12);
+      await bodies.put('a', oddPieces(bytes));
+      for (const heldMaxBytes of [0, 100_000]) {
+        const read = await readBehind(bodies.get('a', heldMaxBytes), heldMaxBytes);
+        assert.ok(read.equals(bytes));
+      }
     },
   },
   {

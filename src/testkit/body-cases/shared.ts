@@ -5,6 +5,7 @@ import { HOUR_MS } from '../../core/duration.ts';
 import { type ErrorCode, isRespoolError } from '../../core/errors.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import { systemClock } from '../../system/clock.ts';
+import { Lent } from '../../system/memory.ts';
 import { seededDice } from '../seeded-dice.ts';
 
 /** What a case gets: an opened body store and the way to open its data again. */
@@ -45,6 +46,36 @@ export async function* oddPieces(bytes: Uint8Array): AsyncGenerator<Uint8Array> 
     yield bytes.subarray(at, at + size);
     at += size;
   }
+}
+
+/** The same in memory that is overwritten when the reader may read no more of it. */
+export async function* lentPieces(
+  bytes: Uint8Array,
+  heldMaxBytes: number,
+): AsyncGenerator<Uint8Array> {
+  const lent = new Lent<Uint8Array>(heldMaxBytes, (piece) => piece.fill(0xee));
+  for await (const piece of oddPieces(bytes)) {
+    const copy = Uint8Array.from(piece);
+    lent.give(copy, copy.byteLength);
+    yield copy;
+    lent.asked();
+  }
+}
+
+/** Reads every part as late as somebody may who holds so many bytes. */
+export async function readBehind(
+  stream: AsyncIterable<Uint8Array>,
+  heldMaxBytes: number,
+): Promise<Buffer> {
+  const read: Buffer[] = [];
+  const held = new Lent<Uint8Array>(heldMaxBytes, (part) => read.push(Buffer.from(part)));
+  for await (const part of stream) {
+    held.give(part, part.byteLength);
+    held.asked();
+  }
+  held.give(new Uint8Array(0), Number.POSITIVE_INFINITY);
+  held.asked();
+  return Buffer.concat(read);
 }
 
 /** A pattern of any length in pieces of 64 KiB, each its own buffer so that none can be kept. */
