@@ -106,7 +106,9 @@ export async function* readBody(
     running.add(part);
     if (running.size > body.size) throw corrupt(entry);
     yield part;
-    countStreamed(part.byteLength);
+    // Half: a caller's stream leaves more than its parts, and a codec what it made of them. To look
+    // as often here took a sixth more processor time for bodies that are stored as they are.
+    countStreamed(part.byteLength / 2);
   }
   running ??= new Running(reading?.digestKey);
   if (running.size !== body.size || running.digest() !== body.digest) throw corrupt(entry);
