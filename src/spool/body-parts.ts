@@ -7,7 +7,7 @@
  */
 
 import { RespoolError } from '../core/errors.ts';
-import { countStreamed, LentBuffers } from '../system/memory.ts';
+import { LentBuffers } from '../system/memory.ts';
 
 /** Smaller copies come out of Node's pool; longer ones would stay for as long as the stream. */
 const LENT_MIN_BYTES: number = 16 * 1024;
@@ -52,7 +52,6 @@ export async function* partsOf(
     size += bytes.byteLength;
     if (size > maxBytes) throw tooLarge(maxBytes);
     if (bytes.byteLength > 0) yield bytes === part ? copies.copy(bytes) : bytes;
-    countStreamed(bytes.byteLength);
   }
   return undefined;
 }

@@ -6,6 +6,8 @@
  * much of what it gave is still read lets go of the rest at once.
  */
 
+import { getHeapStatistics } from 'node:v8';
+
 /** Parts that were given on to somebody who reads only the last bytes of them. */
 export class Lent<Part> {
   readonly #heldMaxBytes: number;
@@ -75,6 +77,8 @@ export class LentBuffers {
 const HINT_EVERY_BYTES: number = 16 * 2 ** 20;
 /** With what was streamed it makes the 64 MiB at which V8 looks for dead buffers. */
 const HINT_BYTES: number = 48 * 2 ** 20;
+/** A look goes through the whole heap: in a large one it costs more than the memory is worth. */
+const HEAP_MAX_BYTES: number = 64 * 2 ** 20;
 let streamedBytes = 0;
 
 /**
@@ -85,14 +89,14 @@ let streamedBytes = 0;
  * is a hint that takes no memory: the system maps no page of it. V8 looks about as often as it did
  * when our own buffers were garbage, too.
  *
- * 1 GiB through zstd and AES-256-GCM: 122 to 126 MB at the most with it, 142 to 172 MB without, for
- * the same processor time. Every 8 MiB: 112 MB, for a twentieth more; every 4 MiB: 107 MB, for a
- * third more. (2026-11-18, Node 24.21, 2 cores, others at work on them)
+ * 1 GiB through zstd and AES-256-GCM: 125 to 127 MB at the most with it, 151 to 163 MB without.
+ * Every 8 MiB: 112 MB, for a twentieth more processor time. (2026-11-18, Node 24.21, 2 cores)
  */
 export function countStreamed(bytes: number): void {
   streamedBytes += bytes;
   if (streamedBytes < HINT_EVERY_BYTES) return;
   streamedBytes = 0;
+  if (getHeapStatistics().used_heap_size > HEAP_MAX_BYTES) return;
   try {
     // n.b. Above 32 MiB glibc maps new pages each time, and has nothing to fill with zeros.
     void new ArrayBuffer(HINT_BYTES);
