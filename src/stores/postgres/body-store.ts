@@ -16,6 +16,7 @@ import type { Durability } from '../../ports/entry-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
+import { Lifetime } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
 import { Blob, numberArray, textArray } from './arrays.ts';
 import { readPromise, tellPromise } from './durability.ts';
@@ -54,12 +55,15 @@ export function postgresBodies(
   const { clock, dice } = { clock: systemClock, dice: systemDice, ...parts };
   const operations = new Operations('bodies', clock);
   const checked = checkOptions('the PostgreSQL body store', options);
-  let opened: Opened | undefined;
-  let closing: Promise<void> = Promise.resolve();
   let durability: Durability = 'power-loss';
+  const life = new Lifetime(async () => {
+    const opened = await openAll(checked, new Server(checked, clock));
+    ({ durability } = opened);
+    return opened;
+  }, closeAll);
 
   function use(): Opened {
-    if (opened !== undefined) return opened;
+    if (life.opened !== undefined) return life.opened;
     throw new RespoolError(
       'store.unavailable',
       `cannot use the body store in schema "${checked.names.schema}": it is not open; ` +
@@ -74,18 +78,8 @@ export function postgresBodies(
         return durability;
       },
     },
-    async open() {
-      // Why a close failed was told to its caller; the connections were let go of all the same.
-      await closing.catch(() => undefined);
-      opened ??= await openAll(checked, new Server(checked, clock));
-      ({ durability } = opened);
-    },
-    close() {
-      const present = opened;
-      opened = undefined;
-      if (present !== undefined) closing = closeAll(present);
-      return closing;
-    },
+    open: () => life.open(),
+    close: () => life.close(),
     ...operations.bodies({
       async put(ref, stream) {
         checkKey('body ref', ref);

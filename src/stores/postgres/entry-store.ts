@@ -24,6 +24,7 @@ import type {
 import type { SqlTx } from '../../ports/sql.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { Lifetime } from '../shared/lifetime.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { readHeadsMax } from '../shared/page.ts';
 import { type ChangeRow, changeRow } from './change-row.ts';
@@ -102,12 +103,15 @@ export function postgres(
   const checked = checkOptions('the PostgreSQL store', options);
   const instance = randomName(all.dice);
   const operations = new Operations('entries', all.clock);
-  let opened: Opened | undefined;
-  let closing: Promise<void> = Promise.resolve();
   let durability: Durability = 'power-loss';
+  const life = new Lifetime(async () => {
+    const opened = await openAll(checked, { ...all, operations }, instance);
+    ({ durability } = opened);
+    return opened;
+  }, closeAll);
 
   function use(): Opened {
-    if (opened !== undefined) return opened;
+    if (life.opened !== undefined) return life.opened;
     throw new RespoolError(
       'store.unavailable',
       `cannot use the store in schema "${checked.names.schema}": it is not open; call open() first`,
@@ -118,18 +122,8 @@ export function postgres(
     name: 'postgres',
     instance,
     traits: traitsOf(() => durability),
-    async open() {
-      // Why a close failed was told to its caller; the connections were let go of all the same.
-      await closing.catch(() => undefined);
-      opened ??= await openAll(checked, { ...all, operations }, instance);
-      ({ durability } = opened);
-    },
-    close() {
-      const present = opened;
-      opened = undefined;
-      if (present !== undefined) closing = closeAll(present);
-      return closing;
-    },
+    open: () => life.open(),
+    close: () => life.close(),
     now: () => busy(use, ({ server }) => askTime(server)),
     ...createWrites(use),
     ...operations.reads(createReads(use)),
@@ -143,7 +137,7 @@ export function postgres(
         use: () => use().server,
         names: checked.names,
         newToken: () => randomName(all.dice),
-        onWrite: () => opened?.wakes.tell(),
+        onWrite: () => life.opened?.wakes.tell(),
       }),
     ),
     onOperation: operations.on,
