@@ -234,7 +234,7 @@ async function examineListening(
     );
   } catch (error) {
     const text = `"listenUrl" cannot be used: ${textOf(error)}`;
-    return danger(id, text, 'mend it, or take it out; until then the store looks every second');
+    return danger(id, text, 'mend it, or take it out: a store does not open with it');
   } finally {
     cancel();
     sockets.ended();

@@ -63,7 +63,9 @@ export class Wakes {
     this.#isOpen = true;
     // What comes from here on is news to whoever watches, also if that begins later.
     await this.#server.run('look at what is there', (ask) => this.#ask(ask));
-    if (this.#options.listenUrl !== undefined) await this.#listen();
+    if (this.#options.listenUrl === undefined) return;
+    // Tried again and told as every other call: that server may be away for a moment, too.
+    await this.#server.run('listen at "listenUrl"', () => this.#listen());
   }
 
   async close(): Promise<void> {
@@ -160,10 +162,16 @@ export class Wakes {
     listener.on('notification', ({ payload }) => {
       if (payload !== this.#instance) this.#wake();
     });
-    await listener.connect();
-    await this.#query(listener, `LISTEN "${names.channel}"`);
+    try {
+      await listener.connect();
+      await this.#query(listener, `LISTEN "${names.channel}"`);
+    } catch (error) {
+      // A replica lets us in and refuses to listen; nobody else would end this one.
+      void end(listener);
+      throw error;
+    }
     if (this.#isOpen) this.#listener = listener;
-    else await listener.end();
+    else await end(listener);
   }
 
   #onEnd(listener: PgListener): void {

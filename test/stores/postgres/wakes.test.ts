@@ -1,8 +1,11 @@
 /** wakes — a store hears of what others write, by LISTEN or by looking, and not of its own. */
 
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import { postgres } from '../../../src/stores/postgres/index.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { changeOf, claimRequest, later, stepped } from '../../../src/testkit/entry-cases/shared.ts';
@@ -40,6 +43,42 @@ function countingClock(): Clock & { readonly spans: number[] } {
       spans.push(ms);
       return systemClock.after(ms, call);
     },
+  };
+}
+
+/** A server that lets everybody in and answers each statement as a replica answers LISTEN. */
+async function refusingServer() {
+  const sockets = new Set<Socket>();
+  let accepted = 0;
+  const message = (kind: string, body: string): Buffer => {
+    const length = Buffer.alloc(4);
+    length.writeInt32BE(4 + Buffer.byteLength(body, 'latin1'));
+    return Buffer.concat([Buffer.from(kind), length, Buffer.from(body, 'latin1')]);
+  };
+  const ready = message('Z', 'I');
+  const words = 'SERROR\0C25006\0Mcannot execute LISTEN during recovery\0\0';
+  const server = createServer((socket) => {
+    accepted += 1;
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket)).on('error', () => undefined);
+    socket.on('data', (bytes) => {
+      // Only the greeting has no letter before its length.
+      if (bytes[0] === 0) socket.write(Buffer.concat([message('R', '\0\0\0\0'), ready]));
+      else if (bytes.toString('latin1', 0, 1) === 'X') socket.end();
+      else socket.write(Buffer.concat([message('E', words), ready]));
+    });
+  });
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `postgres://me@127.0.0.1:${port}/db`,
+    accepted: () => accepted,
+    open: () => sockets.size,
   };
 }
 
@@ -90,10 +129,65 @@ withService('postgres', () => {
     const heard: number[] = [];
     client.on('notification', () => heard.push(systemClock.monotonic()));
     await client.query(`LISTEN "${channel}"`);
+    const beganAt = systemClock.monotonic();
     for (let n = 0; n < 60; n += 1) await store.insert([sampleEntry(`m${n}`)]);
     await client.query('SELECT 1');
+    const tookMs = systemClock.monotonic() - beganAt;
     expect(heard.length).toBeGreaterThan(0);
     expect(heard.length).toBeLessThan(60);
+    // At most every 20 ms; a timer may be a millisecond early.
+    expect(heard.length).toBeLessThanOrEqual(1 + tookMs / 19);
+  });
+
+  test('without "listenUrl" no write notifies anybody, nor does one in your own transaction', async () => {
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    const [client, own] = [await openClient(), await openClient()];
+    const { channel } = namesOf(schema, '');
+    const heard: (string | undefined)[] = [];
+    client.on('notification', ({ payload }) => heard.push(payload));
+    await client.query(`LISTEN "${channel}"`);
+    await store.insert([sampleEntry('a')]);
+    await own.query('BEGIN');
+    await store.insertWithin(own, [sampleEntry('b')]);
+    await own.query('COMMIT');
+    const claimed = await store.claim(claimRequest(store));
+    await store.commit(claimed.map((entry) => changeOf(entry, 'remove')));
+    // What was told before comes before this one.
+    await own.query('SELECT pg_notify($1, $2)', [channel, 'the last']);
+    await client.query('SELECT 1');
+    expect([claimed.length, heard]).toEqual([2, ['the last']]);
+  });
+
+  // Regression: a replica at "listenUrl" was left with one more connection by every try.
+  test('a "listenUrl" that refuses to listen is told, and no connection to it is left', async () => {
+    const replica = await refusingServer();
+    const options = { url: await serverUrl(), schema: ownSchema(), retryFor: '300ms' };
+    // Nothing is dropped by the time that has passed: what was not ended stays.
+    const after: Clock['after'] = (ms, call) =>
+      ms === 2_000 ? () => undefined : systemClock.after(ms, call);
+    const clock = { ...systemClock, after };
+    const store = postgres({ ...options, listenUrl: replica.url }, { clock });
+    await expect(store.open()).rejects.toMatchObject({
+      code: 'store.unavailable',
+      message: expect.stringContaining('cannot listen at "listenUrl": cannot execute LISTEN'),
+    });
+    expect(replica.accepted()).toBeGreaterThan(1);
+    await expect.poll(replica.open).toBe(0);
+  });
+
+  test('a "listenUrl" that does not let us in is told without its password', async () => {
+    const listenUrl = new URL(await serverUrl());
+    listenUrl.password = 'c4nary-password';
+    const store = postgres({
+      url: await serverUrl(),
+      schema: ownSchema(),
+      listenUrl: listenUrl.href,
+    });
+    const error = await store.open().catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ code: 'config.invalid' });
+    expect(String(error)).toContain('cannot listen at "listenUrl"');
+    expect(String(error)).not.toContain('c4nary');
   });
 
   test('without LISTEN a store finds what another inserted', async () => {
