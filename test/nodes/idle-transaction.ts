@@ -8,6 +8,8 @@
 import pg from 'pg';
 import { createSpool, type Spool } from 'respool';
 import { postgres, postgresBodies } from 'respool/stores/postgres';
+import { diagnosePostgres } from '../../src/stores/postgres/diagnose.ts';
+import type { StoreFinding } from '../../src/stores/shared/finding.ts';
 import { freshName, query } from './ground.ts';
 
 /** The promise: so much of the rate is left. */
@@ -22,6 +24,8 @@ export interface IdleResult {
   readonly ratio: number;
   /** Dead rows at the end, as the server counts them. */
   readonly deadHeld: number;
+  /** What the doctor says of that transaction, beside it and in the other database. */
+  readonly told: Readonly<Record<'held' | 'free', StoreFinding | undefined>>;
 }
 
 const ROUND_MESSAGES = 400;
@@ -41,6 +45,8 @@ export async function idleTransaction(
   // With a snapshot of its own, as a report that somebody forgot.
   await idle.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
   await idle.query('SELECT count(*) FROM pg_class');
+  const { rows } = await idle.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+  const pid = rows[0]?.pid ?? 0;
   const untilMs = performance.now() + lastsMs;
   const rates = { held: [] as number[], free: [] as number[] };
   while (performance.now() < untilMs) {
@@ -50,7 +56,14 @@ export async function idleTransaction(
   const [row] = await query(held.url, 'SELECT sum(n_dead_tup)::int FROM pg_stat_user_tables');
   const ratio = median(lastHalf(rates.held)) / median(lastHalf(rates.free));
   const messages = (rates.held.length + rates.free.length) * ROUND_MESSAGES;
-  return { ...rates, messages, ratio, deadHeld: Number(row?.[0]) };
+  const told = { held: await toldOf(held.url, pid), free: await toldOf(free.url, pid) };
+  return { ...rates, messages, ratio, deadHeld: Number(row?.[0]), told };
+}
+
+/** What the doctor says of a process of the server. */
+async function toldOf(url: string, pid: number): Promise<StoreFinding | undefined> {
+  const { findings } = await diagnosePostgres({ url });
+  return findings.find(({ id, text }) => id === 'oldest-xmin' && text.includes(`process ${pid} `));
 }
 
 interface Side {

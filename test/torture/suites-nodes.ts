@@ -86,9 +86,10 @@ async function leftOpen(lastsMs: number): Promise<Row> {
   const about = { ...NOTHING, suite: 'left open', place: 'postgres' };
   const skipped = skipReason('postgres');
   if (skipped !== undefined) return { ...about, skipped };
-  const { ratio, messages } = await idleTransaction(await service('postgres'), { lastsMs });
+  const { ratio, messages, told } = await idleTransaction(await service('postgres'), { lastsMs });
   const percent = Math.round(ratio * 100);
   const complaints = ratio >= RATIO_MIN ? [] : [`${percent} % of the rate was left`];
+  if (told.held === undefined) complaints.push('the doctor did not name the transaction');
   return { ...about, faults: 1, messages, complaints };
 }
 

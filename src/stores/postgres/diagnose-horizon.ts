@@ -16,6 +16,12 @@ const SPANS: HorizonSpans = { noteSeconds: 5, unsafeSeconds: 60 };
 /** A slot so many transactions behind holds back everything since. */
 const SLOT_AGE_MAX = 1_000_000;
 
+/**
+ * Who holds back the cleaning here: whoever has a snapshot in this database. Of those in others only
+ * one that has written does, since every snapshot is as old as the oldest of these.
+ */
+const HOLDS_BACK = '(datname = current_database() OR backend_xid IS NOT NULL)';
+
 /** Looks for what is old. */
 export async function examineHorizon(
   ask: Ask,
@@ -28,7 +34,7 @@ export async function examineHorizon(
   ];
   const [[age] = []] = await ask(
     `SELECT max(greatest(age(backend_xmin), age(backend_xid))) FROM pg_stat_activity
-WHERE pid <> pg_backend_pid()`,
+WHERE pid <> pg_backend_pid() AND ${HOLDS_BACK}`,
   );
   const behind = `${Number(age ?? 0).toLocaleString('en')} transactions`;
   const oldest = fine('oldest-xmin', `the oldest open snapshot is ${behind} back`);
@@ -43,7 +49,7 @@ async function examineTransactions(ask: Ask, spans: HorizonSpans): Promise<Store
   coalesce(greatest(age(backend_xmin), age(backend_xid)), 0)
 FROM pg_stat_activity
 WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'
-  AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+  AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND ${HOLDS_BACK}
   AND xact_start < clock_timestamp() - make_interval(secs => $1)
 ORDER BY xact_start LIMIT 3`,
     [spans.noteSeconds],

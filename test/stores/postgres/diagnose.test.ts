@@ -8,7 +8,7 @@ import { checkOptions } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import type { StoreFinding } from '../../../src/stores/shared/finding.ts';
 import { privateServer, service, withService } from '../../services/index.ts';
-import { atEnd, connect, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
+import { atEnd, connect, newSchema, openClient, openStore, ownSchema, serverUrl } from './setup.ts';
 
 type Parts = Parameters<typeof diagnosePostgres>[1];
 
@@ -243,6 +243,28 @@ test('a transaction that is left open is told with its process, its program and 
   expect(found?.todo).toContain(`pg_terminate_backend(${pid})`);
   await client.query('ROLLBACK');
   expect(await of(0)).toBeUndefined();
+});
+
+test('a transaction of another database counts once it has written', async () => {
+  const name = newSchema();
+  const owner = await openClient();
+  await owner.query(`CREATE DATABASE "${name}"`);
+  atEnd(() => owner.query(`DROP DATABASE "${name}" WITH (FORCE)`));
+  const url = new URL(await serverUrl());
+  url.pathname = `/${name}`;
+  const client = await connect(url.href);
+  atEnd(() => client.end());
+  await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+  const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+  const isTold = async (): Promise<boolean> => {
+    const spans = { noteSeconds: 0, unsafeSeconds: 60 };
+    const { findings: all } = await diagnosePostgres({ url: await serverUrl() }, { spans });
+    return all.some(({ text }) => text.includes(`process ${rows[0]?.pid} `));
+  };
+  // Its snapshot keeps nothing of ours.
+  expect(await isTold()).toBe(false);
+  await client.query('SELECT pg_current_xact_id()');
+  expect(await isTold()).toBe(true);
 });
 
 withService('pgbouncer', (url) => {
