@@ -29,6 +29,14 @@ const HEADERS_BYTES = 1_024;
 /** Chunks on their way at once, in either direction. */
 const CHUNKS_AT_ONCE = 8;
 
+/** All chunks of a body have one subject: a limit of messages there would drop its beginning. */
+const CONFIG = {
+  max_msgs_per_subject: -1,
+  deny_delete: false,
+  deny_purge: false,
+  allow_rollup_hdrs: true,
+} as const;
+
 /** Keeps bodies in an object store of NATS JetStream. */
 export function natsBodies(options: NatsBodyOptions): BodyStore {
   return new NatsBodies(readBodyOptions(options));
@@ -185,7 +193,7 @@ class NatsBodies implements BodyStore {
     const opened = await openBucket(this.#settings, {
       name: `OBJ_${bucket}`,
       subjects: [`$O.${bucket}.C.>`, `$O.${bucket}.M.>`],
-      config: { deny_delete: false, deny_purge: false, allow_rollup_hdrs: true },
+      config: CONFIG,
     });
     this.#durability = opened.durability;
     this.#opened = opened;

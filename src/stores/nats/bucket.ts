@@ -227,10 +227,20 @@ function checkForgets(name: string, config: Readonly<Record<string, unknown>>): 
   );
 }
 
-/** Whether the server syncs before it acknowledges, as far as its monitoring address tells. */
-export async function readSync({ monitoringUrl, logger, clock }: Settings): Promise<boolean> {
+/**
+ * Whether a server syncs before it acknowledges, as far as its monitoring address tells. Of several
+ * addresses all have to say so: which of the servers keeps a stream may change.
+ */
+export async function readSync(settings: Settings): Promise<boolean> {
+  const { monitoringUrl } = settings;
   if (monitoringUrl === undefined) return false;
-  const address = new URL('/varz', monitoringUrl);
+  const answers = monitoringUrl
+    .split(',')
+    .map((url) => readSyncAt(new URL('/varz', url), settings));
+  return (await Promise.all(answers)).every(Boolean);
+}
+
+async function readSyncAt(address: URL, { logger, clock }: Settings): Promise<boolean> {
   const patience = new AbortController();
   const cancel = clock.after(MONITORING_TIMEOUT_MS, () => patience.abort());
   try {

@@ -5,7 +5,7 @@
  * Promise: only reads; a bucket that is not there is not made.
  */
 
-import { isRespoolError } from '../../core/errors.ts';
+import { isRespoolError, show } from '../../core/errors.ts';
 import {
   danger,
   type Diagnosis,
@@ -160,6 +160,15 @@ export function examineStream(name: string, { config, state }: StreamInfo): Stor
   if (Number(maxAge) > 0) {
     const text = `${what} has max_age: messages vanish when they are that old`;
     findings.push(danger('max-age', text, `nats stream edit ${name} --max-age=0`));
+  }
+  const { retention = 'limits', max_msgs_per_subject: perSubject = -1 } = config;
+  if (retention !== 'limits') {
+    const text = `${what} has retention ${show(retention)}: it keeps only what somebody asks for`;
+    findings.push(danger('retention', text, todo));
+  }
+  if (name.startsWith('OBJ_') && Number(perSubject) > 0) {
+    const text = `${what} keeps ${Number(perSubject)} messages per subject: large bodies are cut`;
+    findings.push(danger('per-subject', text, todo));
   }
   const isLimited = Number(maxMessages) > 0 || Number(maxBytes) > 0;
   if (isLimited && config['discard'] !== 'new') {

@@ -23,7 +23,10 @@ export interface NatsOptions {
   readonly maxBytes?: number;
   /** What a new bucket says of itself to other tools, up to 1,000 characters; default: nothing. */
   readonly description?: string;
-  /** The server's monitoring address, to learn whether it syncs every write to its disk. */
+  /**
+   * The server's monitoring address, to learn whether it syncs every write to its disk. Of a cluster
+   * those of all servers, joined by commas.
+   */
   readonly monitoringUrl?: string;
   /** How long an operation is tried before it is given up, in ms, 100 to 60,000; default 10,000. */
   readonly timeoutMs?: number;
@@ -190,7 +193,9 @@ function optional(what: string, value: unknown, min: number, max: number): numbe
 
 function checkUrl(what: string, value: unknown, pattern: RegExp): void {
   if (value === undefined) return;
-  if (typeof value === 'string' && value.split(',').every((part) => pattern.test(part))) return;
+  const isGood = (part: string): boolean =>
+    pattern.test(part) && (what === 'url' || URL.canParse(part));
+  if (typeof value === 'string' && value.split(',').every(isGood)) return;
   throw new RespoolError(
     'config.invalid',
     `cannot use this as "${what}": allowed is an address such as ` +

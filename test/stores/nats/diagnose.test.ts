@@ -1,8 +1,12 @@
 /** diagnose — every line of the doctor about NATS, seen to change with server and stream. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { jetstreamManager } from '@nats-io/jetstream';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { readSync } from '../../../src/stores/nats/bucket.ts';
 import { connectTo, type NatsConnection } from '../../../src/stores/nats/client.ts';
 import { diagnoseNats, examineStream } from '../../../src/stores/nats/diagnose.ts';
+import { readEntryOptions } from '../../../src/stores/nats/options.ts';
 import type { StoreFinding } from '../../../src/stores/shared/finding.ts';
 import { withService } from '../../services/index.ts';
 import { atEnd, bucketName, openStore, plainConnection, removeBucket } from './setup.ts';
@@ -86,8 +90,8 @@ withService('nats', (url) => {
 
 describe('what a stream says of itself', () => {
   const state = { last_seq: 0, bytes: 900, messages: 3 };
-  const levels = (config: Readonly<Record<string, unknown>>): string[] =>
-    examineStream('KV_x', { config: { storage: 'file', ...config }, state }).map(
+  const levels = (config: Readonly<Record<string, unknown>>, name = 'KV_x'): string[] =>
+    examineStream(name, { config: { storage: 'file', ...config }, state }).map(
       ({ id, level }) => `${id}: ${level}`,
     );
 
@@ -97,10 +101,49 @@ describe('what a stream says of itself', () => {
     [{ max_bytes: 1_000, discard: 'new' }, ['stream: note']],
     [{ max_bytes: 10_000, discard: 'new' }, ['stream: ok']],
     [{ max_msgs: 10, discard: 'old' }, ['discard: unsafe', 'stream: ok']],
+    [{ retention: 'limits', max_msgs_per_subject: 1 }, ['stream: ok']],
+    [{ retention: 'workqueue' }, ['retention: unsafe', 'stream: ok']],
   ])('%j', (config, expected) => {
     expect(levels(config)).toEqual(expected);
   });
+
+  test('bodies are cut where it keeps so many messages per subject', () => {
+    expect(levels({ max_msgs_per_subject: -1 }, 'OBJ_x')).toEqual(['stream: ok']);
+    const expected = ['per-subject: unsafe', 'stream: ok'];
+    expect(levels({ max_msgs_per_subject: 1 }, 'OBJ_x')).toEqual(expected);
+  });
 });
+
+describe('monitoring addresses', () => {
+  const [always, seldom, broken] = ['{"jetstream":{"config":{"sync_always":true}}}', '{}', '?'];
+
+  test.each([
+    [[always], true],
+    [[always, always], true],
+    [[always, seldom], false],
+    [[broken, always], false],
+  ])('of servers that say %j', async (answers, isAlways) => {
+    const urls = await Promise.all(answers.map(monitor));
+    const settings = readEntryOptions({ url: 'nats://127.0.0.1', monitoringUrl: urls.join() });
+    expect(await readSync(settings)).toBe(isAlways);
+  });
+
+  test.each(['http://h:1,http://', 'http://h:x', 'http://h:1,'])(
+    '%j is refused',
+    (monitoringUrl) => {
+      const options = { url: 'nats://127.0.0.1', monitoringUrl };
+      expect(() => readEntryOptions(options)).toThrow(/"monitoringUrl"/);
+    },
+  );
+});
+
+/** A monitoring door that says what it is told to. */
+async function monitor(answer: string): Promise<string> {
+  const server = createServer((_, response) => response.end(answer));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
 
 describe('an address', () => {
   const asked = async (url: string): Promise<object> => {

@@ -57,4 +57,17 @@ withService('nats', (url) => {
       }
     },
   );
+
+  test('a bucket of bodies that keeps so many messages per subject is refused', async () => {
+    const bucket = bucketName();
+    atEnd(() => removeBucket(url(), bucket));
+    const connection = await plainConnection(url());
+    const name = `OBJ_${bucket}`;
+    const config = { name, subjects: [`$O.${bucket}.>`], discard: 'new', allow_rollup_hdrs: true };
+    const stream = JSON.stringify({ ...config, max_msgs_per_subject: 1 });
+    await connection.request(`$JS.API.STREAM.CREATE.${name}`, stream);
+    await expect(natsBodies({ url: url(), bucket }).open()).rejects.toThrow(
+      'its max_msgs_per_subject is 1, not -1',
+    );
+  });
 });
