@@ -182,8 +182,10 @@ async function openAll(
     tellPromise(durability, options);
     await wakes.open();
     await sent.open();
-    const inserts = new Inserts(names, instance, isForced);
-    const receipts = new Receipts(server, names, instance);
+    // Not the instance, which stays when a store is opened again: receipts are numbered anew.
+    const node = randomName(dice);
+    const inserts = new Inserts(names, node, isForced);
+    const receipts = new Receipts(server, names, node);
     const changes = new Changes(names, { isForced, turns, keepsSent: options.sent !== undefined });
     return {
       server,

@@ -88,6 +88,22 @@ withService('postgres', () => {
     expect(rows).toEqual([]);
   });
 
+  // Regression: receipts of before were taken for those of the batches after it was opened again.
+  test.each(['none', 'before'] as const)(
+    'the receipt of a batch that was tried twice is not taken for one of a later opening (%s)',
+    async (fault) => {
+      const { pool, store, count } = await setup();
+      pool.plan = loseAnswers(INSERT, 1, 'after');
+      expect(await store.insert([sampleEntry('a')])).toEqual(['stored']);
+      await store.close();
+      expect(await count()).toBe(1);
+      await store.open();
+      pool.plan = loseAnswers(INSERT, 1, fault);
+      expect(await store.insert([sampleEntry('b')])).toEqual(['stored']);
+      expect((await store.get('b'))?.envelope.id).toBe('b');
+    },
+  );
+
   test('receipts of a process that died are removed a day later by whoever opens the store', async () => {
     const { client, schema, count } = await setup();
     await client.query(`INSERT INTO "${schema}".receipts (node, number, written_at)
