@@ -60,6 +60,8 @@ export interface SentPage {
   readonly next?: string;
 }
 
+const NOW_SQL = 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8';
+
 /** A part, by the times it holds: from the first up to the second. */
 interface Part {
   readonly name: string;
@@ -103,9 +105,12 @@ export class SentParts {
       await this.#server.run('make room for sent messages', (ask) =>
         makeParts(ask, names, { now, partMs: sent.partMs, lockWait }),
       );
-      await this.#server.run('drop old sent messages', (ask) =>
-        dropParts(ask, names, { before: now - sent.keepMs, lockWait: TEND_LOCK_WAIT }),
-      );
+      await this.#server.run('drop old sent messages', async (ask) => {
+        // A machine whose clock is ahead must not drop what is still to be kept.
+        const [[serverNow] = []] = await ask(NOW_SQL);
+        const before = Math.min(now, Number(serverNow)) - sent.keepMs;
+        await dropParts(ask, names, { before, lockWait: TEND_LOCK_WAIT });
+      });
     } catch (error) {
       logger?.warn(
         { store: 'postgres', schema: names.schema, reason: textOf(error) },
