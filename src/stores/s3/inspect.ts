@@ -220,12 +220,19 @@ async function inspectVersions({ calls }: InspectParts): Promise<readonly S3Find
   const id = 'versions';
   try {
     const { Status } = await calls.send('GetBucketVersioning', {});
-    if (Status !== 'Enabled') return [{ id, level: 'ok', text: 'the bucket keeps no versions' }];
+    if (Status !== 'Enabled' && Status !== 'Suspended') {
+      return [{ id, level: 'ok', text: 'the bucket keeps no versions' }];
+    }
+    const text =
+      Status === 'Enabled'
+        ? 'the bucket keeps versions: a removed body stays, is paid for, and can be read'
+        : 'versions of the bucket are suspended: those of before stay, and every removed body ' +
+          'leaves a marker';
     return [
       {
         id,
         level: 'note',
-        text: 'the bucket keeps versions: a removed body stays, is paid for, and can be read',
+        text,
         todo: 'add NoncurrentVersionExpiration of 1 day, or keep bodies in a bucket without',
       },
     ];

@@ -70,3 +70,16 @@ describe('a lifecycle rule', () => {
     expect(ids(rule(aborts))).toEqual(['lifecycle ok']);
   });
 });
+
+test.each([
+  [undefined, 'ok', 'keeps no versions'],
+  ['Enabled', 'note', 'a removed body stays'],
+  ['Suspended', 'note', 'leaves a marker'],
+])('a bucket whose versions are %s is told: %s', async (versioning, level, words) => {
+  const client = stubClient(versioning === undefined ? {} : { versioning });
+  const store = s3({ client, bucket: 'spool' });
+  await store.open();
+  const found = (await store.diagnose()).find(({ id }) => id === 'versions');
+  await store.close();
+  expect(found).toMatchObject({ level, text: expect.stringContaining(words) });
+});
