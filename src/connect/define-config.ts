@@ -15,7 +15,7 @@ import type { Sink } from '../ports/sink.ts';
 import type { Transform } from '../ports/transform.ts';
 import type { SpoolOptions } from '../spool/options.ts';
 import type { QueueType, UserBinding } from '../rabbit/topology/model.ts';
-import type { NatsEntryOptions } from '../stores/nats/options.ts';
+import type { NatsBodyOptions, NatsEntryOptions } from '../stores/nats/options.ts';
 import type { PostgresOptions } from '../stores/postgres/options.ts';
 import type { S3Options } from '../stores/s3/options.ts';
 import type {
@@ -60,9 +60,9 @@ export interface Config extends SpoolConfig {
    */
   readonly store?: string | StoreData;
   /** Where entries are kept, apart from bodies; not together with `store`. */
-  readonly entries?: string | StoreData | EntryStore;
+  readonly entries?: string | EntriesData | EntryStore;
   /** Where bodies are kept, apart from entries, also `s3://…`; not together with `store`. */
-  readonly bodies?: string | StoreData | { readonly s3: S3Options } | BodyStore;
+  readonly bodies?: string | BodiesData | BodyStore;
   /**
    * What is done to bodies before they are kept, in this order: compression, then encryption;
    * default nothing. Transforms, or data: `zstd`, `{ encrypt: { keys: { k1: 'env:K1' } } }`.
@@ -192,10 +192,19 @@ export interface RelayConfig extends Omit<RelayOptions, 'to' | 'middleware'> {
     | Sink;
 }
 
-/** A store on a server, with its options. */
+/** Entries and bodies on a server, with the options of both. */
 export type StoreData =
   | { readonly postgres: PostgresOptions }
-  | { readonly nats: NatsEntryOptions };
+  | { readonly nats: NatsEntryOptions & NatsBodyOptions };
+
+/** Entries alone. */
+type EntriesData = { readonly postgres: PostgresOptions } | { readonly nats: NatsEntryOptions };
+
+/** Bodies alone. */
+type BodiesData =
+  | { readonly postgres: PostgresOptions }
+  | { readonly nats: NatsBodyOptions }
+  | { readonly s3: S3Options };
 
 /** A transform, the name of a codec, or a transform as data. */
 export type TransformConfig =

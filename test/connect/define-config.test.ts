@@ -28,6 +28,25 @@ test('a configuration comes back as it is', () => {
   expect(defineConfig(config)).toBe(config);
 });
 
+test('a store on a server is data, with the options of what it keeps', () => {
+  const url = 'nats://127.0.0.1';
+  const configs: readonly Config[] = [
+    { store: { nats: { url, maxChunkSize: 65_536, maxValueSize: 65_536 } } },
+    {
+      entries: { nats: { url, maxValueSize: 65_536 } },
+      bodies: { nats: { url, maxChunkSize: 65_536 } },
+    },
+    { entries: { postgres: { url: 'postgres://h/db' } }, bodies: { s3: { bucket: 'spool' } } },
+    // @ts-expect-error Entries have no chunks.
+    { entries: { nats: { url, maxChunkSize: 65_536 } } },
+    // @ts-expect-error Bodies are no values.
+    { bodies: { nats: { url, maxValueSize: 65_536 } } },
+    // @ts-expect-error S3 keeps bodies only.
+    { entries: { s3: { bucket: 'spool' } } },
+  ];
+  for (const config of configs) expect(defineConfig(config)).toBe(config);
+});
+
 test('what is no configuration is no configuration to the compiler either', () => {
   const wrong = [
     // @ts-expect-error There is no such key.
