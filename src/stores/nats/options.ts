@@ -24,8 +24,8 @@ export interface NatsOptions {
   /** What a new bucket says of itself to other tools, up to 1,000 characters; default: nothing. */
   readonly description?: string;
   /**
-   * The server's monitoring address, to learn whether it syncs every write to its disk. Of a cluster
-   * those of all servers, joined by commas.
+   * The server's monitoring address, to learn whether it syncs every write to its disk. Of a
+   * cluster those of all servers, joined by commas.
    */
   readonly monitoringUrl?: string;
   /** How long an operation is tried before it is given up, in ms, 100 to 60,000; default 10,000. */

@@ -17,8 +17,8 @@ const SPANS: HorizonSpans = { noteSeconds: 5, unsafeSeconds: 60 };
 const SLOT_AGE_MAX = 1_000_000;
 
 /**
- * Who holds back the cleaning here: whoever has a snapshot in this database. Of those in others only
- * one that has written does, since every snapshot is as old as the oldest of these.
+ * Who holds back the cleaning here: whoever has a snapshot in this database. Of those in others
+ * only one that has written does, since every snapshot is as old as the oldest of these.
  */
 const HOLDS_BACK = '(datname = current_database() OR backend_xid IS NOT NULL)';
 
