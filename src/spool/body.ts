@@ -5,10 +5,10 @@
  * Nothing above the inline limit is ever held whole in memory by us.
  */
 
-import { createHash, createHmac, hash } from 'node:crypto';
 import type { BodyInfo, Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
+import { nodeCrypto } from '../system/later.ts';
 import { countStreamed } from '../system/memory.ts';
 import { checkRecord } from './body-record.ts';
 import type { Chain, ReadChain } from './chain.ts';
@@ -299,6 +299,7 @@ class Running {
 
   constructor(key: Uint8Array | undefined) {
     this.#name = digestName(key);
+    const { createHash, createHmac } = nodeCrypto();
     this.#hash = key === undefined ? createHash('sha256') : createHmac('sha256', key);
   }
 
@@ -322,6 +323,7 @@ async function* partsIn(bytes: Uint8Array): AsyncGenerator<Uint8Array, undefined
 }
 
 function digestOf(bytes: Uint8Array, key: Uint8Array | undefined): string {
+  const { createHmac, hash } = nodeCrypto();
   if (key === undefined) return `sha256:${hash('sha256', bytes, 'hex')}`;
   return `${digestName(key)}:${createHmac('sha256', key).update(bytes).digest('hex')}`;
 }

@@ -6,8 +6,6 @@
  * much of what it gave is still read lets go of the rest at once.
  */
 
-import { getHeapStatistics } from 'node:v8';
-
 /** Parts that were given on to somebody who reads only the last bytes of them. */
 export class Lent<Part> {
   readonly #heldMaxBytes: number;
@@ -96,7 +94,7 @@ export function countStreamed(bytes: number): void {
   streamedBytes += bytes;
   if (streamedBytes < HINT_EVERY_BYTES) return;
   streamedBytes = 0;
-  if (getHeapStatistics().used_heap_size > HEAP_MAX_BYTES) return;
+  if (process.memoryUsage().heapUsed > HEAP_MAX_BYTES) return;
   try {
     // n.b. Above 32 MiB glibc maps new pages each time, and has nothing to fill with zeros.
     void new ArrayBuffer(HINT_BYTES);

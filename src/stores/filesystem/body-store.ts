@@ -12,13 +12,13 @@
 import { constants } from 'node:fs';
 import { type FileHandle, link, open, opendir, stat, unlink } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { crc32 } from 'node:zlib';
 import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames, checkOneOf, checkRef, REF_PATTERN } from '../../core/limits.ts';
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { nodeZlib } from '../../system/later.ts';
 import { LentBuffers } from '../../system/memory.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import { Operations } from '../shared/operations.ts';
@@ -289,7 +289,7 @@ async function writtenAtOf(path: string): Promise<Millis> {
 /** By a hash of the ref: several processes must agree on it without asking each other. */
 function shardOf(name: string): string {
   const ref = name.split('.', 1)[0] ?? name;
-  return (crc32(ref) & 0xff).toString(16).padStart(2, '0');
+  return (nodeZlib().crc32(ref) & 0xff).toString(16).padStart(2, '0');
 }
 
 function duplicate(ref: string): RespoolError {
