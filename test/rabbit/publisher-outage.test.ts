@@ -113,13 +113,14 @@ describe.skipIf(reason !== undefined)('a broker of our own', () => {
     const killed = server.kill();
     const during = await publisher.publishMany(messagesOf('during', 300));
     await killed;
-    const late = await publisher.publish({ key: 'q.a', id: 'late', body: 'late' });
-    expect(late.via).toBe('spool');
+    // Those before may all have got through: the broker dies when it likes.
+    const late = await publisher.publishMany(messagesOf('late', 20));
+    expect(new Set(late.map(({ via }) => via))).toEqual(new Set(['spool']));
     await server.restart();
     const after = await connect(server.url);
     onTestFinished(() => after.close());
     const reader = await after.createChannel();
-    const ids = new Set<unknown>([...before, ...during, late].map(({ id }) => id));
+    const ids = new Set<unknown>([...before, ...during, ...late].map(({ id }) => id));
     const found = new Set<unknown>();
     await new Promise<void>((resolve, reject) => {
       const take = (message: ConsumeMessage | null): void => {
@@ -129,6 +130,5 @@ describe.skipIf(reason !== undefined)('a broker of our own', () => {
       reader.consume(queue, take, { noAck: true }).catch(reject);
     });
     expect(found).toEqual(ids);
-    expect(during.map(({ via }) => via)).toContain('spool');
   }, 60_000);
 });
