@@ -8,7 +8,7 @@
 import type { BodyInfo, Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
-import { nodeCrypto } from '../system/later.ts';
+import { nodeCrypto } from '../system/builtins.ts';
 import { countStreamed } from '../system/memory.ts';
 import { checkRecord } from './body-record.ts';
 import type { Chain, ReadChain } from './chain.ts';

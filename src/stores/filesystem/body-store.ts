@@ -18,7 +18,7 @@ import { checkNames, checkOneOf, checkRef, REF_PATTERN } from '../../core/limits
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { nodeZlib } from '../../system/later.ts';
+import { nodeZlib } from '../../system/builtins.ts';
 import { LentBuffers } from '../../system/memory.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import { Operations } from '../shared/operations.ts';
