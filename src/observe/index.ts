@@ -25,7 +25,7 @@ export type {
   QueueDepth,
   Reading,
   Surroundings,
-} from './alerts/around.ts';
+} from './alerts/surroundings.ts';
 export { createMeasures, type MeasureParts, type Measures } from './alerts/measures.ts';
 export type { Notice } from './alerts/notice.ts';
 export { parseCondition } from './alerts/parse.ts';

@@ -1,7 +1,11 @@
 /** What conditions are about, measured one by one. */
 import { noRetry } from 'respool';
 import { expect, onTestFinished, test } from 'vitest';
-import type { BacklogForecast, Reading, Surroundings } from '../../src/observe/alerts/around.ts';
+import type {
+  BacklogForecast,
+  Reading,
+  Surroundings,
+} from '../../src/observe/alerts/surroundings.ts';
 import { createMeasures } from '../../src/observe/alerts/measures.ts';
 import { parseCondition } from '../../src/observe/alerts/parse.ts';
 import { HOUR, MINUTE, SECOND, setup, type World } from '../spool/setup.ts';

@@ -7,7 +7,7 @@ import { type Broker, brokerAt, brokersOf, tlsOfRabbit } from '../../connect/bro
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { ConfiguredOutbox } from '../../connect/open-outbox.ts';
 import type { StorePlace } from '../../connect/stores.ts';
-import type { QueueDepth, Surroundings } from '../../observe/alerts/around.ts';
+import type { QueueDepth, Surroundings } from '../../observe/alerts/surroundings.ts';
 import { backlogOf } from '../../observe/metrics/backlog.ts';
 import { askOutbox } from '../../observe/outbox-lag.ts';
 import type { RabbitConnection } from '../../rabbit/connection.ts';

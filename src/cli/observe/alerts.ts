@@ -6,7 +6,7 @@ import type { Control } from '../../control/control.ts';
 import { formatDuration } from '../../core/duration.ts';
 import { fulfils, printCondition, printReading } from '../../observe/alerts/condition.ts';
 import { STATE_KIND } from '../../observe/alerts/evaluate.ts';
-import type { Reading } from '../../observe/alerts/around.ts';
+import type { Reading } from '../../observe/alerts/surroundings.ts';
 import { createMeasures } from '../../observe/alerts/measures.ts';
 import type { Notice } from '../../observe/alerts/notice.ts';
 import { ALERT_TOPIC, noticeOf } from '../../observe/alerts/notice.ts';

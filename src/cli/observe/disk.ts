@@ -2,7 +2,7 @@
 
 import { statfs } from 'node:fs/promises';
 import path from 'node:path';
-import type { DiskSpace } from '../../observe/alerts/around.ts';
+import type { DiskSpace } from '../../observe/alerts/surroundings.ts';
 
 /** What is free there; some file systems have no size, and look full. */
 export async function freeBytesAt(place: string): Promise<number> {

@@ -12,7 +12,7 @@
 import type { Millis } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import { Acts } from './acts.ts';
-import type { BacklogForecast, Reading } from './around.ts';
+import type { BacklogForecast, Reading } from './surroundings.ts';
 import { fulfils, printCondition } from './condition.ts';
 import { deedsOfEnd, deedsOfFiring, isStillSaid, pausedBy } from './deeds.ts';
 import { SharedFlows } from './flows.ts';

@@ -21,7 +21,7 @@ import {
   besideOf,
   type Reading,
   type Surroundings,
-} from './around.ts';
+} from './surroundings.ts';
 import { type Measure, printMeasure, type Unit } from './condition.ts';
 import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
 import { Rested } from './rested.ts';

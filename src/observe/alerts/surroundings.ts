@@ -1,5 +1,5 @@
 /**
- * around — what stands around a spool, measured through whoever knows: the disk of its store,
+ * surroundings — what stands around a spool, measured through whoever knows: the disk of its store,
  * queues of RabbitMQ, an outbox.
  *
  * Promise: everybody is asked as sparingly as the store, and each look is noted: so the course of a
