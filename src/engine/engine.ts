@@ -13,13 +13,15 @@ import type { Envelope } from '../core/entry.ts';
 import { asError, RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
-import { Ahead, AHEAD_WAIT_MS } from './ahead.ts';
+import { AHEAD_WAIT_MS } from './ahead.ts';
+import { Crowd } from './crowd.ts';
 import { LateClaims } from './late-claims.ts';
 import { type EngineLoad, overtaken, type Reservation } from './load.ts';
 import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
 import { bearsWaiting, isUnwanted, ParkedClaim, Parking } from './parking.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
 import { Quiet } from './quiet.ts';
+import { type Round, Rounds } from './rounds.ts';
 import type { Route } from './routes.ts';
 import { Slots } from './slots.ts';
 import { Signal, Wake } from './wake.ts';
@@ -34,8 +36,6 @@ const ABORT_GRACE_MS = 1_000;
 const RELEASE_WAIT_MS = 5_000;
 /** Verdicts on their way to the store, at the most; past it no new work is taken. */
 const SETTLING_MAX = 5_000;
-/** Claims that wait for room under their lease, for each slot, at the most. */
-const PARKED_PER_SLOT_MAX = 4;
 
 type Phase = 'stopped' | 'running' | 'stopping';
 
@@ -45,10 +45,9 @@ export class Engine implements AttemptHost {
   readonly slots: Slots;
   readonly watchman: Watchman;
   hasGivenUp = false;
-  readonly #live = new Set<LiveAttempt>();
+  readonly #live = new Crowd<'liveAt', LiveAttempt>('liveAt');
   /** Claims that wait for a slot, or for room at their handler or destination; they go first. */
   readonly #parked = new Parking();
-  readonly #ahead: Ahead;
   #isUnparking = false;
   #phase: Phase = 'stopped';
   #settling = 0;
@@ -57,6 +56,7 @@ export class Engine implements AttemptHost {
   #reserved = 0;
   #loop: Promise<void> | undefined;
   readonly #wake: Wake;
+  readonly #rounds: Rounds;
   readonly #room = new Signal();
   readonly #quiet: Quiet;
   readonly #late: LateClaims;
@@ -64,12 +64,12 @@ export class Engine implements AttemptHost {
   constructor(parts: EngineParts) {
     this.parts = parts;
     this.slots = new Slots(parts.slots, parts.routes);
-    this.#ahead = new Ahead(parts.slots.concurrency, parts.source.isNear);
     const { clock, source } = parts;
     const extend: WatchmanDuties['extend'] = (claims) =>
       source.extend?.(claims) ?? Promise.resolve(claims.map(() => 'done' as const));
     const onTrouble = (error: unknown): void => this.trouble('extending leases', error);
     this.#wake = new Wake(clock);
+    this.#rounds = new Rounds(parts, this.slots, this.#wake);
     this.watchman = new Watchman({ clock, leaseMs: source.leaseMs, extend, onTrouble });
     this.#late = new LateClaims({ parts, watchman: this.watchman, extend, onTrouble });
     this.#quiet = new Quiet(
@@ -121,13 +121,13 @@ export class Engine implements AttemptHost {
     const isQuiet = await this.#quiet.within(withinMs);
     if (!isQuiet) {
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
-      for (const attempt of this.#live) attempt.stop(reason);
+      for (const attempt of this.#live.list()) attempt.stop(reason);
       await this.#quiet.within(Math.min(ABORT_GRACE_MS, withinMs));
-      for (const attempt of this.#live) attempt.release();
+      for (const attempt of this.#live.list()) attempt.release();
       await this.#quiet.within(RELEASE_WAIT_MS);
       // What the store does not take back now stays leased to us, and is lost when its lease ends.
       this.hasGivenUp = true;
-      for (const attempt of this.#live) attempt.abandon();
+      for (const attempt of this.#live.list()) attempt.abandon();
       await this.#quiet.within(RELEASE_WAIT_MS);
     }
     this.#phase = 'stopped';
@@ -249,10 +249,22 @@ export class Engine implements AttemptHost {
       } catch (error) {
         this.trouble('claiming messages', error);
         // A stop that came meanwhile has poked already; a pause would not hear of it.
-        if (this.#phase !== 'running') return;
+        if (this.#phase !== 'running') break;
         await this.#wake.pause(troubleWaitMs);
         troubleWaitMs = Math.min(TROUBLE_WAIT_MAX_MS, troubleWaitMs * 2);
       }
+    }
+    await this.#giveBackEarly();
+  }
+
+  /** What was asked for early, and comes when no more is wanted. */
+  async #giveBackEarly(): Promise<void> {
+    const round = this.#rounds.take();
+    if (round === undefined) return;
+    try {
+      for (const claim of await round.claims) this.#begin(claim, round.leaseEndsAt);
+    } catch (error) {
+      this.trouble('claiming messages', error);
     }
   }
 
@@ -264,49 +276,37 @@ export class Engine implements AttemptHost {
     this.#unpark();
     // Then from the beginning: what begins there may bring the process to a standstill again.
     if (this.#late.pending !== undefined) return this.#late.pending;
-    const paused = this.parts.paused();
-    const max = paused === 'all' ? 0 : this.#claimMax();
-    if (max === 0 || this.#settling >= SETTLING_MAX) {
-      await (paused === 'all' ? this.#wake.pause(Number.POSITIVE_INFINITY) : this.#room.wait());
-      return;
-    }
-    const wake = this.#wake.fresh();
-    const demand = this.slots.demand(paused as readonly string[], max);
-    this.slots.promise(Math.min(demand.max, this.slots.free));
-    // Counted from before the call: the store counts its lease from when it got the request.
-    const { clock, source } = this.parts;
-    const askedAt = clock.monotonic();
-    const leaseEndsAt = askedAt + source.leaseMs;
-    let claims: readonly Claim[];
-    try {
-      // Also with nothing to want: a round is how the source learns that its news were looked at.
-      claims = await source.next(demand);
-    } finally {
-      this.slots.promise(0);
-    }
-    const isFull = claims.length >= demand.max;
-    const waiting = this.#parked.size;
-    const isStarved = this.slots.running + waiting === 0;
-    this.#ahead.note({ isFull, isStarved, waiting, askedAt, cameAt: clock.monotonic() });
+    const round = this.#rounds.take() ?? (await this.#ask());
+    if (round === undefined) return;
+    const claims = await round.claims;
+    const isFull = this.#rounds.answered(round, claims.length, this.#parked.size);
+    if (isFull) await this.#askEarly(claims.length);
     // Those that waited go first.
     this.#unpark();
-    for (const claim of claims) this.#begin(claim, leaseEndsAt);
+    for (const claim of claims) this.#begin(claim, round.leaseEndsAt);
     // A full round may have left more behind. One that was not full took all there was: to look
     // again at once would only keep hand-offs from the free slots.
     if (isFull || this.#phase !== 'running') return;
-    await source.wait(demand, wake);
+    await this.parts.source.wait(round.demand, round.wake);
   }
 
-  /** How many to ask for: what there is room for, and some ahead where handlers are quick. */
-  #claimMax(): number {
-    const { free } = this.slots;
-    const parked = this.#parked.size;
-    const { concurrency } = this.parts.slots;
-    if (!this.#hasLimits()) return this.#ahead.max(free, parked);
-    // So many wait for one handler or destination that it must have room before more are taken.
-    if (parked >= PARKED_PER_SLOT_MAX * concurrency) return 0;
-    // Many that wait mean that destinations fill up within a batch: ask for one at a time.
-    return parked >= concurrency ? Math.min(1, free) : free;
+  /** Asks for what fits; where nothing does, sleeps until something changes. */
+  async #ask(): Promise<Round | undefined> {
+    const paused = this.parts.paused();
+    const max = paused === 'all' ? 0 : this.#rounds.max(this.#parked.size);
+    if (paused !== 'all' && max > 0 && this.#settling < SETTLING_MAX) {
+      return this.#rounds.ask(max, paused);
+    }
+    await (paused === 'all' ? this.#wake.pause(Number.POSITIVE_INFINITY) : this.#room.wait());
+    return undefined;
+  }
+
+  /** The next round, before so many claims begin; undefined where it has to wait for them. */
+  #askEarly(coming: number): Promise<void> | undefined {
+    const paused = this.parts.paused();
+    const isOpen = this.#phase === 'running' && this.#settling < SETTLING_MAX;
+    if (!isOpen || paused === 'all') return undefined;
+    return this.#rounds.early(this.#parked.size, coming, paused);
   }
 
   #begin(claim: Claim, leaseEndsAt: number, parked?: ParkedClaim): void {
@@ -342,12 +342,12 @@ export class Engine implements AttemptHost {
 
   #park(claim: Claim, leaseEndsAt: number, route: Route | undefined): void {
     const giveBack = (parked: ParkedClaim): void => {
-      this.#ahead.end();
+      this.#rounds.tooFarAhead();
       this.#parked.remove(parked);
       this.#release(parked);
     };
     // One that waits for its own handler or destination would be brought again by the next claim.
-    const hasLimits = this.#hasLimits();
+    const hasLimits = this.#rounds.hasLimits;
     const waitMs = hasLimits ? Number.POSITIVE_INFINITY : AHEAD_WAIT_MS;
     const times = { leaseEndsAt, timeoutAt: this.parts.clock.monotonic() + waitMs };
     const parked = new ParkedClaim(claim, times, this.watchman, giveBack);
@@ -371,7 +371,7 @@ export class Engine implements AttemptHost {
     if (paused !== NOTHING_PAUSED) {
       for (const one of this.#parked.takeStopped(paused)) this.#release(one);
     }
-    const max = this.#hasLimits() ? Number.POSITIVE_INFINITY : this.slots.free;
+    const max = this.#rounds.hasLimits ? Number.POSITIVE_INFINITY : this.slots.free;
     for (const one of this.#parked.take(max)) {
       // One whose lease was lost meanwhile belongs to somebody else, or soon will.
       if (!one.isFenced) this.#begin(one.claim, one.leaseEndsAt, one);
@@ -391,10 +391,6 @@ export class Engine implements AttemptHost {
     this.#room.fire();
     this.#unparkSoon();
     // With limits, room for one route or destination may be what a sleeping claim waits for.
-    if (this.#parked.size > 0 || this.#hasLimits()) this.poke();
-  }
-
-  #hasLimits(): boolean {
-    return this.parts.routes.hasLimits || this.parts.slots.destinationConcurrency !== undefined;
+    if (this.#parked.size > 0 || this.#rounds.hasLimits) this.poke();
   }
 }

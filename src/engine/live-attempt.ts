@@ -62,6 +62,8 @@ export class LiveAttempt implements Watched {
   timeoutAt: number = Number.POSITIVE_INFINITY;
   leaseEndsAt: number;
   isFenced = false;
+  watchedAt: number | undefined;
+  liveAt: number | undefined;
   /** Ends the present wait for another try to settle. */
   #skipWait: (() => void) | undefined;
   /** Where somebody writes spans. */

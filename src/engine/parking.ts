@@ -20,6 +20,7 @@ export class ParkedClaim implements Watched {
   timeoutAt: number;
   leaseEndsAt: number;
   isFenced = false;
+  watchedAt: number | undefined;
 
   constructor(
     claim: Claim,

@@ -7,9 +7,10 @@
 
 import type { Clock } from '../ports/clock.ts';
 import type { Claim } from '../ports/source.ts';
+import { Crowd, type Placed } from './crowd.ts';
 
 /** An attempt the watchman looks after. Times are monotonic. */
-export interface Watched {
+export interface Watched extends Placed<'watchedAt'> {
   readonly claim: Claim;
   /** When the handler has had its time; Infinity once that is over. */
   timeoutAt: number;
@@ -32,7 +33,7 @@ export interface WatchmanDuties {
 /** Looks after running attempts until they are done. */
 export class Watchman {
   readonly #duties: WatchmanDuties;
-  readonly #watched = new Set<Watched>();
+  readonly #watched = new Crowd<'watchedAt', Watched>('watchedAt');
   #nextAt = Number.POSITIVE_INFINITY;
   #cancel: (() => void) | undefined;
   /** The heartbeat that is on its way. */
@@ -76,7 +77,7 @@ export class Watchman {
     // One that was on its way before the standstill was counted from before it.
     if (this.#extending !== undefined) await this.#extending;
     const now = this.#duties.clock.monotonic();
-    this.#beat([...this.#watched].filter((watched) => this.#heartbeatAt(watched) <= now));
+    this.#beat(this.#watched.list().filter((watched) => this.#heartbeatAt(watched) <= now));
     await this.#extending;
   }
 
@@ -113,7 +114,8 @@ export class Watchman {
     this.#unschedule();
     const now = this.#duties.clock.monotonic();
     const due: Watched[] = [];
-    for (const watched of this.#watched) {
+    for (const watched of this.#watched.list()) {
+      if (!this.#watched.has(watched)) continue;
       if (watched.timeoutAt <= now) {
         watched.timeoutAt = Number.POSITIVE_INFINITY;
         watched.onTimeout();
@@ -124,7 +126,7 @@ export class Watchman {
     }
     this.#beat(due);
     let nextAt = Number.POSITIVE_INFINITY;
-    for (const watched of this.#watched) {
+    for (const watched of this.#watched.list()) {
       nextAt = Math.min(nextAt, watched.timeoutAt, this.#nextLookAt(watched, now));
     }
     if (nextAt < Number.POSITIVE_INFINITY) this.#schedule(nextAt);
