@@ -15,7 +15,7 @@ const TRUSTED_AFTER = 4;
 const TRUSTED_FOR = 64;
 /** A claim that takes so long, and so many times as long as the quickest, has walked too far. */
 const SLOW_MS = 2;
-const SLOW_FACTOR = 2;
+const SLOW_FACTOR = 3;
 /** Filters that are remembered; those of full destinations change all the time. */
 const FILTERS_MAX = 64;
 

@@ -41,10 +41,25 @@ test('a look for many may take longer', async () => {
   expect(await looksThatTake([30, 1, 40, 1], 500)).toEqual([false, false, false, true]);
 });
 
-test('a server that is far away is guarded once, and then known to be', async () => {
+test('where it does not help, four are guarded and 64 are not', async () => {
+  const guarded = await looksThatTake(
+    Array.from({ length: 140 }, () => 5),
+    1,
+  );
+  const at = guarded.flatMap((isGuarded, index) => (isGuarded ? [index] : []));
+  expect(at).toEqual([1, 2, 3, 4, 70, 71, 72, 73, 139]);
+});
+
+test('one of the first four that is quick shows that it helps', async () => {
+  const rest = Array.from({ length: 60 }, () => 5);
+  const guarded = await looksThatTake([5, 5, 5, 5, 2, ...rest, 1], 1);
+  expect(guarded).toEqual([false, ...Array.from({ length: 64 }, () => true), false]);
+});
+
+test('a server that is far away is tried, and then known to be', async () => {
   const ones = Array.from({ length: 80 }, () => 1);
   const guarded = await looksThatTake([...ones, 6, 1], 1, 30);
-  expect(guarded.filter((isGuarded) => isGuarded)).toHaveLength(65);
+  expect(guarded.filter((isGuarded) => isGuarded)).toHaveLength(5);
   // One that takes long over there is still seen.
   expect(guarded.at(-1)).toBe(true);
 });
