@@ -17,6 +17,7 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { Lifetime } from '../shared/lifetime.ts';
+import { OpenCalls } from '../shared/open-calls.ts';
 import { Operations } from '../shared/operations.ts';
 import { Blob, numberArray, textArray } from './arrays.ts';
 import { readPromise, tellPromise } from './durability.ts';
@@ -44,7 +45,7 @@ interface Opened {
   readonly sql: ReturnType<typeof sqlOf>;
   readonly line: BatchLine<Small, boolean>;
   readonly durability: Durability;
-  readonly busy: Set<Promise<unknown>>;
+  readonly calls: OpenCalls;
 }
 
 /** A body store in a PostgreSQL database. Needs the package `pg` when it is given a URL. */
@@ -122,17 +123,17 @@ async function openAll(options: CheckedOptions, server: Server): Promise<Opened>
       (items) => server.run('put bodies', (ask, isUnknown) => putSmall(ask, sql, items, isUnknown)),
       { batchMax: BATCH_MAX, inFlightMax: BATCHES_MAX },
     );
-    return { server, sql, line, durability, busy: new Set() };
+    return { server, sql, line, durability, calls: new OpenCalls() };
   } catch (error) {
     await server.close();
     throw error;
   }
 }
 
-async function closeAll({ server, line, busy }: Opened): Promise<void> {
+async function closeAll({ server, line, calls }: Opened): Promise<void> {
   try {
     await line.idle();
-    await Promise.allSettled(busy);
+    await calls.none();
   } finally {
     await server.close();
   }
@@ -145,13 +146,9 @@ async function run<T>(
   work: (ask: Ask, opened: Opened, isUnknown: boolean) => Promise<T>,
 ): Promise<T> {
   const opened = use();
-  const running = opened.server.run(doing, (ask, isUnknown) => work(ask, opened, isUnknown));
-  opened.busy.add(running);
-  try {
-    return await running;
-  } finally {
-    opened.busy.delete(running);
-  }
+  return opened.calls.run(() =>
+    opened.server.run(doing, (ask, isUnknown) => work(ask, opened, isUnknown)),
+  );
 }
 
 interface Put {

@@ -13,6 +13,7 @@
 import type { Clock } from '../../ports/clock.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import { Values } from './arrays.ts';
+import { byOrder, CLAIMED_SQL, claimedRows } from './claimed-rows.ts';
 import { allOf } from './conditions.ts';
 import { Floors } from './floors.ts';
 import type { Names } from './names.ts';
@@ -209,21 +210,20 @@ export class Claims {
       // Before anything is taken: what was written in the same statement cannot be locked any more.
       ...(putsBehind ? ['(SELECT count(*) FROM waits) >= 0'] : []),
     ];
+    const sorted = parts.isSorted === true ? '' : `\n  ${SORTED_SQL} LIMIT ${max}`;
     const isFree = parts.free === undefined ? '' : `, ${parts.free} AS is_free`;
     const none = isInTurn || lane !== 'delivery' ? '' : ` WHERE ${this.#turns.noneSql}`;
     const found = `WITH RECURSIVE lazy AS MATERIALIZED (
   SELECT set_config('synchronous_commit', 'off', true)${none}
-), ${parts.sql}${put}, c AS MATERIALIZED (
-  SELECT p.*${isFree} FROM lazy, (${parts.from}) p WHERE ${allOf(conditions)}
-  ORDER BY p.priority, p.due_at, p.id LIMIT ${max}
+)${listed(parts.sql)}${put}, c AS MATERIALIZED (
+  SELECT p.*${isFree} FROM lazy, (${parts.from}) p WHERE ${allOf(conditions)}${sorted}
 )`;
     const goes = parts.free === undefined ? '' : ' AND c.is_free';
     const taken = `${this.#takenSql(request, values, isInTurn)}${goes}
-  RETURNING ${STATUS_SQL}, ${CONTENTS_SQL}, c.priority, c.due_at AS was_due`;
+  RETURNING ${CLAIMED_SQL}`;
     if (parts.glance === undefined) {
       const rows = await this.#plans.look(ask, max, `${found} ${taken}`, values.list);
-      const all = (rows as unknown as EntryRow[]).sort(byOrder);
-      return { rows: all, isWhole: true, leftOut: 0, putBehind: 0 };
+      return { rows: claimedRows(rows, request), isWhole: true, leftOut: 0, putBehind: 0 };
     }
     // One row comes in any case: it says how far the glance went.
     const counted = putsBehind ? '(SELECT count(*) FROM put)' : '0';
@@ -231,8 +231,9 @@ export class Claims {
 SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
     const rows = await this.#plans.look(ask, Math.max(max, glance), text, values.list);
     const [putBehind = 0, leftOut = 0, seen = 0] = (rows[0]?.slice(-3) ?? []).map(Number);
-    const held = (rows as unknown as EntryRow[]).filter((row) => row[0] !== null);
-    return { rows: held.sort(byOrder), isWhole: seen < parts.glance, leftOut, putBehind };
+    const held = rows.filter((row) => row[0] !== null);
+    const isWhole = seen < parts.glance;
+    return { rows: claimedRows(held, request), isWhole, leftOut, putBehind };
   }
 
   /**
@@ -277,7 +278,7 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     });
     const parts = this.#partsOf(search, filter, way);
     const hasNone = isOrdered || !isDelivery ? 'true' : this.#turns.noneSql;
-    const text = `WITH RECURSIVE ${parts.sql}
+    const text = `WITH RECURSIVE none AS (SELECT 1)${listed(parts.sql)}
 SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen, ${hasNone}
 FROM (${parts.seen}) s`;
     const [[dueAt, seen, isRight] = []] = await this.#plans.look(ask, 1, text, values.list);
@@ -310,13 +311,13 @@ WHERE e.slot = ${slot} AND e.slot < ${ARCHIVED_SLOT} AND e.holder = $1`,
   }
 }
 
-function slotsOf({ states, lane }: ClaimFilter): Slot[] {
-  return [...new Set(states)].map((state) => slotOf(state, lane));
+const SORTED_SQL = 'ORDER BY p.priority, p.due_at, p.id';
+
+/** CTEs behind another one; there may be none. */
+function listed(ctes: string): string {
+  return ctes === '' ? '' : `, ${ctes}`;
 }
 
-/** By priority, then the due time before the claim, then id. */
-function byOrder(a: EntryRow, b: EntryRow): number {
-  const span = Number(a[16]) - Number(b[16]) || Number(a[17]) - Number(b[17]);
-  if (span !== 0) return span;
-  return a[1] < b[1] ? -1 : 1;
+function slotsOf({ states, lane }: ClaimFilter): Slot[] {
+  return [...new Set(states)].map((state) => slotOf(state, lane));
 }

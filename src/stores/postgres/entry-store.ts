@@ -25,6 +25,7 @@ import type { SqlTx } from '../../ports/sql.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { Lifetime } from '../shared/lifetime.ts';
+import { OpenCalls } from '../shared/open-calls.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { readHeadsMax } from '../shared/page.ts';
 import { type ChangeRow, changeRow } from './change-row.ts';
@@ -91,7 +92,7 @@ interface Opened extends Lines {
   readonly operations: Operations;
   readonly durability: Durability;
   /** What close() has to wait for beside the lines. */
-  readonly busy: Set<Promise<unknown>>;
+  readonly calls: OpenCalls;
 }
 
 /** An entry store in a PostgreSQL database. Needs the package `pg` when it is given a URL. */
@@ -203,7 +204,7 @@ async function openAll(
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
       ...createLines({ server, inserts, receipts, changes, lazy, wakes, turns, operations }),
-      busy: new Set(),
+      calls: new OpenCalls(),
     };
   } catch (error) {
     await sent.close();
@@ -217,7 +218,7 @@ async function closeAll(opened: Opened): Promise<void> {
   try {
     const { insertLine, commitLine, heartbeatLine } = opened;
     await Promise.all([insertLine, commitLine, heartbeatLine].map((line) => line.idle()));
-    await Promise.allSettled(opened.busy);
+    await opened.calls.none();
     await opened.lazy.end();
     // One that stays harms nobody, and is removed after a day.
     await opened.receipts.end().catch(() => undefined);
@@ -231,13 +232,7 @@ async function closeAll(opened: Opened): Promise<void> {
 /** Runs a question that close() waits for. */
 async function busy<T>(use: () => Opened, work: (opened: Opened) => Promise<T>): Promise<T> {
   const opened = use();
-  const working = work(opened);
-  opened.busy.add(working);
-  try {
-    return await working;
-  } finally {
-    opened.busy.delete(working);
-  }
+  return opened.calls.run(() => work(opened));
 }
 
 function createWrites(

@@ -28,7 +28,7 @@ export type EntryRow = readonly [
   updatedAt: number,
   memory: string | null,
   envelope: string | null,
-  /** In base64; see CONTENTS_SQL. */
+  /** In base64; see BODY_SQL. */
   body: string | null,
   ...more: unknown[],
 ];
@@ -39,11 +39,14 @@ export const STATUS_SQL: string =
   'e.replays, e.holder, e.claimed_from, e.updated_at, e.memory';
 
 /**
- * From `contents k`. n.b. Bytes come as text in any case: in hex, which is the server's way, twice
+ * Of `contents k`. n.b. Bytes come as text in any case: in hex, which is the server's way, twice
  * as many as they are, and Node takes twice as long to read them. (PostgreSQL 15, Node 24,
  * 2026-11-18)
  */
-export const CONTENTS_SQL = "k.envelope, encode(k.body, 'base64')";
+export const BODY_SQL = "encode(k.body, 'base64')";
+
+/** From `contents k`. */
+export const CONTENTS_SQL: string = `k.envelope, ${BODY_SQL}`;
 
 /** What cannot be read as an entry. */
 export interface BrokenRow {

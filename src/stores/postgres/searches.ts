@@ -51,6 +51,8 @@ export interface Parts {
   readonly glances?: readonly string[];
   /** Which of the first rows are free to go; the others are found all the same, and counted. */
   readonly free?: string;
+  /** What is selected comes in order, and no more of it than is wanted. */
+  readonly isSorted?: boolean;
 }
 
 const FOUND = 'at, seq, slot, priority, due_at, id';
@@ -64,6 +66,16 @@ export function byDue(names: Names, search: Search, way: Way): Parts {
   const { slots, permit, glance, order } = search;
   const { entries } = names.table;
   const isStraight = order === undefined && (permit === undefined || way === 'straight');
+  const [slot] = slots;
+  if (isStraight && slot !== undefined && slots.length === 1) {
+    // Nothing to put together, so nothing to copy and to sort.
+    return {
+      sql: '',
+      from: dueOf(entries, search, slot),
+      seen: 'SELECT 0 AS seen',
+      isSorted: true,
+    };
+  }
   const glances = isStraight ? [] : slots.filter((slot) => WAITING_SLOTS.includes(slot));
   const ctes = slots.map((slot) =>
     glances.includes(slot) ? glanceAt(names, search, slot) : straightTo(entries, search, slot),
@@ -126,20 +138,24 @@ export function byFront(names: Names, search: Search): Parts {
   };
 }
 
+function straightTo(entries: string, search: Search, slot: Slot, more = ''): string {
+  return `c${slot} AS MATERIALIZED (
+  ${dueOf(entries, search, slot, more)}
+)`;
+}
+
 /**
  * Due rows in order. n.b. The inner limit makes the server use the index for the order; the outer
  * one ends the walk over the priorities, so that no more is locked than is taken.
  */
-function straightTo(entries: string, search: Search, slot: Slot, more = ''): string {
+function dueOf(entries: string, search: Search, slot: Slot, more = ''): string {
   const { permit, order, until, max, isLocking, floors } = search;
-  return `c${slot} AS MATERIALIZED (
-  SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
+  return `SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
     SELECT ctid AS at, seq, slot, priority, due_at, id${more} FROM ${entries} x
     WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.priority::int2
       AND due_at <= ${until}${floors.sql(slot)} AND ${allowedOf('x', permit, order?.free)}
     ORDER BY due_at, id LIMIT ${max}${isLocking ? ' FOR UPDATE SKIP LOCKED' : ''}
-  ) e${isLocking ? ` LIMIT ${max}` : ''}
-)`;
+  ) e${isLocking ? ` LIMIT ${max}` : ''}`;
 }
 
 /** The first due rows, whatever they are; of these, those that are allowed. */
