@@ -1,6 +1,7 @@
 /**
- * suites-nodes — several nodes on one store, with full numbers: `nodes` (they are killed and paused)
- * and `servers` (their servers and connections are treated badly).
+ * suites-nodes — several nodes on one store, with full numbers: `nodes` (they are killed and paused),
+ * `servers` (their servers and connections are treated badly) and `idle` (a transaction is left
+ * open).
  */
 import { standingDoor, startKeeper } from '../../scripts/services/link.ts';
 import { faults } from '../nodes/faults.ts';
@@ -59,7 +60,7 @@ export function nodesSuite({ seed, kills: count = KILLS }: NodesOptions): Promis
   });
 }
 
-/** Crashes, freezes and spoiled connections of servers; a transaction left open. */
+/** Crashes, freezes and spoiled connections of servers. */
 export function serversSuite({ seed, kills: cuts = CUTS }: NodesOptions): Promise<readonly Row[]> {
   return withServers(async () => {
     const rows: Row[] = [];
@@ -76,10 +77,14 @@ export function serversSuite({ seed, kills: cuts = CUTS }: NodesOptions): Promis
         ),
       );
     }
-    // A short run by request is short here, too.
-    rows.push(await leftOpen(cuts >= CUTS ? IDLE_MS : Math.min(IDLE_MS, cuts * 1_000)));
     return rows;
   });
+}
+
+/** A transaction left open for ten minutes; for as many seconds as there are kills by request. */
+export function idleSuite({ kills: seconds }: NodesOptions): Promise<readonly Row[]> {
+  const lastsMs = seconds === undefined ? IDLE_MS : Math.min(IDLE_MS, seconds * 1_000);
+  return withServers(async () => [await leftOpen(lastsMs)]);
 }
 
 async function leftOpen(lastsMs: number): Promise<Row> {
