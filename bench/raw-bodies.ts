@@ -18,7 +18,7 @@ import {
   unlinkSync,
   writeSync,
 } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { bytes, type Load } from './ours.ts';
 import { dropObjects, newName, s3Client } from './places.ts';
 import type { RawBodies, RawEntries } from './raw.ts';
@@ -28,7 +28,7 @@ const FRAME_BYTES = 700;
 /** As the spool has it by default. */
 const INLINE_BYTES: number = 16 * 1_024;
 
-/** One file per message: create, write, fsync, rename; rename again; remove. */
+/** One file per message: create, write, fsync, rename, fsync the folder; rename again; remove. */
 export function rawFileEntries(path: string, load: Load): RawEntries {
   const isInline = load.bodyBytes <= (load.inlineBytes ?? INLINE_BYTES);
   const content = bytes(FRAME_BYTES + (isInline ? load.bodyBytes : 0));
@@ -76,12 +76,16 @@ export function rawFileBodies(path: string, load: Load): RawBodies {
   };
 }
 
+/** With the same promise as ours: without its directory, a power cut may take the name back. */
 function writeFile(file: string, content: Uint8Array): void {
   const fd = openSync(`${file}.tmp`, 'wx', 0o600);
   writeSync(fd, content);
   fsyncSync(fd);
   closeSync(fd);
   renameSync(`${file}.tmp`, file);
+  const folder = openSync(dirname(file), 'r');
+  fsyncSync(folder);
+  closeSync(folder);
 }
 
 /** One object per body, all on their way at once. */
