@@ -3,7 +3,7 @@
  *
  * The one call is made as Node's documentation makes it, with the key as bytes, one nonce and one
  * tag. To encode, it joins them to one buffer, as one would store it; to decode, it joins nothing.
- * Ours derives a key for each body, and makes a nonce and a tag for each 256 KiB.
+ * Ours derives a key for each body, and makes a nonce and a tag for each 512 KiB.
  */
 
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';

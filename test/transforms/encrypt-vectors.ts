@@ -87,7 +87,16 @@ const ENCRYPTED: readonly Recipe[] = [AES, CHACHA].flatMap((encryption) => {
 
 const OTHERS: readonly Recipe[] = [
   { name: 'as it is', size: 20 },
-  { name: 'a chunk and five bytes', size: 65_541, encryption: AES },
+  {
+    name: 'a chunk of 64 KiB, as they were first, and five bytes',
+    size: 65_541,
+    encryption: { ...AES, chunkBytes: 65_536 },
+  },
+  {
+    name: 'a chunk of 256 KiB, as they were then',
+    size: 300,
+    encryption: { ...AES, chunkBytes: 262_144 },
+  },
   {
     name: 'the longest ids',
     id: 'm'.repeat(64),
