@@ -25,6 +25,7 @@ export class Crowd<Key extends string, Thing extends Placed<Key>> {
     return this.#things.length;
   }
 
+  /** Asks the thing: its property belongs to this crowd alone. */
   has(thing: Thing): boolean {
     return thing[this.#key] !== undefined;
   }

@@ -10,7 +10,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Envelope } from '../core/entry.ts';
-import { asError, RespoolError } from '../core/errors.ts';
+import { asError, assert, RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
 import { AHEAD_WAIT_MS } from './ahead.ts';
@@ -257,10 +257,11 @@ export class Engine implements AttemptHost {
     await this.#giveBackEarly();
   }
 
-  /** What was asked for early, and comes when no more is wanted. */
+  /** What was asked for early, and comes when no more is wanted: nothing begins any more. */
   async #giveBackEarly(): Promise<void> {
     const round = this.#rounds.take();
     if (round === undefined) return;
+    assert(this.#phase !== 'running', 'only what stops gives back');
     try {
       for (const claim of await round.claims) this.#begin(claim, round.leaseEndsAt);
     } catch (error) {
@@ -280,7 +281,7 @@ export class Engine implements AttemptHost {
     if (round === undefined) return;
     const claims = await round.claims;
     const isFull = this.#rounds.answered(round, claims.length, this.#parked.size);
-    if (isFull) await this.#askEarly(claims.length);
+    if (isFull) await this.#askEarly(round, claims.length);
     // Those that waited go first.
     this.#unpark();
     for (const claim of claims) this.#begin(claim, round.leaseEndsAt);
@@ -302,10 +303,12 @@ export class Engine implements AttemptHost {
   }
 
   /** The next round, before so many claims begin; undefined where it has to wait for them. */
-  #askEarly(coming: number): Promise<void> | undefined {
+  #askEarly(last: Round, coming: number): Promise<void> | undefined {
     const paused = this.parts.paused();
     const isOpen = this.#phase === 'running' && this.#settling < SETTLING_MAX;
-    if (!isOpen || paused === 'all') return undefined;
+    // As in a round of its own: after a standstill, it would take what is ours for lost.
+    const isKept = this.#late.pending !== undefined || this.#late.isLate(last.leaseEndsAt);
+    if (!isOpen || paused === 'all' || isKept || this.watchman.isBehind) return undefined;
     return this.#rounds.early(this.#parked.size, coming, paused);
   }
 

@@ -60,17 +60,11 @@ export class Rounds {
     return parked >= concurrency ? Math.min(1, free) : free;
   }
 
-  /** Asks for up to so many. */
+  /** Asks for up to so many, and keeps slots for them. */
   ask(max: number, paused: readonly string[]): Round {
-    const { clock, source } = this.#parts;
-    const wake = this.#wake.fresh();
-    const demand = this.#slots.demand(paused, max);
-    this.#slots.promise(Math.min(demand.max, this.#slots.free));
-    // Counted from before the call: the store counts its lease from when it got the request.
-    const askedAt = clock.monotonic();
-    // Also with nothing to want: a round is how the source learns that its news were looked at.
-    const claims = source.next(demand).finally(() => this.#slots.promise(0));
-    return { demand, wake, askedAt, leaseEndsAt: askedAt + source.leaseMs, claims };
+    const round = this.#begin(max, paused);
+    this.#slots.promise(Math.min(max, this.#slots.free));
+    return { ...round, claims: round.claims.finally(() => this.#slots.promise(0)) };
   }
 
   /** An answer brought so many, while so many were still waiting; whether it was full. */
@@ -83,8 +77,8 @@ export class Rounds {
   }
 
   /**
-   * Asks for the next round before `parked` and `coming` claims begin, and resolves when that has
-   * left this process; undefined where it has to wait for them.
+   * Asks for the next round before `parked` and `coming` claims begin, and resolves when that had
+   * the time to leave this process; undefined where it has to wait for them.
    */
   early(parked: number, coming: number, paused: readonly string[]): Promise<void> | undefined {
     const { free } = this.#slots;
@@ -92,7 +86,7 @@ export class Rounds {
     if (this.hasLimits || this.#ahead.count === 0 || beginning < free) return undefined;
     const max = this.#ahead.max(0, parked + coming - beginning);
     if (max === 0) return undefined;
-    this.#keep(this.ask(max, paused));
+    this.#keep(this.#begin(max, paused));
     // No hand-off may take the slots that those are about to begin in.
     this.#slots.promise(beginning);
     return new Promise((resolve) => {
@@ -113,6 +107,17 @@ export class Rounds {
   /** One waited too long, or must not wait: nothing is asked for ahead for a while. */
   tooFarAhead(): void {
     this.#ahead.end();
+  }
+
+  #begin(max: number, paused: readonly string[]): Round {
+    const { clock, source } = this.#parts;
+    const wake = this.#wake.fresh();
+    const demand = this.#slots.demand(paused, max);
+    // Counted from before the call: the store counts its lease from when it got the request.
+    const askedAt = clock.monotonic();
+    // Also with nothing to want: a round is how the source learns that its news were looked at.
+    const claims = source.next(demand);
+    return { demand, wake, askedAt, leaseEndsAt: askedAt + source.leaseMs, claims };
   }
 
   /**

@@ -68,8 +68,16 @@ export class Watchman {
    * engine would find its own leases over, and take what it is still running for lost.
    */
   catchUp(): Promise<void> | undefined {
-    const isBehind = this.#duties.clock.monotonic() >= this.#nextAt + this.#lateMs;
-    return isBehind ? this.#beatNow() : this.#late;
+    return this.#isOverdue ? this.#beatNow() : this.#late;
+  }
+
+  /** Whether there is something to catch up with. */
+  get isBehind(): boolean {
+    return this.#isOverdue || this.#late !== undefined;
+  }
+
+  get #isOverdue(): boolean {
+    return this.#duties.clock.monotonic() >= this.#nextAt + this.#lateMs;
   }
 
   /** Heartbeats only: the timer is due too, and looks for time limits and fences after them. */

@@ -98,10 +98,13 @@ export class SpoolSource implements Source {
     const asks = this.#asks(demand);
     const kinds = new Set(asks.map(({ kind }) => kind));
     this.#turns.ask(JSON.stringify([demand.wants.map(topicsOf), demand.exceptDestinations]));
-    const shares = this.#turns.shares(demand.max, kinds, this.now());
+    // One time for all claims of a round: leases are counted from here, and what a handler that
+    // stops this process has in hand must not be over for the second of them.
+    const now = this.now();
+    const shares = this.#turns.shares(demand.max, kinds, now);
     const claims = new Mixture<Kind, SpoolClaim>(KINDS);
     const take = async (ask: Ask, max: number): Promise<number> => {
-      const got = await this.#claim(ask, Math.min(max, ask.room.left), demand);
+      const got = await this.#claim(ask, Math.min(max, ask.room.left), { demand, now });
       ask.room.left -= got.length;
       claims.add(ask.kind, got);
       return got.length;
@@ -322,14 +325,18 @@ export class SpoolSource implements Source {
     return asks;
   }
 
-  async #claim(ask: Ask, max: number, demand: Demand): Promise<SpoolClaim[]> {
+  async #claim(
+    ask: Ask,
+    max: number,
+    { demand, now }: { readonly demand: Demand; readonly now: Millis },
+  ): Promise<SpoolClaim[]> {
     if (max <= 0) return [];
     const entries = await this.#parts.entries.claim({
       ...ask.kind,
       topics: ask.want.topics,
       exceptDestinations: demand.exceptDestinations,
       max,
-      now: this.now(),
+      now,
       leaseMs: this.leaseMs,
       holder: this.holder(),
     });

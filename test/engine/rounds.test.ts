@@ -3,6 +3,9 @@
 import type { EntryStore } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { Crowd } from '../../src/engine/crowd.ts';
+import { Rounds } from '../../src/engine/rounds.ts';
+import { Slots } from '../../src/engine/slots.ts';
+import { Wake } from '../../src/engine/wake.ts';
 import { all, setup, type World } from '../spool/setup.ts';
 
 const MESSAGES = 400;
@@ -129,6 +132,50 @@ describe('with quick handlers', () => {
     await made.clock.advance('1s');
     expect(made.began).toHaveLength(MESSAGES);
     await made.spool.stop();
+  });
+});
+
+/** Rounds over a source, and what was put off until soon. */
+function rounds(next: () => Promise<never[]>) {
+  let at = 0;
+  const soon: (() => void)[] = [];
+  const clock = {
+    now: () => at,
+    monotonic: () => (at += 1),
+    after: () => () => undefined,
+    soon: (call: () => void) => void soon.push(call),
+  };
+  const routes = { hasLimits: false, of: () => [] };
+  const settings = { concurrency: SLOTS, destinationConcurrency: undefined, takesUnhandled: true };
+  const slots = new Slots(settings, routes as never);
+  const parts = { clock, routes, slots: settings, source: { leaseMs: 60_000, next } } as never;
+  return { slots, soon, made: new Rounds(parts, slots, new Wake(clock)) };
+}
+
+describe('slots', () => {
+  test('are kept for those that are about to begin, also if the early round is answered', async () => {
+    const { slots, soon, made } = rounds(() => Promise.resolve([]));
+    for (let n = 0; n < 4; n += 1) {
+      const round = made.ask(SLOTS, []);
+      expect(slots.free).toBe(0);
+      await round.claims;
+      expect(slots.free).toBe(SLOTS);
+      made.answered(round, SLOTS, 0);
+    }
+    const early = made.early(0, SLOTS, []);
+    await made.take()?.claims;
+    expect(slots.free).toBe(0);
+    soon[0]?.();
+    await early;
+    expect(slots.free).toBe(SLOTS);
+  });
+
+  test('are not kept for a source that throws', () => {
+    const { slots, made } = rounds(() => {
+      throw new Error('closed');
+    });
+    expect(() => made.ask(SLOTS, [])).toThrow('closed');
+    expect(slots.free).toBe(SLOTS);
   });
 });
 
