@@ -2,7 +2,7 @@
  * claimed-rows — what a claim answers with, as little of it as can be.
  *
  * Every value that comes is a text that this process has to read. What the claim itself has written
- * it knows, and a count that is as it mostly is comes as NULL: of 17 values per message 8 are left.
+ * it knows, and a count that is as it mostly is comes as NULL: of 17 values per message 5 are left.
  */
 
 import { PRIORITY_DEFAULT } from '../../core/limits.ts';

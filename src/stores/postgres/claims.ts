@@ -71,6 +71,12 @@ interface Earliest {
   readonly isWhole: boolean;
 }
 
+/** What claims share with others of the store. */
+interface ClaimsParts {
+  readonly turns?: Turns;
+  readonly floors?: Floors;
+}
+
 /** Claims over the tables of one store. */
 export class Claims {
   readonly #names: Names;
@@ -84,11 +90,15 @@ export class Claims {
   /** How many more expect to meet some that wait for their turn. */
   #crowdedLeft = 0;
 
-  constructor(names: Names, clock: Clock, turns: Turns = new Turns(names)) {
+  constructor(
+    names: Names,
+    clock: Clock,
+    { turns = new Turns(names), floors = new Floors(names, clock) }: ClaimsParts = {},
+  ) {
     this.#names = names;
     this.#turns = turns;
     this.#clock = clock;
-    this.#floors = new Floors(names, clock);
+    this.#floors = floors;
     this.#plans = new Plans(clock);
   }
 
@@ -183,7 +193,11 @@ export class Claims {
     const beganAt = this.#clock.monotonic();
     const first = await this.#earliest(ask, filter, slots, 'glance');
     this.#floors.noteLook(this.#clock.monotonic() - beganAt);
-    if (first.isWhole) return first.dueAt;
+    const { dueAt } = first;
+    // Among dead rows, one that is due already is enough to know: to walk through all flows for one
+    // that may be due for longer would take far longer than to claim them.
+    const isDue = dueAt !== null && dueAt <= (this.#turns.lastNow ?? dueAt);
+    if (first.isWhole || (isDue && this.#floors.isRaised)) return dueAt;
     return (await this.#earliest(ask, filter, slots, 'flows')).dueAt;
   }
 
@@ -222,14 +236,19 @@ export class Claims {
     const taken = `${this.#takenSql(request, values, isInTurn)}${goes}
   RETURNING ${CLAIMED_SQL}`;
     if (parts.glance === undefined) {
-      const rows = await this.#plans.look(ask, max, `${found} ${taken}`, values.list);
+      const rows = await this.#plans.look(ask, { way, max }, `${found} ${taken}`, values.list);
       return { rows: claimedRows(rows, request), isWhole: true, leftOut: 0, putBehind: 0 };
     }
     // One row comes in any case: it says how far the glance went.
     const counted = putsBehind ? '(SELECT count(*) FROM put)' : '0';
     const text = `${found}, taken AS (${taken})
 SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
-    const rows = await this.#plans.look(ask, Math.max(max, glance), text, values.list);
+    const rows = await this.#plans.look(
+      ask,
+      { way, max: Math.max(max, glance) },
+      text,
+      values.list,
+    );
     const [putBehind = 0, leftOut = 0, seen = 0] = (rows[0]?.slice(-3) ?? []).map(Number);
     const held = rows.filter((row) => row[0] !== null);
     const isWhole = seen < parts.glance;
@@ -281,7 +300,12 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     const text = `WITH RECURSIVE none AS (SELECT 1)${listed(parts.sql)}
 SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen, ${hasNone}
 FROM (${parts.seen}) s`;
-    const [[dueAt, seen, isRight] = []] = await this.#plans.look(ask, 1, text, values.list);
+    const [[dueAt, seen, isRight] = []] = await this.#plans.look(
+      ask,
+      { way: `next ${way}`, max: 1 },
+      text,
+      values.list,
+    );
     if (isRight === false) {
       this.#turns.note();
       return this.#earliest(ask, filter, slots, way);

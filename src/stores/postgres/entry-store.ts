@@ -32,6 +32,7 @@ import { type ChangeRow, changeRow } from './change-row.ts';
 import { type Changed, Changes, refusal } from './changes.ts';
 import { Claims } from './claims.ts';
 import { LazyWrites, readPromise, tellPromise } from './durability.ts';
+import { Floors } from './floors.ts';
 import { Inserts, newRow } from './inserts.ts';
 import { createLines, type Lines, letNextGo } from './lines.ts';
 import { corrupted, entryOf, Lists } from './lists.ts';
@@ -166,7 +167,8 @@ async function openAll(
   const { names } = options;
   const server = new Server(options, clock);
   await server.open();
-  const wakes = new Wakes(options, server, clock, instance);
+  const floors = new Floors(names, clock);
+  const wakes = new Wakes(options, server, { clock, instance, floors });
   const turns = new Turns(names);
   const sent = new SentParts(server, options, clock);
   try {
@@ -200,7 +202,7 @@ async function openAll(
       turns,
       sent,
       operations,
-      claims: new Claims(names, clock, turns),
+      claims: new Claims(names, clock, { turns, floors }),
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
       ...createLines({ server, inserts, receipts, changes, lazy, wakes, turns, operations }),

@@ -6,7 +6,8 @@
  * unusually long we remember from where on there was anything, and begin there.
  *
  * A row that comes in before its floor — of a transaction that was open for long, or under a lease
- * that is shorter than ours — is found by the next look from the very beginning, 5 to 30 s later.
+ * that is shorter than ours — is found by the next look from the very beginning, 5 to 30 s later,
+ * and `nextDueAt` may tell another one that is due than the one that is due for longest.
  * Where looks are quick there are no floors, and nothing is found late.
  */
 
@@ -15,8 +16,13 @@ import type { Names } from './names.ts';
 import type { Ask } from './server.ts';
 import { ARCHIVED_SLOT, isActiveSlot, type Slot, slotOf } from './slots.ts';
 
-/** Two looks in a row that take so long tell of dead rows; a quick full one tells of none. */
+/**
+ * Two looks in a row that take so long tell of dead rows, and a quick full one tells of none: long
+ * in any case, or beside the quickest one, which shows how far away the server is.
+ */
 const COSTLY_MS = 50;
+const COSTLY_FACTOR = 4;
+const COSTLY_MORE_MS = 5;
 const COSTLY_LOOKS = 2;
 /** A look from the very beginning every so often: so many times what the last one took. */
 const FULL_FACTOR = 20;
@@ -39,6 +45,7 @@ export class Floors {
   readonly #names: Names;
   readonly #clock: Clock;
   readonly #dueAt = new Map<Slot, number>();
+  #quickestMs = Number.POSITIVE_INFINITY;
   #costlyLooks = 0;
   #isCostly = false;
   #fullAgainAt = Number.NEGATIVE_INFINITY;
@@ -56,14 +63,20 @@ export class Floors {
     return floor === undefined ? '' : ` AND due_at >= ${Math.floor(floor)}`;
   }
 
+  /** Whether dead rows are in the way. */
+  get isRaised(): boolean {
+    return this.#isCostly;
+  }
+
   noteClaim(now: number, leaseMs: number): void {
     this.#last = { now, leaseMs };
   }
 
   /** A look for what is due next took so long. */
   noteLook(tookMs: number): void {
+    this.#quickestMs = Math.min(this.#quickestMs, tookMs);
     if (this.#isCostly) return;
-    this.#costlyLooks = tookMs > COSTLY_MS ? this.#costlyLooks + 1 : 0;
+    this.#costlyLooks = tookMs > this.#costlyMs ? this.#costlyLooks + 1 : 0;
     this.#isCostly = this.#costlyLooks >= COSTLY_LOOKS;
   }
 
@@ -85,12 +98,16 @@ export class Floors {
     if (isFull) this.#noteFull(beganAt);
   }
 
+  get #costlyMs(): number {
+    return Math.min(COSTLY_MS, COSTLY_FACTOR * this.#quickestMs + COSTLY_MORE_MS);
+  }
+
   #noteFull(beganAt: number): void {
     const now = this.#clock.monotonic();
     const tookMs = now - beganAt;
     const everyMs = Math.max(FULL_EVERY_MIN_MS, FULL_FACTOR * tookMs);
     this.#fullAgainAt = now + Math.min(FULL_EVERY_MAX_MS, everyMs);
-    if (tookMs > COSTLY_MS) return;
+    if (tookMs > this.#costlyMs) return;
     this.#isCostly = false;
     this.#costlyLooks = 0;
     this.#dueAt.clear();

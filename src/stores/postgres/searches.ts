@@ -210,9 +210,9 @@ export function byFlows({ table }: Names, search: Search): Parts {
   return { sql: ctes.join(', '), from: foundIn(search.slots), seen: 'SELECT 0 AS seen' };
 }
 
-function flowsOf(entries: string, { topicPermit }: Search, slot: Slot): string {
+function flowsOf(entries: string, { topicPermit, floors }: Search, slot: Slot): string {
   const flow = 'topic, destination, priority';
-  const from = `FROM ${entries} WHERE ${FLOW_SLOT_SQL} = ${slot}`;
+  const from = `FROM ${entries} WHERE ${FLOW_SLOT_SQL} = ${slot}${floors.sql(slot)}`;
   const isAllowed = topicPermit?.('t') ?? 'true';
   return `t${slot} AS (
   (SELECT ${flow} ${from} ORDER BY ${flow} LIMIT 1)
@@ -226,12 +226,13 @@ function flowsOf(entries: string, { topicPermit }: Search, slot: Slot): string {
 }
 
 function dueOfFlows(entries: string, search: Search, slot: Slot): string {
-  const { permit, order, until, max, isLocking } = search;
+  const { permit, order, until, max, isLocking, floors } = search;
   // Twice as many as wanted: others may be taking the first of them at this moment.
   return `(SELECT e.at FROM t${slot} t CROSS JOIN LATERAL (
     SELECT ctid AS at, due_at, id FROM ${entries} x
     WHERE ${FLOW_SLOT_SQL} = ${slot} AND topic = t.topic AND destination = t.destination
-      AND priority = t.priority AND due_at <= ${until} AND ${allowedOf('x', undefined, order?.free)}
+      AND priority = t.priority AND due_at <= ${until}${floors.sql(slot)}
+      AND ${allowedOf('x', undefined, order?.free)}
     ORDER BY due_at, id LIMIT ${2 * max}
   ) e WHERE ${permit?.('t') ?? 'true'}
   ORDER BY t.priority, e.due_at, e.id${isLocking ? ` LIMIT ${2 * max}` : ''})`;

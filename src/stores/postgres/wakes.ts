@@ -9,6 +9,7 @@
 
 import type { Clock } from '../../ports/clock.ts';
 import { loadPg, type PgListener, TYPES } from './client.ts';
+import type { Floors } from './floors.ts';
 import type { CheckedOptions } from './options.ts';
 import type { Ask, Server } from './server.ts';
 import { Sockets } from './sockets.ts';
@@ -22,12 +23,21 @@ const RECONNECT_MS = 1_000;
 /** Whoever wants to be woken. */
 type Call = () => void;
 
+/** What wake-ups go by. */
+interface WakesParts {
+  readonly clock: Clock;
+  /** Tells our own news from those of others. */
+  readonly instance: string;
+  readonly floors: Floors;
+}
+
 /** The wake-ups of one opened store. */
 export class Wakes {
   readonly #options: CheckedOptions;
   readonly #clock: Clock;
   readonly #server: Server;
   readonly #instance: string;
+  readonly #floors: Floors;
   readonly #calls = new Set<Call>();
   readonly #sockets: Sockets;
   #listener: PgListener | undefined;
@@ -51,12 +61,13 @@ export class Wakes {
   /** What is due next has moved while we wrote. */
   #isDoubtful = false;
 
-  constructor(options: CheckedOptions, server: Server, clock: Clock, instance: string) {
+  constructor(options: CheckedOptions, server: Server, { clock, instance, floors }: WakesParts) {
     this.#options = options;
     this.#server = server;
     this.#clock = clock;
     this.#sockets = new Sockets(clock);
     this.#instance = instance;
+    this.#floors = floors;
   }
 
   async open(): Promise<void> {
@@ -220,7 +231,7 @@ export class Wakes {
     const through = this.#through;
     const hadWritten = this.#hasWritten || this.#begun !== through;
     this.#hasWritten = false;
-    const [[drawn, heads, turns] = []] = await ask(lookSql(this.#options.names));
+    const [[drawn, heads, turns] = []] = await ask(lookSql(this.#options.names, this.#floors));
     // Of the numbers drawn so far at most `begun` are ours, so at least the rest are of others.
     const least = Number(drawn) - this.#begun;
     const isForeign = this.#foreign !== undefined && least > this.#foreign;
@@ -239,12 +250,12 @@ export class Wakes {
   }
 }
 
-function lookSql({ table, sequence, turns }: CheckedOptions['names']): string {
+function lookSql({ table, sequence, turns }: CheckedOptions['names'], floors: Floors): string {
   const heads = WAITING_SLOTS.map(
     (slot) => `(SELECT string_agg(e.due_at::text || e.id, ' ') FROM generate_series(0, 9) AS p(n)
   CROSS JOIN LATERAL (
     SELECT due_at, id FROM ${table.entries}
-    WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.n::int2
+    WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.n::int2${floors.sql(slot)}
     ORDER BY due_at, id LIMIT 1
   ) e)`,
   );

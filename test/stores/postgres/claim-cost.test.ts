@@ -38,7 +38,7 @@ async function rowsOfClaim(
   const turns = new Turns(namesOf(schema, ''));
   if (isOrdered) turns.note();
   await client.query('BEGIN');
-  await new Claims(namesOf(schema, ''), systemClock, turns).claim(
+  await new Claims(namesOf(schema, ''), systemClock, { turns }).claim(
     async (text, values = []) => {
       if (/^(?:BEGIN|COMMIT)/.test(text)) return [];
       const explained = `EXPLAIN (ANALYZE, FORMAT JSON) ${text}`;

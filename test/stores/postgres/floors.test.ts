@@ -54,6 +54,16 @@ test('after two slow looks they are at the first live row, or at what can come',
   expect(asked[1]).toContain('due_at >= 90000');
 });
 
+test('beside quick ones, looks count as slow that take four times as long and 5 ms', async () => {
+  const { floors, raise, asked } = setup({ value: 300 }, [90_000, null, null, null, null]);
+  for (const ms of [2, 12, 13, 14, 13]) floors.noteLook(ms);
+  await raise();
+  expect(asked).toEqual([]);
+  for (const ms of [14, 14]) floors.noteLook(ms);
+  await raise();
+  expect(floors.sql(INCOMING)).toBe(' AND due_at >= 90000');
+});
+
 test('every few seconds all is looked at, and a quick look ends it', async () => {
   const tookMs = { value: 300 };
   const { clock, floors, raise, asked } = setup(tookMs, [90_000, null, null, null, null]);
