@@ -50,6 +50,8 @@ export interface BenchCase {
 
 /** At least three rounds, so that a median means something. */
 const ROUNDS = 3;
+/** With so many a machine that drifts does so between them, not within: each has its own ratio. */
+const PAIRED_ROUNDS = 7;
 /** Both sides run once before, not counted: code that was never run is slow for a while. */
 const WARM_UP_MS = 300;
 
@@ -59,14 +61,16 @@ export async function runCase(bench: BenchCase, options: BenchOptions): Promise<
   const theirs: Sample[] = [];
   await bench.ours(WARM_UP_MS);
   await bench.theirs(WARM_UP_MS);
-  for (let round = 0; round < (bench.rounds ?? ROUNDS); round += 1) {
+  const { rounds = ROUNDS } = bench;
+  for (let round = 0; round < rounds; round += 1) {
     // Who goes first changes, too.
     const isOursFirst = round % 2 === 0;
     if (isOursFirst) ours.push(await bench.ours(bench.forMs));
     theirs.push(await bench.theirs(bench.forMs));
     if (!isOursFirst) ours.push(await bench.ours(bench.forMs));
   }
-  report(bench, middle(ours), middle(theirs), options);
+  const ratio = rounds < PAIRED_ROUNDS ? undefined : middleRatio(ours, theirs);
+  report(bench, { ours: middle(ours), theirs: middle(theirs), ratio }, options);
 }
 
 /** Reports a case whose sides were measured together. */
@@ -75,7 +79,15 @@ export function reportPair(
   { ours, theirs }: { readonly ours: Sample; readonly theirs: Sample },
   options: BenchOptions,
 ): void {
-  report(bench, ours, theirs, options);
+  report(bench, { ours, theirs, ratio: undefined }, options);
+}
+
+/** The median of what each round gives: its two sides ran one right after the other. */
+function middleRatio(ours: readonly Sample[], theirs: readonly Sample[]): number {
+  const ratios = ours.map(({ value }, round) => ({
+    value: value / (theirs[round]?.value ?? Number.NaN),
+  }));
+  return middle(ratios).value;
 }
 
 /** The sample with the median value. */
@@ -86,11 +98,11 @@ function middle(samples: readonly Sample[]): Sample {
 
 function report(
   bench: Omit<BenchCase, 'ours' | 'theirs' | 'forMs'>,
-  ours: Sample,
-  theirs: Sample,
+  measured: { readonly ours: Sample; readonly theirs: Sample; readonly ratio: number | undefined },
   { isJson }: BenchOptions,
 ): void {
-  const ratio = ours.value / theirs.value;
+  const { ours, theirs } = measured;
+  const ratio = measured.ratio ?? ours.value / theirs.value;
   if (isJson) {
     console.log(
       JSON.stringify({
