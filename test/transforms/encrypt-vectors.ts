@@ -93,7 +93,7 @@ const OTHERS: readonly Recipe[] = [
     encryption: { ...AES, chunkBytes: 65_536 },
   },
   {
-    name: 'a chunk of 256 KiB, as they were then',
+    name: 'part of a chunk of 256 KiB, as they were then',
     size: 300,
     encryption: { ...AES, chunkBytes: 262_144 },
   },
