@@ -69,7 +69,8 @@ export class LazyWrites {
   /** Lazy writes so far, and how many of them are durable. */
   #written = 0;
   #flushed = 0;
-  #isLost = false;
+  /** Up to this one they may be lost, and not every flush that has to hear of it has. */
+  #lostUpTo: number | undefined;
   #flushing: Promise<void> | undefined;
   #cancel: (() => void) | undefined;
 
@@ -102,9 +103,11 @@ export class LazyWrites {
   /** Resolves when every write noted before is durable. */
   async flush(): Promise<void> {
     const wanted = this.#written;
-    while (this.#flushed < wanted && !this.#isLost) await this.#share();
-    if (!this.#isLost) return;
-    this.#isLost = false;
+    while (this.#flushed < wanted && this.#lostUpTo === undefined) await this.#share();
+    const lostUpTo = this.#lostUpTo;
+    if (lostUpTo === undefined) return;
+    // One that was called before the last of them was through does not speak for all of them.
+    if (wanted >= lostUpTo) this.#lostUpTo = undefined;
     throw new RespoolError(
       'store.unavailable',
       'cannot say that what was written lazily is on the disk: the server crashed or another one ' +
@@ -140,7 +143,8 @@ export class LazyWrites {
       const [[found] = []] = await ask(this.#sql.sync);
       return found === this.#mark ? this.#mark : this.#leaveMark(ask);
     });
-    if (mark !== this.#mark) this.#isLost = true;
+    // Also what came through while we asked: it may have been there before the crash.
+    if (mark !== this.#mark) this.#lostUpTo = this.#written;
     this.#mark = mark;
     this.#flushed = upTo;
   }
