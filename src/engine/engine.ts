@@ -10,7 +10,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Envelope } from '../core/entry.ts';
-import { asError, assert, RespoolError } from '../core/errors.ts';
+import { asError, RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
 import { AHEAD_WAIT_MS } from './ahead.ts';
@@ -151,7 +151,7 @@ export class Engine implements AttemptHost {
     if (route === undefined || !this.slots.hasRoom(route, destination)) return undefined;
     this.slots.take(route, destination);
     this.#reserved += 1;
-    return { route, destination, leaseEndsAt: this.#leaseEnd() };
+    return { route, destination, leaseEndsAt: this.#rounds.leaseEnd() };
   }
 
   /** Gives a reserved slot back. */
@@ -185,7 +185,7 @@ export class Engine implements AttemptHost {
     if (this.#phase === 'stopped') this.hasGivenUp = false;
     // Counted from before the claim: a stop waits for it, and does not find it running afterwards.
     this.#reserved += 1;
-    const askedEnd = this.#leaseEnd();
+    const askedEnd = this.#rounds.leaseEnd();
     const claim = await take().finally(() => {
       this.#reserved -= 1;
     });
@@ -261,7 +261,6 @@ export class Engine implements AttemptHost {
   async #giveBackEarly(): Promise<void> {
     const round = this.#rounds.take();
     if (round === undefined) return;
-    assert(this.#phase !== 'running', 'only what stops gives back');
     try {
       for (const claim of await round.claims) this.#begin(claim, round.leaseEndsAt);
     } catch (error) {
@@ -277,9 +276,20 @@ export class Engine implements AttemptHost {
     this.#unpark();
     // Then from the beginning: what begins there may bring the process to a standstill again.
     if (this.#late.pending !== undefined) return this.#late.pending;
-    const round = this.#rounds.take() ?? (await this.#ask());
-    if (round === undefined) return;
-    const claims = await round.claims;
+    const round = this.#rounds.take() ?? this.#ask();
+    if (round === undefined) {
+      // Until there is room, or nothing is paused any more.
+      const isPaused = this.parts.paused() === 'all';
+      await (isPaused ? this.#wake.pause(Number.POSITIVE_INFINITY) : this.#room.wait());
+      return;
+    }
+    let claims: readonly Claim[];
+    try {
+      claims = await round.claims;
+    } finally {
+      // Those that were kept for its claims.
+      this.slots.promise(0);
+    }
     const isFull = this.#rounds.answered(round, claims.length, this.#parked.size);
     if (isFull) await this.#askEarly(round, claims.length);
     // Those that waited go first.
@@ -291,15 +301,11 @@ export class Engine implements AttemptHost {
     await this.parts.source.wait(round.demand, round.wake);
   }
 
-  /** Asks for what fits; where nothing does, sleeps until something changes. */
-  async #ask(): Promise<Round | undefined> {
+  /** Asks for what fits; undefined where nothing does. */
+  #ask(): Round | undefined {
     const paused = this.parts.paused();
-    const max = paused === 'all' ? 0 : this.#rounds.max(this.#parked.size);
-    if (paused !== 'all' && max > 0 && this.#settling < SETTLING_MAX) {
-      return this.#rounds.ask(max, paused);
-    }
-    await (paused === 'all' ? this.#wake.pause(Number.POSITIVE_INFINITY) : this.#room.wait());
-    return undefined;
+    if (paused === 'all' || this.#settling >= SETTLING_MAX) return undefined;
+    return this.#rounds.ask(this.#parked.size, paused);
   }
 
   /** The next round, before so many claims begin; undefined where it has to wait for them. */
@@ -336,11 +342,6 @@ export class Engine implements AttemptHost {
     }
     this.slots.take(route, destination);
     this.#live.add(new LiveAttempt(this, claim, { route, leaseEndsAt, isReleased }));
-  }
-
-  /** When a lease that is asked for now ends (monotonic), by the safe side. */
-  #leaseEnd(): number {
-    return this.parts.clock.monotonic() + this.parts.source.leaseMs;
   }
 
   #park(claim: Claim, leaseEndsAt: number, route: Route | undefined): void {

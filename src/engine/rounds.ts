@@ -49,8 +49,13 @@ export class Rounds {
     return routes.hasLimits || slots.destinationConcurrency !== undefined;
   }
 
+  /** When a lease that is asked for now ends (monotonic), by the safe side. */
+  leaseEnd(): number {
+    return this.#parts.clock.monotonic() + this.#parts.source.leaseMs;
+  }
+
   /** How many to ask for while so many wait: what there is room for, and some ahead. */
-  max(parked: number): number {
+  #max(parked: number): number {
     const { free } = this.#slots;
     const { concurrency } = this.#parts.slots;
     if (!this.hasLimits) return this.#ahead.max(free, parked);
@@ -60,11 +65,16 @@ export class Rounds {
     return parked >= concurrency ? Math.min(1, free) : free;
   }
 
-  /** Asks for up to so many, and keeps slots for them. */
-  ask(max: number, paused: readonly string[]): Round {
+  /**
+   * Asks for what there is room for while so many wait, and keeps slots for it until the engine has
+   * its answer; undefined where there is none.
+   */
+  ask(parked: number, paused: readonly string[]): Round | undefined {
+    const max = this.#max(parked);
+    if (max === 0) return undefined;
     const round = this.#begin(max, paused);
     this.#slots.promise(Math.min(max, this.#slots.free));
-    return { ...round, claims: round.claims.finally(() => this.#slots.promise(0)) };
+    return round;
   }
 
   /** An answer brought so many, while so many were still waiting; whether it was full. */
@@ -113,11 +123,12 @@ export class Rounds {
     const { clock, source } = this.#parts;
     const wake = this.#wake.fresh();
     const demand = this.#slots.demand(paused, max);
-    // Counted from before the call: the store counts its lease from when it got the request.
     const askedAt = clock.monotonic();
+    // Counted from before the call: the store counts its lease from when it got the request.
+    const leaseEndsAt = askedAt + source.leaseMs;
     // Also with nothing to want: a round is how the source learns that its news were looked at.
     const claims = source.next(demand);
-    return { demand, wake, askedAt, leaseEndsAt: askedAt + source.leaseMs, claims };
+    return { demand, wake, askedAt, leaseEndsAt, claims };
   }
 
   /**

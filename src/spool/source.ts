@@ -24,6 +24,8 @@ const CLEAR_MS = 50;
 /** When the store says "due" but gives nothing, the wait grows from this, to not spin. */
 const EMPTY_WAIT_MS = 5;
 const EMPTY_WAIT_MAX_MS = 1_000;
+/** A round that takes longer than this share of a lease tells of a standstill. */
+const STANDSTILL_SHARE = 4;
 
 /** A claim that is asked for, and what came of it. */
 interface Ask {
@@ -98,13 +100,15 @@ export class SpoolSource implements Source {
     const asks = this.#asks(demand);
     const kinds = new Set(asks.map(({ kind }) => kind));
     this.#turns.ask(JSON.stringify([demand.wants.map(topicsOf), demand.exceptDestinations]));
-    // One time for all claims of a round: leases are counted from here, and what a handler that
-    // stops this process has in hand must not be over for the second of them.
-    const now = this.now();
-    const shares = this.#turns.shares(demand.max, kinds, now);
+    const startedAt = this.now();
+    let isCut = false;
+    const shares = this.#turns.shares(demand.max, kinds, startedAt);
     const claims = new Mixture<Kind, SpoolClaim>(KINDS);
     const take = async (ask: Ask, max: number): Promise<number> => {
-      const got = await this.#claim(ask, Math.min(max, ask.room.left), { demand, now });
+      // After a standstill our own leases may be over: no further claim may find them so.
+      isCut ||= this.now() - startedAt > this.leaseMs / STANDSTILL_SHARE;
+      if (isCut) return 0;
+      const got = await this.#claim(ask, Math.min(max, ask.room.left), demand);
       ask.room.left -= got.length;
       claims.add(ask.kind, got);
       return got.length;
@@ -120,7 +124,7 @@ export class SpoolSource implements Source {
       return claims.inTurn();
     }
     this.#noteKinds(asks, kinds);
-    this.#noteRound(claims.size < demand.max);
+    this.#noteRound(claims.size < demand.max && !isCut);
     return claims.inTurn();
   }
 
@@ -325,18 +329,14 @@ export class SpoolSource implements Source {
     return asks;
   }
 
-  async #claim(
-    ask: Ask,
-    max: number,
-    { demand, now }: { readonly demand: Demand; readonly now: Millis },
-  ): Promise<SpoolClaim[]> {
+  async #claim(ask: Ask, max: number, demand: Demand): Promise<SpoolClaim[]> {
     if (max <= 0) return [];
     const entries = await this.#parts.entries.claim({
       ...ask.kind,
       topics: ask.want.topics,
       exceptDestinations: demand.exceptDestinations,
       max,
-      now,
+      now: this.now(),
       leaseMs: this.leaseMs,
       holder: this.holder(),
     });
