@@ -1,10 +1,10 @@
 /** Claims whose answer comes when their lease is over, or nearly: kept first, begun afterwards. */
 import { fixed, type Handler } from 'respool';
 import { createMemoryData } from 'respool/stores/memory';
-import { SimClock } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
 import { codeOf, failing, makeGate, SECOND, setup } from '../spool/setup.ts';
 import type { World, WorldOptions } from '../spool/setup.ts';
+import { BlockedClock } from './blocked-clock.ts';
 
 /** A spool that has asked for what is there, and hears of it only after this span. */
 async function lateWorld(
@@ -214,19 +214,6 @@ test('a message processed by hand is refused when its claim is answered too late
   expect(spool.load).toMatchObject({ running: 0 });
 });
 
-/** Virtual time that goes on while no timer is served. */
-class BlockedClock extends SimClock {
-  blockedMs = 0;
-
-  override now(): number {
-    return super.now() + this.blockedMs;
-  }
-
-  override monotonic(): number {
-    return super.monotonic() + this.blockedMs;
-  }
-}
-
 test('a claim that waited for room and could not be kept does not begin', async () => {
   const clock = new BlockedClock();
   const world = await setup({
@@ -247,7 +234,7 @@ test('a claim that waited for room and could not be kept does not begin', async 
   const [first = ''] = gate.began;
   const second = enqueued.find(({ id }) => id !== first)?.id ?? '';
   // The process stands still; no timer tells that the leases are over before there is room.
-  clock.blockedMs = 70 * SECOND;
+  clock.block(70 * SECOND);
   store.faults.plan = (operation) => (operation === 'commit' ? 'before' : 'ok');
   gate.open();
   await clock.settle();

@@ -2,29 +2,19 @@
 
 import { type EntryStore, fixed } from 'respool';
 import { createMemoryData } from 'respool/stores/memory';
-import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
 import { makeGate, SECOND, setup, type World } from '../spool/setup.ts';
+import { BlockedClock } from './blocked-clock.ts';
 
 const MESSAGES = 400;
 const SLOTS = 4;
 /** Longer than the lease. */
 const STANDSTILL_MS = 70 * SECOND;
 
-/** A clock that goes on while nobody is called. */
-class BlockedClock extends SimClock {
-  blockedMs = 0;
-  override now(): number {
-    return super.now() + this.blockedMs;
-  }
-  override monotonic(): number {
-    return super.monotonic() + this.blockedMs;
-  }
-  wait(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      this.after(ms, resolve);
-    });
-  }
+function wait(clock: BlockedClock, ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    clock.after(ms, resolve);
+  });
 }
 
 type Claims = EntryStore['claim'];
@@ -61,9 +51,9 @@ test('it does not take for lost what ran before a standstill', async () => {
   let isRunning = false;
   const { spool, clock, kinds } = await world(
     late(async (blocked) => {
-      await blocked.wait(100);
+      await wait(blocked, 100);
       isRunning = gate.running > 0;
-      blocked.blockedMs += STANDSTILL_MS;
+      blocked.block(STANDSTILL_MS);
     }),
   );
   const gate = makeGate();
@@ -83,7 +73,7 @@ test('it does not take for lost what ran before a standstill', async () => {
 });
 
 test('it does not take for lost what an answer brings after the end of its lease', async () => {
-  const { spool, clock, lost } = await world(late((blocked) => blocked.wait(STANDSTILL_MS)));
+  const { spool, clock, lost } = await world(late((blocked) => wait(blocked, STANDSTILL_MS)));
   let delivered = 0;
   spool.handle('a', () => {
     delivered += 1;
@@ -107,14 +97,14 @@ test('it does not take for lost what a handler holds that stops the process with
     if (isShort && blocks === 0) blocks = 1;
     const got = await claims(request);
     came += got.length;
-    if (isShort) await blocked.wait(10);
+    if (isShort) await wait(blocked, 10);
     return got;
   });
   spool.handle('a', async () => {
     if (blocks !== 1) return;
     blocks = 2;
-    clock.blockedMs += STANDSTILL_MS;
-    await clock.wait(SECOND);
+    clock.block(STANDSTILL_MS);
+    await wait(clock, SECOND);
   });
   await spool.enqueueMany(Array.from({ length: MESSAGES }, () => ({ topic: 'a' })));
   await spool.start();

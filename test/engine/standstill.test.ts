@@ -1,26 +1,10 @@
 /** A process that stands still for longer than its leases: nobody was lost, nothing runs twice. */
 import type { Handler } from 'respool';
 import { createMemoryData } from 'respool/stores/memory';
-import { SimClock } from 'respool/testkit';
+import type { SimClock } from 'respool/testkit';
 import { describe, expect, test } from 'vitest';
 import { failing, makeGate, SECOND, setup, type World, type WorldOptions } from '../spool/setup.ts';
-
-/** Virtual time that goes on while no timer is served, as when a handler blocks the event loop. */
-class BlockedClock extends SimClock {
-  #blockedMs = 0;
-
-  block(ms: number): void {
-    this.#blockedMs += ms;
-  }
-
-  override now(): number {
-    return super.now() + this.#blockedMs;
-  }
-
-  override monotonic(): number {
-    return super.monotonic() + this.#blockedMs;
-  }
-}
+import { BlockedClock } from './blocked-clock.ts';
 
 async function blockable(options: WorldOptions = {}): Promise<World & { clock: BlockedClock }> {
   const clock = new BlockedClock();
