@@ -31,6 +31,7 @@ export async function drainCase(servers: Servers, name: string): Promise<BenchCa
     unit: '/s',
     against: 'graphile-worker',
     forMs: 1_000,
+    rounds: 7,
     wanted: 1,
     ours: (ms) => ourDrain(url, waitingFor(ms)),
     theirs: (ms) => theirDrain(url, waitingFor(ms)),

@@ -12,13 +12,12 @@
 
 import type { Clock } from '../../ports/clock.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
-import { Values } from './arrays.ts';
 import { byOrder, CLAIMED_SQL, claimedRows } from './claimed-rows.ts';
 import { allOf } from './conditions.ts';
 import { Floors } from './floors.ts';
 import type { Names } from './names.ts';
 import { orderOf, putBehindSql } from './order.ts';
-import { Plans } from './plans.ts';
+import { literal, look } from './looks.ts';
 import { CONTENTS_SQL, type EntryRow, STATUS_SQL } from './rows.ts';
 import {
   byDue,
@@ -82,7 +81,6 @@ export class Claims {
   readonly #names: Names;
   readonly #clock: Clock;
   readonly #sight = new Sight();
-  readonly #plans: Plans;
   readonly #floors: Floors;
   readonly #turns: Turns;
   /** How many more look far: others take the same rows, or a filter leaves many out. */
@@ -99,7 +97,6 @@ export class Claims {
     this.#turns = turns;
     this.#clock = clock;
     this.#floors = floors;
-    this.#plans = new Plans(clock);
   }
 
   /** `isUnknown`: a try with the same holder was not answered, and may have taken something. */
@@ -203,7 +200,6 @@ export class Claims {
 
   async #take(ask: Ask, { request, slots }: Wanted, way: Way, glance: number): Promise<Taken> {
     const { now, max, lane } = request;
-    const values = new Values();
     const isInTurn = this.#turns.isOrdered && lane === 'delivery';
     const search = searchOf(request, {
       slots,
@@ -211,7 +207,6 @@ export class Claims {
       max,
       glance,
       isLocking: true,
-      values,
       floors: this.#floors,
       order: isInTurn ? orderOf(this.#names) : undefined,
     });
@@ -233,22 +228,17 @@ export class Claims {
   SELECT p.*${isFree} FROM lazy, (${parts.from}) p WHERE ${allOf(conditions)}${sorted}
 )`;
     const goes = parts.free === undefined ? '' : ' AND c.is_free';
-    const taken = `${this.#takenSql(request, values, isInTurn)}${goes}
+    const taken = `${this.#takenSql(request, isInTurn)}${goes}
   RETURNING ${CLAIMED_SQL}`;
     if (parts.glance === undefined) {
-      const rows = await this.#plans.look(ask, { way, max }, `${found} ${taken}`, values.list);
+      const rows = await look(ask, `${found} ${taken}`);
       return { rows: claimedRows(rows, request), isWhole: true, leftOut: 0, putBehind: 0 };
     }
     // One row comes in any case: it says how far the glance went.
     const counted = putsBehind ? '(SELECT count(*) FROM put)' : '0';
     const text = `${found}, taken AS (${taken})
 SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN taken t ON true`;
-    const rows = await this.#plans.look(
-      ask,
-      { way, max: Math.max(max, glance) },
-      text,
-      values.list,
-    );
+    const rows = await look(ask, text);
     const [putBehind = 0, leftOut = 0, seen = 0] = (rows[0]?.slice(-3) ?? []).map(Number);
     const held = rows.filter((row) => row[0] !== null);
     const isWhole = seen < parts.glance;
@@ -259,7 +249,7 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
    * What `claimed` in core/next-status.ts says, over the rows of `c`. n.b. "OFFSET 0" keeps the
    * server from joining all contents where it takes the claim for large.
    */
-  #takenSql(request: ClaimRequest, { bind }: Values, isInTurn: boolean): string {
+  #takenSql(request: ClaimRequest, isInTurn: boolean): string {
     const { now, leaseMs, holder, lane } = request;
     const { entries, contents } = this.#names.table;
     const behind = isInTurn ? ', behind = false' : '';
@@ -267,8 +257,8 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     const counts = 'CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END';
     return `UPDATE ${entries} e SET slot = ${slotOf('active', lane)}, revision = e.revision + 1,
     ${counter} = e.${counter} + ${counts}, lost = e.lost + 1 - ${counts},
-    due_at = ${bind(now + leaseMs, 'int8')}, holder = ${bind(holder, 'text')},
-    claimed_from = c.slot / 2, updated_at = ${bind(now, 'int8')}${behind}
+    due_at = ${literal(now + leaseMs, 'int8')}, holder = ${literal(holder, 'text')},
+    claimed_from = c.slot / 2, updated_at = ${literal(now, 'int8')}${behind}
   FROM c LEFT JOIN LATERAL (
     SELECT k.envelope, k.body FROM ${contents} k WHERE k.seq = c.seq OFFSET 0
   ) k ON true
@@ -281,17 +271,15 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     slots: readonly Slot[],
     way: Way,
   ): Promise<Earliest> {
-    const values = new Values();
     const { isOrdered, lastNow } = this.#turns;
     const isDelivery = filter.lane === 'delivery';
-    const tellsAfter = () => values.bind(lastNow ?? this.#clock.now(), 'int8');
+    const tellsAfter = () => literal(lastNow ?? this.#clock.now(), 'int8');
     const search = searchOf(filter, {
       slots,
       now: EVER,
       max: 1,
       glance: glanceOf(1, true),
       isLocking: false,
-      values,
       floors: this.#floors,
       order: isOrdered && isDelivery ? orderOf(this.#names, tellsAfter()) : undefined,
     });
@@ -300,12 +288,7 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     const text = `WITH RECURSIVE none AS (SELECT 1)${listed(parts.sql)}
 SELECT (SELECT min(p.due_at) FROM (${parts.from}) p), s.seen, ${hasNone}
 FROM (${parts.seen}) s`;
-    const [[dueAt, seen, isRight] = []] = await this.#plans.look(
-      ask,
-      { way: `next ${way}`, max: 1 },
-      text,
-      values.list,
-    );
+    const [[dueAt, seen, isRight] = []] = await look(ask, text);
     if (isRight === false) {
       this.#turns.note();
       return this.#earliest(ask, filter, slots, way);

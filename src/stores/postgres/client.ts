@@ -23,7 +23,18 @@ export interface PgTypes {
 
 /** What runs statements: a client, or a transaction of the user's. */
 export interface PgQueryable {
-  query(query: PgQuery): Promise<{ readonly rows: unknown[][] }>;
+  /** An answer for each statement, where the text has several. */
+  query(query: PgQuery): Promise<PgAnswer | PgAnswer[]>;
+}
+
+/** What a statement gave. */
+interface PgAnswer {
+  readonly rows: unknown[][];
+}
+
+/** Of several statements in one, what the last of them gave. */
+export function rowsOf(answer: PgAnswer | PgAnswer[]): unknown[][] {
+  return (Array.isArray(answer) ? answer.at(-1) : answer)?.rows ?? [];
 }
 
 /** What says that it broke. */

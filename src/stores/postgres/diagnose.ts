@@ -15,7 +15,7 @@ import {
   type StoreFinding,
   worthKnowing,
 } from '../shared/finding.ts';
-import { loadPg, type PgClient, type PgConfig, type PgPool, TYPES } from './client.ts';
+import { loadPg, type PgClient, type PgConfig, type PgPool, rowsOf, TYPES } from './client.ts';
 import { examineConnections, examineWaiting } from './diagnose-connections.ts';
 import { examineHorizon, type HorizonSpans } from './diagnose-horizon.ts';
 import { examineTables } from './diagnose-tables.ts';
@@ -112,7 +112,7 @@ async function examine(
 function asking(client: PgClient): Ask {
   return async (text, values = []) => {
     const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
-    return (await client.query(query)).rows;
+    return rowsOf(await client.query(query));
   };
 }
 

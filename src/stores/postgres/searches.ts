@@ -4,8 +4,9 @@
  */
 
 import type { ClaimFilter } from '../../ports/entry-store.ts';
-import { textArray, type Values } from './arrays.ts';
+import { textArray } from './arrays.ts';
 import type { Floors } from './floors.ts';
+import { literal } from './looks.ts';
 import type { Names } from './names.ts';
 import { nearestAheadSql, type Order } from './order.ts';
 import { ARCHIVED_SLOT, FLOW_SLOT_SQL, type Slot, WAITING_SLOTS } from './slots.ts';
@@ -20,13 +21,12 @@ export interface Search {
   readonly permit: Permit;
   /** The part of it that looks at topics. */
   readonly topicPermit: Permit;
-  /** A placeholder. */
+  /** A literal. */
   readonly until: string;
   readonly max: number;
   /** How many rows are looked at whatever they are. */
   readonly glance: number;
   readonly isLocking: boolean;
-  readonly values: Values;
   readonly floors: Floors;
   /** Where keys have an order, and the claim is one for deliveries. */
   readonly order: Order | undefined;
@@ -239,8 +239,8 @@ function dueOfFlows(entries: string, search: Search, slot: Slot): string {
 }
 
 export function byIds({ table }: Names, search: Search, ids: readonly string[]): Parts {
-  const { slots, permit, order, until, max, isLocking, values } = search;
-  const wanted = values.bind(textArray([...new Set(ids)]), 'text[]');
+  const { slots, permit, order, until, max, isLocking } = search;
+  const wanted = literal(textArray([...new Set(ids)]), 'text[]');
   return {
     sql: `c0 AS MATERIALIZED (
   SELECT ctid AS at, seq, slot, priority, due_at, id FROM ${table.entries} x
@@ -257,9 +257,9 @@ export function searchOf(
   filter: ClaimFilter,
   of: Omit<Search, 'until' | 'permit' | 'topicPermit'> & { readonly now: number },
 ): Search {
-  const until = of.values.bind(of.now, 'int8');
-  const topicPermit = topicPermitOf(filter, of.values);
-  return { ...of, until, topicPermit, permit: permitOf(filter, topicPermit, of.values) };
+  const until = literal(of.now, 'int8');
+  const topicPermit = topicPermitOf(filter);
+  return { ...of, until, topicPermit, permit: permitOf(filter, topicPermit) };
 }
 
 /** Whether a filter may leave out due rows. */
@@ -273,20 +273,14 @@ function takesAll(topics: ClaimFilter['topics']): boolean {
   return topics === undefined || (first?.pattern === '#' && first.take);
 }
 
-function topicPermitOf({ topics }: ClaimFilter, values: Values): Permit {
+function topicPermitOf({ topics }: ClaimFilter): Permit {
   if (topics === undefined || takesAll(topics)) return undefined;
-  // Bound once, used under several names.
-  const rules = rulesSql('@.topic', topics, values.bind);
-  return (alias) => rules.replaceAll('@.topic', `${alias}.topic`);
+  return (alias) => rulesSql(`${alias}.topic`, topics, literal);
 }
 
 /** The rules of a filter as a condition; undefined when everything is allowed. */
-function permitOf(
-  { exceptDestinations = [] }: ClaimFilter,
-  topicPermit: Permit,
-  values: Values,
-): Permit {
+function permitOf({ exceptDestinations = [] }: ClaimFilter, topicPermit: Permit): Permit {
   if (exceptDestinations.length === 0) return topicPermit;
-  const except = values.bind(textArray(exceptDestinations), 'text[]');
+  const except = literal(textArray(exceptDestinations), 'text[]');
   return (alias) => `${topicPermit?.(alias) ?? 'true'} AND ${alias}.destination <> ALL(${except})`;
 }

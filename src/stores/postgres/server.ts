@@ -9,7 +9,7 @@
 
 import { asError, RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { loadPg, type PgClient, type PgPool, type PgSpeaker, TYPES } from './client.ts';
+import { loadPg, type PgClient, type PgPool, type PgSpeaker, rowsOf, TYPES } from './client.ts';
 import { LostConnection, storeError, troubleOf } from './failures.ts';
 import type { CheckedOptions } from './options.ts';
 import { Sockets } from './sockets.ts';
@@ -172,11 +172,7 @@ export class Server {
     const query = { text, rowMode: 'array' as const, types: TYPES };
     const asked = client.query(values === undefined ? query : { ...query, values: [...values] });
     const { statementTimeoutMs } = this.#options;
-    return this.#within(
-      asked.then(({ rows }) => rows),
-      statementTimeoutMs,
-      'the server did not answer',
-    );
+    return this.#within(asked.then(rowsOf), statementTimeoutMs, 'the server did not answer');
   }
 
   async #take(): Promise<PgClient> {

@@ -1,5 +1,5 @@
 /**
- * topics — topic patterns and rules as SQL, with everything a caller wrote as a bound value.
+ * topics — topic patterns and rules as SQL, with everything a caller wrote as a value or a literal.
  */
 
 import { isPattern, type TopicRule } from '../../core/topic.ts';

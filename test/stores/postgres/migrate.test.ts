@@ -1,8 +1,6 @@
 /** migrate — tables of an older version are brought up to date, step by step, once. */
 
-import type pg from 'pg';
 import { expect, test } from 'vitest';
-import { TYPES } from '../../../src/stores/postgres/client.ts';
 import { migrate } from '../../../src/stores/postgres/migrate.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { type Step, STEPS } from '../../../src/stores/postgres/schema.ts';
@@ -11,7 +9,7 @@ import { keyed } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
-import { openClient, openStore, ownSchema } from './setup.ts';
+import { asking, openClient, openStore, ownSchema } from './setup.ts';
 
 /** Two versions that are not there yet; each fails if it is run twice, or before the other. */
 const NEXT: readonly Step[] = [
@@ -19,14 +17,6 @@ const NEXT: readonly Step[] = [
   ({ table }) => `ALTER TABLE ${table.entries} ADD COLUMN colour text NOT NULL DEFAULT 'red';`,
   ({ table }) => `ALTER TABLE ${table.entries} RENAME COLUMN colour TO hue;`,
 ];
-
-function asking(client: pg.Client): Ask {
-  return async (text, values) => {
-    const query = { text, rowMode: 'array' as const, types: TYPES };
-    return (await client.query(values === undefined ? query : { ...query, values: [...values] }))
-      .rows;
-  };
-}
 
 /** Tables as this program makes them, with one message. */
 async function setup() {

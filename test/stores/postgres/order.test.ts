@@ -7,9 +7,7 @@ import { MINUTE_MS } from '../../../src/core/duration.ts';
 import type { Entry } from '../../../src/core/entry.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { Claims } from '../../../src/stores/postgres/claims.ts';
-import { TYPES } from '../../../src/stores/postgres/client.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
-import type { Ask } from '../../../src/stores/postgres/server.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import {
   assertNext,
@@ -28,7 +26,7 @@ import {
 } from '../../../src/testkit/entry-cases/shared.ts';
 import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
-import { openClient, openStore, ownSchema } from './setup.ts';
+import { asking, openClient, openStore, ownSchema } from './setup.ts';
 
 const HELD = { state: 'hold', dueAt: null } as const;
 
@@ -42,15 +40,6 @@ async function setup() {
     return (await two.query(sql, [id])).rows[0].behind;
   };
   return { schema, store, one, two, isBehind };
-}
-
-/** In a transaction that the test ends: a slow look would begin and end one of its own. */
-function asking(client: pg.Client): Ask {
-  return async (text, values = []) => {
-    if (/^(?:BEGIN|COMMIT)/.test(text)) return [];
-    const query = { text, values: [...values], rowMode: 'array' as const, types: TYPES };
-    return (await client.query(query)).rows;
-  };
 }
 
 /** Resolves when a statement over these tables waits for a lock. */

@@ -8,7 +8,9 @@ import {
   type PostgresStore,
   postgres,
 } from '../../../src/stores/postgres/index.ts';
+import { type PgQueryable, rowsOf, TYPES } from '../../../src/stores/postgres/client.ts';
 import type { PostgresParts } from '../../../src/stores/postgres/entry-store.ts';
+import type { Ask } from '../../../src/stores/postgres/server.ts';
 import { service } from '../../services/index.ts';
 
 const endings: (() => Promise<unknown>)[] = [];
@@ -49,6 +51,16 @@ export async function openClient(): Promise<pg.Client> {
   const client = await connect();
   atEnd(() => client.end());
   return client;
+}
+
+/** Asks as a store does, over a plain connection. */
+export function asking(client: PgQueryable): Ask {
+  return async (text, values) => {
+    const query = { text, rowMode: 'array' as const, types: TYPES };
+    return rowsOf(
+      await client.query(values === undefined ? query : { ...query, values: [...values] }),
+    );
+  };
 }
 
 async function dropSchema(schema: string): Promise<void> {
