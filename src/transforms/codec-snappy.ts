@@ -13,7 +13,7 @@ import { loadSnappy, type SnappyPackage } from './client.ts';
 import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
 import { BLOCK_BYTES, type BlockFormat, blockCodec, type BlockReader } from './codec-blocks.ts';
 import { createChecksum } from './codec-crc32c.ts';
-import { CODEC_TURN_BYTES, createJoin } from './codec-pieces.ts';
+import { bufferOf, CODEC_TURN_BYTES, createJoin } from './codec-pieces.ts';
 import { Turns } from './turns.ts';
 
 const IDENTIFIER = Buffer.from('\xff\x06\x00\x00sNaPpY', 'latin1');
@@ -32,20 +32,34 @@ const CHUNK_MAX_BYTES: number = CHECKSUM_BYTES + 32 + BLOCK_BYTES + Math.ceil(BL
 export function snappySource(load: () => Promise<SnappyPackage> = loadSnappy): CodecSource {
   return lazySource(async () => {
     const snappy = await load();
-    return { ...blockCodec(formatOf(snappy)), packStream: (plain) => packStream(snappy, plain) };
+    const format = formatOf(snappy);
+    return { ...blockCodec(format), packStream: (plain) => packStream(snappy, format, plain) };
   });
 }
 
 /** n.b. All streams join in the same memory, because nothing is awaited until it is packed. */
 const join = createJoin(UPDATE_MAX_BYTES);
 
-/** The same bytes by the package's own class: long bodies are worth the trip to its finish(). */
+/**
+ * The same bytes by the package's own class, whose checksum is quicker. n.b. Its finish() goes
+ * through another thread, so it is asked for only where the class has kept something back; a short
+ * rest is never given to it.
+ */
 async function* packStream(
   snappy: SnappyPackage,
+  format: BlockFormat,
   plain: AsyncIterable<Bytes>,
 ): AsyncGenerator<Bytes, void, undefined> {
   const compressor = new snappy.Compressor();
   const turns = new Turns(CODEC_TURN_BYTES);
+  let head: Bytes = IDENTIFIER;
+  let keptBytes = 0;
+  const pack = (bytes: Bytes): Bytes => {
+    const packed = bufferOf(compressor.update(bytes));
+    if (packed.length > 0) head = NOTHING;
+    keptBytes += bytes.length - plainBytesOf(packed);
+    return packed;
+  };
   let held: Bytes[] = [];
   let heldBytes = 0;
   for await (const part of plain) {
@@ -55,15 +69,32 @@ async function* packStream(
       heldBytes += piece.length;
       at += piece.length;
       if (heldBytes < UPDATE_MAX_BYTES) continue;
-      const packed = compressor.update(join(held));
+      const packed = pack(join(held));
       held = [];
       heldBytes = 0;
       if (packed.length > 0) yield packed;
       await turns.after(UPDATE_MAX_BYTES);
     }
   }
-  const rest = heldBytes === 0 ? NOTHING : compressor.update(join(held));
-  yield Buffer.concat([rest, await compressor.finish(), END]);
+  const isShort = heldBytes <= BLOCK_BYTES && keptBytes === 0;
+  const long = isShort ? NOTHING : pack(join(held));
+  const kept = keptBytes === 0 ? NOTHING : await compressor.finish();
+  if (kept.length > 0) head = NOTHING;
+  const short = isShort && heldBytes > 0 ? format.pack(bufferOf(join(held))) : NOTHING;
+  yield Buffer.concat([head, long, kept, short, END]);
+}
+
+/** How many plain bytes are in chunks that were written. */
+function plainBytesOf(chunks: Buffer): number {
+  let bytes = 0;
+  for (let at = 0; at < chunks.length; ) {
+    const dataBytes = chunks.readUIntLE(at + 1, 3);
+    const data = chunks.subarray(at + HEADER_BYTES + CHECKSUM_BYTES, at + HEADER_BYTES + dataBytes);
+    if (chunks[at] === STORED) bytes += data.length;
+    else if (chunks[at] === COMPRESSED) bytes += claimedBytes(data);
+    at += HEADER_BYTES + dataBytes;
+  }
+  return bytes;
 }
 
 function formatOf(snappy: SnappyPackage): BlockFormat {
