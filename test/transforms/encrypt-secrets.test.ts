@@ -28,20 +28,25 @@ const FORMS: readonly (() => Key)[] = [
   () => async () => CANARY.toString('base64url'),
 ];
 
+/** So many bytes of a key in a row are no chance: three are, now and then, beside a ciphertext. */
+const TRACE_BYTES = 8;
+
 /** Every text that a key of these bytes could be seen as, cut into short pieces. */
 function tracesOf(secret: Uint8Array): string[] {
   const bytes = Buffer.from(secret);
-  const whole = [
-    bytes.toString('hex'),
-    bytes.toString('base64'),
-    bytes.toString('base64url'),
-    [...bytes].join(','),
-    [...bytes].join(', '),
-    (bytes.toString('hex').match(/../g) ?? []).join(' '),
-  ];
-  return whole.flatMap((text) =>
-    Array.from({ length: text.length - 11 }, (_, at) => text.slice(at, at + 12)),
-  );
+  return Array.from({ length: bytes.length - TRACE_BYTES + 1 }, (_, at) => {
+    const some = bytes.subarray(at, at + TRACE_BYTES);
+    // Base64 as it stands wherever three bytes begin, without what depends on those around them.
+    const base64 = some.subarray(0, 6).toString('base64');
+    return [
+      some.toString('hex'),
+      base64,
+      base64.replaceAll('+', '-').replaceAll('/', '_'),
+      [...some].join(','),
+      [...some].join(', '),
+      (some.toString('hex').match(/../g) ?? []).join(' '),
+    ];
+  }).flat();
 }
 
 /** What can be seen of a thing, its causes included. */
