@@ -8,7 +8,7 @@
 
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { type Cipher, encrypt } from 'respool/transforms';
-import { drain, partsOf, type TransformStep } from './transform-step.ts';
+import { drain, DRAIN_HOLDS_BYTES, partsOf, type TransformStep } from './transform-step.ts';
 
 const CIPHERS: readonly Cipher[] = ['aes-256-gcm', 'chacha20-poly1305'];
 const TAG = { authTagLength: 16 } as const;
@@ -30,7 +30,7 @@ function encodeStep(cipher: Cipher): TransformStep {
         ours: () => {
           const writer = transform.writer?.({ id: 'bench' });
           if (writer === undefined) throw new Error(`${cipher} does not write`);
-          return drain(writer.encode(partsOf(body)));
+          return drain(writer.encode(partsOf(body), DRAIN_HOLDS_BYTES));
         },
         theirs: () => lock.lock(body),
       };
@@ -53,7 +53,7 @@ function decodeStep(cipher: Cipher): TransformStep {
           const context = { id: 'bench', maxBytes: body.length };
           const reader = transform.reader(writer.encoding, context);
           if (reader === undefined) throw new Error(`nobody reads ${writer.encoding}`);
-          const bytes = await drain(reader.decode(partsOf(stored)));
+          const bytes = await drain(reader.decode(partsOf(stored), DRAIN_HOLDS_BYTES));
           if (bytes !== body.length) throw new Error(`${cipher} lost bytes`);
         },
         theirs: () => lock.unlock(locked),

@@ -51,15 +51,20 @@ const STEPS: readonly TransformStep[] = [...codecSteps, ...cipherSteps, ...diges
 
 /** Runs every case, or those with a target. */
 export async function transformsBench(options: BenchOptions): Promise<void> {
+  const { parts, sizes } = options.only;
+  const fits = (list: readonly string[], name: string): boolean =>
+    list.length === 0 || list.some((part) => name.includes(part));
+  const isChosen = (name: string): boolean => fits(parts, name) && fits(sizes, name);
   const { forMs, rounds } = options.isQuick ? QUICK_ROUNDS : ROUNDS;
   for (const step of STEPS) {
     for (const { words, bytes, isQuick } of SIZES) {
-      if (options.isQuick && !isQuick) continue;
+      const name = `${step.name} 1 ${words}`;
+      if ((options.isQuick && !isQuick) || !isChosen(name)) continue;
       const { ours, theirs } = await step.prepare(sampleBody(bytes));
       await runCase(
         {
           bench: 'transforms',
-          name: `${step.name} 1 ${words}`,
+          name,
           unit: 'MB/s',
           against: 'one-shot',
           forMs,
@@ -71,7 +76,8 @@ export async function transformsBench(options: BenchOptions): Promise<void> {
       );
     }
   }
-  for (const step of STEPS) reportBlock(step.name, await longestBlockMs(step), options);
+  for (const step of STEPS.filter(({ name }) => isChosen(name)))
+    reportBlock(step.name, await longestBlockMs(step), options);
 }
 
 /** One body after the other. */
