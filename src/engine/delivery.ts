@@ -14,6 +14,7 @@ import type { Lane } from '../core/state.ts';
 import type { Delivery } from '../ports/handler.ts';
 import type { SchemaIssue, StandardSchema } from '../ports/schema.ts';
 import type { Claim, Source } from '../ports/source.ts';
+import { gather, GATHER_HOLDS_BYTES } from '../system/memory.ts';
 
 /** The largest body that `body()`, `text()` and `json()` hold in memory unless told otherwise. */
 export const WHOLE_BODY_MAX_BYTES: number = 64 * 2 ** 20;
@@ -190,9 +191,8 @@ export class EngineDelivery implements Delivery {
       const atHand = this.#source.bytes?.(this.#claim);
       // Awaited only where it has to be, and inside the try: what it fails with is remembered.
       if (atHand !== undefined) return atHand instanceof Promise ? await atHand : atHand;
-      const parts: Uint8Array[] = [];
-      for await (const part of this.#source.body(this.#claim)) parts.push(part);
-      return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
+      const { size } = this.#claim.envelope.body;
+      return await gather(this.#source.body(this.#claim, GATHER_HOLDS_BYTES), size);
     } catch (error) {
       throw this.#remember(error);
     }

@@ -83,10 +83,14 @@ export function inlineBytes(entry: Entry, chain: Chain): Uint8Array | Promise<Ui
     : decoded(entry, stored, reading);
 }
 
-/** The body of an entry as a stream; the last step fails if it is not what was accepted. */
+/**
+ * The body of an entry as a stream; the last step fails if it is not what was accepted. Whoever
+ * reads it may say how much of it is still read when it asks for more.
+ */
 export async function* readBody(
   entry: Entry,
   { bodies, chain }: { readonly bodies: BodyStore; readonly chain: Chain },
+  heldMaxBytes?: number,
 ): AsyncIterable<Uint8Array> {
   const { id } = entry.envelope;
   const body = checkRecord(entry.envelope);
@@ -97,8 +101,9 @@ export async function* readBody(
     return;
   }
   const reading = body.encodings.length === 0 ? undefined : await chain.reading(id, body);
-  const stored = bodies.get(body.ref, reading?.heldMaxBytes);
-  const plain = reading === undefined ? stored : reading.stream(measured(entry, stored));
+  const stored = bodies.get(body.ref, reading === undefined ? heldMaxBytes : reading.heldMaxBytes);
+  const plain =
+    reading === undefined ? stored : reading.stream(measured(entry, stored), heldMaxBytes);
   let running: Running | undefined;
   for await (const part of plain) {
     // The key of the digest is known with the first byte.

@@ -183,13 +183,14 @@ export class ReadChain {
     return holdOf(this.#steps[0]?.at);
   }
 
-  stream(stored: Stream): Stream {
+  /** Whoever reads it may say how much of it is still read when more is asked for. */
+  stream(stored: Stream, readerHoldsMaxBytes?: number): Stream {
     const source: { failure?: { readonly error: unknown } } = {};
     const blame = this.#blame(source);
     return this.#steps.reduce(
       (stream, { name, at }, index) => {
-        // What comes out at the end may be kept for good.
-        const heldMaxBytes = holdOf(this.#steps[index + 1]?.at);
+        const next = this.#steps[index + 1];
+        const heldMaxBytes = next === undefined ? readerHoldsMaxBytes : holdOf(next.at);
         return partsFrom(name, () => at.decode(stream, heldMaxBytes), blame);
       },
       noting(stored, source),

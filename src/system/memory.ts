@@ -71,6 +71,31 @@ export class LentBuffers {
   }
 }
 
+/** So much of a stream is still read by `gather` when it asks for more. */
+export const GATHER_HOLDS_BYTES = 0;
+
+/** All bytes of a stream in one memory. So many are expected; what comes is what counts. */
+export async function gather(
+  stream: AsyncIterable<Uint8Array>,
+  expectedBytes: number,
+): Promise<Uint8Array> {
+  let memory: Buffer | undefined;
+  let length = 0;
+  for await (const part of stream) {
+    const whole = length + part.length;
+    // n.b. Not before something comes: who expects much may have been told wrongly.
+    memory ??= Buffer.allocUnsafeSlow(expectedBytes > whole ? expectedBytes : whole);
+    if (whole > memory.length) {
+      const grown = Buffer.allocUnsafeSlow(2 * whole);
+      grown.set(memory.subarray(0, length));
+      memory = grown;
+    }
+    memory.set(part, length);
+    length = whole;
+  }
+  return memory?.subarray(0, length) ?? new Uint8Array(0);
+}
+
 /** Streamed bytes between two hints. */
 const HINT_EVERY_BYTES: number = 16 * 2 ** 20;
 /** With what was streamed it makes the 64 MiB at which V8 looks for dead buffers. */

@@ -8,6 +8,7 @@
 import type { KeyObject } from 'node:crypto';
 import { RespoolError } from '../core/errors.ts';
 import type { BodyReader } from '../ports/transform.ts';
+import { gather, GATHER_HOLDS_BYTES, letGo } from '../system/memory.ts';
 import { BlocksInParts, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
 import {
   CHUNK_MAX_BYTES,
@@ -18,7 +19,7 @@ import {
 } from './encrypt-header.ts';
 import type { KeyRing } from './key-ring.ts';
 import { PadStripper, withoutPadding } from './pad.ts';
-import { fill, FILL_HOLDS_BYTES, LentChunks, only, TURN_BYTES, Turns } from './turns.ts';
+import { LentChunks, only, TURN_BYTES, Turns } from './turns.ts';
 
 /** What the envelope says of an encrypted body. */
 export interface EncryptRecord {
@@ -95,16 +96,19 @@ export class EncryptReader implements BodyReader {
     // Too short for a header: reading it says so.
     if (body === undefined) throw this.#corrupt(faultOf(start));
     const plain = this.#plain(body.chunks, body.blocks.last(), true);
+    let givenBytes = 0;
     for (const part of body.isPadded ? strip.pushAll(plain) : plain) {
+      givenBytes += part.length;
       if (part.length > 0) yield part;
     }
+    lent.next(plain, givenBytes);
     if (body.isPadded && !strip.isPadded) throw this.#corrupt(NO_PADDING);
   }
 
   decodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
     const key = this.#ring.loaded(this.#record.keyId);
     if (key !== undefined && bytes.length <= TURN_BYTES) return this.#decodeNow(bytes, key);
-    return fill(Buffer.allocUnsafeSlow(bytes.length), this.decode(only(bytes), FILL_HOLDS_BYTES));
+    return gather(this.decode(only(bytes), GATHER_HOLDS_BYTES), bytes.length);
   }
 
   #decodeNow(bytes: Uint8Array, key: KeyObject): Uint8Array {
@@ -116,7 +120,7 @@ export class EncryptReader implements BodyReader {
       plain.push(...this.#plain(chunks, [bytes.subarray(at, at + blockBytes)], false));
     }
     plain.push(...this.#plain(chunks, [bytes.subarray(at)], true));
-    const whole = plain.length === 1 ? (plain[0] ?? NOTHING) : Buffer.concat(plain);
+    const whole = joined(plain);
     const stripped = isPadded ? withoutPadding(whole) : whole;
     if (stripped === undefined) throw this.#corrupt(NO_PADDING);
     return stripped;
@@ -156,6 +160,15 @@ export class EncryptReader implements BodyReader {
     const text = `cannot decrypt the body of message "${this.#id}": ${why}`;
     return new RespoolError('body.corrupt', text);
   }
+}
+
+/** One after the other; what they were made of is gone. */
+function joined(parts: readonly Uint8Array[]): Uint8Array {
+  const [first = NOTHING] = parts;
+  if (parts.length <= 1) return first;
+  const whole = Buffer.concat(parts);
+  for (const part of parts) letGo(part);
+  return whole;
 }
 
 const NOTHING: Uint8Array = new Uint8Array(0);

@@ -5,10 +5,11 @@
 import type { KeyObject } from 'node:crypto';
 import { assert, RespoolError } from '../core/errors.ts';
 import type { BodyWriter } from '../ports/transform.ts';
+import { gather, GATHER_HOLDS_BYTES } from '../system/memory.ts';
 import { Blocks, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
 import type { EncryptHeader } from './encrypt-header.ts';
 import { paddedLength, paddingAfter } from './pad.ts';
-import { fill, FILL_HOLDS_BYTES, LentChunks, only, TURN_BYTES, Turns } from './turns.ts';
+import { LentChunks, only, TURN_BYTES, Turns } from './turns.ts';
 
 /** What is needed to encrypt one body. */
 export interface EncryptWork {
@@ -52,10 +53,10 @@ export class EncryptWriter implements BodyWriter {
 
   encodeBytes(bytes: Uint8Array): Uint8Array | Promise<Uint8Array> {
     this.#use();
-    const encoded = Buffer.allocUnsafe(this.#encodedLength(bytes.length));
+    const length = this.#encodedLength(bytes.length);
     return bytes.length <= TURN_BYTES
-      ? this.#encodeNow(bytes, encoded)
-      : fill(encoded, this.#encode(only(bytes), FILL_HOLDS_BYTES));
+      ? this.#encodeNow(bytes, Buffer.allocUnsafe(length))
+      : gather(this.#encode(only(bytes), GATHER_HOLDS_BYTES), length);
   }
 
   #use(): void {

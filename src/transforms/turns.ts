@@ -51,19 +51,3 @@ export class LentChunks {
 export async function* only(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
-
-/** So much is still read by `fill` when it asks for more. */
-export const FILL_HOLDS_BYTES = 0;
-
-/** Writes a stream into memory that is large enough, and returns the part that was filled. */
-export async function fill(
-  memory: Uint8Array,
-  stream: AsyncIterable<Uint8Array>,
-): Promise<Uint8Array> {
-  let length = 0;
-  for await (const bytes of stream) {
-    memory.set(bytes, length);
-    length += bytes.length;
-  }
-  return memory.subarray(0, length);
-}

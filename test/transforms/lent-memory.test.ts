@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import type { Transform } from '../../src/ports/transform.ts';
-import { Lent, LentBuffers, letGo } from '../../src/system/memory.ts';
+import { gather, GATHER_HOLDS_BYTES, Lent, LentBuffers, letGo } from '../../src/system/memory.ts';
 import { compress } from '../../src/transforms/compress.ts';
 import { encrypt } from '../../src/transforms/encrypt.ts';
 import { describe, expect, test } from 'vitest';
@@ -57,6 +57,23 @@ describe('what is lent', () => {
     expect(whole).toHaveLength(10);
     letGo(whole);
     expect([whole.length, half.length]).toEqual([0, 0]);
+  });
+});
+
+describe('what is gathered', () => {
+  const bytes = mixed(200 * KIB);
+
+  test.each([0, 1, 100 * KIB, 200 * KIB, 300 * KIB, Number.NaN, -1])(
+    'is all that came where %d bytes were expected, of memory that is lent',
+    async (expected) => {
+      const lent = wiped(bytes, 33_333, GATHER_HOLDS_BYTES);
+      expect(bytes.equals(await gather(lent, expected))).toBe(true);
+    },
+  );
+
+  test('is nothing where nothing comes, and takes no memory', async () => {
+    const read = await gather(wiped(Buffer.alloc(0), 1, undefined), 2 ** 40);
+    expect(read).toHaveLength(0);
   });
 });
 

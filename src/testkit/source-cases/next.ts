@@ -1,6 +1,7 @@
 /** next — what a source gives, how it waits, and what a claim tells. */
 
 import assert from 'node:assert/strict';
+import { readBehind } from '../body-cases/shared.ts';
 import {
   ACK,
   assertNothing,
@@ -139,6 +140,8 @@ export const sourceCases: readonly SourceCase[] = [
       for (const claim of await claimAll(world, 3)) {
         const expected = bodies.get(claim.id) ?? Buffer.alloc(0);
         assert.ok((await bodyOf(world, claim)).equals(expected), `the stream of ${claim.id}`);
+        const behind = await readBehind(world.source.body(claim, 0), 0);
+        assert.ok(behind.equals(expected), `the stream of ${claim.id}, held by nobody`);
         assert.equal(claim.envelope.body.size, expected.length);
         const whole = await source.bytes?.(claim);
         if (whole !== undefined) assert.ok(expected.equals(whole), `the bytes of ${claim.id}`);
