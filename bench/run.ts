@@ -8,26 +8,21 @@
  */
 
 import { parseArgs } from 'node:util';
-import { backlogBench } from './backlog.ts';
-import { deadLettersBench } from './deadletters.ts';
-import { observeBench } from './observe.ts';
-import { outboxBench } from './outbox.ts';
-import { rabbitBench } from './rabbit.ts';
-import { serviceBench } from './service.ts';
-import { spoolBench } from './spool.ts';
-import { storesBench } from './stores.ts';
-import { transformsBench } from './transforms.ts';
+import type { BenchOptions } from './measure.ts';
 
-const BENCHES = {
-  spool: spoolBench,
-  backlog: backlogBench,
-  service: serviceBench,
-  transforms: transformsBench,
-  stores: storesBench,
-  rabbit: rabbitBench,
-  outbox: outboxBench,
-  deadletters: deadLettersBench,
-  observe: observeBench,
+type Bench = (options: BenchOptions) => Promise<void>;
+
+/** Only the one that is asked for: what others load would be garbage to look through. */
+const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
+  spool: async () => (await import('./spool.ts')).spoolBench,
+  backlog: async () => (await import('./backlog.ts')).backlogBench,
+  service: async () => (await import('./service.ts')).serviceBench,
+  transforms: async () => (await import('./transforms.ts')).transformsBench,
+  stores: async () => (await import('./stores.ts')).storesBench,
+  rabbit: async () => (await import('./rabbit.ts')).rabbitBench,
+  outbox: async () => (await import('./outbox.ts')).outboxBench,
+  deadletters: async () => (await import('./deadletters.ts')).deadLettersBench,
+  observe: async () => (await import('./observe.ts')).observeBench,
 };
 
 const { values, positionals } = parseArgs({
@@ -42,8 +37,8 @@ const { values, positionals } = parseArgs({
   },
 });
 const name = positionals[0] ?? 'spool';
-const bench = Object.entries(BENCHES).find(([known]) => known === name)?.[1];
-if (bench === undefined) {
+const load = Object.entries(BENCHES).find(([known]) => known === name)?.[1];
+if (load === undefined) {
   console.error(`there is no bench "${name}": known are ${Object.keys(BENCHES).join(', ')}`);
   process.exit(2);
 }
@@ -52,6 +47,7 @@ const list = (text = ''): string[] =>
     .split(',')
     .map((one) => one.trim())
     .filter((one) => one !== '');
+const bench = await load();
 await bench({
   isQuick: values.quick === true,
   isJson: values.json === true,
