@@ -5,11 +5,14 @@ import type { Bytes } from './codec.ts';
 /** Worked on in the calling thread before others get their turn: about 3 ms. */
 export const CODEC_TURN_BYTES: number = 2 * 1024 * 1024;
 
+/** Makes one piece of memory of several. */
+export type Join = (parts: readonly Bytes[]) => Bytes;
+
 /** Pieces of exactly `pieceBytes`, the last one shorter; none for an empty stream. */
 export async function* pieces(
   stream: AsyncIterable<Bytes>,
   pieceBytes: number,
-  join: (parts: readonly Bytes[]) => Bytes = joined,
+  join: Join = joined,
 ): AsyncGenerator<Bytes, void, undefined> {
   let held: Bytes[] = [];
   let heldBytes = 0;
@@ -105,7 +108,7 @@ export function joined(parts: readonly Bytes[]): Bytes {
 }
 
 /** The same in memory that is used again: for whoever is done with a piece before the next. */
-export function createJoin(maxBytes: number): (parts: readonly Bytes[]) => Bytes {
+export function createJoin(maxBytes: number): Join {
   let memory: Buffer | undefined;
   return (parts) => {
     if (parts.length === 1) return joined(parts);

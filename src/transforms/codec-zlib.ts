@@ -15,7 +15,7 @@ import {
   Damaged,
 } from './codec.ts';
 import { runEngine, type ZlibStream } from './codec-engine.ts';
-import { createJoin, pieces } from './codec-pieces.ts';
+import { createJoin, type Join, pieces } from './codec-pieces.ts';
 import { ZstdFrame } from './codec-zstd-frame.ts';
 
 /** The names of the codecs that come with Node. */
@@ -45,7 +45,9 @@ interface Family {
 const KIB = 1024;
 /** Plain bytes for one trip to the thread pool: below it the trips cost more than the work. */
 const PACK_STEP_BYTES = 512 * KIB;
-const PACK_OUT_BYTES = 256 * KIB;
+const PACK_OUT_BYTES = 128 * KIB;
+/** Memory of so many streams that are over is kept for the next ones. */
+const SPARE_JOINS_MAX = 4;
 const UNPACK_OUT_BYTES = 256 * KIB;
 const OUT_MIN_BYTES = KIB;
 /** 8 MiB, the largest that `best` writes: a hostile frame must not take 128 MiB of memory. */
@@ -69,10 +71,7 @@ function codecOf(family: Family): Codec {
     pack: (plain, level) => pack(family, plain, options(level)),
     sample: (plain) => pack(family, plain, options('fastest')).length,
     packStream: (plain, level) =>
-      runEngine(
-        family.createPack({ ...options(level), chunkSize: PACK_OUT_BYTES }),
-        pieces(plain, PACK_STEP_BYTES, createJoin(PACK_STEP_BYTES)),
-      ),
+      packStream(family.createPack({ ...options(level), chunkSize: PACK_OUT_BYTES }), plain),
     unpack: (packed, maxBytes) => {
       const frame = createFrame?.();
       frame?.scan(packed);
@@ -86,6 +85,18 @@ function codecOf(family: Family): Codec {
         createFrame === undefined ? packed : scanned(createFrame(), packed),
       ),
   };
+}
+
+const spareJoins: Join[] = [];
+
+async function* packStream(
+  stream: ZlibStream,
+  plain: AsyncIterable<Bytes>,
+): AsyncGenerator<Bytes, void, undefined> {
+  const join = spareJoins.pop() ?? createJoin(PACK_STEP_BYTES);
+  yield* runEngine(stream, pieces(plain, PACK_STEP_BYTES, join));
+  // Not where it was stopped: the other thread may still read.
+  if (spareJoins.length < SPARE_JOINS_MAX) spareJoins.push(join);
 }
 
 function pack({ pack: call }: Family, plain: Bytes, options: Options): Bytes {
