@@ -71,29 +71,36 @@ export class LentBuffers {
   }
 }
 
-/** So much of a stream is still read by `gather` when it asks for more. */
-export const GATHER_HOLDS_BYTES = 0;
+/** So much of a stream is still read by `wholeOf` when it asks for more. */
+export const WHOLE_HOLDS_BYTES = 0;
+
+/** So much is reserved at once on the word of somebody who may be wrong. */
+const RESERVED_MAX_BYTES: number = 32 * 2 ** 20;
+const USED_MIN = 0.75;
 
 /** All bytes of a stream in one memory. So many are expected; what comes is what counts. */
-export async function gather(
+export async function wholeOf(
   stream: AsyncIterable<Uint8Array>,
   expectedBytes: number,
-): Promise<Uint8Array> {
+): Promise<Buffer> {
   let memory: Buffer | undefined;
   let length = 0;
   for await (const part of stream) {
-    const whole = length + part.length;
-    // n.b. Not before something comes: who expects much may have been told wrongly.
-    memory ??= Buffer.allocUnsafeSlow(expectedBytes > whole ? expectedBytes : whole);
-    if (whole > memory.length) {
-      const grown = Buffer.allocUnsafeSlow(2 * whole);
-      grown.set(memory.subarray(0, length));
+    if (part.length === 0) continue;
+    const needed = length + part.length;
+    if (memory === undefined || memory.length < needed) {
+      const roomy = Math.max(2 * needed, RESERVED_MAX_BYTES);
+      const isLikely = expectedBytes >= needed && expectedBytes <= roomy;
+      const grown = Buffer.allocUnsafeSlow(isLikely ? expectedBytes : 2 * needed);
+      if (memory !== undefined) grown.set(memory.subarray(0, length));
       memory = grown;
     }
     memory.set(part, length);
-    length = whole;
+    length = needed;
   }
-  return memory?.subarray(0, length) ?? new Uint8Array(0);
+  const whole = memory?.subarray(0, length) ?? Buffer.alloc(0);
+  // Nobody should hold much memory that nothing is in.
+  return whole.length < whole.buffer.byteLength * USED_MIN ? Buffer.from(whole) : whole;
 }
 
 /** Streamed bytes between two hints. */

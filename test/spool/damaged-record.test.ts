@@ -69,20 +69,23 @@ describe.each([
   ['large', LARGE],
 ])('of a %s body', (_size, body) => {
   describe.each(Object.entries(records))('%s', (_, change) => {
-    test('holds the message without cost, and no other', async () => {
-      const before = await damaged(change, body);
-      const policies = { default: fixed('1m', { attempts: 1 }) };
-      const { spool, clock, status } = await setup({ with: before, transforms: OLD, policies });
-      const got: string[] = [];
-      spool.handle('a', async (delivery) => {
-        await delivery.body();
-        got.push(delivery.id);
-      });
-      await clock.advance('1m');
-      expect(got.sort()).toEqual(['first', 'last']);
-      const because = { code: 'body.corrupt' };
-      expect(await status('bad')).toMatchObject({ state: 'hold', attempts: 0, because });
-    });
+    test.each([{}, { maxBytes: Number.POSITIVE_INFINITY }])(
+      'holds the message without cost, and no other, read with %o',
+      async (limits) => {
+        const before = await damaged(change, body);
+        const policies = { default: fixed('1m', { attempts: 1 }) };
+        const { spool, clock, status } = await setup({ with: before, transforms: OLD, policies });
+        const got: string[] = [];
+        spool.handle('a', async (delivery) => {
+          await delivery.body(limits);
+          got.push(delivery.id);
+        });
+        await clock.advance('1m');
+        expect(got.sort()).toEqual(['first', 'last']);
+        const because = { code: 'body.corrupt' };
+        expect(await status('bad')).toMatchObject({ state: 'hold', attempts: 0, because });
+      },
+    );
 
     test('is told by check and by rekeying, which go on', async () => {
       const before = await damaged(change, body);

@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import type { Transform } from '../../src/ports/transform.ts';
-import { gather, GATHER_HOLDS_BYTES, Lent, LentBuffers, letGo } from '../../src/system/memory.ts';
+import { wholeOf, WHOLE_HOLDS_BYTES, Lent, LentBuffers, letGo } from '../../src/system/memory.ts';
 import { compress } from '../../src/transforms/compress.ts';
 import { encrypt } from '../../src/transforms/encrypt.ts';
 import { describe, expect, test } from 'vitest';
@@ -63,16 +63,24 @@ describe('what is lent', () => {
 describe('what is gathered', () => {
   const bytes = mixed(200 * KIB);
 
-  test.each([0, 1, 100 * KIB, 200 * KIB, 300 * KIB, Number.NaN, -1])(
+  test.each([0, 1, 100 * KIB, 200 * KIB, 300 * KIB, Number.NaN, -1, 2 ** 40])(
     'is all that came where %d bytes were expected, of memory that is lent',
     async (expected) => {
-      const lent = wiped(bytes, 33_333, GATHER_HOLDS_BYTES);
-      expect(bytes.equals(await gather(lent, expected))).toBe(true);
+      const lent = wiped(bytes, 33_333, WHOLE_HOLDS_BYTES);
+      expect(bytes.equals(await wholeOf(lent, expected))).toBe(true);
+    },
+  );
+
+  test.each([1, 250 * KIB, 30 * MIB, 2 ** 40])(
+    'takes little more memory than it needs where %d bytes were expected',
+    async (expected) => {
+      const whole = await wholeOf(wiped(bytes, 33_333, undefined), expected);
+      expect(whole.buffer.byteLength).toBeLessThanOrEqual(bytes.length / 0.75);
     },
   );
 
   test('is nothing where nothing comes, and takes no memory', async () => {
-    const read = await gather(wiped(Buffer.alloc(0), 1, undefined), 2 ** 40);
+    const read = await wholeOf(wiped(Buffer.alloc(0), 1, undefined), 2 ** 40);
     expect(read).toHaveLength(0);
   });
 });
