@@ -7,7 +7,7 @@
 
 import { RespoolError } from '../../core/errors.ts';
 
-/** Takes a value in and gives the placeholder for it. */
+/** Takes a value in and gives what stands for it in SQL: a placeholder or a literal. */
 export type Bind = (value: unknown, type: string) => string;
 
 /** Collects the values of a statement. */

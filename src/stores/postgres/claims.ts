@@ -15,9 +15,9 @@ import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import { byOrder, CLAIMED_SQL, claimedRows } from './claimed-rows.ts';
 import { allOf } from './conditions.ts';
 import { Floors } from './floors.ts';
+import { literal, look } from './looks.ts';
 import type { Names } from './names.ts';
 import { orderOf, putBehindSql } from './order.ts';
-import { literal, look } from './looks.ts';
 import { CONTENTS_SQL, type EntryRow, STATUS_SQL } from './rows.ts';
 import {
   byDue,

@@ -23,7 +23,8 @@ export function look(ask: Ask, text: string): Promise<unknown[][]> {
 
 /** Gives a value as it stands in SQL, whatever it holds. */
 export const literal: Bind = (value, type) => {
-  const text = String(value);
+  if (value === null) return `NULL::${type}`;
+  const text = typeof value === 'number' ? String(value) : (value as string);
   // n.b. The server would take the rest of the message for another one.
   if (text.includes('\0')) {
     throw new RespoolError(

@@ -48,7 +48,7 @@ export interface Order {
 }
 
 /**
- * `tellsAfter`, a placeholder: also those that are behind until a time after this; they end a walk
+ * `tellsAfter`, a literal: also those that are behind until a time after this; they end a walk
  * that only asks when to come again.
  */
 export function orderOf({ table }: Names, tellsAfter?: string): Order {

@@ -238,13 +238,15 @@ function dueOfFlows(entries: string, search: Search, slot: Slot): string {
   ORDER BY t.priority, e.due_at, e.id${isLocking ? ` LIMIT ${2 * max}` : ''})`;
 }
 
+/** n.b. As of `lockedOf`: only the index of ids answers, and not that of all due rows. */
 export function byIds({ table }: Names, search: Search, ids: readonly string[]): Parts {
   const { slots, permit, order, until, max, isLocking } = search;
   const wanted = literal(textArray([...new Set(ids)]), 'text[]');
   return {
     sql: `c0 AS MATERIALIZED (
   SELECT ctid AS at, seq, slot, priority, due_at, id FROM ${table.entries} x
-  WHERE id = ANY(${wanted}) AND slot IN (${slots.join(', ')}) AND due_at <= ${until}
+  WHERE id = ANY(${wanted})
+    AND CASE WHEN slot IN (${slots.join(', ')}) THEN due_at <= ${until} ELSE false END
     AND ${allowedOf('x', permit, order?.free)}
   ORDER BY priority, due_at, id${isLocking ? ` LIMIT ${max} FOR UPDATE SKIP LOCKED` : ''}
 )`,

@@ -60,6 +60,22 @@ async function rowsOfClaim(
 }
 
 withService('postgres', () => {
+  test('a claim by ids goes by them alone, also in a table that the server takes for empty', async () => {
+    const schema = ownSchema();
+    const store = await openStore({ schema });
+    const client = await openClient();
+    await client.query(`ALTER TABLE "${schema}".entries SET (autovacuum_enabled = false)`);
+    for (let part = 0; part < 5; part += 1) await store.insert(sampleEntries(1_000, `m${part}`));
+    const entries = `'"${schema}".entries'::regclass`;
+    await client.query(
+      `UPDATE pg_class SET relpages = 1000, reltuples = 10 WHERE oid = ${entries}
+         OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = ${entries})`,
+    );
+    const ids = (await claimIds(store, { max: 20 })).slice(0, 10);
+    const request = claimRequest(store, { ids: ids.map((id) => id.replace('m0', 'm3')), max: 10 });
+    expect(await rowsOfClaim(client, schema, request)).toBeLessThan(100);
+  });
+
   test('a claim of 10 among 5,000 due messages goes through few of them', async () => {
     const schema = ownSchema();
     const store = await openStore({ schema });
