@@ -1,7 +1,7 @@
 /**
  * run — `npm run bench -- <bench> [--quick] [--json]`; for `stores` also `[--pairs postgres,nats+s3]
  * [--in-flight 1,50] [--sizes "1 KiB,1 MiB"] [--case end-to-end]`, each a list with commas; the
- * last three for `outbox`, too.
+ * last three for `outbox`, the last two for `transforms`, too.
  *
  * Prints ratios measured in one run: ours ÷ the raw limit of the same storage. Never passes or fails
  * by absolute time. Measure with nothing else running.

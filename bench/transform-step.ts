@@ -37,7 +37,7 @@ export async function* partsOf(bytes: Uint8Array): AsyncGenerator<Uint8Array, vo
   for (let at = 0; at < bytes.length; at += PART_BYTES) yield bytes.subarray(at, at + PART_BYTES);
 }
 
-/** So much of a stream is still read by `drain` when it asks for more: nothing, as of `body()`. */
+/** So much of what is read is still held when more is asked for: nothing, as by `body()`. */
 export const DRAIN_HOLDS_BYTES = 0;
 
 /** Reads a stream to its end. */
