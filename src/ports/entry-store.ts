@@ -80,6 +80,12 @@ export interface Change {
    * in any case.
    */
   readonly bodyRef?: string;
+  /**
+   * When the lease ends under which it is made, by the store's clock. From then on others may have
+   * taken the entry and removed it: a store whose try to remove it was not answered must not take
+   * its being gone for its own doing.
+   */
+  readonly leaseEndsAt?: Millis;
 }
 
 /** Which entries to list or count; all given conditions hold together. */

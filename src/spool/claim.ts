@@ -76,6 +76,7 @@ export function changeOf(entry: Entry, to: Status | 'remove', letsGoOfBody: bool
     revision: status.revision,
     to,
     ...(status.holder === undefined ? {} : { holder: status.holder }),
+    ...(status.state === 'active' && status.dueAt !== null ? { leaseEndsAt: status.dueAt } : {}),
     ...(letsGoOfBody || to === 'remove' ? goingBody(envelope) : undefined),
   };
   if (!letsGoOfBody) return change;

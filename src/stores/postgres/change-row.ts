@@ -25,10 +25,13 @@ export interface ChangeRow {
   readonly body: Uint8Array | null | undefined;
   /** The body that goes with it, if that is in the tables beside ours. */
   readonly bodyRef: string | null;
+  /** From then on somebody else may have removed it. */
+  readonly leaseEndsAt: number;
 }
 
 export function changeRow(change: Change, isDurable: boolean): ChangeRow {
   const { id, revision, holder = '', to, envelope, inlineBody, bodyRef = null } = change;
+  const { leaseEndsAt = Number.POSITIVE_INFINITY } = change;
   if (bodyRef !== null) checkColumns(id, { counts: [], times: [], texts: [bodyRef] });
   const isInline = envelope?.body.place === 'inline';
   const body = isInline ? checkInline(inlineBody, id) : null;
@@ -41,6 +44,7 @@ export function changeRow(change: Change, isDurable: boolean): ChangeRow {
     envelope: envelope === undefined ? undefined : envelopeColumns(envelope),
     body: envelope === undefined ? undefined : body,
     bodyRef,
+    leaseEndsAt,
   };
 }
 

@@ -28,7 +28,7 @@ import {
 import { codeOf } from './failures.ts';
 import type { Names } from './names.ts';
 import type { BrokenRow } from './rows.ts';
-import type { Ask } from './server.ts';
+import { type Ask, NOW_SQL } from './server.ts';
 import type { Turns } from './turns.ts';
 
 /** After a key was met, so many batches expect more of them. */
@@ -245,17 +245,20 @@ export class Changes {
 
   /**
    * After a try that was not answered a change that looks stale may be our own: the entry is one
-   * revision on, with what we wrote, or it is gone as we wanted.
+   * revision on, with what we wrote, or it is gone as we wanted, and nobody else could have taken
+   * it meanwhile. Past the lease nobody can tell: then another one's delivery must not be ours.
    */
   async #lookAgain(ask: Ask, wave: readonly Numbered[], results: Changed[]): Promise<void> {
     const doubtful = wave.filter(([, index]) => results[index] === 'stale');
     if (doubtful.length === 0) return;
     const found = await ask(this.#sql.look, [textArray(doubtful.map(([{ id }]) => id))]);
     const present = new Map(found.map((line) => [String(line[0]), line]));
+    const [[now] = []] = await ask(NOW_SQL);
     for (const [row, index] of doubtful) {
       const line = present.get(row.id);
-      const isMoved = line === undefined && this.#isSent(row);
-      if (isMoved || isWritten(row, line)) results[index] = 'done';
+      const isGone = line === undefined && (row.status === null || this.#isSent(row));
+      const isOurs = isGone ? Number(now) < row.leaseEndsAt : isWritten(row, line);
+      if (isOurs) results[index] = 'done';
     }
   }
 
@@ -297,7 +300,7 @@ function trustLater(rows: readonly ChangeRow[], results: Changed[]): void {
 
 /** Whether an entry, as `look` finds it, is what a change wanted it to be. */
 function isWritten({ status }: ChangeRow, line: readonly unknown[] | undefined): boolean {
-  if (status === null || line === undefined) return status === null && line === undefined;
+  if (status === null || line === undefined) return false;
   const { revision, slot, updatedAt, holder, dueAt, memory } = status;
   const wanted = [revision, slot, updatedAt, holder, dueAt, memory];
   return wanted.every((value, at) => line[at + 1] === value);

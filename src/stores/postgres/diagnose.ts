@@ -22,7 +22,7 @@ import { examineTables } from './diagnose-tables.ts';
 import { readPromise } from './durability.ts';
 import { storeError } from './failures.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
-import type { Ask } from './server.ts';
+import { type Ask, NOW_SQL } from './server.ts';
 import { Sockets } from './sockets.ts';
 
 /** Clocks that are kept by NTP differ by less. */
@@ -124,7 +124,7 @@ function primary(isReplica: boolean): StoreFinding {
 
 /** Due times go by the server's clock, what people read and log by their own. */
 async function examineClock(ask: Ask, clock: Clock): Promise<StoreFinding> {
-  const [[at] = []] = await ask('SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8');
+  const [[at] = []] = await ask(NOW_SQL);
   const apartMs = Math.abs(Number(at) - clock.now());
   if (apartMs <= CLOCK_APART_MS) return fine('clock', 'its clock and ours agree');
   const text =

@@ -44,7 +44,7 @@ import { createRecordStore } from './records.ts';
 import { Receipts, sweepReceipts } from './receipts.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from './rows.ts';
 import { checkSentQuery, type SentPage, SentParts, type SentQuery, sentPage } from './sent.ts';
-import { Server } from './server.ts';
+import { NOW_SQL, Server } from './server.ts';
 import { isActiveSlot } from './slots.ts';
 import { Tallies } from './tallies.ts';
 import { Turns } from './turns.ts';
@@ -349,8 +349,6 @@ async function quarantine(opened: Opened, broken: readonly BrokenRow[]): Promise
 }
 
 async function askTime(server: Server): Promise<number> {
-  const [row] = await server.run('ask for the time', (ask) =>
-    ask('SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8'),
-  );
+  const [row] = await server.run('ask for the time', (ask) => ask(NOW_SQL));
   return Number(row?.[0]);
 }

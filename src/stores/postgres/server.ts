@@ -223,5 +223,8 @@ export class Server {
   }
 }
 
+/** The server's time. */
+export const NOW_SQL = 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8';
+
 /** A commit that waits for the disk and for the standbys, and writes nothing anybody reads. */
 export const CONFIRM_SQL = "SELECT pg_logical_emit_message(true, 'respool', '')::text";

@@ -110,6 +110,22 @@ withService('postgres', () => {
     expect(await store.commit(removals.slice(1))).toEqual(['done']);
   });
 
+  // Regression: a node that was stopped for longer than its lease told a delivery of another one as
+  // its own.
+  test.each([
+    { lease: 'has ended', leaseMs: -1, answer: 'stale' },
+    { lease: 'still runs', leaseMs: 60_000, answer: 'done' },
+  ])('an entry that is gone was ours only where the lease $lease: $answer', async (one) => {
+    const entry = sampleEntry('a');
+    const { pool, store } = await setup([entry]);
+    const leaseEndsAt = Date.now() + one.leaseMs;
+    pool.plan = loseAnswers(REMOVE, 1);
+    expect(await store.commit([{ ...changeOf(entry, 'remove'), leaseEndsAt }])).toEqual([
+      one.answer,
+    ]);
+    expect(await store.get('a')).toBeUndefined();
+  });
+
   test('a change that was stale stays so, also after a lost answer', async () => {
     const entry = sampleEntry('a', { revision: 4 });
     const { pool, store } = await setup([entry]);
