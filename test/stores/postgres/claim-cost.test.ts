@@ -11,7 +11,7 @@ import { claimIds, claimRequest } from '../../../src/testkit/entry-cases/shared.
 import { sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
-import { asking, openClient, openStore, ownSchema } from './setup.ts';
+import { asking, misjudge, openClient, openStore, ownSchema } from './setup.ts';
 
 /** A node of a plan, as EXPLAIN tells of it. */
 interface Node {
@@ -59,28 +59,27 @@ async function rowsOfClaim(
   return most;
 }
 
+/** A store that nobody cleans up, and a connection beside it. */
+async function setup() {
+  const schema = ownSchema();
+  const store = await openStore({ schema });
+  const client = await openClient();
+  await client.query(`ALTER TABLE "${schema}".entries SET (autovacuum_enabled = false)`);
+  return { schema, store, client };
+}
+
 withService('postgres', () => {
   test('a claim by ids goes by them alone, also in a table that the server takes for empty', async () => {
-    const schema = ownSchema();
-    const store = await openStore({ schema });
-    const client = await openClient();
-    await client.query(`ALTER TABLE "${schema}".entries SET (autovacuum_enabled = false)`);
+    const { schema, store, client } = await setup();
     for (let part = 0; part < 5; part += 1) await store.insert(sampleEntries(1_000, `m${part}`));
-    const entries = `'"${schema}".entries'::regclass`;
-    await client.query(
-      `UPDATE pg_class SET relpages = 1000, reltuples = 10 WHERE oid = ${entries}
-         OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = ${entries})`,
-    );
+    await misjudge(client, schema);
     const ids = (await claimIds(store, { max: 20 })).slice(0, 10);
     const request = claimRequest(store, { ids: ids.map((id) => id.replace('m0', 'm3')), max: 10 });
     expect(await rowsOfClaim(client, schema, request)).toBeLessThan(100);
   });
 
   test('a claim of 10 among 5,000 due messages goes through few of them', async () => {
-    const schema = ownSchema();
-    const store = await openStore({ schema });
-    const client = await openClient();
-    await client.query(`ALTER TABLE "${schema}".entries SET (autovacuum_enabled = false)`);
+    const { schema, store, client } = await setup();
     for (let part = 0; part < 5; part += 1) await store.insert(sampleEntries(1_000, `m${part}`));
     const topics = [{ pattern: 'mail.*', take: true }];
     const plain = claimRequest(store, { max: 10 });
@@ -91,10 +90,7 @@ withService('postgres', () => {
   });
 
   test('a claim that puts one behind goes through few of the other keys', async () => {
-    const schema = ownSchema();
-    const store = await openStore({ schema });
-    const client = await openClient();
-    await client.query(`ALTER TABLE "${schema}".entries SET (autovacuum_enabled = false)`);
+    const { schema, store, client } = await setup();
     const urgent = { priority: 0 };
     await store.insert([keyed('head', { state: 'hold', dueAt: null }), keyed('next', urgent)]);
     for (let part = 0; part < 5; part += 1) {
