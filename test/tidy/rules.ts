@@ -18,7 +18,7 @@ export type Floors = Readonly<Record<number, readonly string[]>>;
 
 export type Rule = (sources: readonly Source[], floors: Floors) => Violation[];
 
-const FILE_MAX_LINES = 400;
+const FILE_MAX_LINES = 700;
 const FUNCTION_MAX_LINES = 70;
 const LINE_MAX_CHARS = 100;
 const FRONT_DOOR = 'index.ts';
