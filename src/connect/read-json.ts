@@ -36,7 +36,7 @@ function scanJson(text: string): { readonly endAt: number; readonly twiceAt: num
     return isThere;
   };
   const space = (): boolean => eat(/[ \t\r\n]*/y);
-  const string = (): boolean => eat(/"(?:[^"\\\r\n\t]|\\(?:["\\/bfnrt]|u[\da-f]{4}))*"/iy);
+  const string = (): boolean => eat(/"(?:[ !#-[\]-\uffff]|\\(?:["\\/bfnrt]|u[\dA-Fa-f]{4}))*"/y);
   const list = (end: RegExp, item: () => boolean): boolean => {
     if (space() && eat(end)) return true;
     while (item() && space()) {

@@ -94,13 +94,20 @@ export function textOf(thrown: unknown): string {
   }
 }
 
-/** A value from outside as an error text names it: strings quoted, cut short. Never throws. */
+/**
+ * A value from outside as an error text names it: strings quoted, a long one shortened in the
+ * middle. The end stays, as it is what tells one path from another. Never throws.
+ */
 export function show(value: unknown): string {
   const text = typeof value === 'string' ? JSON.stringify(value) : textOf(value);
-  return text.length <= SHOWN_MAX_CHARS ? text : `${text.slice(0, SHOWN_MAX_CHARS - 1)}…`;
+  if (text.length <= SHOWN_MAX_CHARS) return text;
+  const tail = text.slice(-SHOWN_TAIL_CHARS);
+  return `${text.slice(0, SHOWN_MAX_CHARS - SHOWN_TAIL_CHARS - 1)}…${tail}`.toWellFormed();
 }
 
 const SHOWN_MAX_CHARS = 80;
+/** Room for the name of a file and its folder. */
+const SHOWN_TAIL_CHARS = 54;
 
 function tagOf(value: unknown): string {
   try {

@@ -104,6 +104,14 @@ test('any text is a file or refused, with a place or a reason', async () => {
   );
 });
 
+// Regression: the scanner took these strings for JSON, and a bare SyntaxError came through.
+test.each(['{"a\\N": 1}', '{"\\U0041": 1}', '{"a\u0001": 1}', '{"a": "\\T"}'])(
+  'the text %j is refused at a place inside it',
+  async (text) => {
+    expect(await placeOf(text)).toEqual([1, expect.any(Number)]);
+  },
+);
+
 test('what JSON refuses is refused at a place inside the text', async () => {
   await fc.assert(
     fc.asyncProperty(
@@ -128,7 +136,10 @@ test('what JSON refuses is refused at a place inside the text', async () => {
         expect(column).toBeLessThanOrEqual((lines[line - 1]?.length ?? 0) + 1);
       },
     ),
-    { numRuns: 1_000 },
+    {
+      numRuns: 1_000,
+      examples: [['{" \\\\N":" "}', 709_283_839, '"']],
+    },
   );
 });
 

@@ -122,10 +122,19 @@ describe('the text of an unknown value', () => {
     expect(textOf(value)).toBe(text);
   });
 
-  test('in an error text it is quoted and cut short', () => {
+  test('in an error text a long path keeps its file name', () => {
+    const file = `${'/a-long-folder-name'.repeat(8)}/inner/respool.config.production.yaml`;
+    expect(show(file)).toMatch(
+      /^"\/a-long-folder-name.*….*\/inner\/respool\.config\.production\.yaml"$/,
+    );
+    expect(show(file)).toHaveLength(80);
+    expect(show(`😀${'😀'.repeat(100)}`).isWellFormed()).toBe(true);
+  });
+
+  test('in an error text it is quoted and shortened in the middle', () => {
     expect(show('a"b')).toBe('"a\\"b"');
     expect(show(7)).toBe('7');
-    expect(show('x'.repeat(500))).toBe(`"${'x'.repeat(78)}…`);
+    expect(show('x'.repeat(500))).toBe(`"${'x'.repeat(24)}…${'x'.repeat(53)}"`);
     expect(show(hostile)).toBe('[unreadable object]');
   });
 });
