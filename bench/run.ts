@@ -23,6 +23,7 @@ const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
   outbox: async () => (await import('./outbox.ts')).outboxBench,
   deadletters: async () => (await import('./deadletters.ts')).deadLettersBench,
   observe: async () => (await import('./observe.ts')).observeBench,
+  import: async () => (await import('./import.ts')).importBench,
 };
 
 const { values, positionals } = parseArgs({

@@ -1,7 +1,7 @@
 /**
  * import-purity-child — import one module in a fresh process and say what that did.
  *
- * import-purity.test.ts runs it as `node … import-purity-child.ts inspect|time <specifier>`.
+ * import-purity.test.ts runs it as `node … import-purity-child.ts <specifier>`.
  * Promise: it never ends itself, so a handle left open by the import keeps it alive.
  */
 import { registerHooks } from 'node:module';
@@ -9,30 +9,25 @@ import { registerHooks } from 'node:module';
 export interface Inspection {
   /** Every npm package that was asked for, installed or not. */
   readonly packages: readonly string[];
+  /** How many files were loaded. */
+  readonly files: number;
   readonly resources: readonly string[];
   readonly globals: readonly string[];
   readonly listeners: readonly string[];
 }
 
-const [mode, specifier] = process.argv.slice(2);
-if (specifier === undefined)
-  throw new Error('usage: import-purity-child.ts inspect|time <specifier>');
-const report = mode === 'time' ? await time(specifier) : await inspect(specifier);
-process.stdout.write(JSON.stringify(report));
-
-async function time(target: string): Promise<number> {
-  // The smaller of the wall's and the processor's time: what else the machine is doing lengthens
-  // the one, threads of the engine that work ahead the other; neither is the import's cost.
-  const startedAt = performance.now();
-  const before = process.cpuUsage();
-  await import(target);
-  const { user, system } = process.cpuUsage(before);
-  return Math.min(performance.now() - startedAt, (user + system) / 1_000);
-}
+const [specifier] = process.argv.slice(2);
+if (specifier === undefined) throw new Error('usage: import-purity-child.ts <specifier>');
+process.stdout.write(JSON.stringify(await inspect(specifier)));
 
 async function inspect(target: string): Promise<Inspection> {
   const packages = new Set<string>();
+  let files = 0;
   registerHooks({
+    load(url, context, nextLoad) {
+      if (url.startsWith('file:')) files += 1;
+      return nextLoad(url, context);
+    },
     resolve(request, context, nextResolve) {
       if (request !== target && /^(?:@[\w.-]+\/)?\w[\w.-]*(?:\/|$)/.test(request))
         packages.add(request);
@@ -46,13 +41,14 @@ async function inspect(target: string): Promise<Inspection> {
   const after = observe();
   return {
     packages: [...packages],
+    files,
     resources: added(before.resources, after.resources),
     globals: added(before.globals, after.globals),
     listeners: added(before.listeners, after.listeners),
   };
 }
 
-function observe(): Omit<Inspection, 'packages'> {
+function observe(): Omit<Inspection, 'packages' | 'files'> {
   return {
     resources: process.getActiveResourcesInfo(),
     globals: Reflect.ownKeys(globalThis).map(String),
