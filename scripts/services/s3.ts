@@ -67,8 +67,14 @@ async function startCeph(programs: Programs, site: Site): Promise<Server> {
   };
   try {
     await makeMonitorData(programs, site.dir, ids.cluster, ports.monitor, config);
-    await startUnit('ceph-mon', ['-i', 'a'], async () => true);
-    await tool('ceph', '--connect-timeout', '30', 'osd', 'new', ids.osd, '0');
+    // A monitor that has not elected itself yet refuses commands. This one may be repeated.
+    const addStorage = ['--connect-timeout', '30', 'osd', 'new', ids.osd, '0'];
+    await startUnit('ceph-mon', ['-i', 'a'], () =>
+      tool('ceph', ...addStorage).then(
+        () => true,
+        () => false,
+      ),
+    );
     await tool('ceph', 'osd', 'crush', 'add', 'osd.0', '1', 'root=default', 'host=tests');
     await tool('ceph-osd', '-i', '0', '--mkfs', '--osd-uuid', ids.osd);
     await startUnit('ceph-osd', ['-i', '0'], () => isActive(path.join(site.dir, 'run/osd.0.asok')));
