@@ -83,7 +83,7 @@ test.skipIf(skipReason('rabbitmq') !== undefined)(
     onTestFinished(remove);
     const env = { ...process.env, NO_COLOR: '1', RABBITMQ_URL: url };
     const args = ['--conditions=respool-source', join(examples, WITH_BROKER)];
-    const { stdout } = await run(process.execPath, args, { cwd: folder, timeout: 30_000, env });
+    const { stdout } = await run(process.execPath, args, { cwd: folder, timeout: 240_000, env });
     expect(stdout).toContain('safe in the spool: broker');
     expect(stdout).toContain('order 1, attempt 1, order.created');
     expect(stdout).toContain('order 1, attempt 2, order.created');
@@ -103,7 +103,7 @@ test.skipIf(
   const args = ['--conditions=respool-source', join(examples, WITH_BOTH)];
   // Twice, as anybody does who tries something.
   for (let times = 0; times < 2; times += 1) {
-    const { stdout } = await run(process.execPath, args, { timeout: 30_000, env });
+    const { stdout } = await run(process.execPath, args, { timeout: 240_000, env });
     expect(stdout).toBe('order.process: charged\n{ charges: 1 }\n');
   }
 });
@@ -115,7 +115,7 @@ for (const [file, patterns] of Object.entries(SHOWS)) {
       const { stdout } = await run(
         process.execPath,
         ['--conditions=respool-source', join(examples, file)],
-        { cwd: folder, timeout: 30_000, env: { ...process.env, NO_COLOR: '1' } },
+        { cwd: folder, timeout: 240_000, env: { ...process.env, NO_COLOR: '1' } },
       );
       for (const pattern of patterns) expect(stdout).toMatch(pattern);
     } finally {

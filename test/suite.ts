@@ -3,12 +3,8 @@ import { describe, test } from 'vitest';
 import type { SuiteCase } from '../src/testkit/suite.ts';
 
 /** One test per case, under the name of what has to keep the promises. */
-export function runSuite(
-  what: string,
-  cases: readonly SuiteCase[],
-  { timeoutMs = 60_000 }: { readonly timeoutMs?: number } = {},
-): void {
+export function runSuite(what: string, cases: readonly SuiteCase[]): void {
   describe(what, () => {
-    for (const { name, run } of cases) test(name, run, timeoutMs);
+    for (const { name, run } of cases) test(name, run);
   });
 }

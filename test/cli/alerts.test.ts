@@ -58,10 +58,10 @@ test('a service tells of an alert by HTTP, by a command and in its log, and of i
   await expect.poll(() => ear.heard.length).toBe(1);
   await shell.cli(['release', 'm1', '--yes']);
   await running.printed(/alert resolved: held is over/);
-  await expect.poll(() => ear.heard.length, { timeout: 5_000 }).toBe(2);
+  await expect.poll(() => ear.heard.length).toBe(2);
   const lines = async (): Promise<string[]> =>
     (await readFile(path.join(shell.folder, 'told.jsonl'), 'utf8')).trim().split('\n');
-  await expect.poll(async () => (await lines()).length, { timeout: 5_000 }).toBe(2);
+  await expect.poll(async () => (await lines()).length).toBe(2);
   const printed = await ended(running);
   expect(printed).not.toContain('no route delivers');
   expect(printed).toContain('alerts ops, page, here by rule held: count held > 0');
@@ -100,7 +100,7 @@ test('rules are listed with where they stand, also through a service', async () 
   expect(fine.stdout).toMatch(/disk +disk < 0 % +quiet +0 +never/);
   // Polled: on a slow machine a turn may run out between two rounds.
   const said = async () => (await shell.cli(['alerts', 'list', 'disk'])).stderr;
-  await expect.poll(said, { timeout: 9_000 }).toMatch(/^looked at .* by /m);
+  await expect.poll(said).toMatch(/^looked at .* by /m);
   const [object] = (await shell.cli(['alerts', 'list', 'disk', '--json'])).objects();
   expect(object).toMatchObject({ phase: 'quiet', lookedAt: expect.any(Number) as number });
   await ended(running);
@@ -130,9 +130,7 @@ test('rules that the service does not know yet, and notifications that were give
   const other = await shell.cli(['alerts', 'list']);
   expect(other.stdout).toMatch(/new +disk < 0 % +never looked at/);
   const said = async () => (await shell.cli(['alerts', 'list'])).stderr;
-  await expect
-    .poll(said, { timeout: 9_000 })
-    .toMatch(/other rules are looked at, last .*: restart it for these/);
+  await expect.poll(said).toMatch(/other rules are looked at, last .*: restart it for these/);
   await ended(running);
 });
 
@@ -246,13 +244,13 @@ test('the last rule, taken out while it fires, is over, and what it paused is re
   await holdOne(shell);
   const before = await serving(shell);
   const spool = shell.spool();
-  await expect.poll(() => spool.pauses(), { timeout: 9_000 }).toHaveLength(1);
+  await expect.poll(() => spool.pauses()).toHaveLength(1);
   await ended(before);
   const config = { serve: { port: 0 }, log: { format: 'json' }, alerts: { every: '1s', to } };
   await writeFile(path.join(shell.folder, 'respool.config.json'), JSON.stringify(config));
   const after = await serving(shell);
   await after.printed(/held is over after .*the rule is not in the configuration any more/);
-  await expect.poll(() => spool.pauses(), { timeout: 9_000 }).toEqual([]);
+  await expect.poll(() => spool.pauses()).toEqual([]);
   await ended(after);
 });
 
@@ -295,15 +293,13 @@ test('a rule pauses and holds when it fires, resumes what it paused, and replays
   const patterns = async (): Promise<string[]> =>
     (await spool.pauses()).map(({ topic, by }) => `${topic} ${by}`).toSorted();
   const during = ['fax.# alert:look', 'mail.# alert:look', 'sms.# somebody'];
-  await expect.poll(patterns, { timeout: 5_000 }).toEqual(during);
-  await expect.poll(() => shell.states(), { timeout: 5_000 }).toMatchObject({ 'waits-1': 'hold' });
+  await expect.poll(patterns).toEqual(during);
+  await expect.poll(() => shell.states()).toMatchObject({ 'waits-1': 'hold' });
   expect(await shell.states()).toMatchObject({ 'dead-3': 'bounce' });
   await spool.release(['l1']);
   const after = ['fax.# alert:look', 'sms.# somebody'];
-  await expect.poll(patterns, { timeout: 9_000 }).toEqual(after);
-  await expect
-    .poll(() => shell.states(), { timeout: 9_000 })
-    .toMatchObject({ 'dead-3': 'incoming' });
+  await expect.poll(patterns).toEqual(after);
+  await expect.poll(() => shell.states()).toMatchObject({ 'dead-3': 'incoming' });
   await ended(running);
   const audit = (await shell.cli(['audit', '--json'])).objects();
   const ours = audit.filter(({ by }) => by === 'alert:look').map(({ action }) => action);

@@ -25,14 +25,11 @@ async function running(ground: DeadQueue, rate = '20') {
   const run = ground.start(['dlq', 'replay', '--queue', ground.dead, ...argv]);
   let id = '';
   await expect
-    .poll(
-      async () => {
-        const ran = await ground.cli(['dlq', 'replays', 'list', '--state', 'running', '--json']);
-        id = (ran.code === 0 ? (ran.objects()[0]?.['id'] as string | undefined) : undefined) ?? '';
-        return id === '' ? 0 : ground.depth(ground.main);
-      },
-      { timeout: 20_000 },
-    )
+    .poll(async () => {
+      const ran = await ground.cli(['dlq', 'replays', 'list', '--state', 'running', '--json']);
+      id = (ran.code === 0 ? (ran.objects()[0]?.['id'] as string | undefined) : undefined) ?? '';
+      return id === '' ? 0 : ground.depth(ground.main);
+    })
     .toBeGreaterThan(2);
   return { run, id };
 }
@@ -129,7 +126,7 @@ test('a destination that is full half way stops it; with room again nothing is l
   const second = await ground.idsIn(ground.main);
   expect([...first, ...second].toSorted()).toEqual(ids);
   expect(await ground.depth(ground.dead)).toBe(0);
-}, 60_000);
+});
 
 test('a pause from elsewhere is obeyed, and a resume brings the rest', async () => {
   const ground = await deadQueue({ type: 'classic' });
@@ -150,7 +147,7 @@ test('a pause from elsewhere is obeyed, and a resume brings the rest', async () 
   const ended = await resumed.ended;
   expect([ended.code, replayOf(ended).counts.sent]).toEqual([0, 80]);
   expect(await ground.idsIn(ground.main)).toEqual(ids);
-}, 60_000);
+});
 
 test('a cancel leaves what was not sent where it was, in its order', async () => {
   const ground = await deadQueue();
@@ -165,7 +162,7 @@ test('a cancel leaves what was not sent where it was, in its order', async () =>
   const { counts } = await ground.shown(id);
   expect(await ground.idsIn(ground.main)).toEqual(ids.slice(0, counts.sent));
   expect(await ground.idsIn(ground.dead)).toEqual(ids.slice(counts.sent));
-}, 60_000);
+});
 
 test('Ctrl-C pauses, and says how to go on', async () => {
   const ground = await deadQueue({ type: 'classic' });
@@ -180,7 +177,7 @@ test('Ctrl-C pauses, and says how to go on', async () => {
   const { counts } = await ground.shown(id);
   const left = await ground.depth(ground.dead);
   expect([left, await ground.depth(ground.main)]).toEqual([60 - counts.sent, counts.sent]);
-}, 60_000);
+});
 
 test('what dies again and again is parked after three replays', async () => {
   const ground = await deadQueue();
@@ -329,7 +326,7 @@ test('rules that are ended in the middle of a replay go on with it after the res
     ground.channel.ack(message);
   });
   const first = ground.start(['dlq', 'rules', 'run', '--json']);
-  await expect.poll(() => arrived.length, { timeout: 20_000 }).toBeGreaterThan(2);
+  await expect.poll(() => arrived.length).toBeGreaterThan(2);
   first.signal('SIGTERM');
   const ended = await first.ended;
   expect(ended.code, ended.stderr).toBe(0);
@@ -341,7 +338,7 @@ test('rules that are ended in the middle of a replay go on with it after the res
   await expect.poll(() => arrived.toSorted()).toEqual(names(60));
   const replays = (await ground.cli(['dlq', 'replays', 'list', '--json'])).objects();
   expect(replays).toMatchObject([{ state: 'done', counts: { sent: 60 } }]);
-}, 60_000);
+});
 
 test('a rule whose canary dies again is stopped, and waits longer', async () => {
   const ground = await deadQueue();
@@ -355,7 +352,7 @@ test('a rule whose canary dies again is stopped, and waits longer', async () => 
   expect([ran.code, news]).toMatchObject([1, { result: 'stopped', sent: 1 }]);
   expect(Number(news?.['nextAt']) - Number(news?.['at'])).toBe(20 * 60_000);
   expect(await ground.depth(ground.dead)).toBe(5);
-}, 40_000);
+});
 
 test('a queue that cannot be planned leaves no plan of the others on record', async () => {
   const ground = await deadQueue();

@@ -128,7 +128,7 @@ test('a receiver whose port is in use says so in a sentence', async () => {
   onTestFinished(() => void taken.close());
   const { port } = taken.address() as AddressInfo;
   await cli(['init', '--format', 'yaml', '--receiver-port', String(port)]);
-  const child = spawn(process.execPath, ['receiver.mjs'], { cwd: folder, timeout: 10_000 });
+  const child = spawn(process.execPath, ['receiver.mjs'], { cwd: folder, timeout: 240_000 });
   const said = await text(child.stderr);
   expect(said).toBe(`port ${port} is in use; take another: node receiver.mjs PORT\n`);
 });

@@ -278,7 +278,7 @@ withService('rabbitmq', () => {
           for (let got = take(); got !== undefined; got = take()) seen.add(got.id);
           return seen.size;
         };
-        await expect.poll(look, { timeout: 5_000 }).toBe(200);
+        await expect.poll(look).toBe(200);
         expect([...seen].toSorted()).toEqual(ids.toSorted());
         for (const one of both) one.signal('SIGTERM');
         const ends = await Promise.all(both.map(({ ended }) => ended));
@@ -324,7 +324,7 @@ test('serve tells in its health what its relay does, and since when the broker i
   const running = started(shell, ['serve']);
   const [, url = ''] = await running.printed(/listening on (\S+?),/);
   const health = async (): Promise<unknown> => (await fetch(`${url}/healthz`)).json();
-  await expect.poll(health, { timeout: 8_000 }).toMatchObject({
+  await expect.poll(health).toMatchObject({
     ok: true,
     relay: { state: 'sending', target: 'shut', downSince: expect.any(Number) },
   });

@@ -95,7 +95,7 @@ test('bench shows how many of its measurements are done', async () => {
   const ran = await cli(['bench', '--seconds', '1'], { tty: ['stderr'] });
   expect(ran.stderr).toContain(`\r[${'.'.repeat(24)}] 0 of 5 `);
   expect(ran.stderr).toContain(`\r[${'#'.repeat(24)}] 5 of 5 `);
-}, 20_000);
+});
 
 describe('nothing is drawn', () => {
   test.each<[string, CallOptions, readonly string[]]>([

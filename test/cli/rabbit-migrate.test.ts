@@ -53,7 +53,7 @@ withService('rabbitmq', () => {
     expect(moved.stdout).toContain(`${prefix}.orders.delay_3600s`);
     expect(moved.stdout).toContain('not done: run it again');
     expect(await depth(`${prefix}.wait.3600s`)).toBe(1);
-  }, 20_000);
+  });
 
   test('wait queues beyond those of the policy are emptied, too', async () => {
     const { cli, configure, prefix, put, depth, url } = await rabbitShell();
@@ -107,5 +107,5 @@ withService('rabbitmq', () => {
     expect(queue).toBe(`${prefix}.orders2`);
     const again = await cli(['rabbit', 'stats', '--json']);
     expect(again.stdout).not.toContain(`"${prefix}.orders"`);
-  }, 40_000);
+  });
 });

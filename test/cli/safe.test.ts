@@ -185,11 +185,10 @@ describe('safe', () => {
   });
 
   test('takes no longer than the text is long', () => {
-    const began = performance.now();
-    expect(safe(`${ESC}]`.repeat(200_000))).toBe('');
-    expect(safe(`${ESC}]x`.repeat(200_000)).length).toBe(200_000);
-    expect(safe(`${ESC}[${'1;'.repeat(400_000)}`).length).toBe(800_000);
-    expect(performance.now() - began).toBeLessThan(2_000);
+    // Quadratic time would take longer than the time limit of a test.
+    expect(safe(`${ESC}]`.repeat(2_000_000))).toBe('');
+    expect(safe(`${ESC}]x`.repeat(2_000_000)).length).toBe(2_000_000);
+    expect(safe(`${ESC}[${'1;'.repeat(2_000_000)}`).length).toBe(4_000_000);
   });
 });
 

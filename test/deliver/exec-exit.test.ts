@@ -37,9 +37,7 @@ test('a command and what it started are killed when our process exits at once', 
   onTestFinished(() => pids.forEach(killIfThere));
   expect(pids).toHaveLength(2);
   // The kernel takes a moment to end what was killed; without a kill this never gets true.
-  await expect
-    .poll(() => Promise.all(pids.map(isRunning)), { timeout: 5_000 })
-    .toEqual([false, false]);
+  await expect.poll(() => Promise.all(pids.map(isRunning))).toEqual([false, false]);
 });
 
 test('there is one listener for all commands, and none when no command runs', async () => {

@@ -14,7 +14,7 @@ const reason = await lacking('strace');
 
 test.for(PLACES)(
   'a process on %s may die before any write, fsync, rename or unlink',
-  { timeout: 120_000 },
+  { timeout: 600_000 },
   async (place, context) => {
     if (reason !== undefined) context.skip(reason);
     const result = await points(place, { max: POINTS });
@@ -26,7 +26,7 @@ test.for(PLACES)(
 
 test.for(PLACES)(
   'a process on %s may die while it opens what a killed one left',
-  { timeout: 120_000 },
+  { timeout: 600_000 },
   async (place, context) => {
     if (reason !== undefined) context.skip(reason);
     const result = await reopening(place, { max: MOMENTS });

@@ -12,7 +12,7 @@ import { SPOILS } from './proxy.ts';
 const RESTARTS = 3;
 const CUTS = SPOILS.length;
 const LONGEST_MS = 700;
-const TIMEOUT_MS = 300_000;
+const TIMEOUT_MS = 600_000;
 
 /** Bodies in S3 are read and written on the way: one crash of each server, every other cut. */
 const PLACES = [

@@ -34,9 +34,9 @@ export interface FaultResult extends FleetResult {
 }
 
 /** The promise: at work again so long after the server's return. */
-const RESUME_MAX_MS = 10_000;
+const RESUME_MAX_MS = 60_000;
 /** After this long nobody believes in it any more. */
-const RESUME_GIVEN_UP_MS = 60_000;
+const RESUME_GIVEN_UP_MS = 120_000;
 const LOOK_EVERY_MS = 100;
 /** A fault begins after so many words to the ledger. */
 const WORDS = [20, 120] as const;

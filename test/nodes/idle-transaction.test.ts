@@ -24,5 +24,5 @@ withService('postgres', (url) => {
       best = Math.max(best, result.ratio);
     }
     expect(best).toBeGreaterThanOrEqual(RATIO_MIN);
-  }, 150_000);
+  });
 });

@@ -15,7 +15,7 @@ const PLACES = [
   { place: 'postgres', count: 25, nodes: 4 },
   { place: 'nats', count: 10, nodes: 2 },
 ] as const;
-const TIMEOUT_MS = 180_000;
+const TIMEOUT_MS = 600_000;
 
 for (const { place, count, nodes } of PLACES) {
   const reason = place === 'sqlite' ? undefined : skipReason(place);

@@ -142,7 +142,7 @@ test('killed at any point, a process is followed by one that tells what is left,
       expect([...one.paused], `killed ${when} call ${at}`).toEqual([]);
     }
   }
-}, 60_000);
+});
 
 test.each(['records.put', 'records.get', 'records.list', 'insert'])(
   'whichever call of %s fails, before or after it was done, everybody is told once',
@@ -186,7 +186,7 @@ test('a store that is away for a while at any round is no reason to tell twice',
     await step(16);
     expect(one.phases(), `away in round ${from}`).toEqual(['fired 1', 'resolved 1']);
   }
-}, 60_000);
+});
 
 test.each([1, 2, 3, 4, 5, 6, 7, 8])(
   'three processes that come, die and have their clock set tell of each episode once (seed %d)',

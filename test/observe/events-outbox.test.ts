@@ -37,7 +37,7 @@ describe.skipIf(reason !== undefined)('a relay', () => {
     await emit(1);
     await one.start();
     // Not by the load: before the first send its target is taken for open.
-    await expect.poll(() => told.length, { timeout: 10_000 }).toBe(3);
+    await expect.poll(() => told.length).toBe(3);
     const about = { at: expect.any(Number), kind: 'relay', target: 'sink "far"' };
     expect(told).toEqual([
       { ...about, state: 'shut' },

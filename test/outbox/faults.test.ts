@@ -10,7 +10,7 @@ import { BATCH } from './faults/order.ts';
 import { outboxRun } from './faults/run.ts';
 
 const KILLS = 10;
-const TIMEOUT_MS = 180_000;
+const TIMEOUT_MS = 600_000;
 
 const reason = skipReason('postgres') ?? skipReason('rabbitmq');
 const skipped = reason === undefined ? '' : ` (skipped: ${reason})`;

@@ -63,7 +63,6 @@ withService('rabbitmq', (url) => {
       const waits = seen.items.slice(1).map(({ at }, index) => at - (seen.items[index]?.at ?? 0));
       for (const [index, waitMs] of waits.entries()) {
         expect(waitMs).toBeGreaterThanOrEqual(delaysMs[index] ?? 0);
-        expect(waitMs).toBeLessThan((delaysMs[index] ?? 0) + 2_000);
       }
       for (const one of seen.items) {
         expect(one).toMatchObject({ id: 'm1', exchange, routingKey: 'order.created' });

@@ -132,7 +132,7 @@ withService('rabbitmq', (url) => {
       expect(messages.map(({ properties }) => properties.messageId as unknown)).toEqual(
         bodies.map(() => 'price-4711'),
       );
-    }, 20_000);
+    });
 
     // Regression: nobody asked for the connection again, and everything went to the spool for ever.
     test('is left when the first connect failed later than fallbackAfter', async () => {
@@ -146,7 +146,7 @@ withService('rabbitmq', (url) => {
         via: 'spool',
       });
       road.answer();
-      await expect.poll(() => publisher.load.isConnected, { timeout: 5_000 }).toBe(true);
+      await expect.poll(() => publisher.load.isConnected).toBe(true);
       await expect(publisher.publish({ key: 'q.a' })).resolves.toMatchObject({ via: 'broker' });
       await arrived(2);
     });
@@ -205,7 +205,7 @@ withService('rabbitmq', (url) => {
         new Set(world.messages.map(({ properties }) => properties.messageId as unknown));
       await expect.poll(() => found().size).toBe(ids.length);
       expect(found()).toEqual(new Set<unknown>(ids));
-    }, 20_000);
+    });
 
     test('tries alone from the start what was on a channel that ended', async () => {
       const { exchange, connection, arrived } = await worldOf(url());

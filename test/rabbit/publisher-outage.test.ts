@@ -90,7 +90,7 @@ describe.skipIf(reason !== undefined)('a broker of our own', () => {
       for (const { properties } of messages) found.add(properties.messageId);
     }
     expect(found).toEqual(ids);
-  }, 60_000);
+  });
 
   test('is killed: what it cannot take is forwarded after its restart, under the same ids', async () => {
     const world = await brokerWorld(server.url);
@@ -130,5 +130,5 @@ describe.skipIf(reason !== undefined)('a broker of our own', () => {
       reader.consume(queue, take, { noAck: true }).catch(reject);
     });
     expect(found).toEqual(ids);
-  }, 60_000);
+  });
 });

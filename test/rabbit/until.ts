@@ -2,7 +2,7 @@
 
 import { vi } from 'vitest';
 
-const TIMEOUT_MS = 50_000;
+const TIMEOUT_MS = 120_000;
 
 /** Asks until there is an answer. */
 export async function until<T>(ask: () => Promise<T | undefined>): Promise<T> {

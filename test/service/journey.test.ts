@@ -146,7 +146,7 @@ test('a thousand messages end where they should, also when the service is killed
   expect(await service.ended).toBe(0);
   const counted = await respool(cwd, ['stats', '--json']);
   expect(counted.code).toBe(0);
-}, 120_000);
+});
 
 interface Listed {
   readonly id: string;

@@ -90,7 +90,7 @@ test('a connection that never asked for anything keeps nobody waiting', async ()
 });
 
 test('a client that stalls in the middle of its body does not double the time of a stop', async () => {
-  const service = await serve(await folder({ serve: { stopWithin: '2s' } }));
+  const service = await serve(await folder({ serve: { stopWithin: '8s' } }));
   const sockets = ['content-length: 10', 'content-length: 1000000'].map((length) => {
     const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
     socket.on('error', () => undefined);
@@ -101,8 +101,8 @@ test('a client that stalls in the middle of its body does not double the time of
   const beganAt = performance.now();
   service.kill('SIGTERM');
   expect(await service.ended).toBe(0);
-  // Twice the time would be four seconds; the rest is for a busy machine.
-  expect(performance.now() - beganAt).toBeLessThan(3_900);
+  // Twice the time would be 16 seconds; the rest is for a busy machine.
+  expect(performance.now() - beganAt).toBeLessThan(15_900);
   for (const socket of sockets) socket.destroy();
 });
 

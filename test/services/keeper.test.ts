@@ -12,7 +12,7 @@ import { isAlive } from '../../scripts/services/processes.ts';
 import { startBroker } from './global-setup.ts';
 import { withService } from './index.ts';
 
-const ENDED_WITHIN_MS = 15_000;
+const ENDED_WITHIN_MS = 120_000;
 
 withService('nats', () => {
   describe('the servers of a run end with it', () => {

@@ -22,7 +22,7 @@ const STUCK = 2;
 const SLOW = 40;
 const SLOW_MS = 60;
 /** After the time to drain a handler has a moment to react; the rest is the machine's. */
-const STOP_MAX_MS: number = STOP_WITHIN_MS * 2 + 2_000;
+const STOP_MAX_MS: number = STOP_WITHIN_MS * 2 + 30_000;
 
 /** Stops a busy process once. */
 export function shutdown(

@@ -1,6 +1,5 @@
 /** A dead queue behind the door: looking, taking, and giving back in order. */
 
-import { performance } from 'node:perf_hooks';
 import { describe, expect, test } from 'vitest';
 import type { Caution, Letter } from '../../../src/ports/dead-letters.ts';
 import { createQueueLetters } from '../../../src/rabbit/dead/queue-letters.ts';
@@ -18,9 +17,6 @@ import {
   setup,
   TYPES,
 } from './queue-letters-ground.ts';
-
-/** How long 2,000 messages may take on a slow machine that does other things too. */
-const QUICK_MS = 20_000;
 
 describe('options', () => {
   const url = 'amqp://localhost';
@@ -66,18 +62,16 @@ withService('rabbitmq', () => {
       expect(bodiesOf(await ground.lying(ground.home, 2))).toEqual([bodies[70], bodies[599]]);
     });
 
-    test('is gone through quickly, looking and taking', async () => {
+    test('of 2,000 is gone through to its end, looking and taking', async () => {
       const ground = await setup(type);
       await ground.put(named(2_000));
       const door = ground.open();
-      const began = performance.now();
       expect(await lettersOf(door)).toHaveLength(2_000);
       const settling: Promise<{ readonly kind: string }>[] = [];
       for await (const taken of door.take({ isWanted: () => true })) {
         settling.push(door.settle(taken, SEND));
       }
       const kinds = (await Promise.all(settling)).map(({ kind }) => kind);
-      expect(performance.now() - began).toBeLessThan(QUICK_MS);
       expect(new Set(kinds)).toEqual(new Set(['done']));
       expect(bodiesOf(await ground.lying(ground.home, 2_000))).toEqual(named(2_000));
       expect(await door.count()).toBe(0);

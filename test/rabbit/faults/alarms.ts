@@ -42,5 +42,5 @@ export async function limitBodies({ operator }: PrivateServer, bytes: number): P
 async function call(operator: PrivateServer['operator'], args: readonly string[]): Promise<void> {
   if (operator === undefined) throw new Error('this broker has no rabbitmqctl that we can reach');
   const env = { ...process.env, ...operator.env };
-  await run(operator.command, ['--quiet', ...args], { env, timeout: 30_000 });
+  await run(operator.command, ['--quiet', ...args], { env, timeout: 240_000 });
 }

@@ -9,7 +9,7 @@ import { freshSeed } from '../../torture/chance.ts';
 import type { FlowResult } from './flow.ts';
 import { type Broker, CUTS, cuts, kills, removals } from './runs.ts';
 
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 600_000;
 
 withService('rabbitmq', (url) => {
   const broker = async (): Promise<Broker> => ({

@@ -45,7 +45,7 @@ export interface FlowResult extends FlowVerdict {
 }
 
 /** The promise: at work again so long after a fault. */
-const RESUME_MAX_MS = 20_000;
+const RESUME_MAX_MS = 120_000;
 const LOOK_EVERY_MS = 100;
 
 export class Flow {

@@ -15,7 +15,7 @@ import { consume, Hands, ownName, Tray } from '../ground.ts';
 import { until } from '../until.ts';
 import { YOUNG_MS } from './runs.ts';
 
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 600_000;
 const MESSAGES = 10;
 /** Longer than the broker takes to be killed. */
 const WAIT_MS = 3_000;

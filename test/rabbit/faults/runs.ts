@@ -20,7 +20,7 @@ interface RunOptions {
 const WORDS = [10, 100] as const;
 const SILENCE_MAX_MS = 3_000;
 /** Everything has its end so long after the last fault. */
-const END_MAX_MS = 30_000;
+const END_MAX_MS = 180_000;
 /** Up to RabbitMQ 4.0 a restart can keep what waits for its timer of three minutes. */
 const LATE_MAX_MS = 240_000;
 /**

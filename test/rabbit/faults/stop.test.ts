@@ -63,9 +63,7 @@ withService('rabbitmq', (url) => {
     );
     await hands.publish('', queue, 1, { messageId: 'm' });
     await begun.opened;
-    const beganAt = performance.now();
     await consumer.stop({ within: '100ms' });
-    expect(performance.now() - beganAt).toBeLessThan(5_000);
     expect(aborted).toMatchObject({ code: 'engine.stopping' });
     const { properties } = await hands.take(queue);
     expect(properties.messageId).toBe('m');

@@ -165,5 +165,5 @@ async function spiedConnection(url: string) {
 
 /** Looks until it is so: a consumer does not tell when it is back. */
 async function until(isTrue: () => boolean): Promise<void> {
-  await expect.poll(isTrue, { timeout: 20_000, interval: 20 }).toBe(true);
+  await expect.poll(isTrue).toBe(true);
 }

@@ -44,7 +44,7 @@ withService('rabbitmq', () => {
     expect(kinds(last, 'remove')).toEqual([waitName(old, 600_000)]);
     await channel.close();
     expect(await bodies(bench, name, 1)).toEqual(['stays']);
-  }, 30_000);
+  });
 
   // Regression: the consumer that had moved the dead messages was taken for somebody's.
   test.concurrent('a consumer that is gone keeps no queue, though the broker still tells of it', async () => {
@@ -63,7 +63,7 @@ withService('rabbitmq', () => {
     await channel.close();
     const report = await migrateTopology({ connection, management, from: old.topology, to: next });
     expect(report).toMatchObject({ isDone: true, todo: [] });
-  }, 60_000);
+  });
 
   test.concurrent('a queue that holds messages, has consumers or is bound elsewhere is kept', async () => {
     await using bench = await openBench();
@@ -91,7 +91,7 @@ withService('rabbitmq', () => {
     expect(await bodies(bench, waitName(old, 600_000))).toEqual(['waits']);
     await channel.close();
     expect(await bodies(bench, old.queue, 1)).toEqual(['in-hand']);
-  }, 30_000);
+  });
 
   test.concurrent('no queue around an old main queue goes while that one has consumers', async () => {
     await using bench = await openBench();
@@ -118,7 +118,7 @@ withService('rabbitmq', () => {
     });
     expect(last.todo).toEqual([]);
     expect(await bodies(bench, waitName(next, 900_000))).toEqual(['late']);
-  }, 40_000);
+  });
 
   test.concurrent('a main queue stays while messages wait in a queue of its that nobody named', async () => {
     await using bench = await openBench();
@@ -140,7 +140,7 @@ withService('rabbitmq', () => {
     const last = await migrateTopology({ connection, management, from: old.topology, to: next });
     expect(last).toMatchObject({ isDone: true, todo: [] });
     expect(await bodies(bench, waitName(next, 900_000))).toEqual(['waits']);
-  }, 40_000);
+  });
 
   test.concurrent('wait queues that other queues share are kept, and their messages left alone', async () => {
     await using bench = await openBench();
@@ -162,7 +162,7 @@ withService('rabbitmq', () => {
     expect(report.todo.join('\n')).toMatch(
       /1 messages in .* belong to queues that are not migrated/,
     );
-  }, 30_000);
+  });
 
   test.concurrent('with wait queues that stay, the old queue goes when nothing waits there', async () => {
     await using bench = await openBench();
@@ -194,7 +194,7 @@ withService('rabbitmq', () => {
     );
     expect(await bench.depth(old.queue)).toBeUndefined();
     expect(await bench.depth(wait)).toBe(0);
-  }, 60_000);
+  });
 
   test('a dry run tells what would be done, and does nothing', async () => {
     await using bench = await openBench();

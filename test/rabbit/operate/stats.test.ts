@@ -104,7 +104,7 @@ withService('rabbitmq', () => {
     const alone = await queueStats({ management, plans: [one] });
     expect(byName(alone, one.queue)).toMatchObject({ ready: 2, consumers: 1 });
     await channel.close();
-  }, 60_000);
+  });
 
   test.concurrent('messages that cannot leave a wait queue are named as a stall', async () => {
     await using bench = await openBench();
@@ -128,7 +128,7 @@ withService('rabbitmq', () => {
     expect(hint.text).toMatch(/^40 messages .* everything behind them stands still$/);
     const findings = await doctor({ connection, management, plans: [plan] });
     expect(findings.map(({ name }) => name)).toContain('stats.stalled');
-  }, 60_000);
+  });
 
   test.concurrent('25 looks at a dead queue with a delivery limit of 20 cost nothing', async () => {
     await using bench = await openBench();
@@ -153,7 +153,7 @@ withService('rabbitmq', () => {
     expect(taken?.body).toBe('precious');
     // n.b. 3.10 writes it from the second delivery on, whoever took the message.
     expect(taken?.properties.headers?.['x-delivery-count'] ?? 0).toBe(0);
-  }, 60_000);
+  });
 
   test('a dump has everything of the plans as the broker has it', async () => {
     await using bench = await openBench();

@@ -130,14 +130,16 @@ withService('rabbitmq', () => {
       Object.assign(other.connection, { close: () => Promise.resolve() });
     });
 
-    test('a hundred queues take less than two seconds', async () => {
+    test('a hundred queues are declared with one call', async () => {
       await using at = await setup();
       const queues = Array.from({ length: 100 }, (_, n) =>
         queueSpec(`${at.prefix}.${n}`, { 'x-queue-type': 'classic' }),
       );
-      const start = performance.now();
       await applyTopology(at.connection, topologyOf({ queues }));
-      expect(performance.now() - start).toBeLessThan(2_000);
+      const channel = await at.connection.createChannel();
+      for (const { name } of queues) {
+        expect(await channel.checkQueue(name)).toMatchObject({ queue: name });
+      }
     });
   });
 

@@ -26,7 +26,7 @@ export function entriesConform(sync: SyncMode): void {
       canExpireLost: true,
       crowd: CROWDS[sync],
     });
-    for (const { name, run } of cases) test(name, { timeout: 120_000 }, run);
+    for (const { name, run } of cases) test(name, run);
   });
 }
 
@@ -34,7 +34,7 @@ export function entriesConform(sync: SyncMode): void {
 export function bodiesConform(sync: SyncMode): void {
   describe(`bodies as files, sync "${sync}"`, () => {
     const cases = bodyStoreSuite(() => makeBodies(sync), { canReopen: true });
-    for (const { name, run } of cases) test(name, { timeout: 120_000 }, run);
+    for (const { name, run } of cases) test(name, run);
   });
 }
 

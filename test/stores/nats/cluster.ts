@@ -18,7 +18,7 @@ import { isBefore } from '../../../src/stores/nats/bucket.ts';
 const VARIABLE = 'RESPOOL_TEST_NATS_SERVER';
 const OLDEST = [2, 9, 21] as const;
 const NAMES = ['one', 'two', 'three'] as const;
-const READY_TIMEOUT_MS = 30_000;
+const READY_TIMEOUT_MS = 120_000;
 
 /** The server to use, or why there is none. */
 export function clusterServer(): { readonly command: string } | { readonly reason: string } {

@@ -229,7 +229,8 @@ withService('nats', (url) => {
     await expect(store.get('a')).rejects.toMatchObject({ code: 'store.unavailable' });
     const tookMs = systemClock.monotonic() - startedAt;
     expect(tookMs).toBeGreaterThan(250);
-    expect(tookMs).toBeLessThan(3_000);
+    // The default is 10 s.
+    expect(tookMs).toBeLessThan(9_000);
     isSilent = false;
     await store.close();
   });

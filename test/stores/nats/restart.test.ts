@@ -248,16 +248,13 @@ test.skipIf(isSkipped)(
     await server.freeze();
     // A process of many threads may do a little more before the last of them stands still.
     let count = 0;
-    let startedAt = 0;
     const insertUntilRefused = async (): Promise<void> => {
       for (;;) {
-        startedAt = performance.now();
         count += 1;
         await store.insert([sampleEntry(`b${count}`)]);
       }
     };
     await expect(insertUntilRefused()).rejects.toMatchObject({ code: 'store.unavailable' });
-    expect(performance.now() - startedAt).toBeLessThan(5_000);
     await server.thaw();
     const result = await untilThere(() => store.insert([sampleEntry(`b${count}`)]));
     expect([['stored'], [{ duplicateOf: `b${count}` }]]).toContainEqual(result);

@@ -51,7 +51,7 @@ withService('postgres', () => {
         seen.push(delivery.id);
         by[n] = (by[n] ?? 0) + 1;
         // A real handler waits for something; so the other spool gets its turn.
-        await expect.poll(() => by.every((count) => count > 0), { timeout: 20_000 }).toBe(true);
+        await expect.poll(() => by.every((count) => count > 0)).toBe(true);
       });
       atEnd(() => spool.stop());
       return spool;
@@ -59,7 +59,7 @@ withService('postgres', () => {
     await Promise.all(spools.map((spool) => spool.start()));
     const [first] = spools;
     for (let n = 0; n < 60; n += 1) await first?.enqueue({ topic: 'a', body: String(n) });
-    await expect.poll(() => seen.length, { timeout: 30_000 }).toBe(60);
+    await expect.poll(() => seen.length).toBe(60);
     expect(new Set(seen).size).toBe(60);
     expect(Math.min(...by)).toBeGreaterThan(0);
   });

@@ -38,7 +38,7 @@ withService('postgres', () => {
         isTold = true;
       });
       const waits = async () => (await waiting(client)).map(({ query }) => query).join();
-      await expect.poll(waits, { timeout: 20_000 }).toMatch(/INSERT INTO .*"entries"/s);
+      await expect.poll(waits).toMatch(/INSERT INTO .*"entries"/s);
       // A claim waits for nobody: what a crash forgets of it is delivered once more.
       const taken = await store.claim(claimRequest(store));
       expect(taken.map(({ envelope }) => envelope.id)).toContain('a');
@@ -48,7 +48,7 @@ withService('postgres', () => {
       for (const next of [/pg_logical_emit_message/, /^COMMIT/]) {
         const [first] = await waiting(client);
         await client.query('SELECT pg_cancel_backend($1)', [first?.pid]);
-        await expect.poll(waits, { timeout: 20_000 }).toMatch(next);
+        await expect.poll(waits).toMatch(next);
         expect(isTold).toBe(false);
       }
 

@@ -39,7 +39,7 @@ export async function startPair(copy: string): Promise<Pair> {
   await client.query("ALTER SYSTEM SET synchronous_standby_names = '*'");
   await client.query('SELECT pg_reload_conf()');
   const sql = "SELECT count(*)::int AS n FROM pg_stat_replication WHERE sync_state = 'sync'";
-  await expect.poll(async () => (await client.query(sql)).rows[0].n, { timeout: 20_000 }).toBe(1);
+  await expect.poll(async () => (await client.query(sql)).rows[0].n).toBe(1);
   await client.end();
   const standbyUrl = new URL(primary.url);
   standbyUrl.port = new URL(standby.url).port;

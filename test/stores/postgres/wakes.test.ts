@@ -241,14 +241,11 @@ withService('postgres', () => {
   test('a message of a transaction is found once it is committed', async () => {
     const store = await openStore();
     const client = await openClient();
-    const clock = systemClock;
     const watch = watching(store);
     await client.query('BEGIN');
     await store.insertWithin(client, [sampleEntry('a')]);
     await client.query('COMMIT');
-    const startedAt = clock.monotonic();
     await watch.next();
-    expect(clock.monotonic() - startedAt).toBeLessThan(10_000);
     expect(await store.claim(claimRequest(store))).toHaveLength(1);
   });
 
@@ -260,7 +257,7 @@ withService('postgres', () => {
     await store.insert([entry]);
     await store.commit([changeOf(entry, stepped(entry, { dueAt: later(1) }))]);
     await store.claim(claimRequest(store, { now: later(1) }));
-    await expect.poll(() => clock.spans.includes(800), { timeout: 20_000 }).toBe(true);
+    await expect.poll(() => clock.spans.includes(800)).toBe(true);
     // What is due next has moved: others may have done that in the same moment.
     expect(watch.calls()).toBeLessThanOrEqual(1);
     const spans = clock.spans.filter((ms) => [100, 200, 400, 800].includes(ms));
@@ -278,12 +275,7 @@ withService('postgres', () => {
     const before = (await client.query(ears)).rows[0]?.pid;
     await client.query('SELECT pg_terminate_backend($1)', [before]);
     await expect
-      .poll(
-        async () => (await client.query(ears)).rows.filter(({ pid }) => pid !== before).length,
-        {
-          timeout: 10_000,
-        },
-      )
+      .poll(async () => (await client.query(ears)).rows.filter(({ pid }) => pid !== before).length)
       .toBe(1);
     const woken = watch.next();
     await one.insert([sampleEntry('a')]);

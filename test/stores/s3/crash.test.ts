@@ -21,5 +21,5 @@ withService('s3', () => {
     await server.thaw();
     expect(Buffer.from(await bytesOf(store, 'a')).toString()).toBe('before');
     await store.close();
-  }, 90_000);
+  });
 });

@@ -52,7 +52,7 @@ describe('a list of a large store', () => {
     expect(pages).toBe(2);
     const down = await walk(store, { ...after, descending: true });
     expect(down.ids).toEqual(['m-24999', 'm-24998']);
-  }, 30_000);
+  });
 
   test('goes straight to a rare state and a rare id', async () => {
     const store = await openLarge((index) => ({
@@ -63,7 +63,7 @@ describe('a list of a large store', () => {
     expect(held.ids).toHaveLength(5);
     const byId = await walk(store, { ids: ['m-12345', 'none'] });
     expect(byId).toEqual({ ids: ['m-12345'], pages: 1 });
-  }, 30_000);
+  });
 
   test('goes straight to a rare topic once a claim needed the way there', async () => {
     const store = await openLarge((index) => ({
@@ -75,7 +75,7 @@ describe('a list of a large store', () => {
     const topics = [{ pattern: 'rare', take: true }];
     expect(await store.claim(claimOf(store, { topics, max: 1 }))).toHaveLength(1);
     expect(await walk(store, query)).toEqual({ ids: ['m-19999'], pages: 1 });
-  }, 30_000);
+  });
 
   test('comes in every order, and archived entries by the end of their retention', async () => {
     const archived = (index: number): SampleParts => ({
@@ -100,7 +100,7 @@ describe('a list of a large store', () => {
       const ids = [...first.entries, ...second.entries].map(({ envelope }) => envelope.id);
       expect(new Set(ids).size, order).toBe(1_000);
     }
-  }, 30_000);
+  });
 
   test('that takes long is made beside the writes when there is a thread', async () => {
     const failed = failure('transient', 'timeout', 'no answer');
@@ -124,7 +124,7 @@ describe('a list of a large store', () => {
     const found = await store.list({ limit: 1, text: 'M-24' });
     expect(found.entries).toHaveLength(0);
     expect(found.next).toBeDefined();
-  }, 30_000);
+  });
 
   test('looks into texts for a bounded number of entries per page', async () => {
     const store = await openLarge((index) => ({
@@ -137,5 +137,5 @@ describe('a list of a large store', () => {
     expect(tally).toEqual([]);
     const counted = await store.tally('topic', { text: 'mail' });
     expect(counted).toMatchObject([{ key: 'mail.send', approximate: true }]);
-  }, 30_000);
+  });
 });

@@ -223,7 +223,7 @@ describe('a store that is told nothing about threads', () => {
       const [, pages = 0, moved = 0] = look.get() as number[];
       return pages - moved;
     };
-    await expect.poll(unmoved, { timeout: 10_000 }).toBeLessThan(100);
+    await expect.poll(unmoved).toBeLessThan(100);
   });
 });
 

@@ -21,19 +21,19 @@ describe('a store with a thread', () => {
     const store = await openStore({ path: folder, thread: true });
     const other = await openFile(path.join(folder, 'respool.db'));
     other.exec('BEGIN IMMEDIATE');
-    const insert = store.insert([sampleEntry('a')]);
-    let longestMs = 0;
-    let lastAt = systemClock.monotonic();
-    // 200 turns of the loop, while the thread stands still.
+    let isStored = false;
+    const insert = store.insert([sampleEntry('a')]).then((results) => {
+      isStored = true;
+      return results;
+    });
+    // 200 turns of the loop while the thread is blocked. In this thread the insert would block
+    // the loop until its busy timeout, and fail: the lock is released by this very loop.
     for (let turn = 0; turn < 200; turn += 1) {
       await new Promise<void>((resolve) => systemClock.soon(resolve));
-      const now = systemClock.monotonic();
-      longestMs = Math.max(longestMs, now - lastAt);
-      lastAt = now;
     }
+    expect(isStored).toBe(false);
     other.exec('COMMIT');
     expect(await insert).toEqual(['stored']);
-    expect(longestMs).toBeLessThan(90);
   });
 
   test('sends bytes as they are, whatever memory they lie in', async () => {
@@ -112,7 +112,7 @@ describe('a store with a thread', () => {
     expect((await run).stdout).toBe('done');
     const store = await openStore({ path: folder });
     expect(await store.records.read('k', 0, 10)).toHaveLength(1);
-  }, 20_000);
+  });
 });
 
 function sourceUrl(file: string): string {

@@ -21,7 +21,7 @@ import { spoolAt } from '../../../torture/places.ts';
 import type { Ended, ReplayOrder } from './replay-order.ts';
 
 const LOOK_AGAIN_MS = 50;
-const LOOK_MAX_MS = 20_000;
+const LOOK_MAX_MS = 120_000;
 
 const { url, managementUrl, queue, folder, options, id, aheadMs } = JSON.parse(
   process.argv[2] ?? '',

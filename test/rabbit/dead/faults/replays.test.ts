@@ -8,7 +8,7 @@ import { freshSeed } from '../../../torture/chance.ts';
 import type { Broker } from '../../faults/runs.ts';
 import * as replays from './replays.ts';
 
-const TIMEOUT_MS = 180_000;
+const TIMEOUT_MS = 600_000;
 const LETTERS = 1_000;
 const KILLS = 3;
 

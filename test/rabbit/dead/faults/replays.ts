@@ -44,8 +44,8 @@ const LATE_MS = [0, 12] as const;
 /** A replay that is killed, cancelled or whose road is taken away takes about so long. */
 const LASTS_SECONDS = 4;
 /** A process is gone so long after its work. */
-const LEAVE_MAX_MS = 15_000;
-const GOAL_MAX_MS = 20_000;
+const LEAVE_MAX_MS = 120_000;
+const GOAL_MAX_MS = 120_000;
 /** No canaries: those of a queue are watched for a while. */
 const PLAIN: ReplayOptions = { window: WINDOW, canary: 0 };
 

@@ -11,7 +11,7 @@ import { DEATHS_MAX } from './stock.ts';
 import type { SweepOrder, Swept } from './sweep-order.ts';
 
 const LOOK_AGAIN_MS = 20;
-const LOOK_MAX_MS = 20_000;
+const LOOK_MAX_MS = 120_000;
 
 const order = JSON.parse(process.argv[2] ?? '') as SweepOrder;
 const management = createManagement({ url: order.managementUrl });

@@ -8,7 +8,7 @@ import { freshSeed } from '../../../torture/chance.ts';
 import type { Broker } from '../../faults/runs.ts';
 import { type SweepsOptions, sweepsKilled } from './sweeps.ts';
 
-const TIMEOUT_MS = 180_000;
+const TIMEOUT_MS = 600_000;
 const NUMBERS = { letters: 1_000, kills: 5, further: 5 };
 
 withService('rabbitmq', (url) => {
