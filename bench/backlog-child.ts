@@ -9,9 +9,11 @@ import { sqlite } from 'respool/stores/sqlite';
 import { type SampleParts, sampleEntry } from 'respool/testkit';
 import { multiply } from './backlog-fill.ts';
 import { postgresClaimCost } from './backlog-postgres.ts';
+import { routesCost } from './backlog-routes.ts';
+import type { EntryStoreName } from './pairs.ts';
 import { createServers } from './servers.ts';
 
-const [part = ''] = process.argv.slice(2);
+const [part = '', store = 'sqlite', count = '1000000'] = process.argv.slice(2);
 const path = mkdtempSync(join(tmpdir(), 'respool-backlog-'));
 const LEASE_MS = 60_000;
 const DAY_MS = 86_400_000;
@@ -26,7 +28,11 @@ try {
   if (part === 'claims') await claims(1_000_000);
   else if (part === 'postgres-claims') await postgresClaims(1_000_000);
   else if (part === 'paused') await paused(100_000);
-  else if (part === 'large-body') await largeBody(1_024);
+  else if (part === 'routes') {
+    await routesCost(store as EntryStoreName, path, Number(count), (line) => {
+      print(line.name, line.unit, line.ours, line.against, line.theirs);
+    });
+  } else if (part === 'large-body') await largeBody(1_024);
 } finally {
   rmSync(path, { recursive: true, force: true });
 }

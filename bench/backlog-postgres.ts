@@ -8,6 +8,7 @@ import { Client } from 'pg';
 import type { EntryStore } from 'respool';
 import { postgres } from 'respool/stores/postgres';
 import { sampleEntry } from 'respool/testkit';
+import { multiplyRows } from './backlog-fill.ts';
 import { dropSchema, newName } from './places.ts';
 
 const LEASE_MS = 60_000;
@@ -32,7 +33,7 @@ export async function postgresClaimCost(url: string, backlog: number): Promise<C
   try {
     const dueAt = Date.now() + DAY_MS;
     await store.insert([sampleEntry('later-0', { topic: 'bench', state: 'deferred', dueAt })]);
-    await multiply(url, schema, backlog);
+    await multiplyRows(url, schema, backlog);
     const freshMs = await medianClaim(store, 'fresh');
     await run(url, [
       `VACUUM ANALYZE "${schema}".entries`,
@@ -68,36 +69,6 @@ async function medianClaim(store: EntryStore, prefix: string): Promise<number> {
     if (got.length !== MAX) throw new Error(`claimed ${got.length} of ${MAX}`);
   }
   return times.toSorted((a, b) => a - b)[Math.floor(times.length / 2)] ?? Number.NaN;
-}
-
-/** Makes `count` messages of the one that is there. */
-async function multiply(url: string, schema: string, count: number): Promise<void> {
-  const client = new Client({ connectionString: url });
-  await client.connect();
-  try {
-    const { rows } = await client.query<{ name: string }>(
-      `SELECT column_name AS name FROM information_schema.columns
-      WHERE table_schema = $1 AND table_name = 'entries' ORDER BY ordinal_position`,
-      [schema],
-    );
-    const names = rows.map(({ name }) => name);
-    const values = names.map((name) => {
-      if (name === 'seq') return `e.seq + n`;
-      if (name === 'id') return `e.id || '-' || n`;
-      return name === 'due_at' ? 'e.due_at + n % 1000' : `e.${name}`;
-    });
-    const numbers = `generate_series(1, ${count - 1}) AS n`;
-    await client.query('SET synchronous_commit = off');
-    await client.query(`INSERT INTO "${schema}".contents (seq, envelope, body)
-      SELECT k.seq + n, replace(k.envelope, '"later-0"', '"later-0-' || n || '"'), k.body
-      FROM "${schema}".contents k, ${numbers}`);
-    await client.query(`INSERT INTO "${schema}".entries (${names.join(', ')})
-      SELECT ${values.join(', ')} FROM "${schema}".entries e, ${numbers}`);
-    await client.query(`SELECT setval('"${schema}".entries_seq', ${count + 1})`);
-    await client.query('CHECKPOINT');
-  } finally {
-    await client.end();
-  }
 }
 
 async function run(url: string, statements: readonly string[]): Promise<void> {
