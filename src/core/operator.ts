@@ -3,6 +3,9 @@
  *
  * hold() · release() · retryNow() · replay() · bounce() · remove() · setPolicy() · a header change.
  * An active entry is somebody's: it can be touched only when its lease is over.
+ *
+ * Each move is checked against the ending and the body too, not the state alone: a delivered
+ * message is sent again by retryNow() and replay() only, and what cannot be sent is never due.
  */
 
 import type { Millis } from './duration.ts';
@@ -69,14 +72,9 @@ export function operatorMove(
   const base = untouched(status, now);
   switch (action.kind) {
     case 'hold':
-      return moved(entry, 'hold', {
-        ...base,
-        state: 'hold',
-        dueAt: null,
-        because: because('operator.hold', action.reason, by),
-      });
+      return putOnHold(entry, base, because('operator.hold', action.reason, by));
     case 'release':
-      return released(entry, base, now);
+      return released(entry, base, context);
     case 'retryNow':
       return retried(entry, base, now, 'retryNow');
     case 'replay':
@@ -88,7 +86,8 @@ export function operatorMove(
       return moved(entry, 'archived', {
         ...base,
         state: 'archived',
-        ending: 'removed',
+        // It stays delivered, whoever tidies it away: as removed it could be restored and sent.
+        ending: wasDelivered(entry) ? 'delivered' : 'removed',
         dueAt: forgetAt(envelope, context.retention.removedMs, context),
         because: because('operator.remove', action.reason, by),
       });
@@ -118,18 +117,27 @@ export function actionTo(from: State, to: State, reason: string): OperatorAction
   }
 }
 
+/** Only what release() can let go on: a held message that nothing leads out of is a trap. */
+function putOnHold(entry: Entry, base: Status, why: Because): OperatorAnswer {
+  const reason = whyEnded(entry);
+  if (reason !== undefined) return refused(entry, 'hold', reason);
+  return moved(entry, 'hold', { ...base, state: 'hold', dueAt: null, because: why });
+}
+
 function bounced(
   entry: Entry,
   base: Status,
   why: Because,
   { now, retention, announces = true }: OperatorContext,
 ): OperatorAnswer {
+  const reason = whyEnded(entry);
+  if (reason !== undefined) return refused(entry, 'bounce', reason);
   const to: Status = {
     ...base,
     state: 'bounce',
     lane: 'notice',
     notices: 0,
-    ending: 'bounced',
+    ending: base.ending === 'expired' ? 'expired' : 'bounced',
     dueAt: now,
     because: why,
   };
@@ -140,13 +148,28 @@ function bounced(
   return moved(entry, 'archived', { ...to, state: 'archived', dueAt });
 }
 
-function released(entry: Entry, base: Status, now: Millis): OperatorAnswer {
-  if (entry.status.state !== 'hold') {
+function released(entry: Entry, base: Status, context: OperatorContext): OperatorAnswer {
+  const { envelope, status } = entry;
+  const { now, retention } = context;
+  if (status.state !== 'hold') {
     return refused(entry, 'release', 'only a held message can be released');
   }
-  if (entry.status.lane === 'delivery') return retried(entry, base, now, 'release');
+  const isDelivered = wasDelivered(entry);
+  if (isDelivered || isBrokerCopy(envelope)) {
+    // Held by an earlier release, which did not look at the ending: back to where it was.
+    const keepMs = isDelivered ? (retention.deliveredMs ?? 0) : retention.removedMs;
+    return moved(entry, 'archived', {
+      ...withoutBecause(base),
+      state: 'archived',
+      lane: 'delivery',
+      ending: isDelivered ? 'delivered' : 'removed',
+      dueAt: forgetAt(envelope, keepMs, context),
+    });
+  }
+  if (status.lane === 'delivery') return retried(entry, base, now, 'release');
   // A held notice goes back to tell of its bounce; it must never become a delivery again.
-  return moved(entry, 'bounce', { ...withoutBecause(base), state: 'bounce', dueAt: now });
+  const ending = base.ending === 'expired' ? 'expired' : 'bounced';
+  return moved(entry, 'bounce', { ...withoutBecause(base), state: 'bounce', ending, dueAt: now });
 }
 
 function retried(entry: Entry, base: Status, now: Millis, action: string): OperatorAnswer {
@@ -227,13 +250,36 @@ function sentAgain(base: Status): Status {
 }
 
 /** Why nobody can deliver it once more. */
-function whyNot({ body, headers }: Envelope): string | undefined {
-  if (body.place === 'none') return 'its body was not kept after the delivery; enqueue it again';
+function whyNot(envelope: Envelope): string | undefined {
+  if (isBodyGone(envelope)) return 'its body was not kept after the delivery; enqueue it again';
   // Its topic has no handler: it belongs to a queue, and goes back there.
-  if (Object.hasOwn(headers, AMQP_HEADER)) {
-    return 'it is a copy of a message of a broker; to put it back, run: respool dlq restore';
+  return isBrokerCopy(envelope) ? BROKER_COPY : undefined;
+}
+
+/** Why it can be neither held nor given up: nothing is left to be done for it. */
+function whyEnded(entry: Entry): string | undefined {
+  if (isBodyGone(entry.envelope)) {
+    return 'it was delivered and its body was not kept; only its id or dedupe key is remembered';
   }
-  return undefined;
+  if (wasDelivered(entry)) return 'it was delivered; a retry sends it again';
+  return isBrokerCopy(entry.envelope) ? BROKER_COPY : undefined;
+}
+
+const BROKER_COPY =
+  'it is a copy of a message of a broker; to put it back, run: respool dlq restore';
+
+/** n.b. A body is let go of after a delivery only, so its absence outlives a wrong ending. */
+function wasDelivered({ envelope, status }: Entry): boolean {
+  return status.ending === 'delivered' || isBodyGone(envelope);
+}
+
+/** n.b. Of an entry that is damaged, the record of its body may be anything. */
+function isBodyGone({ body }: Envelope): boolean {
+  return (body as Envelope['body'] | null | undefined)?.place === 'none';
+}
+
+function isBrokerCopy({ headers }: Envelope): boolean {
+  return Object.hasOwn(headers, AMQP_HEADER);
 }
 
 /** An expiry that is over is taken away: with it, what is sent again would bounce at once. */

@@ -212,6 +212,7 @@ async function holdIfIdle(
   // Nothing more can be done about it, whoever held it: a check tomorrow need not cry again.
   if (status.state === 'hold') return { repaired: 'it is held' };
   if (!parts.repair || status.state === 'active') return {};
+  if (status.ending === 'delivered') return forgetBody(parts, entry, code);
   const now = parts.now();
   const repaired = 'it was held';
   await parts.record({ ids: [entry.envelope.id], details: { kind: code, repaired } });
@@ -227,6 +228,32 @@ async function holdIfIdle(
   ]);
   return answer === 'done' ? { repaired } : {};
 }
+
+/** A delivered message needs no body any more: held, it would block the others of its order key. */
+async function forgetBody(
+  parts: CheckParts,
+  entry: Entry,
+  code: string,
+): Promise<{ repaired?: string }> {
+  const { envelope, status } = entry;
+  const repaired = 'it was delivered before; its body is recorded as not kept';
+  await parts.record({ ids: [envelope.id], details: { kind: code, repaired } });
+  const to = { ...status, revision: status.revision + 1, updatedAt: parts.now() };
+  const body = { ...GONE, ...envelope.body, place: 'none' as const };
+  const change = { ...guarded(entry, to), envelope: { ...envelope, body } };
+  const [answer] = await parts.entries.commit([change]);
+  return answer === 'done' ? { repaired } : {};
+}
+
+/** What is recorded of a body whose record cannot be read. */
+const GONE: Entry['envelope']['body'] = {
+  ref: '',
+  place: 'none',
+  size: 0,
+  storedSize: 0,
+  digest: '',
+  encodings: [],
+};
 
 function guarded(entry: Entry, to: Entry['status']): Parameters<EntryStore['commit']>[0][number] {
   const { envelope, status } = entry;

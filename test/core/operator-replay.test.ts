@@ -115,13 +115,23 @@ test.each<[State, OperatorAction]>([
   ['archived', REPLAY],
   ['archived', { kind: 'retryNow' }],
   ['hold', { kind: 'retryNow' }],
-  ['hold', { kind: 'release' }],
+  ['hold', { kind: 'bounce', reason: 'why' }],
+  ['archived', { kind: 'hold', reason: 'why' }],
 ])('a copy of a message of a broker that is %s is not delivered by %j', (state, action) => {
   const { envelope, status } = entryIn(state);
   const copy = { envelope: { ...envelope, headers: { 'respool-amqp': '{}' } }, status };
   expect(operatorMove(copy, action, CONTEXT)).toMatchObject({
     kind: 'refused',
     text: expect.stringContaining('run: respool dlq restore'),
+  });
+});
+
+test('a copy of a message of a broker that an earlier version held goes back to the archive', () => {
+  const { envelope, status } = entryIn('hold', { ending: 'removed' });
+  const copy = { envelope: { ...envelope, headers: { 'respool-amqp': '{}' } }, status };
+  expect(operatorMove(copy, { kind: 'release' }, CONTEXT)).toMatchObject({
+    kind: 'do',
+    to: { state: 'archived', ending: 'removed', dueAt: NOW + 7 * DAY_MS },
   });
 });
 

@@ -37,7 +37,7 @@ const SHAPES: Readonly<Record<State | 'lost', SampleParts>> = {
   deferred: { attempts: 2, dueAt: NOW + DAY_MS },
   hold: { attempts: 2, dueAt: null },
   bounce: { attempts: 10, notices: 1, lane: 'notice', ending: 'bounced', dueAt: null },
-  archived: { attempts: 1, ending: 'delivered', dueAt: NOW + DAY_MS },
+  archived: { attempts: 1, ending: 'removed', dueAt: NOW + DAY_MS },
 };
 
 function entryIn(shape: State | 'lost', parts: SampleParts = {}): Entry {
@@ -157,24 +157,24 @@ describe('a release', () => {
     });
   });
 
-  test.each(['delivered', 'removed'] as const)(
-    'of what was held after it was %s is a new round without that ending',
-    (ending) => {
-      const archived = entryIn('archived', { ending, attempts: 10 });
-      const heldAgain = { ...archived, status: done(archived, ACTIONS.hold) };
-      const to = done(heldAgain, ACTIONS.release);
-      expect(to).toMatchObject({ state: 'incoming', attempts: 0, replays: 1 });
-      expect('ending' in to).toBe(false);
+  test('of what was held after it was removed is a new round without that ending', () => {
+    const archived = entryIn('archived', { ending: 'removed', attempts: 10 });
+    const heldAgain = { ...archived, status: done(archived, ACTIONS.hold) };
+    const to = done(heldAgain, ACTIONS.release);
+    expect(to).toMatchObject({ state: 'incoming', attempts: 0, replays: 1 });
+    expect('ending' in to).toBe(false);
+  });
+
+  test.each(['inline', 'none'] as const)(
+    'of a delivered message that an earlier version held puts it back; its body is %s',
+    (place) => {
+      const { envelope, status } = entryIn('hold', { ending: 'delivered', dedupeKey: 'k' });
+      const entry = { envelope: { ...envelope, body: { ...envelope.body, place } }, status };
+      const to = done(entry, ACTIONS.release);
+      expect(to).toMatchObject({ state: 'archived', ending: 'delivered', lane: 'delivery' });
+      expect(to.dueAt).toBe(NOW + retention.dedupeWindowMs);
     },
   );
-
-  test('is refused when only the memory of the message was kept', () => {
-    const { envelope, status } = entryIn('hold', { ending: 'delivered' });
-    const bare = { envelope: { ...envelope, body: { ...envelope.body, place: 'none' as const } } };
-    expect(refusedText({ ...bare, status }, ACTIONS.release)).toBe(
-      'cannot release message "m-1": its body was not kept after the delivery; enqueue it again',
-    );
-  });
 });
 
 describe('retryNow', () => {
