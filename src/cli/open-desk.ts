@@ -14,7 +14,6 @@
  * be the service of another spool.
  */
 
-import { existsSync } from 'node:fs';
 import type { Control } from '../control/control.ts';
 import { isTokenHash } from '../connect/key.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
@@ -62,8 +61,9 @@ export async function openDesk(parts: DeskParts): Promise<Desk> {
   // A file .env may name a service too.
   const fromFile = namedUrl(parts);
   if (fromFile !== undefined) return serviceDesk(parts, fromFile);
-  const { storesOf } = await import('../connect/stores.ts');
-  const { place, entries, isThere } = await storesOf(loaded.config, loaded.folder);
+  const { refuseFiles, storesOf } = await import('../connect/stores.ts');
+  const stores = await storesOf(loaded.config, loaded.folder);
+  const { place, entries, isThere } = stores;
   const url = configuredUrl(loaded);
   if (place.kind === 'memory') {
     if (await answers(parts, url)) return serviceDesk(parts, url, loaded);
@@ -73,10 +73,8 @@ export async function openDesk(parts: DeskParts): Promise<Desk> {
         `answers at ${url}; start respool serve, or name a store that lasts`,
     );
   }
-  const hasPlace = place.path === undefined || existsSync(place.path);
-  if (parts.mayCreate !== true && !(hasPlace && ((await isThere?.()) ?? true))) {
-    throw noStore(place, loaded);
-  }
+  await refuseFiles(stores);
+  if (parts.mayCreate !== true && !((await isThere?.()) ?? true)) throw noStore(place, loaded);
   if (entries.traits.processes === 'many') {
     return (await sharingDesk(parts, place, loaded)) ?? storeDesk(parts, loaded);
   }
@@ -95,8 +93,8 @@ function noStore(place: StorePlace, loaded: LoadedConfig): RespoolError {
       : [place.path, 'go to its folder'];
   return new RespoolError(
     'store.unavailable',
-    `there is no store in "${where}" (${by}); ${first}, name it with --config or --store, or ` +
-      'make it: respool serve, respool enqueue',
+    `there is no Respool store in "${where}" (${by}); ${first}, name it with --config or ` +
+      '--store, or make it: respool serve, respool enqueue',
   );
 }
 

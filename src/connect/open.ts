@@ -13,7 +13,7 @@ import { spoolOptionsOf } from './effective-config.ts';
 import { checkHandlers, closeHandlers } from './handlers.ts';
 import type { LoadedConfig } from './load-config.ts';
 import { describeHandler, type EffectiveRoute } from './routes.ts';
-import { type StorePlace, storesOf } from './stores.ts';
+import { refuseFiles, type StorePlace, storesOf } from './stores.ts';
 import { tracingOf } from './tracing.ts';
 import { sealedBy, transformsOf } from './transforms.ts';
 
@@ -59,6 +59,7 @@ export async function createConfiguredSpool(
 ): Promise<ConfiguredSpool> {
   const { config, folder } = loaded;
   const { entries, bodies, place, bodiesPlace } = await storesOf(config, folder, storeLogger);
+  await refuseFiles({ place, bodiesPlace });
   const made = await transformsOf(config, folder);
   const transforms = deliver ? made : made.map(patient);
   const spool = createSpool({

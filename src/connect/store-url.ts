@@ -71,7 +71,11 @@ function parseText(text: string, what: string): StoreUrl {
   const kind = Object.hasOwn(SCHEMES, scheme.toLowerCase())
     ? SCHEMES[scheme.toLowerCase()]
     : undefined;
-  if (kind === undefined) throw refusal(what, text, allowedAs(what));
+  if (kind === undefined) {
+    const isPath = scheme === '' && what !== 'bodies';
+    const hint = isPath ? '; a folder is written with its kind before it, sqlite:./respool' : '';
+    throw refusal(what, text, `${allowedAs(what)}${hint}`);
+  }
   const at = rest.indexOf('?');
   const path = at === -1 ? rest : rest.slice(0, at);
   const options = optionsOf(at === -1 ? '' : rest.slice(at + 1), what, text);

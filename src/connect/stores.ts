@@ -2,7 +2,9 @@
  * stores — from `sqlite:./respool` to stores. Nothing is opened here.
  */
 
+import { stat } from 'node:fs/promises';
 import path from 'node:path';
+import { RespoolError } from '../core/errors.ts';
 import type { BodyStore } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Logger } from '../ports/logger.ts';
@@ -29,7 +31,7 @@ export interface ConfiguredStores {
   /** Where the entries are. */
   readonly place: StorePlace;
   readonly bodiesPlace: StorePlace;
-  /** Whether a server has the entries already; opening the store would make their place. */
+  /** Whether the entries are there already; opening the store would make their place. */
   readonly isThere?: () => Promise<boolean>;
   /** Looks at the server of the entries, if they are on one. */
   readonly diagnoseEntries?: () => Promise<Diagnosis>;
@@ -98,6 +100,58 @@ async function pairOf(
   };
 }
 
+/**
+ * Refuses a file where the folder of a store should be: it is no store, and none can be made of it.
+ * What is inside a database is looked at by the store that opens it.
+ */
+export async function refuseFiles({
+  place,
+  bodiesPlace,
+}: Pick<ConfiguredStores, 'place' | 'bodiesPlace'>): Promise<void> {
+  for (const { kind, path: at } of [place, bodiesPlace]) {
+    if (kind !== 'file' || at === undefined) continue;
+    const file = await fileAbove(at);
+    // The file of SQLite that would be made first is in the way of the folder of the bodies.
+    const future = place.kind === 'sqlite' && place.path === path.dirname(at) ? place.path : '';
+    if (file !== undefined) throw notAFolder(file, place);
+    if (/\.(?:db|sqlite3?)$/.test(future) && !(await isFolder(future))) {
+      throw notAFolder(future, place);
+    }
+  }
+}
+
+function notAFolder(file: string, { kind }: StorePlace): RespoolError {
+  const { dir, base } = path.parse(file);
+  const folder = base === 'respool.db' ? dir : './respool';
+  return new RespoolError(
+    'store.unavailable',
+    `cannot use "${file}" as a store: it is a file, and a Respool store is a folder; name the ` +
+      `folder of a store, or of one to be made, such as ${kind}:${folder}`,
+  );
+}
+
+/** The first part of a path that is there and is no folder. */
+async function fileAbove(at: string): Promise<string | undefined> {
+  const above = path.dirname(at);
+  if (above !== at) {
+    const file = await fileAbove(above);
+    if (file !== undefined) return file;
+  }
+  const found = await stat(at).catch(() => undefined);
+  return found === undefined || found.isDirectory() ? undefined : at;
+}
+
+async function isFolder(at: string): Promise<boolean> {
+  return (await stat(at).catch(() => undefined))?.isDirectory() === true;
+}
+
+/** Whether a place on a disk is a store already: a file, or a folder with this file in it. */
+async function hasStore(at: string, name: string): Promise<boolean> {
+  const found = await stat(at).catch(() => undefined);
+  if (found?.isDirectory() !== true) return found !== undefined;
+  return (await stat(path.join(at, name)).catch(() => undefined)) !== undefined;
+}
+
 type OfEntries = Pick<ConfiguredStores, 'entries' | 'place' | 'isThere' | 'diagnoseEntries'>;
 type OfBodies = Pick<ConfiguredStores, 'bodies' | 'bodiesPlace' | 'diagnoseBodies'>;
 
@@ -141,12 +195,14 @@ async function makeEntries(
   if (url.kind === 'sqlite') {
     checkOptions(url, key, SQLITE_OPTIONS);
     const { sqlite } = await import('../stores/sqlite/entry-store.ts');
-    return { entries: within(key, () => sqlite(options), '?'), place };
+    const isThere = (): Promise<boolean> => hasStore(at, 'respool.db');
+    return { entries: within(key, () => sqlite(options), '?'), place, isThere };
   }
   if (url.kind === 'file') {
     checkOptions(url, key, ['sync', 'spareFiles']);
     const { filesystem } = await import('../stores/filesystem/entry-store.ts');
-    return { entries: within(key, () => filesystem(options), '?'), place };
+    const isThere = (): Promise<boolean> => hasStore(at, 'layout.json');
+    return { entries: within(key, () => filesystem(options), '?'), place, isThere };
   }
   if (url.kind !== 'memory') {
     const made = await serverEntries(url, key, logger);

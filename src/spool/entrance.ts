@@ -48,7 +48,7 @@ export class Entrance {
     try {
       const body = ownBody(message?.body);
       const isSmall = 'bytes' in body && body.bytes.byteLength <= runtime.inlineMaxBytes;
-      if (!isSmall || !runtime.isOpen) return this.#enqueueSlowly(ownMessage(message), body);
+      if (!isSmall || !runtime.isAccepting) return this.#enqueueSlowly(ownMessage(message), body);
       // The common case without a turn of promises more than its one write needs.
       const checked = this.#check(message);
       const ready = this.#keep(checked, body);
@@ -66,7 +66,7 @@ export class Entrance {
 
   async #enqueueSlowly(message: Message, body: OwnBody): Promise<Enqueued> {
     const runtime = this.#runtime;
-    await runtime.ready();
+    await runtime.readyToAccept();
     const checked = this.#check(message);
     return runtime.intake.during(async (guard) =>
       acceptOne(runtime, await this.#keep(checked, guard(body))),
@@ -93,7 +93,7 @@ export class Entrance {
   async #enqueueMany(messages: readonly Message[]): Promise<Enqueued[]> {
     const bodies = messages.map((message) => ownBody(message?.body));
     const own = messages.map(ownMessage);
-    await this.#runtime.ready();
+    await this.#runtime.readyToAccept();
     const checked = own.map((message) => this.#check(message));
     return this.#runtime.intake.during(async (guard) => {
       const ready: ReadyMessage[] = [];
@@ -107,7 +107,7 @@ export class Entrance {
   async begin(options: MessageOptions): Promise<EnqueueTx> {
     const runtime = this.#runtime;
     const own = ownMessage(options);
-    await runtime.ready();
+    await runtime.readyToAccept();
     const message = this.#check(own);
     const { id } = message.envelope;
     const span = this.#beginSpan(message);
@@ -127,7 +127,7 @@ export class Entrance {
       },
       accept: (body, headers) => {
         const put = async (): Promise<Enqueued> => {
-          await runtime.ready();
+          await runtime.readyToAccept();
           const own = withHeaders(headers);
           const envelope = { ...message.envelope, headers: this.#inTrace(own, headers, span) };
           return acceptOne(runtime, { message: { ...message, envelope }, body });

@@ -72,6 +72,8 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
   readonly makeId: (now: Millis) => string;
   readonly #storeClock: StoreClock;
   #phase: Phase = 'closed';
+  /** From the call of stop() until the next start(). */
+  #isStopped = false;
   #opening: Promise<void> | undefined;
   #starting: Promise<void> | undefined;
   #stopping: Promise<void> | undefined;
@@ -134,6 +136,11 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     return this.#phase === 'open' || this.#phase === 'running';
   }
 
+  /** Whether a message can be written at once: it is open, and was not stopped. */
+  get isAccepting(): boolean {
+    return this.isOpen && !this.#isStopped;
+  }
+
   /** How bodies are kept now. */
   get bodySettings(): BodySettings {
     const { bodies, chain, inlineMaxBytes, settings, entries } = this;
@@ -177,7 +184,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
   async ready(): Promise<void> {
     if (this.isOpen || this.#phase === 'starting') return;
     if (this.#phase === 'stopping') {
-      throw new RespoolError('engine.stopping', 'the spool is stopping; nothing new is accepted');
+      throw stopped(this.#phase);
     }
     this.#opening ??= this.#open();
     try {
@@ -187,10 +194,17 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     }
   }
 
+  /** As `ready()`, for what brings messages in: after a stop only once it is started again. */
+  async readyToAccept(): Promise<void> {
+    if (this.#isStopped) throw stopped(this.#phase);
+    await this.ready();
+  }
+
   async start(): Promise<void> {
     if (this.#starting !== undefined || this.#phase === 'running') {
       throw new RespoolError('config.invalid', 'cannot start the spool: it is started already');
     }
+    this.#isStopped = false;
     this.#starting = this.#start().finally(() => {
       this.#starting = undefined;
     });
@@ -216,6 +230,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
   /** Idempotent; a second call waits for the first. */
   stop(within: number | string): Promise<void> {
     const withinMs = durationMs(within, 'within');
+    this.#isStopped = true;
     this.#stopping ??= this.#stop(withinMs).finally(() => {
       this.#stopping = undefined;
     });
@@ -372,6 +387,15 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     }
     if (wasRunning) this.events.emit({ at: this.clock.now(), kind: 'engine-stopped' });
   }
+}
+
+function stopped(phase: Phase): RespoolError {
+  return new RespoolError(
+    'engine.stopping',
+    phase === 'stopping'
+      ? 'the spool is stopping; nothing new is accepted'
+      : 'the spool was stopped; call start() before you enqueue, or make another spool',
+  );
 }
 
 function placeOf({ envelope }: Claim): TracedPlace {

@@ -153,8 +153,9 @@ export class Spool {
   }
 
   /**
-   * Takes nothing new, drains for at most `within` (default 10s), then aborts and releases. Not to
-   * be awaited in a handler: it waits for that handler, until its time is over.
+   * Takes nothing new, drains for at most `within` (default 10s), then aborts and releases.
+   * Enqueues are refused from here until the next `start()`. Not to be awaited in a
+   * handler: it waits for that handler, until its time is over.
    */
   async stop({ within = '10s' }: { readonly within?: Duration } = {}): Promise<void> {
     await this.#runtime.stop(within);

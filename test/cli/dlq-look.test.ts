@@ -110,7 +110,7 @@ describe('dlq list', () => {
     const { cli } = await setup();
     const ran = await cli(['dlq', 'list']);
     expect(ran.code).toBe(3);
-    expect(ran.stderr).toContain('there is no store');
+    expect(ran.stderr).toContain('there is no Respool store');
   });
 
   test('nothing that a message says reaches the terminal as a command', async () => {

@@ -9,6 +9,7 @@ import { generateKey } from 'respool/transforms';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { examineStats } from '../../src/cli/doctor/messages.ts';
 import { fileSystem, room } from '../../src/cli/doctor/places.ts';
+import { loadSqlite } from '../../src/stores/shared/client.ts';
 import { isDocumented } from './doctor-ids.ts';
 import { fill } from './fill.ts';
 import { type CallOptions, setup, type Shell } from './setup.ts';
@@ -110,6 +111,80 @@ describe('messages', () => {
     );
   });
 });
+
+describe('routing', () => {
+  const ROUTES = [
+    { topic: 'hook.special', deliver: { http: { url: 'https://a.example/' } } },
+    { topic: 'hook.*', deliver: { http: { urls: { ann: 'https://b.example/' } } } },
+    { topic: 'job.#', deliver: { exec: ['true'] } },
+  ];
+
+  test('what waits in a topic without a route is found, with its topics', async () => {
+    const shell = await configured({ routes: ROUTES });
+    const spool = shell.spool();
+    for (const topic of ['lost', 'lost', 'job.a', 'other.b', 'hook.special']) {
+      await spool.enqueue({ topic });
+    }
+    await spool.stop();
+    const { found } = await examined(shell);
+    expect(found['messages.unrouted']?.text).toMatch(/^3 messages wait .*"lost" \(2\)/);
+    expect(found['messages.unrouted']?.text).toContain('"other.b" (1)');
+    expect(found['messages.destination']).toBeUndefined();
+  });
+
+  test('what waits for a destination without a URL is found, also without one at all', async () => {
+    const shell = await configured({ routes: ROUTES });
+    const spool = shell.spool();
+    await spool.enqueue({ topic: 'hook.new', destination: 'ann' });
+    await spool.enqueue({ topic: 'hook.new', destination: 'bob' });
+    await spool.enqueue({ topic: 'hook.new' });
+    // The first route that fits sends these wherever they are meant for.
+    await spool.enqueue({ topic: 'hook.special', destination: 'eve' });
+    await spool.stop();
+    const { found } = await examined(shell);
+    expect(found['messages.destination']).toMatchObject({ todo: 'name it in "urls" of routes[1]' });
+    expect(found['messages.destination']?.text).toMatch(
+      /^2 messages wait in "hook\.new" .* held: "bob" \(1\), 1 without a destination$/,
+    );
+    expect(found['messages.unrouted']).toBeUndefined();
+  });
+});
+
+describe('a place that is no store', () => {
+  test.each([
+    ['a text', (file: string) => writeFile(file, 'once upon a time')],
+    ['a database', (file: string) => makeDatabase(file)],
+  ])('%s named as the store is said to be a file', async (_, make) => {
+    const shell = await setup();
+    await make(path.join(shell.folder, 'package.json'));
+    for (const kind of ['sqlite', 'file']) {
+      const store = `${kind}:./package.json`;
+      const { code, found } = await examined(shell, ['--store', store]);
+      expect(code).toBe(1);
+      expect(found['store.place']?.text).toContain('it is a file, and a Respool store is a folder');
+      expect(found['service']).toBeDefined();
+    }
+  });
+
+  test.each([
+    ['a text', 'nor any SQLite database', (file: string) => writeFile(file, 'x'.repeat(2_000))],
+    ['a database', 'of another program', (file: string) => makeDatabase(file)],
+  ])('%s named as entries is said to be no store', async (_, what, make) => {
+    const shell = await configured({ entries: 'sqlite:./other.db', bodies: 'file:./bodies' });
+    await make(path.join(shell.folder, 'other.db'));
+    const { found } = await examined(shell);
+    expect(found['store.entries.sqlite']?.level).toBe('unsafe');
+    expect(found['store.entries.sqlite']?.text).toContain(`is not a Respool store`);
+    expect(found['store.entries.sqlite']?.text).toContain(what);
+  });
+});
+
+/** A database of another program. */
+async function makeDatabase(file: string): Promise<void> {
+  const database = (await loadSqlite())(file);
+  database.exec('CREATE TABLE users (id)');
+  database.close();
+}
 
 describe('the clock', () => {
   test('one that went back before the newest message is unsafe', async () => {
@@ -221,6 +296,48 @@ describe('the configuration', () => {
       'routes[1].allow': 'unsafe',
       'routes[2].timeout': 'note',
       'lease.short': 'note',
+    });
+  });
+
+  test('a command that is not there, may not be run, or is given no file is found', async () => {
+    const shell = await configured({
+      routes: [
+        { topic: 'gone', deliver: { exec: ['./send.sh'] } },
+        { topic: 'rights', deliver: { exec: ['./plain.sh'] } },
+        { topic: 'path', deliver: { exec: ['no-such-program-anywhere'] } },
+        { topic: 'script', deliver: { exec: ['sh', './missing.sh'] } },
+        { topic: 'folder', deliver: { exec: { command: ['true'], cwd: './nowhere' } } },
+        { topic: 'fine', deliver: { exec: ['sh', './plain.sh', '--fast'] } },
+        { topic: 'also', deliver: { exec: ['sh', '-c', 'exit 0'] } },
+      ],
+      bounces: [{ topic: '#', deliver: { exec: ['./told.sh'] } }],
+      alerts: { to: { me: { exec: ['./alarm.sh'] } } },
+    });
+    await writeFile(path.join(shell.folder, 'plain.sh'), 'exit 0\n', { mode: 0o644 });
+    const { code, found } = await examined(shell);
+    expect(code).toBe(1);
+    const odd = Object.entries(found).filter(([id]) => id.endsWith('.exec'));
+    expect(Object.fromEntries(odd.map(([id, { level }]) => [id, level]))).toEqual({
+      'routes[0].exec': 'unsafe',
+      'routes[1].exec': 'unsafe',
+      'routes[2].exec': 'unsafe',
+      'routes[3].exec': 'note',
+      'routes[4].exec': 'unsafe',
+      'bounces[0].exec': 'unsafe',
+      'alerts.to.me.exec': 'unsafe',
+    });
+    expect(found['routes[0].exec']?.text).toContain(path.join(shell.folder, 'send.sh'));
+    expect(found['routes[1].exec']?.text).toContain('chmod +x');
+    expect(found['routes[2].exec']?.text).toContain('not found in PATH');
+  });
+
+  test('the topology of consumers is said to be assumed, since no broker is asked', async () => {
+    const consumers = [{ url: 'amqp://127.0.0.1:1', queue: 'orders', deliver: { exec: ['true'] } }];
+    const { found } = await examined(await configured({ consumers }));
+    expect(found['consumers.topology']).toMatchObject({
+      level: 'note',
+      text: expect.stringContaining('assumed, not verified') as string,
+      todo: 'respool rabbit doctor',
     });
   });
 

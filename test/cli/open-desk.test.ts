@@ -1,6 +1,6 @@
 /** open-desk — on the store itself, or through the service that owns it. */
 import { createHash } from 'node:crypto';
-import { readdir, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { setup, type Shell } from './setup.ts';
@@ -126,7 +126,7 @@ test('a store of a configuration that is a program: itself, or the service that 
 });
 
 async function linkPackage(folder: string): Promise<void> {
-  const { mkdir, symlink } = await import('node:fs/promises');
+  const { symlink } = await import('node:fs/promises');
   await mkdir(path.join(folder, 'node_modules'));
   const root = path.join(import.meta.dirname, '../..');
   await symlink(root, path.join(folder, 'node_modules', 'respool'));
@@ -139,13 +139,49 @@ test.each(['sqlite:./none', 'file:./none'])(
     for (const words of [['list'], ['stats'], ['retry', 'ALL', '--yes'], ['check'], ['resume']]) {
       const ran = await cli([...words, '--store', store]);
       expect(ran).toMatchObject({ code: 3, stdout: '' });
-      expect(ran.stderr).toMatch(/there is no store in "\S+none.*--config or --store/);
+      expect(ran.stderr).toMatch(/there is no Respool store in "\S+none.*--config or --store/);
     }
     expect(await readdir(folder)).toEqual([]);
     expect((await cli(['enqueue', 'a', '--body', 'x', '--store', store])).code).toBe(0);
     expect((await cli(['list', '--json', '--store', store])).objects()).toHaveLength(1);
   },
 );
+
+test('a folder of something else is no store for a look, and nothing is made in it', async () => {
+  const { cli, folder } = await setup();
+  await mkdir(path.join(folder, 'photos/entries'), { recursive: true });
+  await writeFile(path.join(folder, 'photos/readme'), 'holidays');
+  await writeFile(path.join(folder, 'photos/entries/readme'), 'of a competition');
+  for (const store of ['sqlite:./photos', 'file:./photos']) {
+    const ran = await cli(['list', '--store', store]);
+    expect(ran).toMatchObject({ code: 3, stdout: '' });
+    expect(ran.stderr).toMatch(/there is no Respool store in "\S+photos/);
+  }
+  expect((await readdir(path.join(folder, 'photos'))).toSorted()).toEqual(['entries', 'readme']);
+  expect(await readdir(path.join(folder, 'photos/entries'))).toEqual(['readme']);
+});
+
+test.each(['sqlite:./package.json', 'file:./package.json', 'sqlite:./spool.db'])(
+  'the file %s is no store, for a look and for an enqueue',
+  async (store) => {
+    const { cli, folder } = await setup();
+    await writeFile(path.join(folder, 'package.json'), '{}');
+    for (const words of [['list'], ['enqueue', 'a', '--body', 'x'], ['serve', '--port', '0']]) {
+      const ran = await cli([...words, '--store', store]);
+      expect(ran).toMatchObject({ code: 3, stdout: '' });
+      expect(ran.stderr).toMatch(/it is a file, and a Respool store is a folder; name the folder/);
+      expect(ran.stderr).not.toContain('backup');
+    }
+    expect(await readdir(folder)).toEqual(['package.json']);
+  },
+);
+
+test('the file inside a store that is named as the store leads to its folder', async () => {
+  const { cli, folder } = await setup({ hasStore: true });
+  const ran = await cli(['list', '--store', 'sqlite:./respool/respool.db']);
+  expect(ran.code).toBe(3);
+  expect(ran.stderr).toContain(`such as sqlite:${path.join(folder, 'respool')}`);
+});
 
 test('an address in a lock that nobody holds any more is not believed', async () => {
   const shell = await setup();

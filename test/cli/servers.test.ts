@@ -54,7 +54,7 @@ describe.each(['postgres', 'nats'])('a store in %s', (kind) => {
     const shell = await configured({ store: places.address(kind, 'entries') });
     for (const argv of [['list'], ['stats'], ['hold', 'x']]) {
       const ran = await shell.cli(argv, { env: NO_SERVICE });
-      expect(ran.stderr).toContain(`there is no store in "${kind}://`);
+      expect(ran.stderr).toContain(`there is no Respool store in "${kind}://`);
       expect(ran.code).not.toBe(0);
     }
   });

@@ -2,7 +2,7 @@
  * setup — a command line in this process: a folder of its own, streams that are read as text, and
  * a terminal where a test wants one.
  */
-import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { Readable, Writable } from 'node:stream';
@@ -61,10 +61,17 @@ export interface Shell {
   readonly spool: (options?: SpoolOptions) => Spool;
 }
 
-/** A fresh folder with the command line in it, and the place of a store; gone after the test. */
+/** An empty store. */
+async function makeStore(at: string): Promise<void> {
+  const spool = createSpool({ path: at });
+  await spool.count();
+  await spool.stop();
+}
+
+/** A fresh folder with the command line in it, perhaps with a store; gone after the test. */
 export async function setup({ hasStore = false }: SetupOptions = {}): Promise<Shell> {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'respool-cli-'));
-  if (hasStore) await mkdir(path.join(folder, 'respool'), { mode: 0o700 });
+  if (hasStore) await makeStore(path.join(folder, 'respool'));
   const spools: Spool[] = [];
   onTestFinished(async () => {
     for (const spool of spools) await spool.stop({ within: 0 });

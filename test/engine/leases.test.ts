@@ -181,12 +181,14 @@ describe('a message whose holder was lost', () => {
   });
 
   test('is held at the fourth loss in a row: it may kill its holders', async () => {
-    const world = await setup({ policies: { default: fixed('10m', { attempts: 50 }) } });
+    const world = await setup({
+      isStarted: false,
+      policies: { default: fixed('10m', { attempts: 50 }) },
+    });
     const { spool, clock, status } = world;
     const dead = await deadProcess(world);
     const { handler, attempts } = failing(0);
     spool.handle('a', handler);
-    await spool.stop();
     const { id } = await spool.enqueue({ topic: 'a' });
     for (let loss = 1; loss <= 4; loss += 1) {
       expect(await dead.claim()).toBe(1);
@@ -206,11 +208,13 @@ describe('a message whose holder was lost', () => {
   });
 
   test('counts losses in a row only: a holder that lives breaks the row', async () => {
-    const world = await setup({ policies: { default: fixed('10m', { attempts: 50 }) } });
+    const world = await setup({
+      isStarted: false,
+      policies: { default: fixed('10m', { attempts: 50 }) },
+    });
     const { spool, clock, status } = world;
     const dead = await deadProcess(world);
     spool.handle('a', failing(99).handler);
-    await spool.stop();
     const { id } = await spool.enqueue({ topic: 'a' });
     await dead.claim();
     await spool.start();
@@ -221,12 +225,14 @@ describe('a message whose holder was lost', () => {
   });
 
   test('spends its attempts: one that kills every process bounces in the end', async () => {
-    const world = await setup({ policies: { default: fixed('10m', { attempts: 2 }) } });
+    const world = await setup({
+      isStarted: false,
+      policies: { default: fixed('10m', { attempts: 2 }) },
+    });
     const { spool, clock, status } = world;
     const dead = await deadProcess(world);
     const { handler, attempts } = failing(0);
     spool.handle('a', handler);
-    await spool.stop();
     const { id } = await spool.enqueue({ topic: 'a' });
     for (const state of ['deferred', 'bounce']) {
       expect(await dead.claim()).toBe(1);

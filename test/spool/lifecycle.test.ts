@@ -120,6 +120,33 @@ describe('stop', () => {
     await stop;
   });
 
+  test('refuses every way in once it has stopped, and nothing is opened for it', async () => {
+    const { spool, count } = await setup();
+    const tx = await spool.begin({ topic: 'a' });
+    await tx.write('x');
+    const committing = codeOf(tx.commit());
+    await spool.stop();
+    await committing;
+    const opened = count('open');
+    const message = { topic: 'a', body: { n: 1 } };
+    expect(await codeOf(spool.enqueue(message))).toBe('engine.stopping');
+    expect(await codeOf(spool.enqueueMany([message, message]))).toBe('engine.stopping');
+    expect(await codeOf(spool.begin({ topic: 'a' }))).toBe('engine.stopping');
+    expect((await rejection(spool.enqueue(message))).message).toContain('call start()');
+    expect(count('open')).toBe(opened);
+  });
+
+  test('refuses an enqueue also when a look has opened the stores again', async () => {
+    const { spool } = await setup();
+    await spool.stop();
+    expect(await spool.count()).toMatchObject({ incoming: 0 });
+    expect(await codeOf(spool.enqueue({ topic: 'a' }))).toBe('engine.stopping');
+    expect(await spool.count()).toMatchObject({ incoming: 0 });
+    await spool.start();
+    await spool.enqueue({ topic: 'a' });
+    expect(await spool.count()).toMatchObject({ incoming: 1 });
+  });
+
   test('right after a start that nobody awaited leaves the spool stopped', async () => {
     const { spool, clock, count } = await setup({ isStarted: false });
     const start = spool.start();

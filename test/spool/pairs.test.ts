@@ -59,8 +59,9 @@ describe.concurrent('entries and bodies', () => {
           await spool.enqueue({ topic: 'x', body: 'small' });
           // A stop closes the stores; the next call opens them again.
           await spool.stop();
-          await spool.enqueue({ topic: 'x', body: large });
+          expect(await spool.count()).toMatchObject({ incoming: 2 });
           await spool.start();
+          await spool.enqueue({ topic: 'x', body: large });
           await spool.enqueue({ topic: 'x', body: '' });
           await delivered;
           await spool.stop();

@@ -230,7 +230,7 @@ describe('a transform', () => {
     expect(count('open')).toBe(0);
     await spool.enqueue({ topic: 'a' });
     await spool.stop();
-    await spool.enqueue({ topic: 'a' });
+    expect(await spool.count()).toMatchObject({ incoming: 1 });
     expect(opens).toBe(2);
   });
 

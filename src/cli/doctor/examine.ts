@@ -14,7 +14,7 @@ import { readVersion } from '../version.ts';
 import { type DoctorFinding, note, unsafe } from './finding.ts';
 import { examineClock, examineEnvironment, examineVersions } from './machine.ts';
 import { examineMessages } from './messages.ts';
-import { examineStores, nearest, type StoresFound } from './places.ts';
+import { examineFiles, examineStores, nearest, type StoresFound } from './places.ts';
 import { examineSeeing } from './seeing.ts';
 import { examineService } from './service.ts';
 import { examineConfig, examineRoutes, examineServe, examineUrl } from './settings.ts';
@@ -32,7 +32,7 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   yield* await attempt('config', () => examineConfig(loaded));
   yield* await attempt('serve', async () => examineServe(loaded));
   yield* await attempt('serve', () => examineTls(loaded, io.clock.now()));
-  if (problem === undefined) yield* await attempt('routes', async () => examineRoutes(loaded));
+  if (problem === undefined) yield* await attempt('routes', () => examineRoutes(loaded));
   yield* await attempt('transforms', () => examineTransforms(loaded));
   yield* await attempt('seeing', () => examineSeeing(loaded));
   const named = namedUrl({ globals, io });
@@ -44,6 +44,8 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   const { requireDurability } = loaded.config;
   if (named === undefined) {
     yield* await attempt('store', async () => {
+      const misplaced = await examineFiles(stores);
+      if (misplaced.length > 0) return misplaced;
       const found: StoresFound = await examineStores(stores, requireDurability);
       ({ hasEntries } = found);
       return found.findings.map((finding) => hidden(finding, loaded));
@@ -56,7 +58,7 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   const service = await examineService(url, { clock: io.clock, version: readVersion() });
   yield* service.findings;
   const isServed = service.isThere;
-  yield* await attempt('messages', () => look(context, stores, { isServed, hasEntries }));
+  yield* await attempt('messages', () => look(context, loaded, { stores, isServed, hasEntries }));
 }
 
 /** What a server or its package says is not in our hand. */
@@ -85,12 +87,19 @@ async function load({
   }
 }
 
+interface Looking {
+  readonly stores: ConfiguredStores;
+  readonly isServed: boolean;
+  readonly hasEntries: boolean;
+}
+
 async function look(
   context: CommandContext,
-  { place }: ConfiguredStores,
-  { isServed, hasEntries }: { readonly isServed: boolean; readonly hasEntries: boolean },
+  { config }: LoadedConfig,
+  { stores, isServed, hasEntries }: Looking,
 ): Promise<DoctorFinding[]> {
   const { globals, io, out, atEnd } = context;
+  const { place } = stores;
   if (!hasEntries && place.kind !== 'memory') return [];
   if (place.kind === 'memory' && !isServed) return [];
   // What is odd about the configuration is in the report already.
@@ -100,6 +109,7 @@ async function look(
     return await examineMessages(control, {
       clock: io.clock,
       isServed: isServed || url !== undefined,
+      routes: config.routes,
     });
   } catch (error) {
     if (!isRespoolError(error, 'store.unavailable')) throw error;

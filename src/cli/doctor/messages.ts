@@ -1,19 +1,29 @@
 /** messages — what waits, is held or has bounced, and whether somebody delivers. Only looks. */
 
 import type { Control, Stats } from '../../control/control.ts';
+import type { EffectiveRoute } from '../../connect/routes.ts';
 import { DAY_MS } from '../../core/duration.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { span } from '../times.ts';
 import { type DoctorFinding, note, ok } from './finding.ts';
 import { examineNewest } from './machine.ts';
+import { examineRouting } from './routing.ts';
 
 /** Messages that are looked at for the policies they name. */
 const SAMPLE_MAX = 500;
 
+/** What the messages are looked at with. */
+export interface Surroundings {
+  readonly clock: Clock;
+  readonly isServed: boolean;
+  /** The routes of the configuration here, in their order. */
+  readonly routes: readonly Pick<EffectiveRoute, 'topic' | 'deliver'>[];
+}
+
 /** What the store holds, as an operator sees it. */
 export async function examineMessages(
   control: Control,
-  { clock, isServed }: { readonly clock: Clock; readonly isServed: boolean },
+  { clock, isServed, routes }: Surroundings,
 ): Promise<DoctorFinding[]> {
   const stats = await control.stats();
   const newest = await control.page({ order: 'updatedAt', descending: true, limit: 1 });
@@ -29,6 +39,7 @@ export async function examineMessages(
           ),
         ]
       : []),
+    ...(await examineRouting(control, routes)),
     ...(await examinePolicies(control)),
   ];
 }

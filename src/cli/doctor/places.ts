@@ -3,10 +3,10 @@
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
-import type { ConfiguredStores, StorePlace } from '../../connect/stores.ts';
+import { type ConfiguredStores, refuseFiles, type StorePlace } from '../../connect/stores.ts';
 import { textOf } from '../../core/errors.ts';
 import type { Durability } from '../../ports/entry-store.ts';
-import { loadSqlite } from '../../stores/shared/client.ts';
+import { loadSqlite, type SqliteDatabase, sqliteCode } from '../../stores/shared/client.ts';
 import { refusedFileSystem } from '../../stores/shared/local-disk.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 import { examineServer, type Looked } from './servers.ts';
@@ -16,6 +16,9 @@ const FREE_UNSAFE_BYTES: number = 100 * MIB;
 const FREE_NOTE_BYTES: number = 1_024 * MIB;
 const INODES_UNSAFE = 1_000;
 const INODES_NOTE = 50_000;
+
+/** What to do about a place that is not a store. */
+const OTHER = 'name the folder of a store: --store, or "store" in the configuration';
 
 const MEANINGS: Readonly<Record<Durability, string>> = {
   none: 'everything is lost when its process ends',
@@ -43,6 +46,16 @@ export interface StoresFound {
   readonly hasEntries: boolean;
 }
 
+/** A file where the folder of a store should be. */
+export async function examineFiles(stores: ConfiguredStores): Promise<DoctorFinding[]> {
+  try {
+    await refuseFiles(stores);
+    return [];
+  } catch (error) {
+    return [unsafe('store.place', textOf(error), OTHER)];
+  }
+}
+
 /** Both stores; one line about the disk, or the server, when they share it. */
 export async function examineStores(
   stores: ConfiguredStores,
@@ -66,7 +79,7 @@ export async function examineStores(
     ...(await examinePlace('store.bodies', bodiesPlace, !isOneDisk)),
     ...pair(promises, required),
   ];
-  const hasEntries = ofEntries.isThere ?? (await isThere(place));
+  const hasEntries = ofEntries.isThere ?? (await stores.isThere?.()) ?? place.kind === 'given';
   return { findings, hasEntries };
 }
 
@@ -106,16 +119,6 @@ function pair(
       'change the settings that are named above, or take another store',
     ),
   ];
-}
-
-/** Whether there is something in the place already; opening it would make it. */
-async function isThere({ kind, path: at }: StorePlace): Promise<boolean> {
-  if (kind === 'given') return true;
-  if (at === undefined) return false;
-  const found = await stat(at).catch(() => undefined);
-  if (found?.isDirectory() !== true) return found !== undefined;
-  const name = kind === 'sqlite' ? 'respool.db' : 'layout.json';
-  return (await stat(path.join(at, name)).catch(() => undefined)) !== undefined;
 }
 
 function durability(
@@ -247,6 +250,15 @@ async function examineRights(id: string, folder: string): Promise<DoctorFinding[
   return [ok(full, 'only its owner can look into it')];
 }
 
+/** A file of a store, or one in which nothing was made yet. */
+function isOurs(database: SqliteDatabase): boolean {
+  const names = database
+    .prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    .pluck()
+    .all();
+  return names.length === 0 || (names.includes('meta') && names.includes('entries'));
+}
+
 async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFinding[]> {
   const at = place.path ?? '';
   const isFolder = (await stat(at)).isDirectory();
@@ -260,6 +272,10 @@ async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFindi
     const openDatabase = await loadSqlite();
     const database = openDatabase(file, { readonly: true, fileMustExist: true });
     try {
+      if (id === 'store.entries' && !isOurs(database)) {
+        const text = `"${file}" is not a Respool store but a database of another program`;
+        return [unsafe(full, text, OTHER)];
+      }
       const mode = String(database.pragma('journal_mode', { simple: true }));
       const pages = Number(database.pragma('page_count', { simple: true }));
       const bytes = pages * Number(database.pragma('page_size', { simple: true }));
@@ -272,6 +288,10 @@ async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFindi
       database.close();
     }
   } catch (error) {
+    const code = sqliteCode(error);
+    if (code.startsWith('SQLITE_NOTADB')) {
+      return [unsafe(full, `"${file}" is not a Respool store, nor any SQLite database`, OTHER)];
+    }
     return [unsafe(full, `"${file}" cannot be read: ${textOf(error)}`, 'run: respool check')];
   }
 }

@@ -7,6 +7,7 @@ import type { LoadedConfig } from '../../connect/load-config.ts';
 import { isRespoolError } from '../../core/errors.ts';
 import type { OtelApi } from '../../observe/tracing/api.ts';
 import { importPeer } from '../../system/peer.ts';
+import { examineCommand } from './command.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 import { examineRoute } from './settings.ts';
 
@@ -16,7 +17,7 @@ export async function examineSeeing(loaded: LoadedConfig): Promise<DoctorFinding
     examineLog(loaded),
     examineMetrics(loaded),
     ...(await examineTracing(loaded)),
-    ...examineAlerts(loaded),
+    ...(await examineAlerts(loaded)),
   ];
 }
 
@@ -72,20 +73,22 @@ function hasSdk(api: OtelApi): boolean {
 }
 
 /** An alert that nobody hears is none. */
-function examineAlerts({ config }: LoadedConfig): DoctorFinding[] {
+async function examineAlerts({ config }: LoadedConfig): Promise<DoctorFinding[]> {
   const { rules, to } = config.alerts;
   const receivers = Object.entries(to);
-  const plain = receivers.flatMap(([name, { deliver }]) =>
-    deliver === undefined
-      ? []
-      : examineRoute({ topic: name, deliver, timeout: '1d' }, `alerts.to.${name}`),
-  );
+  const found: DoctorFinding[] = [];
+  for (const [name, { deliver }] of receivers) {
+    if (deliver === undefined) continue;
+    const route = { topic: name, deliver, timeout: '1d' };
+    found.push(...examineRoute(route, `alerts.to.${name}`));
+    found.push(...(await examineCommand(route, `alerts.to.${name}`)));
+  }
   return [
     ...reachOf(
       rules.length,
       receivers.map(([, { kind }]) => kind),
     ),
-    ...plain,
+    ...found,
   ];
 }
 

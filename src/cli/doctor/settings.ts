@@ -9,6 +9,7 @@ import { describeHandler, type EffectiveRoute } from '../../connect/routes.ts';
 import { durationMs, formatDuration, SECOND_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import { checkListen, isLoopback } from '../../web/settings.ts';
+import { examineCommand } from './command.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 
 /** A lease below this is lost by any hiccup of a process. */
@@ -92,7 +93,7 @@ export function examineUrl(url: string | undefined): DoctorFinding[] {
 }
 
 /** Routes: where they go, and whether their numbers fit together. */
-export function examineRoutes({ config }: LoadedConfig): DoctorFinding[] {
+export async function examineRoutes({ config }: LoadedConfig): Promise<DoctorFinding[]> {
   const routes = [
     ...config.routes.map((route, at) => ({ route, key: `routes[${at}]` })),
     ...config.bounces.map((route, at) => ({ route, key: `bounces[${at}]` })),
@@ -102,6 +103,7 @@ export function examineRoutes({ config }: LoadedConfig): DoctorFinding[] {
     })),
   ];
   const findings = routes.flatMap(({ route, key }) => examineRoute(route, key));
+  for (const { route, key } of routes) findings.push(...(await examineCommand(route, key)));
   findings.push(...config.consumers.flatMap((consumer, at) => examineBroker(consumer.url, at)));
   if (config.routes.length === 0 && config.consumers.length === 0) {
     const todo = 'add a route to the configuration; respool init writes one';
@@ -118,15 +120,30 @@ export function examineRoutes({ config }: LoadedConfig): DoctorFinding[] {
       ),
     );
   }
-  if (findings.length > 0) return findings;
   const { length } = config.consumers;
+  const assumed = assumedTopology(length);
+  if (findings.length > 0) return [...findings, ...assumed];
   const rest = routes.length - length;
   const count = rest === 1 ? '1 route' : `${rest} routes`;
   if (length > 0) {
     const consumers = length === 1 ? '1 consumer' : `${length} consumers`;
-    return [ok('routes', `${count} and ${consumers}, nothing odd`)];
+    return [ok('routes', `${count} and ${consumers}, nothing odd`), ...assumed];
   }
   return [ok('routes', `${count}, nothing odd`)];
+}
+
+/** Brokers are not asked here: what is said of a queue is what the configuration says. */
+function assumedTopology(consumers: number): DoctorFinding[] {
+  if (consumers === 0) return [];
+  const what = consumers === 1 ? 'its queue' : `their ${consumers} queues`;
+  return [
+    note(
+      'consumers.topology',
+      `${consumers === 1 ? 'a consumer is' : `${consumers} consumers are`} configured; the ` +
+        `topology of ${what} is assumed, not verified: no broker was asked`,
+      'respool rabbit doctor',
+    ),
+  ];
 }
 
 function examineBroker(url: string, at: number): DoctorFinding[] {

@@ -31,7 +31,7 @@ export async function doctor(options: DoctorOptions): Promise<readonly Finding[]
   return [
     ...versionFindings(version, queues),
     ...(management === undefined ? [WITHOUT_MANAGEMENT] : await alarms(management)),
-    ...(await attempt('topology', () => topologyFindings(at))),
+    ...(await attempt('topology', () => topologyFindings(at), ASSUMED)),
     ...(await attempt('queues', () => queuesFindings(at))),
     ...(await attempt('stats', () => statsFindings(at))),
     ...(await attempt('user', () => userFindings(at))),
@@ -58,6 +58,9 @@ const WITHOUT_MANAGEMENT = warn(
     'arguments, bindings, policies, permissions, alarms and what is being dead-lettered',
   'name it: --management-url http://…:15672, or rabbit.managementUrl',
 );
+
+/** What is said of a part that could not be looked at. */
+const ASSUMED = ', which is assumed, not verified';
 
 /** Nothing can be done about it afterwards, so it is said before. */
 const DELETED = ok(
@@ -91,8 +94,10 @@ async function topologyFindings({ options, connection, topology }: At): Promise<
   const problems = await verifyTopology(connection, topology, { management });
   if (problems.length > 0) return problems.map(problemFinding);
   const { length } = topology.queues;
-  const how = management === undefined ? 'are there' : 'are there, and as they should be';
-  return [ok('topology', `all ${length} queues with their exchanges ${how}`)];
+  const there = `all ${length} queues with their exchanges are there`;
+  if (management !== undefined) return [ok('topology', `${there}, and as they should be`)];
+  const text = `${there}; their arguments and bindings are assumed, not verified`;
+  return [warn('topology', text, WITHOUT_MANAGEMENT.todo)];
 }
 
 function problemFinding({ kind, text, todo }: Problem): Finding {
@@ -131,11 +136,12 @@ async function userFindings({ options, topology }: At): Promise<Finding[]> {
 async function attempt(
   part: string,
   look: () => Promise<readonly Finding[]>,
+  instead = '',
 ): Promise<readonly Finding[]> {
   try {
     return await look();
   } catch (error) {
-    const text = `cannot look at ${show(part)}: ${textOf(error)}`;
+    const text = `cannot look at ${show(part)}${instead}: ${textOf(error)}`;
     return [warn(`${part}.failed`, text, 'mend what the sentence names, and look again')];
   }
 }

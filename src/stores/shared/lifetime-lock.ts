@@ -63,7 +63,8 @@ export async function readLockNote(path: string): Promise<string | undefined> {
   try {
     return await readFile(notePath(path), 'utf8');
   } catch (error) {
-    if (sqliteCode(error) === 'ENOENT') return undefined;
+    // No folder there either: then it cannot be locked.
+    if (['ENOENT', 'ENOTDIR'].includes(sqliteCode(error))) return undefined;
     throw error;
   }
 }

@@ -13,7 +13,7 @@ import {
   type SqliteStatement,
   sqliteCode,
 } from '../shared/client.ts';
-import { migrate } from './migrate.ts';
+import { checkOwner, migrate } from './migrate.ts';
 import { withNames } from './names.ts';
 
 /** How a file is opened; plain data, so that it can go to a thread. */
@@ -78,6 +78,8 @@ export function openConnection(
   const bare = openDatabase(path, { timeout, fileMustExist: tables !== '' });
   const database = withNames(bare, tables);
   try {
+    // First: setting a write-ahead log would change a database of another program for good.
+    checkOwner(database, { where: path, tables });
     setPragmas(database, settings);
     if (check) quickCheck(database, settings);
     migrate(database, { where: path, tables }, settings.migrate ?? true);

@@ -4,7 +4,8 @@
  *   SQLITE_FULL           store.full         rolled back; goes on when there is space again
  *   SQLITE_BUSY           store.unavailable  tried again by entry-store.ts until busyTimeout
  *   SQLITE_IOERR          store.unavailable  never acknowledged; the file is reopened and checked
- *   SQLITE_CORRUPT NOTADB store.corrupt
+ *   SQLITE_CORRUPT        store.corrupt
+ *   SQLITE_NOTADB         store.corrupt      while it opens: most likely not a store at all
  */
 
 import { type ErrorCode, RespoolError, textOf } from '../../core/errors.ts';
@@ -51,6 +52,12 @@ export function storeError(error: unknown, { doing, path, whenFree }: Attempted)
   if (error instanceof RespoolError) return error;
   const code = diskCode(error, path);
   const because = `cannot ${doing}: ${textOf(error)}`;
+  if (code.startsWith('SQLITE_NOTADB') && doing.startsWith('open ')) {
+    const text =
+      `cannot ${doing}: it is not a Respool store, nor any SQLite database; name the folder or ` +
+      'file of a store. If it was one, its first page is damaged: restore it from a backup';
+    return wrapped('store.corrupt', text, error);
+  }
   if (/^SQLITE_(?:CORRUPT|NOTADB)/.test(code)) {
     return wrapped('store.corrupt', `${because}; restore the file from a backup`, error);
   }

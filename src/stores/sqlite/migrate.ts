@@ -66,6 +66,11 @@ export function migrate(database: SqliteDatabase, place: Place, mayChange: boole
   });
 }
 
+/** Refuses a database of another program, or of a newer Respool; a new file passes. */
+export function checkOwner(database: SqliteDatabase, place: Place): void {
+  versionOf(database, place);
+}
+
 /** Refuses tables that are not there, or not those that this program knows. */
 export function checkVersion(database: SqliteDatabase, place: Place): void {
   const present = versionOf(database, place);
@@ -143,8 +148,8 @@ function namesOf(database: SqliteDatabase, { tables }: Place): unknown[] {
 function notOurs({ where, tables }: Place, names: readonly unknown[]): RespoolError {
   const what =
     tables === ''
-      ? 'it is a database of something else; choose another path, or give "tables", a beginning ' +
-        'for the names of our tables in it'
+      ? 'it is not a Respool store but a database of another program; name the folder or file ' +
+        'of a store, or give "tables", a beginning for the names of our tables in it'
       : `"${String(names[0])}" is there and not ours; choose another "tables"`;
   return new RespoolError('config.invalid', `cannot open "${where}": ${what}`);
 }

@@ -178,7 +178,9 @@ describe('a file that does not fit', () => {
     const { file } = await makeApp();
     await expect(sqlite({ path: file, thread: false }).open()).rejects.toMatchObject({
       code: 'config.invalid',
-      message: expect.stringMatching(/database of something else.*"tables"/) as unknown,
+      message: expect.stringMatching(
+        /not a Respool store but a database of another program.*"tables"/,
+      ) as unknown,
     });
   });
 
