@@ -1,6 +1,6 @@
 /**
- * The other side of `npm start`: a receiver as they are in real life. It takes most orders, is
- * overloaded for the first tries of some, and wants no more of others.
+ * The other side of `npm start`: a receiver as they are in real life. It takes most messages,
+ * is overloaded for the first attempts of some, broken for others, and wants no more of the rest.
  */
 
 import { createServer, type Server } from 'node:http';
@@ -20,9 +20,9 @@ export async function startReceiver(): Promise<{ readonly server: Server; readon
   return { server, port: address.port };
 }
 
-function answer(order: string, attempt: number): number {
-  if (order.includes('busy') && attempt < 3) return 503;
-  if (order.includes('down')) return 500;
-  if (order.includes('gone')) return 410;
+function answer(message: string, attempt: number): number {
+  if (message.includes('busy') && attempt < 3) return 503;
+  if (message.includes('down')) return 500;
+  if (message.includes('gone')) return 410;
   return 200;
 }

@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cp, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { type AddressInfo, createServer } from 'node:net';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { folder, freePort, respool, serve, until } from './binary.ts';
@@ -29,13 +30,15 @@ test('npm start shows messages delivered, deferred and bounced, and what to try 
     printed += part;
   });
   await until(async () => printed.includes('npx respool shape'));
-  expect(printed).toMatch(/delivered topic=order\.new attempt=1/);
+  // Who the receivers are and how they behave is said first, and the lines name the customer.
+  expect(printed).toMatch(/^Nine customers .*\n.*ann, carl, dora +take it at once\n/);
+  expect(printed).toMatch(/ ann-\w+ delivered topic=order\.new attempt=1/);
   expect(printed).toMatch(
-    /deferred topic=order\.new attempt=1 wait=1s next=[\d:.]+Z code=http\.503/,
+    / busy-bob-\w+ deferred topic=order\.new attempt=1 wait=1s next=[\d:.]+Z code=http\.503/,
   );
-  expect(printed).toMatch(/delivered topic=order\.new attempt=3/);
-  expect(printed).toMatch(/bounced topic=order\.new attempt=1 code=http\.410/);
-  expect(printed).toMatch(/curl -H .*\n {2}npx respool list\n {2}npx respool shape/);
+  expect(printed).toMatch(/ busy-bob-\w+ delivered topic=order\.new attempt=3/);
+  expect(printed).toMatch(/ gone-gus-\w+ bounced topic=order\.new attempt=1 code=http\.410/);
+  expect(printed).toMatch(/npx respool list .*\n {2}npx respool shape .*\n.*show .*\n {2}curl -d/);
   // Regression: the line that the service itself prints ended the receiver, and everything with it.
   const posted = await fetch(`http://127.0.0.1:${port}/v1/topics/order.new/messages`, {
     method: 'POST',
@@ -43,9 +46,38 @@ test('npm start shows messages delivered, deferred and bounced, and what to try 
   });
   const { id } = (await posted.json()) as Listed;
   await until(async () => new RegExp(`${id} delivered`).test(printed));
+  const store = ['--store', `sqlite:${cwd}`];
+  const lookAround = async (): Promise<void> => {
+    const listed = await respool(cwd, ['list', '--state', 'deferred,bounce', ...store]);
+    expect(listed.stdout.match(/down-d\w+-\w+ +deferred|gone-gus-\w+ +bounce/g)).toHaveLength(4);
+    const shaped = await respool(cwd, ['shape', ...store]);
+    expect(shaped.stdout).toMatch(/TOTAL +3 .*\norder\.new +2 .*\ninvoice\.new +1 /);
+  };
+  await lookAround();
   const ended = once(child, 'exit');
   child.kill('SIGTERM');
   expect((await ended)[0]).toBe(0);
+  await lookAround();
+});
+
+test('npm start says so when its port is taken by something that does not answer', async () => {
+  const silent = createServer(() => undefined);
+  silent.listen(0, '127.0.0.1');
+  await once(silent, 'listening');
+  onTestFinished(() => void silent.close());
+  const { port } = silent.address() as AddressInfo;
+  const file = path.join(ROOT, 'examples/quickstart/start.ts');
+  const child = spawn(process.execPath, ['--conditions=respool-source', file], {
+    cwd: await folder(),
+    env: { ...process.env, RESPOOL_SERVE_PORT: String(port) },
+  });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  let said = '';
+  child.stderr.setEncoding('utf8').on('data', (part: string) => (said += part));
+  const [code] = (await once(child, 'exit')) as [number];
+  expect(code).toBe(2);
+  expect(said).toContain(`cannot start at http://127.0.0.1:${port}: something listens there`);
+  expect(said).toContain('RESPOOL_SERVE_PORT=');
 });
 
 test('messages without code: the configuration and the commands run as written', async () => {
