@@ -55,6 +55,15 @@ async function programsOf(
   }: { machine: Machine; tell: Tell; ways: Ways; troubles: string[] },
 ): Promise<Programs | undefined> {
   const found = recipe.find(machine);
+  if (recipe.fetch !== undefined) {
+    try {
+      return await recipe.fetch(machine);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      const rest = typeof found === 'string' ? '' : '; using the installed one instead';
+      tell(`cannot get a newer ${recipe.name}: ${reason}${rest}`);
+    }
+  }
   if (typeof found !== 'string') return found;
   troubles.push(`"${found}" is not installed`);
   if (!machine.hasApt) return undefined;

@@ -18,6 +18,8 @@ export interface Recipe {
   readonly packages: readonly string[];
   /** Its programs on this machine, or the name of the first one that is missing. */
   find(machine: Machine): Programs | string;
+  /** Programs that are better than those of `find`; rejects where there are none to be had. */
+  fetch?(machine: Machine): Promise<Programs>;
   /** Starts one on free ports, with its data in the site's folder. */
   start(programs: Programs, site: Site, machine: Machine): Promise<Server>;
   /** The same with docker; none where the image cannot do what the tests need. */

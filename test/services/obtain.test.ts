@@ -1,13 +1,15 @@
 /** How a server is come by: what is installed, apt-get as root, docker, a sentence. */
-import { chmod, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { installPackages } from '../../scripts/services/apt.ts';
+import { fetchSuiteProgram } from '../../scripts/services/debian-suite.ts';
 import { startContainer } from '../../scripts/services/docker.ts';
 import { type Machine, thisMachine } from '../../scripts/services/machine.ts';
 import { obtain, type Ways } from '../../scripts/services/obtain.ts';
-import type { Recipe } from '../../scripts/services/recipe.ts';
+import type { Programs, Recipe } from '../../scripts/services/recipe.ts';
 import type { Server, Site } from '../../scripts/services/server.ts';
 import { givenUrl, SERVER_NAMES, skippedNames, TOOL_NAMES } from '../../scripts/services/words.ts';
 import { skipReason } from './index.ts';
@@ -62,6 +64,18 @@ describe('a server', () => {
     );
     await expect(get({ hasApt: true })).rejects.toThrow('only root can install it');
     await expect(get({ isRoot: true })).rejects.toThrow('is not installed; no engine');
+  });
+
+  test('that is too old is replaced by a newer one, and used where there is none', async () => {
+    const newer = await get({ installed: ['nats-server'], fetched: { 'nats-server': '/new' } });
+    expect(newer.seen).toEqual(['start /new']);
+    const older = await get({ installed: ['nats-server'], fetched: new Error('no network') });
+    expect(older.seen).toEqual(['start']);
+    expect(older.told).toEqual([
+      'cannot get a newer nats: no network; using the installed one instead',
+    ]);
+    const none = await get({ isRoot: true, hasApt: true, fetched: new Error('no network') });
+    expect(none.seen).toEqual(['install nats-server', 'start']);
   });
 
   test('gets a second chance in another folder when its start fails', async () => {
@@ -152,6 +166,45 @@ describe('apt-get', () => {
   });
 });
 
+describe('a program of a newer Debian', () => {
+  const wanted = { suite: 'newer', name: 'some-server', program: 'usr/sbin/some-server' };
+  const machine = (): Machine => ({
+    ...thisMachine({ PATH: `${dir}:${process.env['PATH']}`, XDG_CACHE_HOME: dir, DIR: dir }),
+    hasApt: true,
+  });
+  const unpack = `mkdir -p "$3/usr/sbin"; printf '#!/bin/sh\\n' >"$3/usr/sbin/some-server"
+    chmod 755 "$3/usr/sbin/some-server"`;
+
+  test.skipIf(!existsSync('/usr/share/keyrings/debian-archive-keyring.gpg'))(
+    'is downloaded once, by the first of those that want it at the same time',
+    async () => {
+      await program('apt-get', 'echo "$@" >>"$DIR/calls"; case $* in *download*) : >x.deb;; esac');
+      await program('dpkg-deb', unpack);
+      const fetch = () => fetchSuiteProgram(machine(), wanted);
+      const found = await Promise.all([fetch(), fetch(), fetch()]);
+      expect(new Set(found).size).toBe(1);
+      expect((await stat(found[0] ?? '')).mode & 0o111).not.toBe(0);
+      const calls = (await readFile(path.join(dir, 'calls'), 'utf8')).trim().split('\n');
+      expect(calls.map((call) => /update|download some-server/.exec(call)?.[0])).toEqual([
+        'update',
+        'download some-server',
+      ]);
+      expect(calls[0]).toContain('Dir::Etc::SourceList=/dev/null');
+    },
+  );
+
+  test('that cannot be downloaded leaves nothing, and is not tried a second time', async () => {
+    await program('apt-get', 'echo x >>"$DIR/calls"; echo "no such suite" >&2; exit 100');
+    const fetch = () => fetchSuiteProgram(machine(), wanted);
+    await expect(fetch()).rejects.toThrow(/no such suite|there is no/);
+    await expect(fetch()).rejects.toThrow(/no such suite|there is no/);
+    const calls = await readFile(path.join(dir, 'calls'), 'utf8').catch(() => 'x\n');
+    expect(calls).toBe('x\n');
+    const left = await readdir(path.join(dir, 'respool-test-servers')).catch(() => []);
+    expect(left.filter((name) => !name.endsWith('.lock'))).toEqual([]);
+  });
+});
+
 describe('docker', () => {
   const plan = {
     image: 'image:1',
@@ -206,10 +259,14 @@ interface World {
   readonly aptFails?: boolean;
   readonly docker?: Server;
   readonly startFails?: number;
+  /** What `fetch` of the recipe brings; without it the recipe has none. */
+  readonly fetched?: Programs | Error;
 }
 
 async function get({ installed = [], isRoot = false, hasApt = false, ...world }: World) {
   const seen: string[] = [];
+  const told: string[] = [];
+  const { fetched } = world;
   const there = new Set(installed);
   let [fails, sites] = [world.startFails ?? 0, 0];
   const machine: Machine = {
@@ -223,8 +280,14 @@ async function get({ installed = [], isRoot = false, hasApt = false, ...world }:
     gives: ['nats'],
     packages: ['nats-server'],
     find: (on) => (on.find('nats-server') === undefined ? 'nats-server' : {}),
-    async start() {
-      seen.push('start');
+    ...(fetched === undefined
+      ? {}
+      : {
+          fetch: () =>
+            fetched instanceof Error ? Promise.reject(fetched) : Promise.resolve(fetched),
+        }),
+    async start({ 'nats-server': command }) {
+      seen.push(command === undefined ? 'start' : `start ${command}`);
       fails -= 1;
       if (fails >= 0) throw new Error('port taken');
       return SERVER;
@@ -248,8 +311,12 @@ async function get({ installed = [], isRoot = false, hasApt = false, ...world }:
     sites += 1;
     return { dir, ledger, urlOf: async () => '' };
   };
-  const server = await obtain(recipe, makeSite, { machine, tell: () => undefined, ways });
-  return { server, seen, sites };
+  const server = await obtain(recipe, makeSite, {
+    machine,
+    tell: (news) => void told.push(news),
+    ways,
+  });
+  return { server, seen, sites, told };
 }
 
 /** Writes a program into the folder that comes first in PATH. */

@@ -1,10 +1,10 @@
 /**
  * cluster — three NATS servers that keep every message three times, to kill one at a time.
  *
- * Debian's server is too old for several replicas, so these tests need another one by name.
+ * By the server that the tests run on, or another one by name.
  */
 
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -12,22 +12,34 @@ import path from 'node:path';
 import { connect } from '@nats-io/transport-node';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { vi } from 'vitest';
+import { thisMachine } from '../../../scripts/services/machine.ts';
+import { fetchNats, natsVersion } from '../../../scripts/services/nats.ts';
 import { freePort } from '../../../scripts/services/ports.ts';
 import { isBefore } from '../../../src/stores/nats/bucket.ts';
+import { skipReason } from '../../services/index.ts';
 
-const VARIABLE = 'RESPOOL_TEST_NATS_SERVER';
+/** Names another server than the one of the other tests. */
+export const VARIABLE = 'RESPOOL_TEST_NATS_SERVER';
 const OLDEST = [2, 9, 21] as const;
 const NAMES = ['one', 'two', 'three'] as const;
 const READY_TIMEOUT_MS = 120_000;
 
 /** The server to use, or why there is none. */
-export function clusterServer(): { readonly command: string } | { readonly reason: string } {
-  const command = process.env[VARIABLE] ?? '';
-  const reason = `${VARIABLE} names no nats-server of ${OLDEST.join('.')} or newer`;
-  if (command === '') return { reason };
-  const text = execFileSync(command, ['--version'], { encoding: 'utf8' });
-  const version = /v(\d+\.\d+\.\d+)/.exec(text)?.[1] ?? '0';
-  return isBefore(version, OLDEST) ? { reason } : { command };
+export async function clusterServer(): Promise<
+  { readonly command: string } | { readonly reason: string }
+> {
+  const skipped = skipReason('nats');
+  if (skipped !== undefined) return { reason: skipped };
+  const machine = thisMachine();
+  try {
+    const chosen = process.env[VARIABLE] ?? '';
+    const command = chosen === '' ? ((await fetchNats(machine))['nats-server'] ?? '') : chosen;
+    const version = await natsVersion(machine, command);
+    if (!isBefore(version, OLDEST)) return { command };
+    return { reason: `${command} is ${version}, and replicas need ${OLDEST.join('.')} or newer` };
+  } catch (error) {
+    return { reason: `there is no server of ${OLDEST.join('.')} or newer: ${String(error)}` };
+  }
 }
 
 /** Servers that run. */
