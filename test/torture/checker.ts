@@ -5,6 +5,7 @@
  *   unexpected  an effect, or an entry, that nobody enqueued
  *   corrupt     other bytes than were accepted
  *   duplicated  final effects beyond the first, measured against the bound
+ *   resurrected settled as delivered, or removed, as its process was told; and there again later
  *
  * Pure. Every suite with a ledger ends here.
  */
@@ -47,6 +48,7 @@ export interface Judged {
   readonly unexpected: number;
   readonly corrupt: number;
   readonly duplicated: number;
+  readonly resurrected: number;
   /** As many may be: kills × concurrency + unknown acks + lease expiries + what was forgotten. */
   readonly bound: number;
   /** Enqueues of unknown outcome that turned out to have worked. */
@@ -86,6 +88,7 @@ export function judgeRun(evidence: Evidence): Judged {
     unexpected: complain(strangers(evidence), 'that nobody enqueued'),
     corrupt: complain(corrupted(evidence), 'with other bytes than were accepted'),
     duplicated,
+    resurrected: resurrected(evidence, present).length,
     bound,
     recovered: unknown.filter(({ key }) => effects.has(key) || present.has(key)).length,
   };
@@ -130,6 +133,14 @@ function isLost(
 
 function cameBack({ key, removal }: Written, present: ReadonlyMap<string, Found>): boolean {
   return removal === 'done' && present.has(key);
+}
+
+/** Delivered or removed for good, as its process was told, and delivered or found again later. */
+function resurrected({ facts }: Evidence, present: ReadonlyMap<string, Found>): string[] {
+  const isBack = (key: string): boolean => (present.get(key)?.state ?? 'archived') !== 'archived';
+  const delivered = [...facts.completions].filter(([key, times]) => times > 1 || isBack(key));
+  const removed = [...facts.messages.values()].filter((one) => cameBack(one, present));
+  return [...new Set([...delivered.map(([key]) => key), ...keysOf(removed)])];
 }
 
 function strangers({ facts, found }: Evidence): string[] {

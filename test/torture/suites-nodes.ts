@@ -1,7 +1,7 @@
 /**
  * suites-nodes — several nodes on one store, with full numbers: `nodes` (they are killed and paused),
  * `servers` (their servers and connections are treated badly) and `idle` (a transaction is left
- * open).
+ * open); and `nats-kills`: a NATS server is killed on a busy machine.
  */
 import { standingDoor, startKeeper } from '../../scripts/services/link.ts';
 import { faults } from '../nodes/faults.ts';
@@ -10,6 +10,7 @@ import { isServerPlace, SERVERS_OF } from '../nodes/ground.ts';
 import { idleTransaction, RATIO_MIN } from '../nodes/idle-transaction.ts';
 import { kills } from '../nodes/kills.ts';
 import { pauses } from '../nodes/pauses.ts';
+import { serverKills } from '../nodes/server-kills.ts';
 import { BROKER_VARIABLE } from '../services/broker.ts';
 import { service, skipReason } from '../services/index.ts';
 import type { Place } from './places.ts';
@@ -25,6 +26,7 @@ const NODE_PLACES = ['sqlite', 'postgres', 'nats', 'postgres-s3'] as const;
 const SERVER_PLACES = ['postgres', 'nats', 'postgres-s3'] as const;
 const KILLS = 500;
 const CUTS = 1_000;
+const SERVER_KILLS = 60;
 /** One pause to so many kills, one crash of a server to so many cuts. */
 const KILLS_PER_PAUSE = 10;
 const CUTS_PER_RESTART = 10;
@@ -79,6 +81,29 @@ export function serversSuite({ seed, kills: cuts = CUTS }: NodesOptions): Promis
     }
     return rows;
   });
+}
+
+/**
+ * Kills of a NATS server with SIGKILL while two processes keep the machine busy. Which server, and
+ * how it syncs: `RESPOOL_TEST_NATS_BIN`, `RESPOOL_TEST_NATS_SYNC`.
+ */
+export function natsKillsSuite({
+  seed,
+  kills: count = SERVER_KILLS,
+}: NodesOptions): Promise<readonly Row[]> {
+  return withServers(async () => [
+    await row('server killed', 'nats', [count], async (part) => {
+      const result = await serverKills({ kills: part, nodes: 3, seed, spinners: 2 });
+      const { resurrected, accepted, duplicated } = result;
+      process.stderr.write(
+        `accepted ${accepted}, lost ${result.lost}, resurrected ${resurrected}, ` +
+          `duplicated ${duplicated}\n`,
+      );
+      const back = resurrected === 0 ? [] : [`${resurrected} came back after they were settled`];
+      const complaints = [...result.complaints, ...back];
+      return { ...result, complaints, faults: result.serverKills };
+    }),
+  ]);
 }
 
 /** A transaction left open for ten minutes; for as many seconds as there are kills by request. */

@@ -14,7 +14,7 @@ import { cutsForget, powercut } from './powercut.ts';
 import { reopening, type ReopeningResult } from './reopening.ts';
 import { shutdown } from './shutdown.ts';
 import { deadSuite } from './suites-dead.ts';
-import { idleSuite, nodesSuite, serversSuite } from './suites-nodes.ts';
+import { idleSuite, natsKillsSuite, nodesSuite, serversSuite } from './suites-nodes.ts';
 import { outboxSuite } from './suites-outbox.ts';
 import { rabbitSuite } from './suites-rabbit.ts';
 import { cannotMount, lacking } from './tools.ts';
@@ -135,6 +135,7 @@ export const SUITES: Readonly<Record<string, Suite>> = {
 
   nodes: nodesSuite,
   servers: serversSuite,
+  'nats-kills': natsKillsSuite,
   idle: idleSuite,
   rabbit: rabbitSuite,
   outbox: outboxSuite,
