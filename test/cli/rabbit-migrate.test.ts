@@ -100,12 +100,40 @@ withService('rabbitmq', () => {
     await configure({ consumers: [consumerOf(prefix, { queue: `${prefix}.orders2` })] });
     const words = ['rabbit', 'topology', 'migrate', '--from-queue', `${prefix}.orders`];
     const from = ['--from-topology', 'perDelay', '--from-type', 'classic', '--from-delays', '1h'];
-    const done = await cli([...words, ...from, '--yes', '--old-consumers-gone']);
+    const done = await cli([
+      ...words,
+      ...from,
+      '--yes',
+      '--old-consumers-gone',
+      '--unrelated',
+      '*',
+    ]);
     expect(done.stdout, done.stderr).toContain('done: nothing of the old is left');
     expect(done.code).toBe(0);
     const { queue } = await channel.checkQueue(`${prefix}.orders2`);
     expect(queue).toBe(`${prefix}.orders2`);
     const again = await cli(['rabbit', 'stats', '--json']);
     expect(again.stdout).not.toContain(`"${prefix}.orders"`);
+  });
+
+  test('an outbox fleet whose exchange has another name is refused, and loses nothing', async () => {
+    const { cli, configure, prefix, put, depth } = await rabbitShell();
+    const shop = `${prefix}.shop`;
+    const bindings = [{ exchange: shop, key: 'order.#' }];
+    const fleet = { compat: { outbox: { exchange: shop } }, topology: undefined, bindings };
+    await configure({ consumers: [consumerOf(prefix, fleet)] });
+    const applied = await cli(['rabbit', 'topology', 'apply', '--yes']);
+    expect(applied.code, applied.stderr).toBe(0);
+    const twenty = Array.from({ length: 20 }, (_, at) => String(at));
+    await put(`${shop}.delay_1h`, twenty);
+    await configure({ consumers: [consumerOf(prefix, { queue: `${prefix}.orders2`, bindings })] });
+    const from = ['--from-queue', `${prefix}.orders`, '--from-compat', 'outbox'];
+    const words = ['rabbit', 'topology', 'migrate', ...from, '--unrelated', '*', '--yes'];
+    const refused = await cli(words);
+    expect(refused.code).not.toBe(0);
+    expect(refused.stdout).toBe('');
+    expect(refused.stderr).toContain(`the old queue "${prefix}.orders" is not as described`);
+    expect(refused.stderr).toContain(`"x-dead-letter-exchange" is ${shop}.dlx there`);
+    expect(await depth(`${shop}.delay_1h`)).toBe(20);
   });
 });

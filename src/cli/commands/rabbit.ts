@@ -130,6 +130,12 @@ const migrate: CommandSpec = {
       flags: '--old-consumers-gone',
       description: 'no consumer uses the old wait queues any more: they may be removed',
     },
+    {
+      flags: '--unrelated <pattern>',
+      description:
+        'queues such as other.delay_* that dead-letter elsewhere: their messages do not count',
+      repeatable: true,
+    },
     YES,
     { flags: '--dry-run', description: 'say what it would do, and do nothing' },
   ],

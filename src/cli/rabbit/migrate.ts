@@ -32,6 +32,7 @@ export async function migrate(context: CommandContext): Promise<ExitCode> {
       ),
       waits: options.flag('leaveWaits') ? ('leave' as const) : ('move' as const),
       oldConsumersGone: options.flag('oldConsumersGone'),
+      unrelated: options.texts('unrelated'),
       wire: wireOf(former, broker.consumers),
       clock: io.clock,
     };

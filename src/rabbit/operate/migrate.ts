@@ -16,10 +16,11 @@ import { createIdMaker } from '../../system/ids.ts';
 import { connectionOf } from '../connection.ts';
 import { Outlet } from '../outlet.ts';
 import { closeChannel } from '../patience.ts';
-import { isSameBinding } from '../topology/compare.ts';
 import { applyTopology } from '../topology/declare.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import type { BindingSpec } from '../topology/model.ts';
+import { checkAsDescribed } from './as-described.ts';
+import { isTakenOver } from './inflow.ts';
 import { openChannel, passiveQueues } from './look.ts';
 import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
 import { moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from './move.ts';
@@ -38,6 +39,7 @@ const NAMES = [
   'renamed',
   'waits',
   'oldConsumersGone',
+  'unrelated',
   'dryRun',
   'window',
   'wire',
@@ -56,6 +58,7 @@ export async function migrateTopology(options: MigrateOptions): Promise<MigrateR
   try {
     const connection = await links.connection.consuming.tryConnect();
     const migration: Migration = { options, move, connection, clock, steps: [], todo: [] };
+    await checkAsDescribed(migration);
     const isDone = dryRun ? await foretell(migration) : await carryOut(migration, outlet);
     const { steps, todo } = migration;
     return { isDryRun: dryRun, isDone, steps, todo };
@@ -140,12 +143,9 @@ async function bindingsToEnd({ move, options }: Migration): Promise<Ends> {
       !isInner(one.exchange, move) &&
       !isReturn({ ...one, destination: one.queue, to: 'queue' }, move),
   );
-  const isTakenOver = (binding: BindingSpec): boolean => {
-    const successor = { ...binding, queue: move.mains.get(binding.queue) ?? '' };
-    const told = { ...successor, destination: successor.queue, to: 'queue' as const };
-    return move.topology.bindings.some((one) => isSameBinding(one, told));
-  };
-  return { gone: users.filter(isTakenOver), left: users.filter((one) => !isTakenOver(one)) };
+  const isGone = (one: BindingSpec): boolean =>
+    isTakenOver({ ...one, destination: one.queue, to: 'queue' }, move);
+  return { gone: users.filter(isGone), left: users.filter((one) => !isGone(one)) };
 }
 
 async function boundNow(

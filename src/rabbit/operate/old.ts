@@ -21,6 +21,8 @@ export interface Move {
   readonly plans: readonly QueuePlan[];
   readonly topology: Topology;
   readonly bindings: readonly BindingSpec[];
+  /** The old topology in full; undefined: only names and roles are known. */
+  readonly described: Topology | undefined;
   /** Exchanges of the old topology that only its own queues need, and the new one does not. */
   readonly exchanges: readonly string[];
   /** Exchanges that the old wait queues lead back through, whether they go or stay. */
@@ -63,6 +65,7 @@ export function moveOf({ from, to, renamed = {} }: MigrateOptions): Move {
     plans,
     topology,
     bindings: given.bindings,
+    described: 'queues' in from ? from : undefined,
     exchanges: ownExchanges(given, topology),
     backs: backsOf(given),
   };

@@ -9,12 +9,13 @@
 
 import { SECOND_MS } from '../../core/duration.ts';
 import { show, textOf } from '../../core/errors.ts';
-import type { BindingInfo, QueueInfo } from '../management/forms.ts';
+import type { BindingInfo } from '../management/forms.ts';
 import type { Management } from '../management/index.ts';
 import { closeChannel, pause } from '../patience.ts';
-import { extraQueues } from '../topology/extra.ts';
 import { type Count, countOf } from './counts.ts';
-import { openChannel, passiveQueues, queuesOf, surroundingsOf } from './look.ts';
+import { openInflows, whyInflow, worldOf } from './as-described.ts';
+import { type Inflow, usedExchanges } from './inflow.ts';
+import { openChannel, passiveQueues, queuesOf } from './look.ts';
 import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
 import type { LeavingQueue } from './old.ts';
 import { isLastingReturn, isReturn, type SharedWait, sharedWaitOf, whyShared } from './returns.ts';
@@ -82,12 +83,12 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
   management.forget();
   const mains = [...migration.move.mains.keys()];
   const names = [...new Set([...queues.map(({ name }) => name), ...mains])];
-  const [passive, told, { bindings }, strays] = await Promise.all([
+  const [passive, told, world] = await Promise.all([
     passiveQueues(migration.connection, names),
     queuesOf(management, names),
-    surroundingsOf(management),
-    straysOf(at),
+    worldOf(management),
   ]);
+  const { bindings } = world;
   const sharedWait = await sharedWaitOf(migration, management, bindings);
   const counts = new Map(names.map((name) => [name, countOf(passive.get(name), told.get(name))]));
   const busy = mains.filter((name) => (counts.get(name)?.consumers ?? 0) > 0);
@@ -96,7 +97,7 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
     migration,
     counts,
     bindings,
-    strays,
+    inflows: openInflows(migration, world),
     sharedWait,
     busyOld: busy.find((name) => !stays(name)),
     busyMain: busy.find(stays),
@@ -120,25 +121,12 @@ async function judge(at: At, queues: readonly LeavingQueue[]): Promise<Judged[]>
   });
 }
 
-type Stray = Pick<QueueInfo, 'name' | 'messages'>;
-
-/** Wait queues of old main queues, by their names, that nobody told us of, with messages. */
-async function straysOf({ migration, management }: At): Promise<readonly Stray[]> {
-  const { leaving, topology } = migration.move;
-  const mains = leaving.filter(({ role }) => role === 'main');
-  if (mains.length === 0) return [];
-  const known = new Set([...leaving, ...topology.queues].map(({ name }) => name));
-  const there = await management.queues({ columns: ['name', 'messages'], detail: 'totals' });
-  return extraQueues({ queues: mains }, there).filter(
-    ({ name, messages }) => !known.has(name) && messages !== 0,
-  );
-}
-
 interface Facts {
   readonly migration: Migration;
   readonly counts: ReadonlyMap<string, Count>;
   readonly bindings: readonly BindingInfo[];
-  readonly strays: readonly Stray[];
+  /** Ways into the queues from what is not in the old topology. */
+  readonly inflows: readonly Inflow[];
   /** Messages in wait queues that stay: they may come to a main queue that is to go. */
   readonly sharedWait: SharedWait | undefined;
   /** A main queue that is to go and has consumers: they use everything that belongs to it. */
@@ -150,22 +138,19 @@ interface Facts {
 
 /** It has messages, or may get some. */
 function whyHeld(queue: LeavingQueue, facts: Facts): string | undefined {
-  const { migration, counts, fullWait, strays, sharedWait } = facts;
+  const { migration, counts, fullWait, inflows, sharedWait } = facts;
   const { name, role } = queue;
   const { messages } = counts.get(name) ?? {};
   if (messages === undefined) return 'the broker has not counted it yet; run again in 10s';
   if (messages > 0 && role === 'wait' && migration.options.waits === 'leave') return runOut(queue);
   if (messages > 0) return `it holds ${messages} messages; run again`;
+  const inflow = inflows.find(({ target }) => target === name);
+  if (inflow !== undefined) return whyInflow(inflow);
   if (role === 'wait') return undefined;
   if (fullWait !== undefined) {
     return `messages wait in ${show(fullWait.name)} and may come to it; run again`;
   }
-  const stray = role === 'main' ? strays.find((one) => one.name.startsWith(name)) : undefined;
-  if (stray === undefined) return sharedWait && whyShared(sharedWait);
-  return (
-    `messages wait in ${show(stray.name)}, which is not in the old topology, and come to it; ` +
-    'name its delay there (--from-delays), and run again'
-  );
+  return sharedWait && whyShared(sharedWait);
 }
 
 /** Somebody needs it. */
@@ -256,21 +241,14 @@ async function remove(
 }
 
 async function removeExchanges({ migration, management }: At): Promise<boolean> {
-  management.forget();
-  const [{ exchanges, bindings }, queues] = await Promise.all([
-    surroundingsOf(management),
-    management.queues(),
-  ]);
-  const wanted = new Set<unknown>([
-    ...bindings.map(({ exchange }) => exchange),
-    ...queues.map((one) => one.arguments['x-dead-letter-exchange']),
-    ...queues.map((one) => one.policyDefinition['dead-letter-exchange']),
-  ]);
+  const world = await worldOf(management);
+  // What is removed names no alternate any more.
+  const exchanges = new Map(world.exchanges);
   let isDone = true;
   // Those with an alternate first: what they name is free then.
   for (const name of migration.move.exchanges) {
     if (!exchanges.has(name)) continue;
-    if (wanted.has(name)) {
+    if (usedExchanges({ ...world, exchanges }).has(name)) {
       keep(migration, name, 0, 'the exchange is used by others');
       isDone = false;
       continue;
@@ -278,6 +256,7 @@ async function removeExchanges({ migration, management }: At): Promise<boolean> 
     const channel = await openChannel(migration.connection);
     await channel.deleteExchange(name, { ifUnused: true });
     await closeChannel(channel);
+    exchanges.delete(name);
     migration.steps.push(step('remove', name, 0, 'the exchange was not used any more'));
   }
   return isDone;

@@ -181,6 +181,11 @@ export interface MigrateOptions {
    * run whose queue has kept its name: nobody can see which topology they use. Default: false.
    */
   readonly oldConsumersGone?: boolean;
+  /**
+   * Queues, as globs, whose messages are none of the old queues though they are dead-lettered by
+   * a key that only each message has. Others of that kind stop a migration while they hold any.
+   */
+  readonly unrelated?: readonly string[];
   /** Tell what would be done, and do nothing. */
   readonly dryRun?: boolean;
   /** On their way at once, 1 to 1000; default 100. */
