@@ -14,6 +14,7 @@ import { ask } from './ask.ts';
 import { CommandError, endedBy, EXIT, type ExitCode } from './exit-codes.ts';
 import { stopOnSignal } from './interruptible.ts';
 import { FILTER_OPTIONS, filterOf } from './filters.ts';
+import { wholeIds } from './id-prefix.ts';
 import { type BadLine, idBatches } from './ids.ts';
 import type { Out } from './out.ts';
 import { createProgress } from './progress.ts';
@@ -36,7 +37,10 @@ export interface Action {
 
 /** What every action takes. */
 export const ACTION_ARGUMENTS: readonly ArgumentSpec[] = [
-  { name: '[id...]', description: 'messages; - reads ids from stdin; ALL means every message' },
+  {
+    name: '[id...]',
+    description: 'messages, also by the beginning of an id; - reads ids from stdin; ALL: every one',
+  },
 ];
 
 /** The options of every action. */
@@ -81,7 +85,8 @@ async function actOnIds(context: CommandContext, action: Action): Promise<ExitCo
   if (isDry) await checkPolicyKnown(control, action.bulk);
   const bar = createProgress(io, out);
   try {
-    for await (const { ids, bad } of idBatches(args, io)) {
+    const use = { control, out, isActing: true };
+    for await (const { ids, bad } of idBatches(args, io, (typed) => wholeIds(typed, use))) {
       bar.clear();
       for (const line of bad) await tellBadLine(out, line);
       counts.refused += bad.length;

@@ -41,7 +41,7 @@ export const FILTER_OPTIONS: readonly OptionSpec[] = [
   { flags: '--fingerprint <print>', description: 'the fingerprint of its last failure' },
   { flags: '--text <text>', description: 'found in its id, topic or reason' },
   { flags: '--older-than <span>', description: 'enqueued longer ago, such as 15m or 2d' },
-  { flags: '--newer-than <span>', description: 'enqueued within this span' },
+  { flags: '--since <when>', description: 'enqueued since then: 2h, or a time in ISO 8601' },
   {
     flags: '--lane <lane>',
     description: 'to be delivered, or announced as bounced',
@@ -62,11 +62,25 @@ export function filterOf(options: Options): ListFilter | undefined {
     fingerprint: options.filled('fingerprint'),
     text: options.filled('text'),
     olderThan: options.span('olderThan'),
-    newerThan: options.span('newerThan'),
+    ...sinceOf(options),
     lane,
   };
   const conditions = Object.entries(given).filter(([, value]) => value !== undefined);
   return conditions.length === 0 ? undefined : Object.fromEntries(conditions);
+}
+
+/** So long ago, or a moment. */
+function sinceOf(options: Options): Pick<ListFilter, 'since' | 'enqueuedAfter'> {
+  const text = options.filled('since');
+  if (text === undefined) return {};
+  if (!/^\d{4}-\d\d-\d\d/.test(text)) return { since: options.span('since') ?? text };
+  const at = Date.parse(text);
+  if (!Number.isNaN(at)) return { enqueuedAfter: at };
+  throw new CommandError(
+    'usage.invalid',
+    `cannot use "${text}" as --since: allowed is a span such as 2h, or a time such as ` +
+      '2026-05-30T08:00Z',
+  );
 }
 
 function topicOf(options: Options): string | undefined {

@@ -9,6 +9,7 @@
 import { StringDecoder } from 'node:string_decoder';
 import { textOf } from '../core/errors.ts';
 import { checkId } from '../core/limits.ts';
+import { checkTyped } from './id-prefix.ts';
 import type { Io } from './io.ts';
 import { usageOf } from './options.ts';
 
@@ -32,11 +33,25 @@ const BATCH_MAX = 500;
 /** The longest line of stdin that is read. */
 const LINE_MAX_CHARS = 1_048_576;
 
-/** The ids in batches, as they come; ids of the command line are all checked before the first. */
-export async function* idBatches(args: readonly string[], io: Io): AsyncGenerator<IdBatch> {
-  const fromArgs = args
+/** Makes whole ids of those that were typed. */
+export type MakeWhole = (typed: readonly string[]) => Promise<readonly string[]>;
+
+/**
+ * The ids in batches, as they come; ids of the command line are all checked, and made whole, before
+ * the first.
+ */
+export async function* idBatches(
+  args: readonly string[],
+  io: Io,
+  makeWhole: MakeWhole,
+): AsyncGenerator<IdBatch> {
+  const typed = args
     .filter((arg) => arg !== '-')
-    .map((arg) => usageOf(() => checkId(arg), ['message.invalid']));
+    .map((arg) => usageOf(() => checkTyped(arg), ['message.invalid']));
+  const fromArgs: string[] = [];
+  for (let from = 0; from < typed.length; from += BATCH_MAX) {
+    fromArgs.push(...(await makeWhole(typed.slice(from, from + BATCH_MAX))));
+  }
   for (let from = 0; from < fromArgs.length; from += BATCH_MAX) {
     yield { ids: fromArgs.slice(from, from + BATCH_MAX), bad: [] };
   }

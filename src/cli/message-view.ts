@@ -6,7 +6,7 @@ import type { Out, Style } from './out.ts';
 import { numberText, safe } from './safe.ts';
 import type { Column } from './table.ts';
 import { tableOf } from './table.ts';
-import { both, relative, span } from './times.ts';
+import { both, brief, span } from './times.ts';
 
 /** What is known of a message, without its body. */
 export type SeenEntry = Pick<Entry, 'envelope' | 'status'>;
@@ -35,13 +35,13 @@ export const STATE_COLUMN: Column = {
 
 /** The columns of a list. */
 export const LIST_COLUMNS: readonly Column[] = [
-  { head: 'id' },
+  { head: 'id', isId: true },
   STATE_COLUMN,
   { head: 'topic', isFlexible: true },
-  { head: 'age', align: 'right' },
+  { head: 'age', align: 'right', isOptional: true },
   { head: 'tries', align: 'right' },
   { head: 'next' },
-  { head: 'why', isFlexible: true },
+  { head: 'why', isFlexible: true, isReason: true },
 ];
 
 /** How a message is looked at. */
@@ -68,15 +68,15 @@ export function listRow({ envelope, status }: SeenEntry, view: View): string[] {
 function nextOf({ state, dueAt }: Entry['status'], { now, isOutbox }: View): string {
   if (dueAt === null || (state === 'bounce' && isOutbox === true)) return '';
   // Not the message is due, but the word that it bounced.
-  if (state === 'bounce') return dueAt <= now ? 'notice due' : `notice ${relative(dueAt, now)}`;
-  if (state === 'active') return dueAt < now ? 'lease over' : `lease ${span(dueAt - now)}`;
+  if (state === 'bounce') return dueAt <= now ? 'notice due' : `notice ${brief(dueAt - now)}`;
+  if (state === 'active') return dueAt < now ? 'lease over' : `lease ${brief(dueAt - now)}`;
   // An archived message is due when it is forgotten.
-  return dueAt <= now ? 'due' : relative(dueAt, now);
+  return dueAt <= now ? 'due' : `in ${brief(dueAt - now)}`;
 }
 
 function whyOf({ because, ending, lastFailure }: Entry['status']): string {
   // A failure that was overcome is no reason of anything; the full view has it.
-  if (ending === 'delivered') return '';
+  if (ending === 'delivered') return 'delivered';
   const { code, text } = because ?? {
     code: lastFailure?.code ?? '',
     text: lastFailure?.reason ?? '',
@@ -116,7 +116,7 @@ const HISTORY_COLUMNS: readonly Column[] = [
   { head: 'took', align: 'right' },
   { head: 'by', isFlexible: true },
   { head: 'code' },
-  { head: 'reason', isFlexible: true },
+  { head: 'reason', isFlexible: true, isReason: true },
 ];
 
 /** Names and values in two columns. */

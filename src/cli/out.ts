@@ -14,6 +14,8 @@ import { jsonLine, safe, type SafeOptions } from './safe.ts';
 /** How the output of one call looks. */
 export interface OutOptions {
   readonly json: boolean;
+  /** Tables in full, whatever the terminal. */
+  readonly wide?: boolean;
   readonly quiet: boolean;
   readonly verbose: boolean;
   /** False for `--no-color`. */
@@ -79,7 +81,7 @@ export function createOut(io: Io, options: OutOptions): Out {
     },
     style,
     get columns() {
-      return io.isTTY('stdout') ? io.columns() : undefined;
+      return io.isTTY('stdout') && options.wide !== true ? io.columns() : undefined;
     },
   };
 }

@@ -30,6 +30,7 @@ export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
       'a broker',
   },
   { flags: '--json', description: 'print JSON: lists one object per line' },
+  { flags: '--wide', description: 'tables in full: whole ids, nothing cut or left out' },
   { flags: '--quiet', description: 'print results only' },
   { flags: '--verbose', description: 'say more on stderr' },
   { flags: '--no-color', description: 'no colours; NO_COLOR does the same' },
@@ -113,10 +114,7 @@ async function endOfParsing(
 
 /** For a command that was named without one of those below it. */
 function nameOne(name: string): string | undefined {
-  let below: readonly CommandSpec[] | undefined = commands;
-  for (const word of name.split(' ')) {
-    below = below?.find((one) => one.name === word)?.subcommands;
-  }
+  const below = name === '' ? commands : specOf(name)?.subcommands;
   if (below === undefined) return undefined;
   return withHelp(`name a command: ${below.map((one) => one.name).join(', ')}`, name);
 }
@@ -125,8 +123,44 @@ function nameOne(name: string): string | undefined {
 function sentenceOf(message: string, name: string): string {
   const [said = '', hint] = message.replace(/^error: /, '').split(/\n\(Did you mean /);
   const text = said.trim().replaceAll("'", '"').replace(/\.$/, '');
-  const near = hint === undefined ? '' : `; did you mean "${hint.replace(/\?\)$/s, '')}"?`;
+  const meant = /^unknown option "(--[a-z-]+)/.exec(text)?.[1] ?? '';
+  const known = optionMeant(meant, name) ?? hint?.replace(/\?\)$/s, '');
+  const near = known === undefined ? '' : `; did you mean "${known}"?`;
   return withHelp(`${text}${near}`, name);
+}
+
+/** What other tools call a filter, and what it is called here. */
+const OPTIONS_MEANT: Readonly<Record<string, string>> = {
+  '--after': '--since',
+  '--newer-than': '--since',
+  '--younger-than': '--since',
+  '--before': '--older-than',
+  '--until': '--older-than',
+  '--dest': '--destination',
+  '--origin': '--destination',
+  '--to': '--destination',
+  '--error': '--code',
+  '--error-code': '--code',
+  '--status': '--state',
+  '--grep': '--text',
+  '--search': '--text',
+  '--reason': '--text',
+  '--max': '--limit',
+};
+
+/** The option of a command that goes by another name elsewhere. */
+function optionMeant(given: string, name: string): string | undefined {
+  const meant = Object.hasOwn(OPTIONS_MEANT, given) ? OPTIONS_MEANT[given] : undefined;
+  const known = specOf(name)?.options ?? [];
+  return known.some(({ flags }) => flags.split(' ')[0] === meant) ? meant : undefined;
+}
+
+function specOf(name: string): CommandSpec | undefined {
+  let at: CommandSpec | undefined;
+  for (const word of name.split(' ')) {
+    at = (at === undefined ? commands : at.subcommands)?.find((one) => one.name === word);
+  }
+  return at;
 }
 
 /** The sentence, and where to read how it goes; once. */
@@ -331,6 +365,7 @@ function outOptionsOf(values: Readonly<Record<string, unknown>>): Parameters<typ
   const is = (name: string): boolean => values[name] === true;
   return {
     json: is('json'),
+    wide: is('wide'),
     quiet: is('quiet'),
     verbose: is('verbose'),
     color: values['color'] !== false,

@@ -5,6 +5,7 @@
  */
 
 import type { Out } from './out.ts';
+import { shortIds } from './short-ids.ts';
 import { cut, widthOf } from './width.ts';
 
 /** One column. */
@@ -13,6 +14,12 @@ export interface Column {
   readonly align?: 'left' | 'right';
   /** Cut when the terminal is too narrow, the last such column first. */
   readonly isFlexible?: true;
+  /** Why something is as it is: cut after all others, and others make room for it. */
+  readonly isReason?: true;
+  /** Left out where the terminal is too narrow for the reason, the last such column first. */
+  readonly isOptional?: true;
+  /** Ids: shown on a terminal as short as tells them apart. */
+  readonly isId?: true;
   /** Colours a cell, after it was cut. */
   readonly paint?: (out: Out, cell: string) => string;
 }
@@ -21,6 +28,8 @@ export interface Column {
 const GAP = 2;
 /** No flexible column becomes narrower than this. */
 const NARROWEST = 8;
+/** So much room the reason has before columns are left out. */
+const REASON_ROOM = 24;
 
 /** The table as text, without a line end at its end. */
 export async function tableOf(
@@ -29,15 +38,16 @@ export async function tableOf(
   rows: readonly (readonly string[])[],
 ): Promise<string> {
   const { drawTable } = await import('./draw-table.ts');
-  const widths = fitted(columns, rows, out.columns);
-  const heads = columns.map(({ head }, at) => out.style('bold', cut(head, widths[at] ?? 0)));
-  const cells = rows.map((row) =>
-    row.map((cell, at) => {
-      const shown = cut(cell, widths[at] ?? 0);
-      return columns[at]?.paint?.(out, shown) ?? shown;
+  const shown = withShortIds(columns, rows, out.columns);
+  const places = fitted(columns, shown, out.columns);
+  const heads = places.map(({ column, width }) => out.style('bold', cut(column.head, width)));
+  const cells = shown.map((row) =>
+    places.map(({ at, column, width }) => {
+      const cell = cut(row[at] ?? '', width);
+      return column.paint?.(out, cell) ?? cell;
     }),
   );
-  const aligns = columns.map(({ align = 'left' }) => align);
+  const aligns = places.map(({ column }) => column.align ?? 'left');
   return drawTable([heads, ...cells], aligns, GAP);
 }
 
@@ -49,10 +59,9 @@ export function pagedTable(
   out: Out,
   columns: readonly Column[],
 ): (rows: readonly (readonly string[])[]) => string {
-  let widths: readonly number[] | undefined;
-  const lineOf = (row: readonly string[], fixed: readonly number[], isHead: boolean): string => {
-    const cells = columns.map((column, at) => {
-      const width = fixed[at] ?? 0;
+  let places: readonly Placed[] | undefined;
+  const lineOf = (row: readonly string[], fixed: readonly Placed[], isHead: boolean): string => {
+    const cells = fixed.map(({ at, column, width }) => {
       const cell = row[at] ?? '';
       // Wider than on the first page: an id is never cut, it only stands out of its column.
       const shown =
@@ -63,30 +72,75 @@ export function pagedTable(
     });
     return cells.join(' '.repeat(GAP)).trimEnd();
   };
-  return (rows) => {
+  return (given) => {
+    const rows = withShortIds(columns, given, out.columns);
     const heads = columns.map(({ head }) => head);
-    const isFirst = widths === undefined;
-    const fixed = (widths ??= fitted(columns, rows, out.columns));
+    const isFirst = places === undefined;
+    const fixed = (places ??= fitted(columns, rows, out.columns));
     const lines = rows.map((row) => lineOf(row, fixed, false));
     return (isFirst ? [lineOf(heads, fixed, true), ...lines] : lines).join('\n');
   };
+}
+
+/** Whole ids are for programs and for --wide: on a terminal they take the room of the reason. */
+function withShortIds(
+  columns: readonly Column[],
+  rows: readonly (readonly string[])[],
+  available: number | undefined,
+): readonly (readonly string[])[] {
+  const at = columns.findIndex(({ isId }) => isId === true);
+  if (at === -1 || available === undefined) return rows;
+  const short = shortIds(rows.map((row) => row[at] ?? ''));
+  return rows.map((row, index) => row.with(at, short[index] ?? ''));
+}
+
+/** A column that is shown, and how wide. */
+interface Placed {
+  readonly at: number;
+  readonly column: Column;
+  width: number;
 }
 
 function fitted(
   columns: readonly Column[],
   rows: readonly (readonly string[])[],
   available: number | undefined,
-): number[] {
-  const widths = columns.map(({ head }, at) =>
-    rows.reduce((widest, row) => Math.max(widest, widthOf(row[at] ?? '')), widthOf(head)),
-  );
-  if (available === undefined) return widths;
-  let over = widths.reduce((sum, width) => sum + width + GAP, -GAP) - available;
-  for (const [at, column] of [...columns.entries()].reverse()) {
-    if (over <= 0 || column.isFlexible !== true) continue;
-    const narrower = Math.min(widths[at] ?? 0, Math.max(NARROWEST, (widths[at] ?? 0) - over));
-    over -= (widths[at] ?? 0) - narrower;
-    widths[at] = narrower;
+): readonly Placed[] {
+  let places = columns.map((column, at): Placed => {
+    const cells = rows.map((row) => widthOf(row[at] ?? ''));
+    return { at, column, width: cells.reduce((a, b) => Math.max(a, b), widthOf(column.head)) };
+  });
+  if (available === undefined) return places;
+  const isTooNarrow = (): boolean => total(places.map(leastOf)) > available;
+  while (isTooNarrow()) {
+    const last = places.findLast(({ column }) => column.isOptional === true);
+    if (last === undefined) break;
+    places = places.filter((place) => place !== last);
   }
-  return widths;
+  let over = total(places.map(({ width }) => width)) - available;
+  const flexible = places.filter(({ column }) => column.isFlexible === true).reverse();
+  const reasons = flexible.filter(({ column }) => column.isReason === true);
+  const others = flexible.filter(({ column }) => column.isReason !== true);
+  const narrow = (some: readonly Placed[], least: number): void => {
+    for (const place of some) {
+      const narrower = Math.min(place.width, Math.max(least, place.width - Math.max(0, over)));
+      over -= place.width - narrower;
+      place.width = narrower;
+    }
+  };
+  // The reason gives what it has beyond its room, then the others what they can, then it again.
+  narrow(reasons, REASON_ROOM);
+  narrow(others, NARROWEST);
+  narrow(reasons, NARROWEST);
+  return places;
+}
+
+/** The least that a column should have. */
+function leastOf({ column, width }: Placed): number {
+  if (column.isFlexible !== true) return width;
+  return Math.min(width, column.isReason === true ? REASON_ROOM : NARROWEST);
+}
+
+function total(widths: readonly number[]): number {
+  return widths.reduce((sum, width) => sum + width + GAP, -GAP);
 }

@@ -23,6 +23,11 @@ export function span(ms: number): string {
   return more === 0 ? `${amount}${unit}` : `${amount}${unit}${more}${below}`;
 }
 
+/** A span in its largest unit alone, for narrow columns: `4h`. */
+export function brief(ms: number): string {
+  return /^[\d.]+[a-z]+|^\?/.exec(span(ms))?.[0] ?? '?';
+}
+
 /** How far away a moment is: `3m ago`, `in 4h`, `now`. */
 export function relative(at: Millis, now: Millis): string {
   if (!Number.isFinite(at)) return '?';

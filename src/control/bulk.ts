@@ -180,9 +180,9 @@ const ALL_BUT_ACTIVE: readonly State[] = STATES.filter((state) => state !== 'act
 
 /** The same filter an hour later: ages become times, and what comes after now does not fit. */
 function fixedFilter(filter: ListFilter, now: Millis): ListFilter {
-  const { olderThan, newerThan, ...rest } = filter;
+  const { olderThan, since, ...rest } = filter;
   const before = olderThan === undefined ? now + 1 : now - durationMs(olderThan, 'olderThan');
-  const after = newerThan === undefined ? undefined : now - durationMs(newerThan, 'newerThan');
+  const after = since === undefined ? undefined : now - durationMs(since, 'since');
   const earliest = Math.max(after ?? 0, rest.enqueuedAfter ?? 0);
   return {
     ...rest,

@@ -97,6 +97,8 @@ export interface EntryQuery {
   /** One, or any of several: a seal knows one destination under several words. */
   readonly destination?: string | readonly string[];
   readonly ids?: readonly string[];
+  /** Ids that begin with this; a store with an index of ids reads that range alone. */
+  readonly idPrefix?: string;
   readonly header?: { readonly name: string; readonly value?: string };
   /** The code of the last failure or of why it is where it is. */
   readonly code?: string;

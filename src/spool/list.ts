@@ -18,7 +18,7 @@ export interface ListFilter extends Omit<EntryQuery, 'states' | 'destination'> {
   /** Enqueued longer ago than this. */
   readonly olderThan?: Duration;
   /** Enqueued within this. */
-  readonly newerThan?: Duration;
+  readonly since?: Duration;
 }
 
 /** A filter and how to go through it. */
@@ -39,11 +39,12 @@ export interface PageOptions extends ListOptions {
 const FILTER_NAMES = [
   'state',
   'olderThan',
-  'newerThan',
+  'since',
   'lane',
   'topic',
   'destination',
   'ids',
+  'idPrefix',
   'header',
   'code',
   'fingerprint',
@@ -62,7 +63,7 @@ const PAGE_DEFAULT = 100;
 /** The store's query for a filter. */
 export function queryOf(filter: ListFilter, now: Millis): EntryQuery {
   checkNames('a list filter', filter, FILTER_NAMES);
-  const { state, olderThan, newerThan, ...rest } = filter;
+  const { state, olderThan, since, ...rest } = filter;
   if (rest.topic !== undefined) checkTopicPattern(rest.topic);
   const states = state === undefined ? undefined : [state].flat();
   for (const one of states ?? []) {
@@ -74,7 +75,7 @@ export function queryOf(filter: ListFilter, now: Millis): EntryQuery {
     ...(olderThan === undefined
       ? {}
       : { enqueuedBefore: now - durationMs(olderThan, 'olderThan') }),
-    ...(newerThan === undefined ? {} : { enqueuedAfter: now - durationMs(newerThan, 'newerThan') }),
+    ...(since === undefined ? {} : { enqueuedAfter: now - durationMs(since, 'since') }),
   };
 }
 

@@ -7,8 +7,8 @@ import { HEADER_NAME_PATTERN } from '../core/limits.ts';
 import type { ListFilter, PageOptions } from '../spool/list.ts';
 import { momentOf, spanOf, wholeOf } from './texts.ts';
 
-const SAME = ['topic', 'destination', 'code', 'fingerprint', 'text', 'lane'] as const;
-const SPANS = ['olderThan', 'newerThan'] as const;
+const SAME = ['idPrefix', 'topic', 'destination', 'code', 'fingerprint', 'text', 'lane'] as const;
+const SPANS = ['olderThan', 'since'] as const;
 const MOMENTS = [
   'enqueuedBefore',
   'enqueuedAfter',

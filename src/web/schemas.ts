@@ -94,6 +94,7 @@ const momentText = text.describe(
 const filterFields = {
   state: z.array(stateSchema).max(STATES_MAX).optional(),
   id: z.array(idSchema).max(QUERY_IDS_MAX).optional(),
+  idPrefix: idSchema.optional().describe('How ids begin.'),
   topic: text.optional().describe('A topic, or a pattern with * and #.'),
   destination: text.optional(),
   header: text.optional().describe('A name, or name:value.'),
@@ -102,7 +103,7 @@ const filterFields = {
   text: text.optional(),
   lane: z.enum(['delivery', 'notice']).optional(),
   olderThan: spanText.optional(),
-  newerThan: spanText.optional(),
+  since: spanText.optional(),
   enqueuedBefore: momentText.optional(),
   enqueuedAfter: momentText.optional(),
   updatedBefore: momentText.optional(),
@@ -173,6 +174,7 @@ const span = z.union([z.number().nonnegative(), text]).optional();
 export const filterSchema: z.ZodType<ListFilter> = z.strictObject({
   state: z.union([stateSchema, z.array(stateSchema).max(STATES_MAX)]).optional(),
   ids: z.array(idSchema).max(IDS_MAX).optional(),
+  idPrefix: idSchema.optional(),
   topic: text.optional(),
   destination: text.optional(),
   header: z
@@ -183,7 +185,7 @@ export const filterSchema: z.ZodType<ListFilter> = z.strictObject({
   text: text.optional(),
   lane: z.enum(['delivery', 'notice']).optional(),
   olderThan: span,
-  newerThan: span,
+  since: span,
   enqueuedBefore: moment,
   enqueuedAfter: moment,
   updatedBefore: moment,

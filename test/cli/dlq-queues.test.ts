@@ -90,6 +90,9 @@ withService('rabbitmq', () => {
       const [full] = (await cli(['dlq', 'show', 'Order.2', ...at, '--json'])).objects();
       expect(full).toMatchObject({ id: 'Order.2', json: { n: 2 } });
       expect((await cli(['dlq', 'show', 'Order.2', ...at])).stdout).toMatch(/"n": 2/);
+      const several = await cli(['dlq', 'show', 'Order', ...at]);
+      expect(several).toMatchObject({ code: 2, stdout: '' });
+      expect(several.stderr).toContain('several ids: Order.1, Order.2, Order.3');
       const lines = (await cli(['dlq', 'export', ...at, '--category', 'resource'])).objects();
       expect(lines).toMatchObject([{ id: 'Order.3', json: { n: 3 } }]);
       const groups = (await cli(['dlq', 'groups', ...at, '--json'])).objects();

@@ -28,7 +28,7 @@ test('every filter chooses, and all together', async () => {
   expect(await ids('--code', 'smtp.451')).toEqual(['in-deferred']);
   expect(await ids('--text', 'greylist')).toEqual(['in-deferred']);
   expect(await ids('--older-than', '1h')).toEqual([]);
-  expect((await ids('--newer-than', '1h')).length).toBe(5);
+  expect((await ids('--since', '1h')).length).toBe(5);
   expect(await ids('--lane', 'notice')).toEqual(['in-bounce']);
   expect(await ids('--code', 'http.410')).toEqual(['in-bounce']);
 });
@@ -105,6 +105,28 @@ describe('the table', () => {
     expect(stdout).not.toContain('\u001b');
   });
 
+  test('gives the room of a narrow terminal to the reason, and with --wide cuts nothing', async () => {
+    const shell = await setup();
+    const spool = shell.spool();
+    const ids = ['01a1e06c-024e-7719-9c3b-8ad06b36cc9c', '01a1e06c-024e-7719-9c3b-8ad1ffff0000'];
+    for (const id of ids) await spool.enqueue({ id, topic: 'webhook.customer.new' });
+    const reason = 'the other side answered 503 Service Unavailable';
+    await spool.hold(ids, reason);
+    await spool.stop();
+    const narrow = { tty: ['stdout' as const], columns: 80, env: { NO_COLOR: '1' } };
+    const { stdout } = await shell.cli(['list'], narrow);
+    const [, ...lines] = stdout.trimEnd().split('\n');
+    for (const line of lines) {
+      expect(line.length).toBeLessThanOrEqual(80);
+      expect(/operator\.hold: .*$/.exec(line)?.[0].length).toBeGreaterThanOrEqual(24);
+    }
+    const wide = await shell.cli(['list', '--wide'], narrow);
+    for (const id of ids) expect(wide.stdout).toContain(id);
+    expect(wide.stdout).toContain(reason);
+    // A pipe is read by programs: whole ids.
+    expect((await shell.cli(['list'])).stdout).toContain(ids[0]);
+  });
+
   test('says when there is nothing', async () => {
     const { cli } = await setup({ hasStore: true });
     expect(await cli(['list'])).toMatchObject({ code: 0, stdout: '', stderr: 'no message fits\n' });
@@ -117,6 +139,8 @@ test.each([
   [['--limit', '0'], /cannot use "0" as --limit: allowed is a whole number/],
   [['--older-than', 'long'], /cannot use "long" as "--older-than"/],
   [['--topic', 'a b'], /cannot use "a b" as topic pattern/],
+  [['--since', 'long'], /cannot use "long" as "--since"/],
+  [['--since', '2026-13-99'], /cannot use "2026-13-99" as --since: allowed is a span/],
   [['--text', ''], /cannot use "" as --text: it is empty/],
   [['--code', ''], /cannot use "" as --code: it is empty/],
   [['--destination', ''], /cannot use "" as --destination: it is empty/],

@@ -172,7 +172,10 @@ withService('rabbitmq', () => {
         await expect.poll(() => isEmpty(shell)).toBe(true);
         const all = (await shell.cli(['outbox', 'list', '--sent', '--json'])).objects();
         expect(all.map(({ id }) => String(id)).toSorted()).toEqual(ids.toSorted());
-        const { stdout } = await shell.cli(['outbox', 'list', '--sent', '--topic', 'order.*'], TTY);
+        const { stdout } = await shell.cli(
+          ['outbox', 'list', '--sent', '--topic', 'order.*', '--wide'],
+          TTY,
+        );
         expect(stdout).toMatch(new RegExp(`^id +topic +sent +bytes\n${ids[0]} +order.a .* 5\n$`));
         const some = await shell.cli(['outbox', 'list', '--sent', '--limit', '1'], TTY);
         expect(some.stderr).toContain('the first 1');

@@ -100,7 +100,7 @@ withService('postgres', () => {
         { routingKey: 'order.created', body: { n: 1 }, key: 'customer-7' },
         { routingKey: 'user.created', body: 'x', eta: '1h' },
       ]);
-      const listed = await shell.outbox(['list', '--topic', 'order.*'], TTY);
+      const listed = await shell.outbox(['list', '--topic', 'order.*', '--wide'], TTY);
       expect(listed.stdout).toMatch(new RegExp(`${first} +incoming +order\\.created`));
       expect(listed.stdout).not.toContain(second);
       const all = await shell.outbox(['list', '--json', '--order', 'dueAt', '--desc']);

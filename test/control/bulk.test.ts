@@ -84,7 +84,7 @@ describe('a bulk action', () => {
     expect((await spool.page({ state: 'hold' })).entries.map((one) => one.envelope.id)).toEqual([
       old,
     ]);
-    expect((await ann.prepare({ kind: 'hold' }, { newerThan: '3h' })).count).toBe(1);
+    expect((await ann.prepare({ kind: 'hold' }, { since: '3h' })).count).toBe(1);
   });
 
   test('says what was refused, and why', async () => {

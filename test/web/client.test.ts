@@ -122,7 +122,7 @@ describe('a look', () => {
       { header: { name: 'h', value: 'v:w' } },
       { topic: 'a.*', destination: 'd' },
       { olderThan: '30m' },
-      { newerThan: 1_800_000 },
+      { since: 1_800_000 },
       { enqueuedAfter: clock.now() - 1 },
       { order: 'updatedAt', descending: true },
       { limit: 1 },

@@ -4,7 +4,8 @@
  */
 
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
-import { idBatches } from '../ids.ts';
+import { wholeIds } from '../id-prefix.ts';
+import { idBatches, type MakeWhole } from '../ids.ts';
 import type { Out } from '../out.ts';
 import { idProgress } from '../progress.ts';
 import { safe } from '../safe.ts';
@@ -25,7 +26,11 @@ export const cat: CommandSpec = {
     'Writes the bytes as they are to a file or pipe. A terminal shows text without control ' +
     'characters, or hex, up to 64 KiB; --raw writes the bytes there too.',
   arguments: [
-    { name: '<id...>', description: 'messages, one body after the other; - reads ids from stdin' },
+    {
+      name: '<id...>',
+      description:
+        'messages, one body after the other; also by the beginning of an id; - reads stdin',
+    },
   ],
   options: [{ flags: '--raw', description: 'the bytes as they are, also to a terminal' }],
   examples: [
@@ -37,7 +42,9 @@ export const cat: CommandSpec = {
     let printed = 0;
     const bar = idProgress(context);
     try {
-      for await (const { ids, bad } of idBatches(context.args, context.io)) {
+      const whole: MakeWhole = async (typed) =>
+        wholeIds(typed, { ...context, control: (await context.desk()).control, isActing: false });
+      for await (const { ids, bad } of idBatches(context.args, context.io, whole)) {
         for (const id of ids) {
           await printBody(context, id);
           printed += 1;

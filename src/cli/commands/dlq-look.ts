@@ -65,7 +65,7 @@ const show: CommandSpec = {
   summary: 'show a dead letter in full, with its headers and body',
   group: GROUP,
   description: `Shows every letter of this id. ${PLACES} ${COSTS}`,
-  arguments: [{ name: '<id>', description: 'its message id' }],
+  arguments: [{ name: '<id>', description: 'its message id, also by its beginning' }],
   options: LOOK_OPTIONS,
   examples: [{ line: 'respool dlq show order-4711 --queue orders.dlq', does: 'all of it' }],
   role: 'read',
@@ -156,7 +156,12 @@ const remove: CommandSpec = {
     'What is removed from the spool is archived; what is removed from a queue is archived in the ' +
     'spool first, and then acknowledged. Both are kept for a while (retention.removed, default ' +
     `7d). With --hard they are gone. ${PLACES}`,
-  arguments: [{ name: '[id...]', description: 'letters; - reads ids from stdin' }],
+  arguments: [
+    {
+      name: '[id...]',
+      description: 'letters, of the spool also by the beginning of an id; - reads ids from stdin',
+    },
+  ],
   options: [...REMOVE_OPTIONS, YES],
   examples: [
     { line: 'respool dlq remove order-4711 --queue orders.dlq', does: 'one letter' },
@@ -196,7 +201,12 @@ const restore: CommandSpec = {
     'Ids are those of the archive, or those that letters of queues had. What was removed at ' +
     'another broker, or in another virtual host, is refused. The original of a letter that a ' +
     'replay changed is put back only by its own id in the archive.',
-  arguments: [{ name: '[id...]', description: 'letters; - reads ids from stdin' }],
+  arguments: [
+    {
+      name: '[id...]',
+      description: 'letters, of the spool also by the beginning of an id; - reads ids from stdin',
+    },
+  ],
   options: [
     ...PLACE_OPTIONS.filter(({ flags }) => flags !== '--trust-limit').map((option) =>
       option.flags.startsWith('--queue')

@@ -75,7 +75,9 @@ const replay: CommandSpec = {
   run: async (context) => (await import('../replay/replay.ts')).replayLetters(context),
 };
 
-const ONE: readonly ArgumentSpec[] = [{ name: '<id>', description: 'the replay, by its id' }];
+const ONE: readonly ArgumentSpec[] = [
+  { name: '<id>', description: 'the replay, by its id or the beginning of it' },
+];
 
 const list: CommandSpec = {
   name: 'list',

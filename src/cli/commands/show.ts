@@ -1,7 +1,8 @@
 /** show — one message in full: where it is, why, and what was tried. */
 
 import { CommandError, EXIT } from '../exit-codes.ts';
-import { idBatches } from '../ids.ts';
+import { wholeIds } from '../id-prefix.ts';
+import { idBatches, type MakeWhole } from '../ids.ts';
 import { lookUp } from '../look-up.ts';
 import { fullView, messageObject } from '../message-view.ts';
 import { RespoolError } from '../../core/errors.ts';
@@ -14,9 +15,15 @@ export const show: CommandSpec = {
   name: 'show',
   summary: 'show a message in full, without its body',
   group: 'Messages',
-  arguments: [{ name: '<id...>', description: 'messages; - reads ids from stdin' }],
+  arguments: [
+    {
+      name: '<id...>',
+      description: 'messages, also by the beginning of an id; - reads ids from stdin',
+    },
+  ],
   examples: [
     { line: 'respool show 0198f0c2-8a3e-7c41-9d2b-5f60718293a4', does: 'where it is, and why' },
+    { line: 'respool show 0198f0c2-8a3e', does: 'the same, where no other id begins like that' },
   ],
   role: 'read',
   run: async ({ args, desk, io, isOutbox, out }) => {
@@ -35,7 +42,9 @@ export const show: CommandSpec = {
         out.error(error);
       },
     };
-    for await (const { ids, bad } of idBatches(args, io)) {
+    const whole: MakeWhole = async (typed) =>
+      wholeIds(typed, { control: (await desk()).control, out: aside, isActing: false });
+    for await (const { ids, bad } of idBatches(args, io, whole)) {
       missing += bad.length;
       for (const { why } of bad) aside.error(new CommandError('usage.invalid', why));
       if (ids.length === 0) continue;

@@ -34,6 +34,7 @@ const EVERYWHERE: readonly OptionSpec[] = [
   { flags: '--store <url>', description: 'where messages lie' },
   { flags: '--url <url>', description: 'a running service' },
   { flags: '--json', description: 'print JSON' },
+  { flags: '--wide', description: 'tables in full: whole ids, nothing cut or left out' },
   { flags: '--quiet', description: 'print results only' },
   { flags: '--verbose', description: 'say more on stderr' },
   { flags: '--no-color', description: 'no colours' },

@@ -24,18 +24,19 @@ export function kindsOf({ options }: CommandContext): readonly LetterKind[] | un
 
 /** The question that the options make, as it stands now: ages are times. */
 export function letterFilterOf({ options, io }: CommandContext): LetterFilter {
-  const { topic, code, header, text, olderThan, newerThan } = filterOf(options) ?? {};
+  const filter = filterOf(options) ?? {};
+  const { topic, code, header, text, destination, olderThan, since, enqueuedAfter } = filter;
   const now = io.clock.now();
   const given: LetterQuery = withoutUnknown({
     topic,
     code,
     header,
     text,
-    origin: options.filled('origin'),
+    origin: destination,
     group: options.filled('group'),
     deathsAbove: options.number('deathsAbove', { min: 0, max: DEATHS_MAX }),
     before: before(olderThan, now, 'olderThan'),
-    after: before(newerThan, now, 'newerThan'),
+    after: enqueuedAfter ?? before(since, now, 'since'),
   });
   const category = options.text('category') as Category | undefined;
   const isEmpty = Object.keys(given).length === 0 && category === undefined;

@@ -2,14 +2,16 @@
 
 import { open } from 'node:fs/promises';
 import path from 'node:path';
+import type { Control } from '../../control/control.ts';
 import { exportLetter } from '../../control/letters/export.ts';
 import { noteOf } from '../../control/letters/notes.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { CommandError, type ExitCode } from '../exit-codes.ts';
+import { ID_PREFIX_MIN, severalFit, wholeLetterIds } from '../id-prefix.ts';
 import { jsonLine, safe } from '../safe.ts';
 import { pagedTable } from '../table.ts';
 import { kindsOf } from './filter.ts';
-import { type Found, openLook } from './look.ts';
+import { type Found, type Look, openLook } from './look.ts';
 import { deskIfAny, type LettersContext } from './places.ts';
 import { foundObject, LETTER_COLUMNS, letterRow, letterView } from './view.ts';
 
@@ -18,6 +20,8 @@ const SHOWN_DEFAULT = 100;
 const PAGE_ROWS = 100;
 /** Lines that are written to a file at once, in characters. */
 const PIECE_CHARS = 262_144;
+/** Ids that are collected where the beginning of one fits several. */
+const CANDIDATES_MAX = 5;
 const ALL_KINDS = ['dead', 'parked', 'archived'] as const;
 
 /** Prints letters as a table, or as objects. */
@@ -50,34 +54,69 @@ export async function list(context: LettersContext): Promise<ExitCode> {
   return look.code;
 }
 
-/** Prints the letters of one id in full. */
+/** Prints the letters of one id in full; the id may be given by its beginning. */
 export async function showLetter(context: LettersContext): Promise<ExitCode> {
-  const { args, io, out, options } = context;
-  const [id = ''] = args;
+  const { args, out, options } = context;
+  const [given = ''] = args;
   const isSpool = options.texts('queue').length === 0;
   const kinds = kindsOf(context) ?? (isSpool ? ALL_KINDS : undefined);
   const look = await openLook(context, { kinds });
   const desk = await deskIfAny(context);
-  let count = 0;
-  for await (const found of look.letters({ ids: [id] })) {
-    const { group } = found.open.letter;
-    const note = desk === undefined ? undefined : await noteOf(desk.control, group);
-    if (out.json) {
-      await out.object(
-        await exportLetter(found.open, { category: found.category, note: note ?? null }),
-      );
-    } else {
-      const text = await letterView(out, found, { now: io.clock.now(), note: note?.text });
-      await out.line(count === 0 ? text : `\n${text}`);
-    }
-    count += 1;
+  const [id = given] =
+    isSpool && desk !== undefined
+      ? await wholeLetterIds([given], { control: desk.control, out, isActing: false })
+      : [given];
+  const shown = await viewsOf(context, look, { id, isSpool, control: desk?.control });
+  for (const [at, text] of shown.entries()) {
+    await (out.json ? out.object(text) : out.line(at === 0 ? String(text) : `\n${String(text)}`));
   }
-  if (count > 0) return look.code;
+  if (shown.length > 0) return look.code;
   const where = look.places.map(({ name }) => name).join(', ');
   throw new RespoolError(
     'message.unknown',
-    `there is no letter ${show(id)} in ${where}; see: respool dlq list`,
+    `there is no letter ${show(given)} in ${where}; see: respool dlq list`,
   );
+}
+
+interface Shown {
+  readonly id: string;
+  readonly isSpool: boolean;
+  readonly control: Control | undefined;
+}
+
+/**
+ * The letters of an id, as text or as objects. A queue is gone through once, so what begins like
+ * the id is collected on the way; an id that is there wins.
+ */
+async function viewsOf(
+  context: LettersContext,
+  look: Look,
+  { id, isSpool, control }: Shown,
+): Promise<readonly unknown[]> {
+  const exact: unknown[] = [];
+  const others = new Map<string, unknown[]>();
+  const isPrefix = !isSpool && id.length >= ID_PREFIX_MIN;
+  for await (const found of look.letters(isPrefix ? { idPrefix: id } : { ids: [id] })) {
+    const { letter } = found.open;
+    const views = letter.id === id ? exact : (others.get(letter.id) ?? []);
+    if (views !== exact && (exact.length > 0 || others.size > CANDIDATES_MAX)) continue;
+    if (views !== exact) others.set(letter.id, views);
+    views.push(await viewOf(context, found, control));
+  }
+  if (exact.length > 0) return exact;
+  if (others.size > 1) throw severalFit(id, [...others.keys()]);
+  return [...others.values()].flat();
+}
+
+async function viewOf(
+  { io, out }: LettersContext,
+  found: Found,
+  control: Control | undefined,
+): Promise<unknown> {
+  const note = control === undefined ? undefined : await noteOf(control, found.open.letter.group);
+  return out.json
+    ? exportLetter(found.open, { category: found.category, note: note ?? null })
+    : letterView(out, found, { now: io.clock.now(), note: note?.text });
 }
 
 /** Writes letters with their bodies as lines of JSON. */

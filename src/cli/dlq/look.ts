@@ -34,6 +34,8 @@ export interface Look {
 
 export interface FindOptions {
   readonly ids?: readonly string[];
+  /** Of queues: letters whose ids begin so. */
+  readonly idPrefix?: string;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -105,11 +107,12 @@ function isOpen(
 async function* lettersOf(
   context: LettersContext,
   { places, filter, tell }: Pick<Look, 'places' | 'filter' | 'tell'>,
-  { ids, signal }: FindOptions = {},
+  { ids, idPrefix, signal }: FindOptions = {},
 ): AsyncGenerator<Found> {
   const query = ids === undefined ? filter.query : { ...filter.query, ids };
   for (const place of places) {
     for await (const open of lookInto(context, place, query, signal)) {
+      if (idPrefix !== undefined && !open.letter.id.startsWith(idPrefix)) continue;
       const category = tell(open.letter);
       if (filter.category === undefined || filter.category === category) {
         yield { place, open, category };

@@ -31,12 +31,15 @@ const SHARED = FILTER_OPTIONS.filter(({ flags }) => /^--(?:topic|code|header) /.
 /** The options that choose letters; all given conditions hold together. */
 const LETTER_OPTIONS: readonly OptionSpec[] = [
   ...SHARED,
-  { flags: '--origin <name>', description: 'where it came from: exchange/queue, or destination' },
+  {
+    flags: '--destination <name>',
+    description: 'where it was going; of a queue, the exchange or queue it came from',
+  },
   { flags: '--group <group>', description: 'of this group, as dlq groups shows it' },
   { flags: '--category <category>', description: 'of this category', choices: CATEGORIES },
   { flags: '--text <text>', description: 'found in its id, topic, origin or reason' },
   { flags: '--older-than <span>', description: 'died longer ago, such as 15m or 2d' },
-  { flags: '--newer-than <span>', description: 'died within this span' },
+  { flags: '--since <when>', description: 'died since then: 2h, or a time in ISO 8601' },
   { flags: '--deaths-above <count>', description: 'died more often than this' },
 ];
 

@@ -16,7 +16,7 @@ import { kindsOf } from './filter.ts';
 import { type Look, openLook } from './look.ts';
 import type { LettersContext, Place } from './places.ts';
 import { Removal, type Tally } from './removal.ts';
-import { idsOf, typeCount } from './typed.ts';
+import { idsOf, spoolIdsOf, typeCount } from './typed.ts';
 
 /** Letters whose keys are remembered between the count and the removal. */
 const KEYS_MAX = 200_000;
@@ -43,7 +43,8 @@ interface Counted {
 export async function remove(context: LettersContext): Promise<ExitCode> {
   const { args, options } = context;
   checkKinds(context);
-  const ids = await idsOf(context);
+  const isSpool = options.texts('queue').length === 0;
+  const ids = await (isSpool ? spoolIdsOf(context) : idsOf(context));
   const look = await openLook(context, { isStrict: true });
   if (args.length > 0 && !look.filter.isEmpty) {
     throw usage('ids and filters do not go together: give one of them');

@@ -38,7 +38,7 @@ import {
   wasRemoved,
 } from './kept-copies.ts';
 import { brokerFor, type LettersContext, reachBroker } from './places.ts';
-import { idsOf } from './typed.ts';
+import { spoolIdsOf } from './typed.ts';
 
 /** Brought back together. */
 const BATCH_MAX = 100;
@@ -62,7 +62,7 @@ export async function restore(context: LettersContext): Promise<ExitCode> {
   }
   const globs = patterns.map((pattern) => usageOf(() => compileGlob(pattern)));
   const limit = options.number('limit', LIMIT) ?? RESTORED_MAX;
-  const ids = (await idsOf(context)).slice(0, limit);
+  const ids = (await spoolIdsOf(context)).slice(0, limit);
   const { control } = await context.desk();
   const { found, not } =
     globs.length > 0

@@ -3,6 +3,7 @@
 import { createInterface } from 'node:readline';
 import { show } from '../../core/errors.ts';
 import { CommandError } from '../exit-codes.ts';
+import { wholeLetterIds } from '../id-prefix.ts';
 import { numberText } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
 
@@ -52,6 +53,17 @@ async function* linesOf({ stdin }: CommandContext['io']): AsyncGenerator<string>
   } finally {
     lines.close();
   }
+}
+
+/** The ids that were given; those of the spool's messages also by their beginning. */
+export async function spoolIdsOf(context: CommandContext): Promise<readonly string[]> {
+  const { args, out } = context;
+  const typed = args.filter((arg) => arg !== '-');
+  const others = await idsOf({ ...context, args: args.filter((arg) => arg === '-') });
+  if (typed.length === 0) return others;
+  const { control } = await context.desk();
+  const whole = await wholeLetterIds(typed, { control, out, isActing: true });
+  return [...new Set([...whole, ...others])];
 }
 
 /**

@@ -13,15 +13,15 @@ const RIGHT = { align: 'right' as const };
 
 /** The columns of a list. */
 export const LETTER_COLUMNS: readonly Column[] = [
-  { head: 'id' },
+  { head: 'id', isId: true },
   { head: 'died', ...RIGHT },
   { head: 'place', isFlexible: true },
   { head: 'topic', isFlexible: true },
   { head: 'code' },
-  { head: 'reason', isFlexible: true },
-  { head: 'deaths', ...RIGHT },
-  { head: 'replays', ...RIGHT },
-  { head: 'category' },
+  { head: 'reason', isFlexible: true, isReason: true },
+  { head: 'deaths', ...RIGHT, isOptional: true },
+  { head: 'replays', ...RIGHT, isOptional: true },
+  { head: 'category', isOptional: true },
 ];
 
 /** How much of a body is shown. */

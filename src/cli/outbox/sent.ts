@@ -14,7 +14,7 @@ const SHOWN_DEFAULT = 100;
 const LIMIT_MAX = 1_000_000_000;
 
 const COLUMNS: readonly Column[] = [
-  { head: 'id' },
+  { head: 'id', isId: true },
   { head: 'topic', isFlexible: true },
   { head: 'sent' },
   { head: 'bytes', align: 'right' },

@@ -22,23 +22,23 @@ const SHOWN_MAX = 10;
 
 /** The columns of a list of replays. */
 export const REPLAY_COLUMNS: readonly Column[] = [
-  { head: 'id' },
+  { head: 'id', isId: true },
   { head: 'state' },
   { head: 'from', isFlexible: true },
   { head: 'sent', ...RIGHT },
   { head: 'of', ...RIGHT },
   { head: 'made' },
   { head: 'by', isFlexible: true },
-  { head: 'why', isFlexible: true },
+  { head: 'why', isFlexible: true, isReason: true },
 ];
 
 /** The columns of a report. */
 export const LINE_COLUMNS: readonly Column[] = [
-  { head: 'id' },
+  { head: 'id', isId: true },
   { head: 'result' },
   { head: 'to', isFlexible: true },
   { head: 'code' },
-  { head: 'reason', isFlexible: true },
+  { head: 'reason', isFlexible: true, isReason: true },
 ];
 
 /** Where the letters of a replay lie, as people call it. */
@@ -89,7 +89,7 @@ export async function planView(out: Out, name: string, plan: ReplayPlan): Promis
       { head: 'group' },
       { head: 'messages', ...RIGHT },
       { head: 'code' },
-      { head: 'reason', isFlexible: true },
+      { head: 'reason', isFlexible: true, isReason: true },
     ],
     groups.map((one) => [safe(one.group), numberText(one.count), safe(one.code), safe(one.reason)]),
   );
@@ -97,7 +97,7 @@ export async function planView(out: Out, name: string, plan: ReplayPlan): Promis
     [
       { head: 'cannot go' },
       { head: 'messages', ...RIGHT },
-      { head: 'why', isFlexible: true },
+      { head: 'why', isFlexible: true, isReason: true },
       { head: 'such as', isFlexible: true },
     ],
     cannot.map((one) => [one.why, numberText(one.count), safe(one.text), safe(one.ids[0] ?? '')]),

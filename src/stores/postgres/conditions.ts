@@ -7,6 +7,7 @@
 
 import { STATES } from '../../core/state.ts';
 import type { EntryQuery } from '../../ports/entry-store.ts';
+import { idRange } from '../shared/query.ts';
 import { type Bind, textArray } from './arrays.ts';
 import { ARCHIVED_SLOT, SLOT_COUNT, type Slot, slotOf } from './slots.ts';
 import { patternSql } from './topics.ts';
@@ -45,6 +46,10 @@ export function conditionsOf(query: EntryQuery, bind: Bind): Conditions {
     sql.push(`e.destination = ANY(${wanted}) AND e.destination <> ''`);
   }
   if (ids !== undefined) sql.push(`e.id = ANY(${bind(textArray(ids), 'text[]')})`);
+  if (query.idPrefix !== undefined) {
+    const [from, end] = idRange(query.idPrefix).map((id) => bind(id, 'text'));
+    sql.push(`e.id >= ${from} AND e.id < ${end}`);
+  }
   if (fingerprint !== undefined) sql.push(`e.fingerprint = ${bind(fingerprint, 'text')}`);
   for (const [name, condition] of TIMES) {
     // Any number of milliseconds may be asked for, also a fraction.

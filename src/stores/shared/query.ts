@@ -6,6 +6,14 @@ import type { Entry } from '../../core/entry.ts';
 import { topicMatches } from '../../core/topic.ts';
 import type { EntryQuery, ListOrder } from '../../ports/entry-store.ts';
 
+/**
+ * The ids that begin so, as a range: from the first on, and before the second. Ids are of
+ * `0-9 a-z _ -`, and `{` comes behind all of these.
+ */
+export function idRange(prefix: string): readonly [from: string, before: string] {
+  return [prefix, `${prefix}{`];
+}
+
 /** Whether an entry fits all conditions of a query. */
 export function matchesQuery({ envelope, status }: Entry, query: EntryQuery): boolean {
   return (
@@ -14,6 +22,7 @@ export function matchesQuery({ envelope, status }: Entry, query: EntryQuery): bo
     (query.topic === undefined || topicMatches(query.topic, envelope.topic)) &&
     (query.destination === undefined || isAmong(envelope.destination, query.destination)) &&
     (query.ids === undefined || query.ids.includes(envelope.id)) &&
+    (query.idPrefix === undefined || envelope.id.startsWith(query.idPrefix)) &&
     isWithin(envelope.enqueuedAt, query.enqueuedAfter, query.enqueuedBefore) &&
     isWithin(status.updatedAt, query.updatedAfter, query.updatedBefore) &&
     isWithin(status.dueAt, query.dueAfter, query.dueBefore) &&

@@ -8,6 +8,7 @@
 import { STATES } from '../../core/state.ts';
 import { isPattern, topicMatches } from '../../core/topic.ts';
 import type { EntryQuery } from '../../ports/entry-store.ts';
+import { idRange } from '../shared/query.ts';
 import type { CountedFlow } from './flows.ts';
 import { SLOT_COUNT, type Slot, slotOf } from './schema.ts';
 
@@ -42,6 +43,11 @@ export function conditionsOf(query: EntryQuery, flows: readonly CountedFlow[]): 
   const before = sql.length;
   if (query.ids !== undefined) {
     add('id IN (SELECT value FROM json_each(?))', JSON.stringify(query.ids));
+  }
+  if (query.idPrefix !== undefined) {
+    const [from, end] = idRange(query.idPrefix);
+    add('id >= ?', from);
+    add('id < ?', end);
   }
   if (query.fingerprint !== undefined) add('fingerprint = ?', query.fingerprint);
   for (const [name, condition] of TIMES) {

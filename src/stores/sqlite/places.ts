@@ -10,6 +10,7 @@
 import type { ListOrder, ListQuery } from '../../ports/entry-store.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import type { PageRequest } from '../shared/page.ts';
+import { idRange } from '../shared/query.ts';
 import { type Conditions, conditionsOf } from './conditions.ts';
 import type { CountedFlow } from './flows.ts';
 import { ARCHIVED_SLOT, hasFlowIndex, type Slot, WAITING_SLOTS, WAITING_SQL } from './schema.ts';
@@ -65,6 +66,12 @@ export function findPlaces(
   if (conditions.slots.length === 0 || conditions.flows?.size === 0) return { places: [] };
   const search: Search = { database, conditions, page, max };
   if (query.ids !== undefined) return { places: pass(search, '{entries}') };
+  // The range of the index is all that is read, whatever else is asked.
+  if (query.idPrefix !== undefined) {
+    return page.order === 'id'
+      ? walkIds(search, query.idPrefix)
+      : { places: pass(search, '{entries} INDEXED BY {entries_id}') };
+  }
   const byFlow = conditions.flows !== undefined && hasFlowIndex(database) ? WAITING_SLOTS : [];
   if (costOf(conditions, counted, byFlow) <= SCAN_MAX) {
     return { places: pass(search, `(${shortSources(conditions, byFlow)})`) };
@@ -90,10 +97,15 @@ function pass({ database, conditions, page, max }: Search, source: string): Plac
 }
 
 /** The ids in order, at most SCAN_MAX; the inner limit holds whatever the conditions leave out. */
-function walkIds({ database, conditions, page, max }: Search): Places {
+function walkIds({ database, conditions, page, max }: Search, prefix = ''): Places {
   const { after, descending } = page;
-  const start = after === undefined ? 'true' : `id ${descending ? '<' : '>'} ?`;
-  const from = after === undefined ? [] : [after.id];
+  const behind = after === undefined ? [] : [`id ${descending ? '<' : '>'} ?`];
+  const within = prefix === '' ? [] : ['id >= ? AND id < ?'];
+  const start = allOf([...behind, ...within]);
+  const from = [
+    ...(after === undefined ? [] : [after.id]),
+    ...(prefix === '' ? [] : idRange(prefix)),
+  ];
   const window = `FROM {entries} INDEXED BY {entries_id} WHERE ${start} ORDER BY id ${wayOf(page)}`;
   const places = database
     .prepare(

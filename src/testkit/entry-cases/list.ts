@@ -177,6 +177,35 @@ const FILTERS: readonly EntryCase[] = [
     [{ ids: ['a', 'd'], states: ['hold'] }, 'd'],
   ),
   asks(
+    'a list by the beginning of ids holds those that begin with it',
+    [{ idPrefix: 'a' }, 'a'],
+    [{ idPrefix: 'nobody' }, ''],
+    [{ idPrefix: 'd', states: ['hold'] }, 'd'],
+    [{ idPrefix: 'd', states: ['incoming'] }, ''],
+  ),
+  {
+    name: 'a list by the beginning of ids goes on page by page, in every order and both ways',
+    run: async ({ store }) => {
+      const ids = ['m-1', 'm-10', 'm-100', 'm-2', 'm', 'm_1', 'n', 'l-9', 'mz'];
+      await put(store, ...ids.map((id) => sampleEntry(id)));
+      const wanted = ids.filter((id) => id.startsWith('m-1')).toSorted();
+      for (const order of ORDERS) {
+        for (const descending of [false, true]) {
+          const seen: string[] = [];
+          let after: string | undefined;
+          do {
+            const query = { idPrefix: 'm-1', order, descending, limit: 2 };
+            const page = await store.list(after === undefined ? query : { ...query, after });
+            seen.push(...idsOf(page.entries));
+            after = page.next;
+          } while (after !== undefined);
+          assert.deepEqual(seen, descending ? wanted.toReversed() : wanted);
+        }
+      }
+      assert.deepEqual(await listIds(store, { idPrefix: 'mz' }), ['mz']);
+    },
+  },
+  asks(
     'a list by code finds it in the last failure and in why it is where it is',
     [{ code: 'timeout' }, 'cf'],
     [{ code: 'operator.hold' }, 'd'],

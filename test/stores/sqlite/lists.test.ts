@@ -54,6 +54,21 @@ describe('a list of a large store', () => {
     expect(down.ids).toEqual(['m-24999', 'm-24998']);
   });
 
+  test('reads no more than the range of ids that begin as asked', async () => {
+    const store = await openLarge(() => ({ state: 'incoming' }));
+    for (const [idPrefix, first] of [
+      ['m-2499', 'm-24990'],
+      ['m-0000', 'm-00000'],
+    ] as const) {
+      for (const descending of [false, true]) {
+        // From either end of the table the other range is further away than a page may look.
+        const { ids, pages } = await walk(store, { idPrefix, descending });
+        expect({ count: ids.length, pages }).toEqual({ count: 10, pages: 1 });
+        expect(descending ? ids.at(-1) : ids[0]).toBe(first);
+      }
+    }
+  });
+
   test('goes straight to a rare state and a rare id', async () => {
     const store = await openLarge((index) => ({
       state: index % 5_000 === 1 ? 'hold' : 'deferred',

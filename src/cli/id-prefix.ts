@@ -1,0 +1,147 @@
+/**
+ * id-prefix — ids that people give by their beginning, or by both ends, as the tables show them:
+ * `01a1e06c-024e` or, of many that were made at the same moment, `01a1e06c-024e…cc9c`.
+ *
+ * An id that is there wins over ids that begin with it. A beginning that fits several is refused
+ * with them, before anything is done. Commands that change messages take the beginning of an id
+ * that Respool made only: of ids like `order-1` and `order-10` the first is whole, and once it is
+ * gone it must not mean the second.
+ *
+ * Costs one question for all ids that are not whole, and one more for each beginning: a range of
+ * the index of ids where the store has one.
+ */
+
+import type { Control } from '../control/control.ts';
+import { isRespoolError } from '../core/errors.ts';
+import { checkId, ID_PATTERN } from '../core/limits.ts';
+import { CommandError } from './exit-codes.ts';
+import type { Out } from './out.ts';
+import { safe } from './safe.ts';
+
+/** A beginning has at least so many characters. */
+export const ID_PREFIX_MIN = 4;
+/** Ids that are named when a beginning fits several. */
+const CANDIDATES_MAX = 5;
+/** Pages that are gone through for ids with the same beginning; 10,000 ids. */
+const PAGES_MAX = 20;
+const PAGE_MAX = 500;
+/** As Respool makes them. */
+const MADE_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+/** What the ids are for. */
+export interface IdUse {
+  readonly control: Pick<Control, 'get' | 'page'>;
+  readonly out: Pick<Out, 'note'>;
+  /** Whether the messages are changed. */
+  readonly isActing: boolean;
+}
+
+/** Whether Respool made this id. */
+export function isMadeId(id: string): boolean {
+  return MADE_ID.test(id);
+}
+
+/** How a typed id begins and ends; refuses what no id can be. */
+export function checkTyped(typed: string): string {
+  const { prefix, suffix } = endsOf(typed);
+  if (suffix !== '' && !/^[0-9a-z_-]{1,64}$/.test(suffix)) checkId(typed);
+  checkId(prefix);
+  return typed;
+}
+
+function endsOf(typed: string): { readonly prefix: string; readonly suffix: string } {
+  const [prefix = '', ...rest] = typed.split(/…|\.\.\./);
+  return { prefix, suffix: rest.join('') };
+}
+
+/** The whole ids; one that fits nothing stays as it is, and is unknown to whoever uses it. */
+export async function wholeIds(given: readonly string[], use: IdUse): Promise<readonly string[]> {
+  if (given.every(isMadeId)) return given;
+  const there = await idsThere(
+    given.filter((id) => !isMadeId(id) && ID_PATTERN.test(id)),
+    use,
+  );
+  const whole = new Set<string>();
+  for (const id of given) {
+    const isWhole = isMadeId(id) || there.has(id);
+    whole.add(isWhole ? id : await wholeId(id, use));
+  }
+  return [...whole];
+}
+
+/** The same for letters: an id of a broker may be any text, and is taken as it is. */
+export async function wholeLetterIds(
+  given: readonly string[],
+  use: IdUse,
+): Promise<readonly string[]> {
+  const isOfSpool = (id: string): boolean => ID_PATTERN.test(endsOf(id).prefix);
+  const whole = await wholeIds(given.filter(isOfSpool), use);
+  return [...whole, ...given.filter((id) => !isOfSpool(id))];
+}
+
+/** Refuses a beginning that fits several, with those it fits. */
+export function severalFit(prefix: string, ids: readonly string[]): CommandError {
+  const shown = ids
+    .slice(0, CANDIDATES_MAX)
+    .map((id) => safe(id))
+    .join(', ');
+  const more = ids.length > CANDIDATES_MAX ? ' and more' : '';
+  return new CommandError(
+    'usage.invalid',
+    `"${safe(prefix)}" is the beginning of several ids: ${shown}${more}; give more of the one ` +
+      'that is meant',
+  );
+}
+
+async function wholeId(typed: string, use: IdUse): Promise<string> {
+  const { prefix } = endsOf(typed);
+  if (prefix.length < ID_PREFIX_MIN) {
+    use.out.note(`to give an id by its beginning, give ${ID_PREFIX_MIN} characters of it or more`);
+    return typed;
+  }
+  const ids = await candidatesOf(typed, use);
+  const [first, ...others] = ids;
+  if (first === undefined) return typed;
+  if (others.length > 0) throw severalFit(typed, ids);
+  if (!use.isActing || isMadeId(first)) return first;
+  use.out.note(
+    `"${safe(first)}" is like that; to change it, give its whole id: Respool did not make it`,
+  );
+  return typed;
+}
+
+/** Ids that begin and end so; one more than are named at the most. */
+async function candidatesOf(typed: string, { control }: IdUse): Promise<readonly string[]> {
+  const { prefix, suffix } = endsOf(typed);
+  const found: string[] = [];
+  let after: string | undefined;
+  for (let pages = 0; pages < PAGES_MAX; pages += 1) {
+    const page = await control.page({
+      idPrefix: prefix,
+      limit: suffix === '' ? CANDIDATES_MAX + 1 : PAGE_MAX,
+      ...(after === undefined ? {} : { after }),
+    });
+    const ids = page.entries.map(({ envelope }) => envelope.id);
+    found.push(...ids.filter((id) => id.endsWith(suffix)));
+    after = page.next;
+    if (after === undefined || found.length > CANDIDATES_MAX) break;
+  }
+  return found.slice(0, CANDIDATES_MAX + 1);
+}
+
+async function idsThere(ids: readonly string[], { control }: IdUse): Promise<ReadonlySet<string>> {
+  const [only] = ids;
+  if (only === undefined) return new Set();
+  if (ids.length > 1) {
+    const { entries, corrupt } = await control.page({ ids: [...new Set(ids)], limit: ids.length });
+    const damaged = corrupt.flatMap(({ id }) => (id === undefined ? [] : [id]));
+    return new Set([...entries.map(({ envelope }) => envelope.id), ...damaged]);
+  }
+  try {
+    return new Set((await control.get(only)) === undefined ? [] : [only]);
+  } catch (error) {
+    // What cannot be read is there: whoever asks for it is told why.
+    if (isRespoolError(error, 'store.corrupt')) return new Set([only]);
+    throw error;
+  }
+}
