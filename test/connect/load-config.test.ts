@@ -4,6 +4,7 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { describeConfig } from '../../src/connect/describe-config.ts';
 import { loadConfig } from '../../src/connect/load-config.ts';
+import { show } from '../../src/core/errors.ts';
 import { at, folderWith, load, refusal, textOf } from './setup.ts';
 
 const PROGRAM = `
@@ -484,8 +485,8 @@ test('files of TLS that cannot be read are a warning, for whoever delivers', asy
   });
   const { warnings } = await loadConfig({ cwd: folder, env: {} });
   expect(warnings).toEqual([
-    `serve.tls.key: cannot read "${path.join(folder, 'k.pem')}": there is no such file`,
-    `serve.tls.cert: "${path.join(folder, 'folder')}" is no file`,
+    `serve.tls.key: cannot read ${show(path.join(folder, 'k.pem'))}: there is no such file`,
+    `serve.tls.cert: ${show(path.join(folder, 'folder'))} is no file`,
   ]);
   await writeFile(path.join(folder, 'k.pem'), '');
   expect((await loadConfig({ cwd: folder, env: {} })).warnings).toHaveLength(1);

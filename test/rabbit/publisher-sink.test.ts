@@ -18,7 +18,7 @@ withService('rabbitmq', (url) => {
       url: road.url,
       exchange: world.exchange,
       key: ({ topic }) => `q.${topic}`,
-      confirmTimeout: 300,
+      confirmTimeout: 3_000,
     });
     return {
       sink,
