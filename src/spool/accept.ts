@@ -126,6 +126,7 @@ function prepare(parts: AcceptParts, ready: ReadyMessage, now: number): Prepared
   const reservation =
     isImmediate &&
     status.state === 'incoming' &&
+    message.dueAt <= source.earliest() &&
     envelope.orderKey === undefined &&
     source.isDry(now)
       ? engine.reserve(envelope)

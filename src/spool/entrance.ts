@@ -166,7 +166,8 @@ export class Entrance {
   #check(message: MessageOptions): CheckedMessage {
     const { settings, source, makeId, entries } = this.#runtime;
     const { headerMaxBytes, policies } = settings;
-    const checked = checkMessage(message, { now: source.now(), headerMaxBytes, makeId });
+    const [now, earliest] = [source.now(), source.earliest()];
+    const checked = checkMessage(message, { now, earliest, headerMaxBytes, makeId });
     checkOrder(entries, checked.envelope);
     const { policy } = checked;
     // Kept all the same: the name may be known to the process that delivers, or after the next

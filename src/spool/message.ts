@@ -79,6 +79,8 @@ export function checkMessage(
   message: MessageOptions,
   context: {
     readonly now: Millis;
+    /** By what claims go, where it is not `now`: without a delay it is due by then. */
+    readonly earliest?: Millis;
     readonly headerMaxBytes: number;
     readonly makeId: (now: Millis) => string;
   },
@@ -102,7 +104,8 @@ export function checkMessage(
     ...rareParts(message, now),
   };
   // A wait never goes past the expiry: at that moment the message is claimed, to bounce.
-  const dueAt = Math.min(dueAtOf(message, now), envelope.expiresAt ?? Number.POSITIVE_INFINITY);
+  const { expiresAt = Number.POSITIVE_INFINITY } = envelope;
+  const dueAt = Math.min(dueAtOf(message, now, context.earliest ?? now), expiresAt);
   return { envelope, policy: policyOf(message, headers), dueAt };
 }
 
@@ -145,12 +148,15 @@ function policyOf(message: MessageOptions, headers: Headers): string | null {
   return Object.hasOwn(headers, POLICY_HEADER) ? (headers[POLICY_HEADER] ?? null) : null;
 }
 
-function dueAtOf(message: MessageOptions, now: Millis): Millis {
+function dueAtOf(message: MessageOptions, now: Millis, earliest: Millis): Millis {
   if (message.delay !== undefined && message.dueAt !== undefined) {
     throw new RespoolError('message.invalid', 'cannot use both delay and dueAt: give one of them');
   }
-  if (message.delay !== undefined) return now + durationMs(message.delay, 'delay');
-  if (message.dueAt === undefined) return now;
+  if (message.delay !== undefined) {
+    const delayMs = durationMs(message.delay, 'delay');
+    return delayMs === 0 ? earliest : now + delayMs;
+  }
+  if (message.dueAt === undefined) return earliest;
   const at = message.dueAt instanceof Date ? message.dueAt.getTime() : message.dueAt;
   // Also what no Date can hold: it could be stored, and then not be shown or written as a name.
   if (!Number.isSafeInteger(at) || at < 0 || at > now + DURATION_MAX_MS) {
@@ -161,5 +167,5 @@ function dueAtOf(message: MessageOptions, now: Millis): Millis {
     );
   }
   // In the past means now: the order among waiting messages is by when they came.
-  return Math.max(at, now);
+  return Math.max(at, earliest);
 }

@@ -24,8 +24,7 @@ export async function processOne(
     throw new RespoolError('transform.missing', text);
   }
   await audit(runtime, { by, action: 'process', ids: [id] });
-  const now = source.now();
-  const isDue = entry.status.dueAt !== null && entry.status.dueAt <= now;
+  const isDue = entry.status.dueAt !== null && entry.status.dueAt <= source.earliest();
   const isReady = entry.status.state === 'incoming' || (entry.status.state === 'deferred' && isDue);
   if (!isReady) {
     // The engine is not told that it is due: it would be there first.

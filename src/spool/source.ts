@@ -69,6 +69,11 @@ export class SpoolSource implements Source {
     return this.#parts.storeClock.now();
   }
 
+  /** A time that the store's clock has reached for certain; what is due by it is due. */
+  earliest(): Millis {
+    return this.#parts.storeClock.earliest();
+  }
+
   /** A holder's name: this opened store's, and unique per claim call. */
   holder(): string {
     this.#claimCalls += 1;
@@ -172,8 +177,8 @@ export class SpoolSource implements Source {
     const jumpedMs = this.#parts.storeClock.jumpedMs();
     if (jumpedMs !== 0) this.#parts.onClockJump(jumpedMs);
     await this.#parts.storeClock.measure();
-    const dueAt = await this.#earliest(demand);
-    const now = this.now();
+    const dueAt = await this.#nextDueAt(demand);
+    const now = this.earliest();
     const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
     if (signal.aborted || isNews) return;
     this.#quietUntil = Math.min(dueAt ?? Number.POSITIVE_INFINITY, this.#notedDueAt);
@@ -331,13 +336,16 @@ export class SpoolSource implements Source {
 
   async #claim(ask: Ask, max: number, demand: Demand): Promise<SpoolClaim[]> {
     if (max <= 0) return [];
+    const { storeClock } = this.#parts;
+    const now = storeClock.earliest();
     const entries = await this.#parts.entries.claim({
       ...ask.kind,
       topics: ask.want.topics,
       exceptDestinations: demand.exceptDestinations,
       max,
-      now: this.now(),
-      leaseMs: this.leaseMs,
+      now,
+      // Counted from the latest time that it may be: nobody else may find it over before we do.
+      leaseMs: this.leaseMs + storeClock.latest() - now,
       holder: this.holder(),
     });
     if (entries.length < max) ask.isExhausted = true;
@@ -358,7 +366,7 @@ export class SpoolSource implements Source {
     await this.#parts.entries.commit(changes);
   }
 
-  async #earliest(demand: Demand): Promise<Millis | null> {
+  async #nextDueAt(demand: Demand): Promise<Millis | null> {
     const times = await Promise.all(
       demand.wants.map((want) =>
         this.#parts.entries.nextDueAt({

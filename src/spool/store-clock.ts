@@ -3,6 +3,10 @@
  *
  * A store with a server's clock is asked at open and every minute; in between, local monotonic time
  * is added. A store on this machine shares the machine's wall clock.
+ *
+ * The answer of a server was true at some moment of the round trip, and nothing tells at which: its
+ * clock shows `earliest()` at least and `latest()` at most, and `now()` is the middle. Due times are
+ * compared with `earliest()`, so that no attempt begins before them by the server's clock.
  */
 
 import { MINUTE_MS, type Millis } from '../core/duration.ts';
@@ -17,6 +21,8 @@ const JUMP_MS = 2_000;
  * wrong by half of that, and start messages early or late.
  */
 const TRUSTED_MS = 1_000;
+/** A round trip that took longer is tried again: the quickest of them leaves the least doubt. */
+const PRECISE_MS = 5;
 const TRIES_MAX = 4;
 
 /** Tells the store's time. */
@@ -25,6 +31,8 @@ export class StoreClock {
   readonly #store: EntryStore;
   /** Store time less monotonic time; undefined while the machine's wall clock is the store's. */
   #offsetMs: number | undefined;
+  /** How far the store's time may be from what `now()` tells, in both directions. */
+  #uncertaintyMs = 0;
   #measuredAt = Number.NEGATIVE_INFINITY;
   #lastWall: number;
   #lastMonotonic: number;
@@ -41,13 +49,25 @@ export class StoreClock {
     return Math.floor(this.#clock.monotonic() + this.#offsetMs);
   }
 
+  /** The least that the store's clock shows now. */
+  earliest(): Millis {
+    if (this.#offsetMs === undefined) return this.#clock.now();
+    return Math.floor(this.#clock.monotonic() + this.#offsetMs - this.#uncertaintyMs);
+  }
+
+  /** The most that the store's clock shows now. */
+  latest(): Millis {
+    if (this.#offsetMs === undefined) return this.#clock.now();
+    return Math.ceil(this.#clock.monotonic() + this.#offsetMs + this.#uncertaintyMs);
+  }
+
   /** Asks the store for its time if the last answer is a minute old. */
   async measure(): Promise<void> {
     const now = this.#store.now?.bind(this.#store);
     if (now === undefined || this.#clock.monotonic() - this.#measuredAt < MINUTE_MS) return;
     let bestMs = Number.POSITIVE_INFINITY;
     let offsetMs = 0;
-    for (let tries = 0; tries < TRIES_MAX && bestMs > TRUSTED_MS; tries += 1) {
+    for (let tries = 0; tries < TRIES_MAX && bestMs > PRECISE_MS; tries += 1) {
       const before = this.#clock.monotonic();
       const storeNow = await now();
       const after = this.#clock.monotonic();
@@ -58,7 +78,9 @@ export class StoreClock {
     }
     this.#measuredAt = this.#clock.monotonic();
     // A good answer of some time ago is better than a bad one of now.
-    if (this.#offsetMs === undefined || bestMs <= TRUSTED_MS) this.#offsetMs = offsetMs;
+    if (this.#offsetMs !== undefined && bestMs > TRUSTED_MS) return;
+    this.#offsetMs = offsetMs;
+    this.#uncertaintyMs = bestMs / 2;
   }
 
   /** How far the wall clock was set since the last look; 0 when it ran as it should. */

@@ -68,6 +68,82 @@ describe('a store with a clock of its own', () => {
     expect((await spool.get(id))?.envelope.enqueuedAt).toBe(clock.now() + HOUR);
   });
 
+  // Regression: with a request that takes 54 ms to arrive and an answer that takes none, the middle
+  // of the round trip is 27 ms ahead of the server, and attempts began so much before they were due.
+  for (const [road, toMs, backMs] of [
+    ['the request', 54, 0],
+    ['the answer', 0, 54],
+  ] as const) {
+    test(`never begins an attempt before its due time, also where ${road} takes long`, async () => {
+      const writer = await setup({ isStarted: false, traits: { processes: 'many' } });
+      const { clock } = writer;
+      const pass = (ms: number) => new Promise<void>((resolve) => clock.after(ms, resolve));
+      const { spool } = await setup({
+        with: writer,
+        isStarted: false,
+        traits: { processes: 'many' },
+        extras: () => ({
+          now: async () => {
+            await pass(toMs);
+            const serverNow = clock.now();
+            await pass(backMs);
+            return serverNow;
+          },
+        }),
+        policies: { default: fixed('10s') },
+      });
+      const starts: { readonly id: string; readonly at: number }[] = [];
+      spool.handle('a', ({ id, attempt }) => {
+        starts.push({ id, at: clock.now() });
+        if (attempt === 1) throw new Error('again');
+      });
+      const due = new Map<string, number>();
+      for (let at = 0; at < 20; at += 1) {
+        const { id } = await writer.spool.enqueue({ topic: 'a', delay: 5 * SECOND + 7 * at });
+        due.set(id, (await writer.status(id)).dueAt ?? 0);
+      }
+      const open = spool.start();
+      await clock.advance(40 * SECOND);
+      await open;
+      const firsts = [...due].map(([id, dueAt]) => {
+        const first = starts.find((start) => start.id === id);
+        return (first?.at ?? 0) - dueAt;
+      });
+      expect(Math.min(...firsts)).toBeGreaterThanOrEqual(0);
+      // Late by no more than the doubt that a round trip of 54 ms leaves.
+      expect(Math.max(...firsts)).toBeLessThanOrEqual(55);
+    });
+  }
+
+  test('does not hand over a message before the time it was given, also where requests take long', async () => {
+    const machine = await setup({ isStarted: false });
+    const { clock } = machine;
+    const { spool } = await setup({
+      with: machine,
+      isStarted: false,
+      extras: () => ({
+        now: async () => {
+          await new Promise<void>((resolve) => clock.after(54, resolve));
+          return clock.now();
+        },
+      }),
+    });
+    const starts: number[] = [];
+    spool.handle('a', () => void starts.push(clock.now()));
+    const open = spool.start();
+    await clock.advance(SECOND);
+    await open;
+    const dueAt = clock.now() + 20;
+    await spool.enqueue({ topic: 'a', dueAt });
+    await clock.advance(SECOND);
+    expect(starts).toHaveLength(1);
+    expect(starts[0]).toBeGreaterThanOrEqual(dueAt);
+    // Without a delay nothing waits for that doubt.
+    await spool.enqueue({ topic: 'a' });
+    await clock.settle();
+    expect(starts).toHaveLength(2);
+  });
+
   test('does not follow this machine’s clock when that is set', async () => {
     const { spool, clock } = await setup({ extras: () => ({ now: async () => 5_000_000 }) });
     clock.jump(7 * HOUR);
