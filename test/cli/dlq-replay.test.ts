@@ -297,7 +297,7 @@ describe('dlq replays', () => {
     expect(stdout).toMatch(/^filter +\{"code":"smtp.550"\}$/m);
     expect(stdout).toMatch(/^so far +sent 2 of 2$/m);
     const [shown] = (await shell.cli(['dlq', 'replays', 'show', id, '--json'])).objects();
-    const beginning = String(id).slice(0, 13);
+    const beginning = id.slice(0, 13);
     const short = (await shell.cli(['dlq', 'replays', 'show', beginning, '--json'])).objects();
     expect(short).toEqual([shown]);
     expect(shown).toMatchObject({ id, state: 'done', by: 'tester@cli' });
