@@ -1,49 +1,31 @@
 /**
  * claims — what is due, and making it active.
  *
- * Every probe goes through an index and ends at `now`, so what is not due costs nothing. What a
- * filter leaves out is passed over a few rows at a time; when that does not fill the claim, the
- * flows that are allowed are asked one by one, so 100,000 due messages of a paused topic cost one
- * short scan.
+ * Every probe goes through an index, and that of a claim ends at `now`, so what is not due costs
+ * nothing. What a filter leaves out is passed over a few rows at a time; when that is not enough,
+ * the flows that the filter permits are asked (by-flow.ts). So neither a claim nor `nextDueAt`
+ * reads the backlog of others, whether it is due, as that of a paused topic, or not.
  */
 
 import { stateNumber } from '../../core/state.ts';
-import { takesTopic } from '../../core/topic.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
+import { ByFlow } from './by-flow.ts';
+import { byDueAtAndId, type Candidate, CANDIDATE_SQL } from './candidates.ts';
 import type { Connection } from './connection.ts';
-import type { Flow, Flows } from './flows.ts';
+import type { Flows } from './flows.ts';
 import type { Order } from './order.ts';
+import { type Permit, Permits } from './permits.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
 import {
   ARCHIVED_SLOT,
   BOUND_LIMIT,
-  FLOW_INDEX_SQL,
-  hasFlowIndex,
   isActiveSlot,
   type Slot,
   slotOf,
   stateOfSlot,
   WAITING_SLOTS,
-  WAITING_SQL,
 } from './schema.ts';
-
-/** A due entry, not yet claimed; without flow and key where nobody asks for them. */
-type Candidate = readonly [
-  seq: number,
-  dueAt: number,
-  id: string,
-  slot: Slot,
-  flow: number | null,
-  orderKey: string | null,
-  behind: number,
-];
-
-/** The same, as a statement selects it. */
-const CANDIDATE_SQL = 'seq, due_at, id, slot, flow, order_key, behind';
-
-/** Whether a filter lets a flow through. */
-type Permit = (flow: Flow) => boolean;
 
 /** One probe: a slot and a priority, up to a due time, at most so many. */
 interface Probe {
@@ -54,10 +36,15 @@ interface Probe {
   readonly permit: Permit | undefined;
   /** Whether order keys are to be looked at. */
   readonly isOrdered: boolean;
+  /**
+   * Whether only the first due time is asked for. Where that would take a long scan, the answer may
+   * be earlier than what is there, never later.
+   */
+  readonly isLook: boolean;
 }
 
 /** A longer scan than this, again and again, is worth an index. */
-const SCAN_MAX = 500;
+const SCAN_MAX = 100;
 
 /** How many more than it takes a claim looks at, where some may wait for their turn. */
 const AHEAD = 64;
@@ -70,21 +57,21 @@ export class Claims {
   readonly #flows: Flows;
   readonly #order: Order;
   readonly #sql: ReturnType<typeof prepare>;
-  #ofFlow: SqliteStatement | undefined;
-  /** Made in the present transaction. */
-  #isIndexNew = false;
-  #avoidsIndex = false;
+  readonly #byFlow: ByFlow;
+  readonly #permits: Permits;
 
   constructor(connection: Connection, flows: Flows, order: Order) {
     this.#connection = connection;
     this.#flows = flows;
     this.#order = order;
     this.#sql = prepare(connection.database);
+    this.#byFlow = new ByFlow(connection);
+    this.#permits = new Permits(flows);
   }
 
   /** In a transaction; see `claimed` in core/next-status.ts for what it writes. */
   claim(request: ClaimRequest): EntryRow[] {
-    this.#isIndexNew = false;
+    this.#byFlow.begin();
     const picked = this.#pick(request);
     const bySlot = new Map<Slot, number[]>();
     for (const [seq, , , slot] of picked) {
@@ -102,15 +89,13 @@ export class Claims {
 
   /** After a rollback: what it made is gone, and if there was no room for it, there is none now. */
   drop(): void {
-    if (this.#isIndexNew) this.#avoidsIndex = true;
-    this.#isIndexNew = false;
-    this.#ofFlow = undefined;
+    this.#byFlow.drop();
   }
 
   /** The earliest due time that a claim would see. */
   nextDueAt(filter: ClaimFilter): number | null {
     const isOrdered = this.#isOrdered(filter);
-    const permit = permitOf(filter);
+    const permit = this.#permits.of(filter);
     const slots = slotsOf(filter);
     const until = Number.MAX_SAFE_INTEGER;
     if (filter.ids !== undefined) {
@@ -120,7 +105,8 @@ export class Claims {
     let next: number | null = null;
     for (const priority of this.#flows.priorities()) {
       for (const slot of slots) {
-        next = earlier(next, this.#firstDueAt({ slot, priority, until, permit, isOrdered }));
+        const probe = { slot, priority, until, permit, isOrdered, isLook: true };
+        next = earlier(next, this.#firstDueAt(probe));
       }
     }
     return next;
@@ -187,7 +173,7 @@ export class Claims {
   #candidates(request: ClaimRequest, max: number, isOrdered: boolean): Candidate[] {
     const { now: until } = request;
     const slots = slotsOf(request);
-    const permit = permitOf(request);
+    const permit = this.#permits.of(request);
     if (request.ids !== undefined) {
       const due = this.#among(request.ids, slots, permit).filter((row) => row[1] <= until);
       return due.slice(0, max);
@@ -197,7 +183,7 @@ export class Claims {
       const want = max - picked.length;
       if (want <= 0) break;
       const rows = slots.flatMap((slot) =>
-        this.#due({ slot, priority, until, want, permit, isOrdered }),
+        this.#due({ slot, priority, until, want, permit, isOrdered, isLook: false }),
       );
       if (slots.length > 1) rows.sort(byDueAtAndId);
       picked.push(...rows.slice(0, want));
@@ -207,50 +193,36 @@ export class Claims {
 
   /** Due entries of one slot and priority, in order, at most `want`. */
   #due(probe: Probe): Candidate[] {
-    const { slot, priority, until, want, permit, isOrdered } = probe;
+    const { slot, priority, until, want, permit, isOrdered, isLook } = probe;
     if (permit === undefined) {
       const sql = isOrdered ? this.#sql.dueWhole : this.#sql.due;
       return sql.all(slot, priority, until, want) as Candidate[];
     }
     // Most of the time what is left out is little, and a glance at the first rows is enough.
-    const glance = 4 * want + 16;
-    const seen = this.#sql.dueWhole.all(slot, priority, until, glance) as Candidate[];
-    const fit = seen.filter((row) => this.#isAllowed(permit, row[4]));
-    if (fit.length >= want || seen.length < glance) return fit.slice(0, want);
-    const ofFlow = WAITING_SLOTS.includes(slot) ? this.#flowProbe(slot, priority) : undefined;
-    return ofFlow === undefined
-      ? this.#dueByScan(probe, permit)
-      : this.#dueByFlow(ofFlow, probe, permit);
-  }
-
-  /** The way through the index by flow, made when a scan would be long and we may write. */
-  #flowProbe(slot: Slot, priority: number): SqliteStatement | undefined {
-    if (this.#ofFlow !== undefined) return this.#ofFlow;
-    const { database } = this.#connection;
-    if (!hasFlowIndex(database)) {
-      const mayMake = database.inTransaction && !this.#avoidsIndex;
-      if (!mayMake || this.#flows.total(slot, priority) <= SCAN_MAX) return undefined;
-      this.#isIndexNew = true;
-      database.exec(FLOW_INDEX_SQL);
+    const glance = this.#glance(probe, permit, 4 * want + 16);
+    if (glance.isEnough) return glance.fit;
+    // Those that are active are few: as many as there are leases.
+    if (!WAITING_SLOTS.includes(slot)) return this.#dueByScan(probe, permit);
+    if (!this.#byFlow.isMade()) {
+      const scan = this.#glance(probe, permit, SCAN_MAX);
+      if (scan.isEnough) return scan.fit;
     }
-    this.#ofFlow = prepareFlowProbe(database);
-    return this.#ofFlow;
-  }
-
-  #dueByFlow(
-    ofFlow: SqliteStatement,
-    { slot, priority, until, want }: Probe,
-    permit: Permit,
-  ): Candidate[] {
-    const found: Candidate[] = [];
-    for (const flow of this.#flows.withSome(slot, priority)) {
-      if (!this.#isAllowed(permit, flow)) continue;
-      found.push(...(ofFlow.all(flow, slot, until, want) as Candidate[]));
+    if (this.#byFlow.isReady()) {
+      if (!isLook || isOrdered) return this.#byFlow.due(probe, permit);
+      return this.#byFlow.first(probe, permit);
     }
-    return found.sort(byDueAtAndId).slice(0, want);
+    return isLook ? this.#firstRows(probe, permit) : this.#dueByScan(probe, permit);
   }
 
-  // Either there are few, as active entries are: as many as there are leases; or there is no index.
+  /** What is permitted of the first rows, and whether the rest need not be looked at. */
+  #glance(probe: Probe, permit: Permit, max: number) {
+    const { slot, priority, until, want } = probe;
+    const seen = this.#sql.dueWhole.all(slot, priority, until, max) as Candidate[];
+    const fit = seen.filter((row) => this.#isAllowed(permit, row[4])).slice(0, want);
+    return { fit, last: seen.at(-1), isEnough: fit.length === want || seen.length < max };
+  }
+
+  // Either there are few, or what is due has to be passed over since there is no index.
   #dueByScan({ slot, priority, until, want }: Probe, permit: Permit): Candidate[] {
     const found: Candidate[] = [];
     for (const row of this.#sql.dueWhole.iterate(slot, priority, until, -1)) {
@@ -261,19 +233,28 @@ export class Claims {
     return found;
   }
 
+  /** A look without an index ends early: at the time of the last row that it has seen. */
+  #firstRows(probe: Probe, permit: Permit): Candidate[] {
+    const { fit, last, isEnough } = this.#glance(probe, permit, LOOK_MAX);
+    if (isEnough || last === undefined) return fit;
+    const [seq, dueAt, id, slot] = last;
+    return [...fit, [seq, dueAt, id, slot, null, null, 0]];
+  }
+
   #among(ids: readonly string[], slots: readonly Slot[], permit: Permit | undefined) {
     return [...new Set(ids)]
       .map((id) => this.#sql.byId.get(id) as readonly [...Candidate, number] | undefined)
       .filter((row) => row !== undefined)
       .filter((row) => slots.includes(row[3]) && row[1] !== null)
       .filter((row) => permit === undefined || this.#isAllowed(permit, row[4]))
-      .sort((a, b) => a[7] - b[7] || byDueAtAndId(a, b))
-      .map(([...row]) => row.slice(0, -1) as unknown as Candidate);
+      .map(([...row]) => ({ priority: row[7], row: row.slice(0, -1) as unknown as Candidate }))
+      .sort((a, b) => a.priority - b.priority || byDueAtAndId(a.row, b.row))
+      .map(({ row }) => row);
   }
 
   #isAllowed(permit: Permit, flow: number | null): boolean {
     const found = flow === null ? undefined : this.#flows.get(flow);
-    return found !== undefined && permit(found);
+    return found !== undefined && permit.allows(found);
   }
 
   #activate(from: Slot, seqs: readonly number[], request: ClaimRequest): EntryRow[] {
@@ -337,43 +318,11 @@ function prepareActivate(database: SqliteDatabase, which: string): SqliteStateme
     .raw();
 }
 
-function prepareFlowProbe(database: SqliteDatabase): SqliteStatement {
-  return database
-    .prepare(
-      `SELECT ${CANDIDATE_SQL} FROM {entries} INDEXED BY {entries_by_flow}
-      WHERE flow = ? AND slot = ? AND ${WAITING_SQL} AND due_at <= ?
-      ORDER BY due_at, id LIMIT ${BOUND_LIMIT}`,
-    )
-    .raw();
-}
-
 function slotsOf({ states, lane }: ClaimFilter): Slot[] {
   return [...new Set(states)].map((state) => slotOf(state, lane));
-}
-
-/** The rules of a filter as a question to a flow; undefined when everything is allowed. */
-function permitOf({ topics, exceptDestinations }: ClaimFilter): Permit | undefined {
-  const except = new Set(exceptDestinations);
-  if (topics === undefined && except.size === 0) return undefined;
-  const takes = new Map<string, boolean>();
-  return ({ topic, destination }) => {
-    if (destination !== '' && except.has(destination)) return false;
-    let isTaken = takes.get(topic);
-    if (isTaken === undefined) {
-      isTaken = takesTopic(topics, topic);
-      takes.set(topic, isTaken);
-    }
-    return isTaken;
-  };
 }
 
 function earlier(a: number | null, b: number | null): number | null {
   if (a === null || b === null) return a ?? b;
   return Math.min(a, b);
-}
-
-function byDueAtAndId(a: Candidate | readonly unknown[], b: Candidate | readonly unknown[]) {
-  const span = Number(a[1]) - Number(b[1]);
-  if (span !== 0) return span;
-  return String(a[2]) < String(b[2]) ? -1 : 1;
 }

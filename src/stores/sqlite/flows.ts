@@ -9,7 +9,7 @@
 import { assert } from '../../core/errors.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import type { Connection } from './connection.ts';
-import { COUNT_COLUMNS, SLOT_COUNT, type Slot } from './schema.ts';
+import { ARCHIVED_SLOT, CLAIMED_SLOTS, COUNT_COLUMNS, SLOT_COUNT, type Slot } from './schema.ts';
 
 /** What a flow stands for. */
 export interface Flow {
@@ -37,6 +37,9 @@ export class Flows {
   readonly #deltas = new Map<number, number[]>();
   /** The one asked for last: most batches are of one kind. */
   #last: Flow | undefined;
+  /** All flows in the order of their numbers, once they were asked for. */
+  #listed: Flow[] = [];
+  #generation = 0;
   #priorities: readonly number[] | undefined;
   #seenVersion = -1;
   #epoch = -1;
@@ -86,10 +89,7 @@ export class Flows {
     const { find, add } = this.#sql;
     const found = find.get(topic, destination, priority) as number | undefined;
     const flow = found ?? Number(add.run(topic, destination, priority).lastInsertRowid);
-    if (found === undefined) {
-      this.#added += 1;
-      this.#priorities = undefined;
-    }
+    if (found === undefined) this.#added += 1;
     this.#numbers.set(key, flow);
     this.#known.set(flow, { flow, topic, destination, priority });
     return flow;
@@ -111,6 +111,7 @@ export class Flows {
     if (delta === undefined) {
       delta = Array.from<number>({ length: SLOT_COUNT }).fill(0);
       this.#deltas.set(flow, delta);
+      this.#notePriority(flow);
     }
     delta[slot] = (delta[slot] ?? 0) + by;
   }
@@ -141,9 +142,19 @@ export class Flows {
   #forget(): void {
     this.#numbers.clear();
     this.#known.clear();
+    this.#listed = [];
+    this.#generation += 1;
     this.#last = undefined;
   }
 
+  /** An entry may come into a slot in which its priority had none. */
+  #notePriority(flow: number): void {
+    const priority = this.get(flow)?.priority;
+    if (priority === undefined || this.#priorities?.includes(priority) !== false) return;
+    this.#priorities = [...this.#priorities, priority].sort((a, b) => a - b);
+  }
+
+  /** Those that entries which wait or are active may have, the first ones first. */
   priorities(): readonly number[] {
     this.#priorities ??= this.#sql.priorities.all() as number[];
     return this.#priorities;
@@ -160,14 +171,21 @@ export class Flows {
     }));
   }
 
-  /** How many entries of a priority are in a slot. */
-  total(slot: Slot, priority: number): number {
-    return Number(this.#sql.total[slot]?.get(priority) ?? 0);
+  /** All there are, in the order of their numbers; read once, then only what is new. */
+  list(): readonly Flow[] {
+    const last = this.#listed.at(-1)?.flow ?? 0;
+    const rows = this.#sql.since.all(last) as [number, string, string, number][];
+    for (const [flow, topic, destination, priority] of rows) {
+      const known = this.#known.get(flow) ?? { flow, topic, destination, priority };
+      this.#known.set(flow, known);
+      this.#listed.push(known);
+    }
+    return this.#listed;
   }
 
-  /** The flows of a priority that have something in a slot. */
-  withSome(slot: Slot, priority: number): number[] {
-    return (this.#sql.withSome[slot]?.all(priority) ?? []) as number[];
+  /** Another one when numbers of flows that were known may mean something else. */
+  get generation(): number {
+    return this.#generation;
   }
 }
 
@@ -181,6 +199,17 @@ export function sweepFlows(connection: Connection): void {
   database.prepare("UPDATE {meta} SET value = value + 1 WHERE key = 'flow_epoch'").run();
 }
 
+const NEXT_PRIORITY_SQL = `SELECT min(priority) FROM {entries} INDEXED BY {entries_due}
+  WHERE slot < ${ARCHIVED_SLOT} AND slot = s.value`;
+
+/** From one priority of a slot to the next, through the index: a row for each. */
+const PRIORITIES_SQL = `WITH RECURSIVE found (slot, priority) AS (
+    SELECT s.value, (${NEXT_PRIORITY_SQL}) FROM json_each('[${CLAIMED_SLOTS.join(',')}]') s
+    UNION ALL
+    SELECT s.slot, (${NEXT_PRIORITY_SQL.replace('s.value', 's.slot')} AND priority > s.priority)
+    FROM found s WHERE s.priority IS NOT NULL
+  ) SELECT DISTINCT priority FROM found WHERE priority IS NOT NULL ORDER BY 1`;
+
 function prepare(database: SqliteDatabase) {
   const adjust = COUNT_COLUMNS.map((n) => `${n} = ${n} + ?`).join(', ');
   return {
@@ -190,14 +219,13 @@ function prepare(database: SqliteDatabase) {
     add: database.prepare('INSERT INTO {flows} (topic, destination, priority) VALUES (?, ?, ?)'),
     look: database.prepare('SELECT topic, destination, priority FROM {flows} WHERE flow = ?'),
     epoch: database.prepare("SELECT value FROM {meta} WHERE key = 'flow_epoch'").pluck(),
-    priorities: database.prepare('SELECT DISTINCT priority FROM {flows} ORDER BY priority').pluck(),
+    priorities: database.prepare(PRIORITIES_SQL).pluck(),
     everything: database.prepare('SELECT * FROM {flows}').raw(),
     adjust: database.prepare(`UPDATE {flows} SET ${adjust} WHERE flow = ?`),
-    total: COUNT_COLUMNS.map((n) =>
-      database.prepare(`SELECT sum(${n}) FROM {flows} WHERE priority = ?`).pluck(),
-    ),
-    withSome: COUNT_COLUMNS.map((n) =>
-      database.prepare(`SELECT flow FROM {flows} WHERE priority = ? AND ${n} > 0`).pluck(),
-    ),
+    since: database
+      .prepare(
+        'SELECT flow, topic, destination, priority FROM {flows} WHERE flow > ? ORDER BY flow',
+      )
+      .raw(),
   };
 }

@@ -163,7 +163,7 @@ function shortSources({ slots, flows }: Conditions, byFlow: readonly Slot[]): st
   return [
     ...source('{entries_due}', open, `slot < ${ARCHIVED_SLOT}`),
     ...source('{entries_ended}', ended, `slot >= ${ARCHIVED_SLOT}`),
-    ...source('{entries_by_flow}', ofFlow, ofFlows),
+    ...source('{entries_by_flow_due}', ofFlow, ofFlows),
   ].join(' UNION ALL ');
 }
 

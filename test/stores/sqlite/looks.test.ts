@@ -1,0 +1,222 @@
+/**
+ * Looks of an engine do not read what they cannot take: rows are counted as SQLite visits them,
+ * beside a crowd of 30,000 messages that are not due, paused, excluded, or have no handler.
+ */
+import { join } from 'node:path';
+import { createSpool, type Spool, type SpoolOptions } from 'respool';
+import { memoryBodies } from 'respool/stores/memory';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { type SampleParts, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';
+import type { ClaimFilter, ClaimRequest, EntryStore } from '../../../src/ports/entry-store.ts';
+import { makeGate } from '../../spool/setup.ts';
+import { atEnd, makeApp, makeFolder, openFile, openStore } from './setup.ts';
+import { countVisitedRows, type VisitedRows } from './visited-rows.ts';
+
+const CROWD = 30_000;
+const POSTS = 5;
+/** The rows that a claim or a look may visit; it reads more of its own the more it may take. */
+const VISITED_MAX = 100;
+const DAY_MS = 86_400_000;
+const PAST: SampleParts = { dueAt: Date.now() - DAY_MS };
+const FUTURE: SampleParts = { dueAt: Date.now() + DAY_MS };
+
+let rows: VisitedRows;
+let stopCounting: () => void;
+
+beforeEach(() => {
+  ({ rows, stop: stopCounting } = countVisitedRows());
+});
+
+afterEach(() => {
+  stopCounting();
+});
+
+/** `count` routes, of which `live` is the first and the others overlap; each with its own limit. */
+function addRoutes(spool: Spool, count: number, names: readonly string[] = []): void {
+  const patterns = ['live', 'big.#', 'mail.*', ...names];
+  for (let at = 0; at < count; at += 1) {
+    const pattern = count === 1 ? '#' : (patterns[at] ?? `t${at}.#`);
+    spool.handle(pattern, () => undefined, count === 1 ? {} : { concurrency: 5 });
+  }
+}
+
+async function insertCrowd(
+  store: EntryStore,
+  parts: SampleParts | ((index: number) => SampleParts),
+): Promise<void> {
+  await store.insert(sampleEntries(CROWD, 'crowd', parts));
+}
+
+/** A spool, and everything that its engine has asked the store for so far, each question once. */
+function makeSpool(store: EntryStore, options: SpoolOptions = {}) {
+  const claims = new Map<string, ClaimRequest>();
+  const looks = new Map<string, ClaimFilter>();
+  const asked = { count: 0 };
+  const entries: EntryStore = {
+    ...store,
+    claim(request) {
+      asked.count += 1;
+      const { lane, states, topics, exceptDestinations } = request;
+      claims.set(JSON.stringify([lane, states, topics, exceptDestinations]), request);
+      return store.claim(request);
+    },
+    nextDueAt(filter) {
+      asked.count += 1;
+      looks.set(JSON.stringify(filter), filter);
+      return store.nextDueAt(filter);
+    },
+  };
+  const spool = createSpool({ entries, bodies: memoryBodies(), ...options });
+  atEnd(() => spool.stop({ within: 0 }));
+  async function askAgain(): Promise<void> {
+    for (const request of claims.values()) {
+      await entries.claim({ ...request, now: Date.now() });
+    }
+    for (const filter of looks.values()) await entries.nextDueAt(filter);
+  }
+  return { spool, asked, askAgain };
+}
+
+async function post(spool: Spool): Promise<void> {
+  const { id } = await spool.enqueue({ topic: 'live', body: 'x' });
+  await vi.waitUntil(async () => (await spool.get(id)) === undefined, { timeout: 30_000 });
+}
+
+/** The rows that each question of an engine costs on the average while messages are posted. */
+async function visitedPerQuestion(made: ReturnType<typeof makeSpool>): Promise<number> {
+  const { spool, asked, askAgain } = made;
+  await spool.start();
+  // The first looks may read, to make what later ones need.
+  await post(spool);
+  await askAgain();
+  rows.count = 0;
+  asked.count = 0;
+  for (let at = 0; at < POSTS; at += 1) await post(spool);
+  await askAgain();
+  return rows.count / asked.count;
+}
+
+/** Topics of the crowd; several, since a route may have many. */
+function topicOf(index: number): string {
+  return `big.${index % 10}`;
+}
+
+describe('posts beside a crowd of 30,000', () => {
+  test.each([1, 2, 50])(
+    'that are not due read none of them, with %i routes',
+    async (routes) => {
+      const store = await openStore({ path: await makeFolder() });
+      await insertCrowd(store, (index) => ({
+        ...FUTURE,
+        topic: topicOf(index),
+        state: index % 2 === 0 ? 'incoming' : 'deferred',
+      }));
+      const made = makeSpool(store);
+      addRoutes(made.spool, routes);
+      expect(await visitedPerQuestion(made)).toBeLessThan(VISITED_MAX);
+    },
+    60_000,
+  );
+
+  test.each([1, 2, 50])(
+    'that are due and paused read none of them, with %i routes',
+    async (routes) => {
+      const store = await openStore({ path: await makeFolder() });
+      await insertCrowd(store, (index) => ({ ...PAST, topic: topicOf(index) }));
+      const made = makeSpool(store);
+      await made.spool.pause({ topic: 'big.#' });
+      addRoutes(made.spool, routes);
+      expect(await visitedPerQuestion(made)).toBeLessThan(VISITED_MAX);
+    },
+    60_000,
+  );
+
+  test('that are due and have no handler read none of them', async () => {
+    const store = await openStore({ path: await makeFolder() });
+    const dueAt = Date.now();
+    await insertCrowd(store, (index) => ({ dueAt, topic: `other.${index % 10}` }));
+    const made = makeSpool(store, { unhandled: 'leave' });
+    addRoutes(made.spool, 3);
+    expect(await visitedPerQuestion(made)).toBeLessThan(VISITED_MAX);
+  }, 60_000);
+
+  test('that are due and of a destination that is full read none of them', async () => {
+    const store = await openStore({ path: await makeFolder() });
+    await insertCrowd(store, { ...PAST, topic: 'mail.a', destination: 'full' });
+    const made = makeSpool(store, { destinationConcurrency: { full: 1 } });
+    const gate = makeGate();
+    made.spool.handle('mail.a', gate.handler);
+    made.spool.handle('live', () => undefined);
+    expect(await visitedPerQuestion(made)).toBeLessThan(VISITED_MAX);
+    expect(gate.began).toHaveLength(1);
+  }, 60_000);
+
+  test('that wait behind the held first of their order key read none of them', async () => {
+    const store = await openStore({ path: await makeFolder() });
+    const key = { topic: 'big.a', orderKey: 'k' };
+    await store.insert([sampleEntry('first', { ...key, state: 'hold', dueAt: null })]);
+    const now = Date.now();
+    await insertCrowd(store, { ...key, dueAt: now, enqueuedAt: now, updatedAt: now });
+    const made = makeSpool(store);
+    addRoutes(made.spool, 2);
+    expect(await visitedPerQuestion(made)).toBeLessThan(VISITED_MAX);
+  }, 60_000);
+
+  test('of as many topics and destinations read none of them', async () => {
+    const store = await openStore({ path: await makeFolder() });
+    await insertCrowd(store, (index) => ({
+      ...FUTURE,
+      topic: `big.${index % 100}`,
+      destination: `d${index}`,
+    }));
+    const made = makeSpool(store);
+    addRoutes(made.spool, 2);
+    made.spool.handle('live', () => undefined);
+    expect(await visitedPerQuestion(made)).toBeLessThan(VISITED_MAX);
+  }, 60_000);
+
+  test('in tables of another database read none of them', async () => {
+    const { file } = await makeApp();
+    const store = await openStore({ path: file, tables: 'outbox_' });
+    await insertCrowd(store, (index) => ({ ...FUTURE, topic: topicOf(index) }));
+    const made = makeSpool(store);
+    addRoutes(made.spool, 2);
+    expect(await visitedPerQuestion(made)).toBeLessThan(VISITED_MAX);
+  }, 60_000);
+});
+
+describe('a store with a crowd of 30,000 that are not due', () => {
+  test('is opened, starts and ends without reading them', async () => {
+    const path = await makeFolder();
+    const first = await openStore({ path });
+    await insertCrowd(first, (index) => ({ ...FUTURE, topic: topicOf(index) }));
+    await first.close();
+    rows.count = 0;
+    const store = await openStore({ path });
+    const { spool } = makeSpool(store);
+    spool.handle('live', () => undefined);
+    await spool.start();
+    await spool.sweep();
+    await spool.stop();
+    expect(rows.count).toBeLessThan(CROWD / 10);
+  }, 60_000);
+
+  test('is read once for the index of an earlier program, and drained', async () => {
+    const path = await makeFolder();
+    const first = await openStore({ path });
+    await insertCrowd(first, (index) => ({ ...FUTURE, topic: topicOf(index) }));
+    await first.insert([sampleEntry('due', { ...PAST, topic: 'live' })]);
+    await first.close();
+    const database = await openFile(join(path, 'respool.db'));
+    database.exec('CREATE INDEX entries_by_flow ON entries (flow, slot, due_at) WHERE slot = 0');
+    const made = makeSpool(await openStore({ path }));
+    addRoutes(made.spool, 2);
+    expect(await visitedPerQuestion(made)).toBeLessThan(VISITED_MAX);
+    expect(await made.spool.get('due')).toBeUndefined();
+    const indexes = database
+      .prepare("SELECT name FROM sqlite_schema WHERE name LIKE 'entries_by_flow%'")
+      .pluck()
+      .all();
+    expect(indexes).toEqual(['entries_by_flow_due']);
+  }, 60_000);
+});
