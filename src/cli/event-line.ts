@@ -32,7 +32,12 @@ const STYLES: Readonly<Partial<Record<EventKind | 'missed', Style>>> = {
 
 /** Whether an event is to be told at this level. */
 export function isTold(event: ToldEvent, level: Level): boolean {
-  return LEVELS.indexOf(levelOf(event)) <= LEVELS.indexOf(level);
+  return isSaid(levelOf(event), level);
+}
+
+/** Whether a line of this level is printed where `least` is the least that is. */
+export function isSaid(level: Level, least: Level): boolean {
+  return LEVELS.indexOf(level) <= LEVELS.indexOf(least);
 }
 
 /** The event as one line for people; `source` goes before what happened. */

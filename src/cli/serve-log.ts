@@ -8,7 +8,7 @@ import type { ToldEvent } from '../control/control.ts';
 import { textOf } from '../core/errors.ts';
 import { createRedactor } from '../core/redact.ts';
 import { levelOf } from '../engine/log.ts';
-import { eventLine, isTold, type Level } from './event-line.ts';
+import { eventLine, isSaid, isTold, type Level } from './event-line.ts';
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
 import { jsonLine, safe } from './safe.ts';
@@ -69,7 +69,7 @@ export function createServeLog(io: Io, out: Out, options: LogOptions): ServeLog 
       }
     },
     say: (level, given, fields = {}) => {
-      if (level !== 'error' && level !== 'warn' && out.quiet) return;
+      if (!isSaid(level, options.level)) return;
       const text = redactor.text(given);
       const at = io.clock.now();
       if (isJson) put(jsonLine({ at, level, text, ...redactor.fields(fields) }));

@@ -1,12 +1,13 @@
 /** serve-log — a reader that does not read loses lines, and is told how many. */
 import { Writable } from 'node:stream';
 import { expect, test } from 'vitest';
+import type { Level } from '../../src/cli/event-line.ts';
 import type { Io } from '../../src/cli/io.ts';
 import { createOut } from '../../src/cli/out.ts';
 import { createServeLog } from '../../src/cli/serve-log.ts';
 import { systemClock } from '../../src/system/clock.ts';
 
-function setup(isTTY: boolean, redact: readonly string[] = []) {
+function setup(isTTY: boolean, redact: readonly string[] = [], level: Level = 'info') {
   let text = '';
   let goOn: (() => void) | undefined;
   let isStuck = true;
@@ -31,7 +32,7 @@ function setup(isTTY: boolean, redact: readonly string[] = []) {
   } as unknown as Io;
   const out = createOut(io, { json: false, quiet: false, verbose: false, color: false });
   const hide = (line: string): string => line;
-  const log = createServeLog(io, out, { format: 'auto', level: 'info', hide, redact });
+  const log = createServeLog(io, out, { format: 'auto', level, hide, redact });
   const read = async (): Promise<void> => {
     isStuck = false;
     goOn?.();
@@ -88,4 +89,17 @@ test('that nothing can be printed is said once', () => {
   fail(new Error('disk full'));
   fail(new Error('disk full'));
   expect(said()).toBe('warning: cannot print what happens: disk full; delivering goes on\n');
+});
+
+test.each([
+  ['error', ['error']],
+  ['warn', ['warn', 'error']],
+  ['info', ['info', 'warn', 'error']],
+  ['debug', ['debug', 'info', 'warn', 'error']],
+] as const)('log.level %s prints its own lines of %j', async (level, printed) => {
+  const { log, read, text } = setup(false, [], level);
+  for (const one of ['debug', 'info', 'warn', 'error'] as const) log.say(one, `a line of ${one}`);
+  await read();
+  const lines = text().trimEnd().split('\n');
+  expect(lines.map((line) => (JSON.parse(line) as { level: string }).level)).toEqual(printed);
 });

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { expect, test } from 'vitest';
+import { parse } from 'yaml';
 import { setup } from './setup.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
@@ -66,3 +67,17 @@ test.each([
   expect(ran).toMatchObject({ code: 2, stdout: '' });
   expect(ran.stderr).toMatch(text);
 });
+
+test.each(['post', 'read', 'operate', 'admin'])(
+  'what is printed for the role %s has one line with a hash, which YAML reads as an entry',
+  async (role) => {
+    const { cli } = await setup();
+    const ran = await cli(['token', 'create', '--name', 'ann', '--role', role]);
+    // As `grep sha256 | sed 's/^ */- /'` of docs/how-to/secure-the-service.md takes it.
+    const lines = ran.stderr.split('\n').filter((line) => line.includes('sha256'));
+    const entries = lines.map((line) => line.replace(/^ */, '- '));
+    expect(parse(entries.join('\n'))).toEqual([
+      { name: 'ann', role, sha256: sha256(ran.stdout.trim()) },
+    ]);
+  },
+);

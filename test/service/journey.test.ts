@@ -54,7 +54,6 @@ test('a thousand messages end where they should, also when the service is killed
     routes: Object.keys(KINDS).map((kind) =>
       route(`${kind}.*`, `${url}/${kind}`, {}, kind === 'hanging' ? { timeout: '300ms' } : {}),
     ),
-    log: { level: 'error' },
   };
   await writeFile(file, JSON.stringify(config));
   let service = await serve(cwd);

@@ -28,7 +28,6 @@ test('a receiver that hangs does not keep the messages of another waiting', asyn
       route('hangs', `${url}/hangs`, {}, { timeout: '10m' }),
     ],
     lease: '15m',
-    log: { level: 'error' },
   });
   const service = await serve(cwd);
   const post = (topic: string): Promise<Response> =>

@@ -102,17 +102,19 @@ function nameAndRole(options: CommandContext['options']): { name: string; role: 
   return { name, role };
 }
 
-/** The line for the configuration, in a form that TypeScript, JSON and YAML all take. */
+/**
+ * The line for the configuration, in a form that TypeScript, JSON and YAML all take. There is one
+ * with a hash in it: scripts look for that.
+ */
 function noteLine(out: Out, entry: Readonly<Record<string, string>>): void {
   const pairs = Object.entries(entry).map(([key, value]) => `"${key}": "${safe(value)}"`);
   out.note('The line for serve.tokens of the configuration:');
-  out.note(`  { ${pairs.join(', ')} }`);
-  if (entry['role'] === 'admin') noteOnly(out, entry['sha256'] ?? '');
+  out.note(`  { ${pairs.join(', ')} }${onlyOne(entry)}`);
 }
 
 /** Where there is one token for everything, a list of one is more than is needed. */
-function noteOnly(out: Out, sha256: string): void {
-  out.note(`Or, where it is the only one, serve.token: "sha256:${sha256}"`);
+function onlyOne({ role, sha256 }: Readonly<Record<string, string>>): string {
+  return role === 'admin' ? ` # or, if it is the only token, serve.token: "sha256:${sha256}"` : '';
 }
 
 function sha256Of(text: string): string {
