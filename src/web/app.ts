@@ -17,6 +17,7 @@ import { addMetricsRoute } from './metrics-route.ts';
 import { addRecordRoutes } from './record-routes.ts';
 import { Refusal, refusedOf } from './refusal.ts';
 import { addRekeyRoutes } from './rekey-routes.ts';
+import { SharedText } from './shared-answer.ts';
 import { SharedReads } from './shared-reads.ts';
 import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
 
@@ -68,20 +69,23 @@ function answerTo(thrown: unknown): Response {
 }
 
 function addDocument(app: App, version: string): void {
-  let document: string | undefined;
+  let document: SharedText | undefined;
   addEndpoint(app, {
     method: 'get',
     path: '/openapi.json',
     summary: 'This document.',
     answers: { 200: { description: 'OpenAPI 3.1.', schema: z.looseObject({}) } },
-    answer: () => {
-      document ??= JSON.stringify(
-        app.getOpenAPI31Document({
-          openapi: '3.1.0',
-          info: { title: 'Respool', version, description: 'A durable message spool.' },
-        }),
+    answer: ({ request }) => {
+      document ??= new SharedText(
+        JSON.stringify(
+          app.getOpenAPI31Document({
+            openapi: '3.1.0',
+            info: { title: 'Respool', version, description: 'A durable message spool.' },
+          }),
+        ),
+        JSON_TYPE,
       );
-      return new Response(document, { headers: { 'content-type': JSON_TYPE } });
+      return document.answer(request);
     },
   });
   app.openAPIRegistry.registerComponent('securitySchemes', 'token', {

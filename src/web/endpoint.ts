@@ -12,6 +12,7 @@ import { checkRole } from './gate.ts';
 import type { ByteLimit } from './inlet.ts';
 import { jsonOf } from './json.ts';
 import type { Role } from './settings.ts';
+import type { Turns } from './turns.ts';
 import { JSON_TYPE } from './writing.ts';
 
 /** What comes with each request to the app. */
@@ -21,6 +22,7 @@ export interface Bindings {
   /** Reads the body, for who wants one. */
   read(limit: ByteLimit): Promise<Uint8Array>;
   readonly budget: ByteBudget;
+  readonly turns: Turns;
 }
 
 /** The app that carries the endpoints. */
@@ -62,6 +64,8 @@ export interface Endpoint<P, Q, B> {
   readonly hint?: string;
   /** The code of a refusal of its body; default `config.invalid`. */
   readonly code?: ErrorCode;
+  /** Its answer may have megabytes: few are made at once. */
+  readonly isLarge?: boolean;
   readonly answers: Answers;
   answer(asked: Asked<P, Q, B>): Promise<Response> | Response;
 }
@@ -85,14 +89,19 @@ export function addEndpoint<P, Q, B>(app: App, endpoint: Endpoint<P, Q, B>): voi
     if (role !== undefined) checkRole(caller, role);
     const { searchParams } = new URL(req.url);
     const params = parsed(endpoint.params, req.param(), 'path') as P;
-    const asked = queryOf(searchParams, endpoint.lists);
-    const query = parsed(endpoint.query ?? NO_QUERY, asked, 'query') as Q;
+    const given = queryOf(searchParams, endpoint.lists);
+    const query = parsed(endpoint.query ?? NO_QUERY, given, 'query') as Q;
     const share = env.budget.open();
     try {
       // Last: nothing of it comes into memory before everything else is known to be right.
       const bytes = await bytesOf(endpoint, env, share);
       const body = bodyOf(endpoint, bytes, req.raw) as B;
-      return await endpoint.answer({ caller, control, request: req.raw, params, query, body });
+      const asked = { caller, control, request: req.raw, params, query, body };
+      if (endpoint.isLarge !== true) return await endpoint.answer(asked);
+      return await env.turns.run(() =>
+        // A caller that went away while it waited hears nothing of it.
+        req.raw.signal.aborted ? new Response(null) : endpoint.answer(asked),
+      );
     } finally {
       share.giveBack();
     }

@@ -63,10 +63,14 @@ export class Gate {
     this.#requests = new RecentCounts(clock, SECOND_MS);
   }
 
-  /** Lets a caller in or refuses. `isFree`: asks for nothing that needs a name or a limit. */
+  /** Lets a caller in or refuses. `isFree`: asks for nothing that needs a name. */
   enter(inlet: Inlet, isPosting: boolean, isFree: boolean): Caller | Promise<Caller> {
     this.#checkHost(inlet);
-    if (isFree) return LOCAL;
+    if (isFree) {
+      // Each path apart: who asks for the document too often must not hide that we are alive.
+      this.#checkRate(inlet, `\n${inlet.path}`);
+      return LOCAL;
+    }
     this.#checkOrigin(inlet);
     if (!hasTokens(this.#settings)) {
       if (!isPosting) this.#checkRate(inlet, '');
@@ -79,7 +83,8 @@ export class Gate {
   }
 
   #checkHost(inlet: Inlet): void {
-    const host = inlet.header('host') ?? '';
+    const host = inlet.header('host');
+    if (host === undefined || countHosts(inlet.rawHeaders) > 1) throw hostInvalid();
     const name = bare(host.toLowerCase().replace(/:\d{1,5}$/, ''));
     if (this.#hosts.has(name)) return;
     // A page cannot make an address of its own out of ours: only names can be rebound.
@@ -187,6 +192,39 @@ function local(inlet: Inlet): Caller {
   throw new RespoolError(
     'config.invalid',
     'cannot use the header "respool-by": allowed is 1 to 64 printable ASCII characters',
+  );
+}
+
+/** Node takes the first of several, and what stands before us may have taken another. */
+function countHosts(rawHeaders: readonly string[]): number {
+  let count = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] ?? '';
+    if (name.length === HOST.length && name.toLowerCase() === HOST) count += 1;
+  }
+  return count;
+}
+
+const HOST = 'host';
+
+function hostInvalid(): Refusal {
+  return new Refusal(400, 'host.invalid', 'send one header "host", not none and not several', {
+    headers: { connection: 'close' },
+  });
+}
+
+/** A path segment that means the folder itself or the one above it, however it is written. */
+const DOT_SEGMENT = /(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i;
+
+/** Refuses a path that would be read as another one. */
+export function checkTarget({ path, query }: Inlet): void {
+  const isOther = DOT_SEGMENT.test(path) || path.includes('\\');
+  if (!isOther && !path.includes('#') && !query.includes('#')) return;
+  throw new Refusal(
+    400,
+    'route.unknown',
+    'cannot use this path: it must not have segments "." and "..", a backslash or a "#"; ' +
+      'write a "#" in a value as %23',
   );
 }
 

@@ -17,25 +17,38 @@ import { durationMs } from '../core/duration.ts';
 import { RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
+import { Pipeline } from './pipeline.ts';
 import { Seats } from './seats.ts';
 import { checkListen, type ServeSettings } from './settings.ts';
 import { HEADERS_MAX_BYTES, Unreadable } from './unreadable.ts';
 
 const HEADERS_WITHIN_MS = 10_000;
 const KEEP_ALIVE_MS = 65_000;
+/** How long a caller may take nothing of its answer. */
+const UNREAD_WITHIN_MS = 30_000;
 /** How often callers that are too slow are looked for. */
-const LOOK_EVERY_MS = 1_000;
+const LOOK_EVERY_MS = 500;
 
 /** What a listener needs. */
 export interface ListenerParts {
   readonly clock: Clock;
   readonly logger?: Logger;
+  /** For tests: instead of the documented times, in milliseconds. */
+  readonly times?: ListenerTimes;
   /** `goOn` lets a client send its body that asked first. */
   readonly onRequest: (
     request: IncomingMessage,
     response: ServerResponse,
     goOn?: () => void,
   ) => void;
+}
+
+/** How long callers are waited for. */
+export interface ListenerTimes {
+  /** For the head of a request, and for the first byte of a connection. */
+  readonly headersWithinMs?: number;
+  /** For somebody who takes nothing of an answer. */
+  readonly unreadWithinMs?: number;
 }
 
 /** Listens, and ends. */
@@ -56,7 +69,7 @@ export class Listener {
     if (this.#server !== undefined) {
       throw new RespoolError('config.invalid', 'cannot listen twice: the service listens already');
     }
-    const server = await makeServer(settings);
+    const server = await makeServer(settings, this.#parts.times);
     const { logger } = this.#parts;
     this.#hear(server);
     server.maxConnections = settings.limits.connections;
@@ -76,15 +89,30 @@ export class Listener {
 
   #hear(server: Server): void {
     const { onRequest, clock } = this.#parts;
-    const { limits, behindProxy = false } = this.#settings;
+    const { limits, tls, behindProxy = false } = this.#settings;
     const unreadable = new Unreadable(clock);
+    const pipeline = new Pipeline();
+    const hear = (request: IncomingMessage, response: ServerResponse, goOn?: () => void): void => {
+      const { socket } = request;
+      const before = unreadable.unanswered(socket);
+      unreadable.expect(socket, response);
+      if (before === undefined) onRequest(request, response, goOn);
+      else pipeline.wait(socket, before, () => onRequest(request, response, goOn));
+    };
     server.on('request', (request: IncomingMessage, response: ServerResponse) => {
-      unreadable.expect(request.socket, response);
-      onRequest(request, response);
+      hear(request, response);
     });
     server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
-      unreadable.expect(request.socket, response);
-      onRequest(request, response, () => response.writeContinue());
+      hear(request, response, () => response.writeContinue());
+    });
+    // n.b. Without a listener Node answers by itself, past all limits here.
+    server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
+      hear(request, response);
+    });
+    server.on('timeout', (socket: Socket) => {
+      // Nothing came or went for long, though a request is being worked on: that may take its time.
+      const isWorking = unreadable.unanswered(socket) !== undefined && socket.writableLength === 0;
+      if (!isWorking) socket.destroy();
     });
     server.on('clientError', (error: Error, socket: Socket) => unreadable.refuse(error, socket));
     const seats = behindProxy ? undefined : new Seats(limits.connections);
@@ -97,10 +125,14 @@ export class Listener {
       }
       this.#follow(socket);
       socket.once('close', () => seats?.leave(address));
+      if (tls === undefined) pipeline.follow(socket);
     });
     // With TLS requests come over a socket of their own, wrapped around that of the connection;
     // the handshake is no request, and only the wrapping has not read a byte after it.
-    server.on('secureConnection', (socket: Socket) => this.#follow(socket));
+    server.on('secureConnection', (socket: Socket) => {
+      this.#follow(socket);
+      pipeline.follow(socket);
+    });
   }
 
   #follow(socket: Socket): void {
@@ -127,16 +159,20 @@ export class Listener {
   }
 }
 
-async function makeServer({ tls, limits }: ServeSettings): Promise<Server> {
+async function makeServer(
+  { tls, limits }: ServeSettings,
+  { headersWithinMs = HEADERS_WITHIN_MS, unreadWithinMs = UNREAD_WITHIN_MS }: ListenerTimes = {},
+): Promise<Server> {
   const requestTimeout = durationMs(limits.requestTimeout, 'serve.limits.requestTimeout');
   const options: ServerOptions = {
     maxHeaderSize: HEADERS_MAX_BYTES,
     // n.b. Node throws when the headers may take longer than the whole.
-    headersTimeout: Math.min(HEADERS_WITHIN_MS, requestTimeout),
+    headersTimeout: Math.min(headersWithinMs, requestTimeout),
     requestTimeout,
     keepAliveTimeout: KEEP_ALIVE_MS,
-    connectionsCheckingInterval: LOOK_EVERY_MS,
-    requireHostHeader: true,
+    connectionsCheckingInterval: Math.min(LOOK_EVERY_MS, headersWithinMs / 4),
+    // Checked by the gate, so that its answer waits for its turn as any other.
+    requireHostHeader: false,
     noDelay: true,
   };
   const server =
@@ -144,10 +180,11 @@ async function makeServer({ tls, limits }: ServeSettings): Promise<Server> {
       ? createServer(options)
       : createTlsServer({
           ...options,
-          handshakeTimeout: HEADERS_WITHIN_MS,
+          handshakeTimeout: headersWithinMs,
           key: await readPem('key', tls.key),
           cert: await readPem('cert', tls.cert),
         });
+  server.timeout = unreadWithinMs;
   // n.b. Past this count Node drops headers without a word; their bytes are limited already.
   server.maxHeadersCount = 0;
   return server;

@@ -136,6 +136,7 @@ export function addLookRoutes(app: App, shared: SharedReads): void {
     path: '/v1/audit',
     summary: 'What operators did, oldest first.',
     role: 'read',
+    isLarge: true,
     query: auditQuery,
     answers: { 200: { description: 'Records above the sequence.', schema: auditSchema } },
     answer: async ({ query, control }) => {
@@ -217,6 +218,7 @@ function addCounts(app: App, shared: SharedReads): void {
     path: '/v1/tally',
     summary: 'Counts by state, topic, destination or failure; at most 5 s old.',
     role: 'read',
+    isLarge: true,
     query: tallyQuery,
     lists: FILTER_LISTS,
     answers: { 200: { description: 'The counts.', schema: tallySchema } },

@@ -91,6 +91,7 @@ export function addMessageRoutes(
     path: '/v1/messages',
     summary: 'Lists messages, page by page.',
     role: 'read',
+    isLarge: true,
     query: pageQuery,
     lists: FILTER_LISTS,
     answers: {

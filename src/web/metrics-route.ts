@@ -7,6 +7,7 @@ import type { MetricsText } from '../observe/metrics/types.ts';
 import type { Clock } from '../ports/clock.ts';
 import { addEndpoint, type App, errorSchema } from './endpoint.ts';
 import { Refusal } from './refusal.ts';
+import { SharedText } from './shared-answer.ts';
 
 type Read = () => Promise<MetricsText>;
 
@@ -26,21 +27,21 @@ export function addMetricsRoute(app: App, given: Read | undefined, clock: Clock)
       200: { description: 'The text format 0.0.4.', schema: z.string(), type: 'text/plain' },
       404: { description: 'Metrics are off.', schema: errorSchema },
     },
-    answer: async () => {
+    answer: async ({ request }) => {
       if (read === undefined) throw off();
-      const { type, text } = await read();
-      return new Response(text, { headers: { 'content-type': type } });
+      return (await read()).answer(request);
     },
   });
 }
 
 /** One text for all who ask while it is made, and for a while after. */
-function rested(read: Read, clock: Clock): Read {
-  let last: { readonly text: Promise<MetricsText>; goodUntil: number } | undefined;
+function rested(read: Read, clock: Clock): () => Promise<SharedText> {
+  let last: { readonly text: Promise<SharedText>; goodUntil: number } | undefined;
   return () => {
     const now = clock.monotonic();
     if (last !== undefined && now < last.goodUntil) return last.text;
-    const made = { text: read(), goodUntil: Number.POSITIVE_INFINITY };
+    const text = read().then((made) => new SharedText(made.text, made.type));
+    const made = { text, goodUntil: Number.POSITIVE_INFINITY };
     last = made;
     made.text.then(
       () => {

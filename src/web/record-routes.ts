@@ -46,6 +46,7 @@ function addLog(app: App): void {
     path,
     summary: 'The log of a kind, oldest first.',
     role: 'read',
+    isLarge: true,
     params: kindParams,
     query: z.strictObject({
       after: whole.optional().describe('Only above this sequence.'),
@@ -97,6 +98,7 @@ function addMap(app: App): void {
     path,
     summary: 'The values of a kind by key, or one of them.',
     role: 'read',
+    isLarge: true,
     params: kindParams,
     query: z.strictObject({
       key: key.optional().describe('Only this one.'),

@@ -13,6 +13,7 @@ export type RefusalReason =
   | 'confirm.more'
   | 'content-encoding'
   | 'content-type'
+  | 'host.invalid'
   | 'host.unknown'
   | 'internal'
   | 'json.invalid'

@@ -20,15 +20,18 @@ import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
 import { ByteBudget } from './budget.ts';
 import type { App } from './endpoint.ts';
-import { type Caller, checkRole, Gate } from './gate.ts';
+import { type Caller, checkRole, checkTarget, Gate } from './gate.ts';
 import { Gathering } from './gathering.ts';
 import { InFlight } from './in-flight.ts';
 import { type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
-import type { Listener } from './listener.ts';
+import type { Listener, ListenerTimes } from './listener.ts';
 import { isOnePiece, postRaw, rawTopic } from './raw-post.ts';
 import { Refusal, refusedOf, stopping } from './refusal.ts';
 import type { ServeSettings } from './settings.ts';
+import { sharedBytesOf } from './shared-answer.ts';
 import { oneLine } from './texts.ts';
+import { Turns } from './turns.ts';
+import { UnreadAnswers } from './unread.ts';
 import {
   enqueuedText,
   JSON_TYPE,
@@ -56,6 +59,8 @@ export interface ServiceParts {
   /** What `/metrics` answers; without, metrics are off. */
   readonly metrics?: (() => Promise<MetricsText>) | undefined;
   readonly version: string;
+  /** For tests: how long callers are waited for, instead of the documented times. */
+  readonly times?: ListenerTimes;
 }
 
 /** The spool over HTTP. */
@@ -98,6 +103,8 @@ class WebService implements Service {
   readonly #desks = new Map<string, Desk>();
   readonly #budget = new ByteBudget();
   readonly #posts: InFlight;
+  readonly #turns = new Turns();
+  readonly #unread = new UnreadAnswers();
   /** When the store was full last, on the clock that only grows. */
   #fullAt: number | undefined;
   /** When it did not take a message last. */
@@ -129,7 +136,9 @@ class WebService implements Service {
           headers: { ...SAFE_HEADERS, 'content-type': JSON_TYPE },
         });
       }
-      return await this.#ask(inlet, caller, request);
+      const answer = await this.#ask(inlet, caller, request);
+      const shared = sharedBytesOf(answer);
+      return shared === undefined ? answer : new Response(Buffer.from(shared), answer);
     } catch (error) {
       this.#posts.delete(inlet);
       this.#note(error, inlet.path);
@@ -145,9 +154,10 @@ class WebService implements Service {
     // Loaded before the first request, not with it. Node's server comes late too: importing it
     // loads its whole HTTP client along.
     const [{ Listener }] = await Promise.all([import('./listener.ts'), this.#loadApp()]);
-    const { settings, logger } = this.#parts;
+    const { settings, logger, times } = this.#parts;
     this.#listener ??= new Listener(settings, {
       clock: this.#clock,
+      ...(times === undefined ? {} : { times }),
       ...(logger === undefined ? {} : { logger }),
       onRequest: (request, response, goOn) => this.#onRequest(request, response, goOn),
     });
@@ -215,7 +225,7 @@ class WebService implements Service {
     const url = `http://respool${path}${query === '' ? '' : `?${query}`}`;
     const request = new Request(url, { method, headers, signal: gone.signal });
     const answer = await this.#ask(inlet, caller, request);
-    const how = { isLast: this.#isStopping, clock: this.#clock };
+    const how = { isLast: this.#isStopping, clock: this.#clock, unread: this.#unread };
     await writeAnswer(incoming, response, answer, how);
   }
 
@@ -224,6 +234,7 @@ class WebService implements Service {
     if (!path.startsWith('/') || !METHODS.has(method)) {
       throw new Refusal(400, 'route.unknown', 'cannot read the path or method of the request');
     }
+    checkTarget(inlet);
     const isPosting = topic !== undefined || isJsonPost(inlet);
     if (this.#isStopping && method !== 'GET' && method !== 'HEAD') throw stopping();
     return this.#gate.enter(inlet, isPosting, FREE_PATHS.has(path));
@@ -267,6 +278,7 @@ class WebService implements Service {
       caller,
       control: this.#desk(caller.by),
       budget: this.#budget,
+      turns: this.#turns,
       read: (limit: ByteLimit) => inlet.read(limit),
     });
     for (const [name, value] of Object.entries(SAFE_HEADERS)) answer.headers.set(name, value);

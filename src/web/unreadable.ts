@@ -33,6 +33,12 @@ export class Unreadable {
     this.#latest.set(socket, response);
   }
 
+  /** The last answer of a connection, while it is not out. */
+  unanswered(socket: Socket): ServerResponse | undefined {
+    const latest = this.#latest.get(socket);
+    return latest === undefined || latest.writableFinished || latest.destroyed ? undefined : latest;
+  }
+
   refuse(error: NodeJS.ErrnoException, socket: Socket): void {
     if (!socket.writable || error.code === 'ECONNRESET') {
       socket.destroy();
@@ -40,9 +46,8 @@ export class Unreadable {
     }
     if (this.#refused.has(socket)) return;
     this.#refused.add(socket);
-    const latest = this.#latest.get(socket);
-    const isPending = latest !== undefined && !latest.writableFinished && !latest.destroyed;
-    if (!isPending) {
+    const latest = this.unanswered(socket);
+    if (latest === undefined) {
       this.#end(socket, textOf(error));
       return;
     }

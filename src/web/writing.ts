@@ -7,7 +7,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Enqueued } from '../spool/accept.ts';
 import type { Clock } from '../ports/clock.ts';
 import { refusedOf } from './refusal.ts';
+import { sharedBytesOf } from './shared-answer.ts';
 import { API_HEADER, API_VERSION } from './texts.ts';
+import type { UnreadAnswers } from './unread.ts';
 
 /** What every answer carries. Nothing we say is a page, and nothing of it is kept. */
 export const SAFE_HEADERS: Readonly<Record<string, string>> = {
@@ -98,7 +100,7 @@ export async function writeAnswer(
   request: IncomingMessage,
   response: ServerResponse,
   answer: Response,
-  { isLast, clock }: { readonly isLast: boolean; readonly clock: Clock },
+  { isLast, clock, unread }: Writing,
 ): Promise<void> {
   // What could not be read to its end was refused already.
   if (response.headersSent || response.destroyed) {
@@ -109,32 +111,59 @@ export async function writeAnswer(
   for (const [name, value] of answer.headers) headers[name] = value;
   const isCut = isSending(request);
   if (isLast || isCut) headers['connection'] = 'close';
+  const shared = sharedBytesOf(answer);
   if (answer.body === null || headers['content-type'] === JSON_TYPE) {
     // It is in memory anyway, and whole it needs no chunks.
-    const bytes = answer.body === null ? undefined : await answer.bytes();
+    const bytes = shared ?? (answer.body === null ? undefined : await answer.bytes());
     if (bytes !== undefined) headers['content-length'] = String(bytes.byteLength);
     response.writeHead(answer.status, headers);
     if (isCut && bytes !== undefined) lingerOver(request, response, bytes, clock);
     else response.end(bytes);
+    if (shared === undefined && bytes !== undefined) countWhole(response, bytes, unread);
     return;
   }
   response.writeHead(answer.status, headers);
   const reader = answer.body.getReader();
   const stop = (): void => void reader.cancel().catch(() => undefined);
-  response.on('close', stop);
+  response.on('close', () => {
+    unread.delete(response);
+    stop();
+  });
   response.flushHeaders();
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
       if (response.destroyed) return;
-      if (!response.write(value)) await drained(response);
+      if (response.write(value)) continue;
+      unread.add(response, value.byteLength * PARTS_IN_MEMORY);
+      await drained(response);
+      unread.delete(response);
     }
     response.end();
   } catch {
     // The status is out already: only a cut connection can tell the caller that this was no end.
     response.destroy();
   }
+}
+
+/** What has to do with how an answer is written. */
+export interface Writing {
+  /** The connection is closed behind it. */
+  readonly isLast: boolean;
+  readonly clock: Clock;
+  readonly unread: UnreadAnswers;
+}
+
+/** Below this an answer is not worth counting. */
+const COUNTED_MIN_BYTES = 4_096;
+/** Of a stream: the part on its way, and those that were read ahead of it. */
+const PARTS_IN_MEMORY = 4;
+
+function countWhole(response: ServerResponse, bytes: Uint8Array, unread: UnreadAnswers): void {
+  if (bytes.byteLength < COUNTED_MIN_BYTES || response.destroyed) return;
+  response.on('close', () => unread.delete(response));
+  unread.add(response, bytes.byteLength);
 }
 
 function drained(response: ServerResponse): Promise<void> {

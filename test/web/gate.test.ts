@@ -329,6 +329,27 @@ describe('bytes that are no request', () => {
       'POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n',
       400,
     ],
+    ['two hosts', 'GET /healthz HTTP/1.1\r\nhost: localhost\r\nHost: evil.example\r\n\r\n', 400],
+    ['the same host twice', 'GET / HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n', 400],
+    ['no host', 'GET /healthz HTTP/1.1\r\n\r\n', 400],
+    ...[
+      '/v1/../v1/stats',
+      '/v1/./stats',
+      '/..',
+      '/v1/%2e%2e/v1/stats',
+      '/v1/%2E%2E/v1/stats',
+      '/v1/%2E./v1/stats',
+      '/v1/.%2e/v1/stats',
+      '/v1/%2e/stats',
+      '/v1/x\\..\\stats',
+      '/v1/messages?topic=big.#',
+      'http://localhost/v1/../v1/stats',
+      'http://localhost/v1/%2e%2e/v1/stats',
+    ].map((target): [string, string, number] => [
+      target,
+      `GET ${target} HTTP/1.1\r\nhost: localhost\r\n\r\n`,
+      400,
+    ]),
     ['another server in the path', 'GET http://evil/ HTTP/1.1\r\nhost: localhost\r\n\r\n', 400],
   ])('are refused: %s', async (_, text, status) => {
     const { port } = await setup();

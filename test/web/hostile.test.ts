@@ -26,6 +26,29 @@ describe('a silent connection', () => {
   });
 });
 
+describe('the head of a request', () => {
+  const GET = 'GET /healthz HTTP/1.1\r\nhost: localhost\r\n';
+
+  test.each([
+    ['is never begun', ''],
+    ['is an empty line', '\r\n'],
+    ['ends in the middle', GET],
+    ['ends in the middle behind a whole request', `${GET}\r\nGET /h`],
+  ])('that %s is cut after its time', async (_, text) => {
+    const { port } = await setup({ parts: { times: { headersWithinMs: 200 } } });
+    const wire = await openWire(port, text);
+    await wire.until(/HTTP\/1\.1 408 [^]*\}$/);
+  });
+
+  test('is cut also when its bytes keep coming', async () => {
+    const { port } = await setup({ parts: { times: { headersWithinMs: 200 } } });
+    const wire = await openWire(port, `${GET}x: `);
+    const timer = setInterval(() => wire.socket.write('y'), 20);
+    onTestFinished(() => clearInterval(timer));
+    await wire.until(/HTTP\/1\.1 408 /);
+  });
+});
+
 describe('connections of one address', () => {
   test('are half of all, counted by network, and given back', () => {
     const seats = new Seats(4);

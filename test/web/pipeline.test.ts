@@ -1,0 +1,184 @@
+/** Several requests on one connection, and clients that do not read what they asked for. */
+import { createHash } from 'node:crypto';
+import type { ServerResponse } from 'node:http';
+import { connect } from 'node:net';
+import path from 'node:path';
+import { connect as connectTls } from 'node:tls';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { UnreadAnswers } from '../../src/web/unread.ts';
+import { openWire, refusal, setup, SETTINGS } from './setup.ts';
+
+const get = (target: string, more = ''): string =>
+  `GET ${target} HTTP/1.1\r\nhost: localhost\r\n${more}\r\n`;
+const statusesOf = (text: string): string[] =>
+  [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, one]) => one ?? '');
+
+describe('requests that are sent without waiting for answers', () => {
+  test('are all answered, in their order, to a client that reads', async () => {
+    const { port, spool } = await setup();
+    const posts = Array.from({ length: 200 }, (_, at) => {
+      const body = `body ${at} \r\n\r\n`;
+      return (
+        `POST /v1/topics/a/messages HTTP/1.1\r\nhost: localhost\r\nrespool-id: id-${at}\r\n` +
+        `content-length: ${body.length}\r\n\r\n${body}`
+      );
+    });
+    const last = get('/healthz', 'connection: close\r\n');
+    const wire = await openWire(port, `${posts.join('')}${get('/v1/stats').repeat(50)}${last}`);
+    await wire.closed;
+    expect(statusesOf(wire.received)).toEqual([
+      ...posts.map(() => '201'),
+      ...Array.from({ length: 51 }, () => '200'),
+    ]);
+    const ids = [...wire.received.matchAll(/"id":"(id-\d+)"/g)].map(([, id]) => id);
+    expect(ids).toEqual(posts.map((_, at) => `id-${at}`));
+    expect((await spool.count()).incoming).toBe(200);
+  });
+
+  test('are answered whatever pieces they come in', async () => {
+    const { port } = await setup();
+    const text = `${get('/healthz').repeat(3)}${get('/healthz', 'connection: close\r\n')}`;
+    const wire = await openWire(port, '');
+    for (const letter of text) {
+      wire.socket.write(letter);
+      await new Promise((next) => setImmediate(next));
+    }
+    await wire.closed;
+    expect(statusesOf(wire.received)).toEqual(['200', '200', '200', '200']);
+  });
+
+  test('are answered over TLS', async () => {
+    const dir = path.join(import.meta.dirname, 'tls');
+    const tls = { key: path.join(dir, 'key.pem'), cert: path.join(dir, 'cert.pem') };
+    const { port } = await setup({ settings: { tls } });
+    const socket = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false });
+    onTestFinished(() => void socket.destroy());
+    let received = '';
+    socket.setEncoding('latin1').on('data', (part: string) => {
+      received += part;
+    });
+    socket.write(`${get('/openapi.json').repeat(30)}${get('/healthz', 'connection: close\r\n')}`);
+    await new Promise((resolve) => socket.once('close', resolve));
+    expect(statusesOf(received)).toHaveLength(31);
+  });
+
+  test('are worked on one at a time', async () => {
+    let [running, most, asked] = [0, 0, 0];
+    const { port } = await setup({
+      desk: (desk) => ({
+        policies: async () => {
+          asked += 1;
+          running += 1;
+          most = Math.max(most, running);
+          await new Promise((next) => setImmediate(next));
+          running -= 1;
+          return desk.policies();
+        },
+      }),
+    });
+    const text = `${get('/v1/policies').repeat(20)}${get('/healthz', 'connection: close\r\n')}`;
+    const wire = await openWire(port, text);
+    await wire.closed;
+    expect([asked, most]).toEqual([20, 1]);
+  });
+});
+
+describe('an answer that is not read', () => {
+  test('ends its connection after some time, and nothing else does', async () => {
+    const limits = { ...SETTINGS.limits, requestsPerSecond: 1_000_000 };
+    const { port, url } = await setup({
+      parts: { times: { unreadWithinMs: 300 } },
+      settings: { limits },
+    });
+    const socket = connect(port, '127.0.0.1');
+    onTestFinished(() => void socket.destroy());
+    socket.on('error', () => undefined);
+    socket.pause();
+    socket.write(get('/openapi.json').repeat(5_000));
+    // Only a reader of a socket hears of its end: the server tells how many are open.
+    await expect
+      .poll(async () => {
+        socket.write('x');
+        return socket.destroyed || socket.errored !== null;
+      })
+      .toBe(true);
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+  });
+
+  test('of the connection that has read nothing for longest goes when there is too much', () => {
+    const unread = new UnreadAnswers(10);
+    const ended: string[] = [];
+    const answer = (name: string): ServerResponse => {
+      const destroy = (): void => void ended.push(name);
+      return { destroy } as unknown as ServerResponse;
+    };
+    const [one, two, three] = [answer('one'), answer('two'), answer('three')];
+    unread.add(one, 4);
+    unread.add(two, 6);
+    // A part of a stream was taken, and another waits: it is not the oldest any more.
+    unread.add(one, 4);
+    unread.add(three, 2);
+    expect(ended).toEqual(['two']);
+    unread.delete(one);
+    unread.delete(one);
+    unread.add(two, 8);
+    expect(ended).toEqual(['two']);
+  });
+});
+
+describe('paths without a token', () => {
+  const limits = { ...SETTINGS.limits, requestsPerSecond: 2 };
+
+  test.each(['/openapi.json', '/healthz', '/readyz'])(
+    'are counted by address, each apart: %s',
+    async (free) => {
+      const { ask, clock } = await setup({ settings: { limits, token: 'a-token' } });
+      expect([(await ask(free)).status, (await ask(free)).status]).toEqual([200, 200]);
+      expect(await refusal(ask(free))).toEqual([429, 'limit.exceeded', 'rate.exceeded']);
+      for (const other of ['/openapi.json', '/healthz', '/readyz']) {
+        if (other !== free) expect((await ask(other)).status).toBe(200);
+      }
+      await clock.advance('1s');
+      expect((await ask(free)).status).toBe(200);
+    },
+  );
+});
+
+describe('a large answer for everybody', () => {
+  test.each([
+    ['br', (bytes: Uint8Array) => brotliDecompressSync(bytes)],
+    ['gzip', (bytes: Uint8Array) => gunzipSync(bytes)],
+  ] as const)('is compressed for who accepts %s', async (coding, unpack) => {
+    const metrics = (): Promise<{ text: string; type: string }> =>
+      Promise.resolve({ text: 'respool_up 1\n'.repeat(1_000), type: 'text/plain' });
+    const { port, ask } = await setup({ parts: { metrics } });
+    for (const target of ['/openapi.json', '/metrics']) {
+      const plain = Buffer.from(await (await ask(target)).arrayBuffer());
+      const more = `accept-encoding: deflate, ${coding};q=0.5\r\nconnection: close\r\n`;
+      const wire = await openWire(port, get(target, more));
+      await wire.closed;
+      const [head = '', body = ''] = wire.received.split(/\r\n\r\n([^]*)/);
+      expect(head).toContain(`content-encoding: ${coding}`);
+      expect(head).toMatch(/vary: accept-encoding/i);
+      const bytes = Buffer.from(body, 'latin1');
+      expect(bytes.byteLength).toBeLessThan(plain.byteLength / 2);
+      expect(createHash('sha256').update(unpack(bytes)).digest('hex')).toBe(
+        createHash('sha256').update(plain).digest('hex'),
+      );
+    }
+  });
+
+  test.each(['identity', 'br;q=0, gzip;q=0.0', 'deflate'])(
+    'is sent as it is to who accepts %j',
+    async (accepted) => {
+      const { port } = await setup();
+      const more = `accept-encoding: ${accepted}\r\nconnection: close\r\n`;
+      const wire = await openWire(port, get('/openapi.json', more));
+      await wire.closed;
+      const [head, body] = wire.received.split('\r\n\r\n');
+      expect(head).not.toContain('content-encoding');
+      expect(body?.slice(0, 18)).toBe('{"openapi":"3.1.0"');
+    },
+  );
+});
