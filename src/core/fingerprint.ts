@@ -2,9 +2,12 @@
  * fingerprint — one short word for failures that are alike.
  *
  * Ids, numbers, addresses and quoted parts are taken out of the reason first, so that a thousand
- * time-outs of a thousand messages count as one group. Pure and stable: it is stored, and compared
- * across processes and versions.
+ * time-outs of a thousand messages count as one group. In JSON words are kept, since there all
+ * that tells one cause from another is quoted (fingerprint-json.ts). Pure and stable: it is stored,
+ * and compared across processes and versions.
  */
+
+import { jsonParts, jsonWords } from './fingerprint-json.ts';
 
 /** Answers that are remembered: thousands of messages mostly fail for a few reasons. */
 const KNOWN_MAX = 256;
@@ -32,15 +35,29 @@ function wordOf(code: string, reason: string): string {
 
 /** The reason with everything that differs from message to message replaced by a mark. */
 export function normalise(reason: string): string {
-  return reason
+  return jsonParts(reason)
+    .map(({ text, isJson }) => (isJson ? withoutVariables(jsonWords(text)) : plain(text)))
+    .join('')
+    .replaceAll(/\s+/g, ' ')
+    .trim();
+}
+
+function plain(text: string): string {
+  return withoutIds(text)
+    .replaceAll(/"[^"]{0,200}"|'[^']{0,200}'/g, '<text>')
+    .replaceAll(/\d+/g, '<n>');
+}
+
+function withoutVariables(text: string): string {
+  return withoutIds(text).replaceAll(/\d+/g, '<n>');
+}
+
+function withoutIds(text: string): string {
+  return text
     .toLowerCase()
     .replaceAll(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, '<id>')
     .replaceAll(/[^\s@<>"']{1,64}@[^\s@<>"']{1,255}/g, '<address>')
-    .replaceAll(/\b[0-9a-f]{16,}\b/g, '<hex>')
-    .replaceAll(/"[^"]{0,200}"|'[^']{0,200}'/g, '<text>')
-    .replaceAll(/\d+/g, '<n>')
-    .replaceAll(/\s+/g, ' ')
-    .trim();
+    .replaceAll(/\b[0-9a-f]{16,}\b/g, '<hex>');
 }
 
 // cyrb53: not for secrets, but 53 bits without a dependency in a room that has none; groups number

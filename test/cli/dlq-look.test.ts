@@ -225,6 +225,8 @@ describe('dlq groups', () => {
       replays: 0,
       note: null,
     });
+    const sample = String(groups[0]?.['reasonSample']);
+    expect((await cli(['dlq', 'groups'])).stdout).toContain(sample);
     const group = String(groups[0]?.['group']);
     await cli(['dlq', 'note', group, 'the list is old']);
     const { stdout } = await cli(['dlq', 'groups', '--category', 'not-found']);

@@ -72,7 +72,7 @@ function groupRow(group: LetterGroup, note: string, now: Millis): string[] {
     group.category,
     safe(group.at),
     safe(group.code),
-    safe(group.reason),
+    safe(group.reasonSample),
     age(group.firstAt),
     age(group.lastAt),
     numberText(group.replays),

@@ -1,0 +1,151 @@
+/** Failures of receivers that answer in JSON: one group for each cause, whatever varies. */
+import { describe, expect, test } from 'vitest';
+import { fingerprint, normalise } from '../../src/core/fingerprint.ts';
+
+const print = (reason: string): string => fingerprint('http.400', reason);
+const said = (body: string): string => `shop.example answered 400: ${body}`;
+
+describe('one cause is one group', () => {
+  test.each<[string, string, string]>([
+    [
+      'Stripe: ids, amounts, addresses of logs',
+      '{"error":{"code":"resource_missing","doc_url":"https://stripe.com/docs/error-codes/resource-missing","message":"No such customer: \'cus_NffrFeUfNV2Hib\'","request_log_url":"https://dashboard.stripe.com/logs/req_8fJk2LmNop?t=1699","type":"invalid_request_error"}}',
+      '{"error":{"code":"resource_missing","doc_url":"https://stripe.com/docs/error-codes/resource-missing","message":"No such customer: \'cus_9s6XKzkNRiz8i3\'","request_log_url":"https://dashboard.stripe.com/logs/req_a1B2c3D4e5?t=17","type":"invalid_request_error"}}',
+    ],
+    [
+      'Stripe: layout',
+      '{\n  "error": {\n    "message": "Your card was declined.",\n    "type": "card_error"\n  }\n}\n',
+      '{"error":{"message":"Your card was declined.","type":"card_error"}}',
+    ],
+    [
+      'Spring: time, path with an id, trace',
+      '{"timestamp":"2026-11-18T10:00:00.123+00:00","status":400,"error":"Bad Request","trace":"java.lang.A: x at B(C.java:12)","path":"/orders/17/items"}',
+      '{"timestamp":"2026-11-19T23:59:59.9Z","status":400,"error":"Bad Request","trace":"java.lang.A: y at D(E.java:99)","path":"/orders/18/items"}',
+    ],
+    [
+      'Rails: numbers',
+      '{"errors":{"amount":["must be less than 100.50"]}}',
+      '{"errors":{"amount":["must be less than 7"]}}',
+    ],
+    [
+      'Go: uuid and request id of letters only',
+      '{"code":5,"message":"order 0198c0de-0000-7000-8000-000000000001 not found","requestId":"abcdefgh"}',
+      '{"code":5,"message":"order 0198C0DE-ffff-7fff-8fff-00000000ffff not found","requestId":"zyxwvuts"}',
+    ],
+    [
+      'Go: quoted JSON within a text',
+      String.raw`rpc error: desc = "{\"error\":\"no stock for item 42\",\"trace_id\":\"aa\"}"`,
+      String.raw`rpc error: desc = "{\"error\":\"no stock for item 7\",\"trace_id\":\"bb\"}"`,
+    ],
+    [
+      'GraphQL: places',
+      '{"errors":[{"message":"Cannot query field \\"nmae\\" on type \\"User\\".","locations":[{"line":2,"column":3}]}]}',
+      '{"errors":[{"message":"Cannot query field \\"nmae\\" on type \\"User\\".","locations":[{"line":71,"column":30}]}]}',
+    ],
+    [
+      'addresses of people and machines',
+      '{"message":"ann@example.org from 10.0.0.1 and 2001:db8::1 is blocked"}',
+      '{"message":"bob.smith@mail.example.com from 192.168.7.12 and fe80::1a2b:3c4d is blocked"}',
+    ],
+    [
+      'tokens and hashes',
+      '{"message":"digest deadbeefdeadbeef00 of eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9 is wrong"}',
+      '{"message":"digest 0123456789abcdef0123456789abcdef of eyJ0eXAiOiJKV1QiLCJhbGciOiJSUzI1NiJ9 is wrong"}',
+    ],
+    [
+      'cut within a word of the last text',
+      '{"message":"the country of the customer is miss…',
+      '{"message":"the country of the customer is missi…',
+    ],
+    [
+      'HTML: ids in attributes and numbers',
+      '<html><head><title>502 Bad Gateway</title></head><body data-ray="7f1a">ray 12</body></html>',
+      '<html><head><title>502 Bad Gateway</title></head><body data-ray="99cc">ray 7</body></html>',
+    ],
+  ])('%s', (_, one, other) => {
+    expect(normalise(said(one))).toBe(normalise(said(other)));
+    expect(print(said(one))).toBe(print(said(other)));
+  });
+});
+
+describe('different causes are different groups', () => {
+  test.each<[string, string, string]>([
+    ['one text', '{"error":"country is missing"}', '{"error":"card was stolen"}'],
+    ['a list', '["country is missing"]', '["card was stolen"]'],
+    [
+      'Stripe: codes and parameters',
+      '{"error":{"code":"parameter_missing","param":"country","type":"invalid_request_error"}}',
+      '{"error":{"code":"parameter_missing","param":"email","type":"invalid_request_error"}}',
+    ],
+    [
+      'Stripe: reasons of the bank',
+      '{"error":{"code":"card_declined","decline_code":"stolen_card"}}',
+      '{"error":{"code":"card_declined","decline_code":"insufficient_funds"}}',
+    ],
+    [
+      'Spring: messages',
+      '{"timestamp":"2026-11-18T10:00:00Z","status":400,"message":"country must not be null"}',
+      '{"timestamp":"2026-11-18T10:00:00Z","status":400,"message":"zip must not be null"}',
+    ],
+    [
+      'Rails: fields',
+      `{"errors":{"country":["can't be blank"]}}`,
+      `{"errors":{"email":["can't be blank"]}}`,
+    ],
+    ['Rails: rules', '{"errors":{"zip":["is too short"]}}', `{"errors":{"zip":["isn't known"]}}`],
+    [
+      'Go: quoted JSON within a text',
+      String.raw`rpc error: desc = "{\"error\":\"country is missing\"}"`,
+      String.raw`rpc error: desc = "{\"error\":\"card was stolen\"}"`,
+    ],
+    ['Python: single quotes', "{'detail': 'country is missing'}", "{'detail': 'card was stolen'}"],
+    [
+      'GraphQL: fields',
+      '{"errors":[{"message":"Cannot query field \\"nmae\\" on type \\"User\\"."}]}',
+      '{"errors":[{"message":"Cannot query field \\"emial\\" on type \\"User\\"."}]}',
+    ],
+    [
+      'GraphQL: codes',
+      '{"errors":[{"extensions":{"code":"UNAUTHENTICATED"}}]}',
+      '{"errors":[{"extensions":{"code":"BAD_USER_INPUT"}}]}',
+    ],
+    ['a name that only ends like one of an id', '{"invalid":"country"}', '{"invalid":"email"}'],
+    [
+      'addresses of documentation',
+      '{"type":"https://example.com/probs/out-of-credit"}',
+      '{"type":"https://example.com/probs/out-of-stock"}',
+    ],
+    [
+      'cut in the middle',
+      '{"error":"country is missing in the addr…',
+      '{"error":"card was stolen in th…',
+    ],
+    [
+      'HTML: titles',
+      '<html><title>502 Bad Gateway</title></html>',
+      '<html><title>Access denied</title></html>',
+    ],
+  ])('%s', (_, one, other) => {
+    expect(print(said(one))).not.toBe(print(said(other)));
+  });
+});
+
+test('a normalised answer shows the words, and marks what was taken out', () => {
+  const body =
+    '{"error": {"message": "No such order: \'ord_8fJk2LmN3\'", "amount": 12.5, "request_id": "x"}}';
+  expect(normalise(said(body))).toBe(
+    `shop.example answered <n>: {"error":{"message":"no such order: 'ord_<id>'",` +
+      '"amount":<n>,"request_id":<value>}}',
+  );
+});
+
+test.each([
+  ['brackets', '['.repeat(100_000)],
+  ['braces and quotes', '{"'.repeat(50_000)],
+  ['quotes', '"'.repeat(100_000)],
+  ['backslashes', `{"a":"${'\\'.repeat(100_000)}`],
+  ['one long word', `{"a":"${'a1'.repeat(50_000)}"}`],
+  ['hexadecimal and colons', `{"a":"${'a:'.repeat(50_000)}"}`],
+])('%s without end are no trouble', (_, reason) => {
+  expect(print(reason)).toMatch(/^[0-9a-z]{11}$/);
+});
