@@ -14,6 +14,7 @@ import { unreachable } from './errors.ts';
 import { reasonText } from './failure.ts';
 import { AMQP_HEADER, REPLAY_HEADER } from './letter-headers.ts';
 import { forgetAt, type Retention } from './next-status.ts';
+import { printable } from './printable.ts';
 import { mayMove, type State } from './state.ts';
 
 /** What an operator may do to a message. */
@@ -323,5 +324,5 @@ function withoutBecause(status: Status): Status {
 }
 
 function because(code: string, text: string, by: string): Because {
-  return { code, text: reasonText(text), by };
+  return { code, text: reasonText(printable(text)), by: printable(by) };
 }

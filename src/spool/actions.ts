@@ -14,6 +14,7 @@ import {
   type OperatorContext,
   operatorMove,
 } from '../core/operator.ts';
+import { printable } from '../core/printable.ts';
 import type { State } from '../core/state.ts';
 import type { Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
@@ -106,9 +107,23 @@ export async function audit(
   record: Omit<AuditRecord, 'at'>,
 ): Promise<void> {
   const at = source.now();
-  await entries.records.append(AUDIT_KIND, { at, ...record });
-  const { action, by, ids } = record;
+  const { action, ids, details } = record;
+  const by = printable(record.by);
+  const shown = details === undefined ? {} : { details: printableDetails(details) };
+  await entries.records.append(AUDIT_KIND, { at, by, action, ids, ...shown });
   events.emit({ at, kind: 'operator', action, by, ids });
+}
+
+function printableDetails(details: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const entries = Object.entries(details).map(([name, value]) => [printable(name), clean(value)]);
+  return Object.fromEntries(entries) as Record<string, unknown>;
+}
+
+function clean(value: unknown): unknown {
+  if (typeof value === 'string') return printable(value);
+  if (Array.isArray(value)) return value.map((one) => clean(one));
+  if (typeof value !== 'object' || value === null) return value;
+  return printableDetails(value as Record<string, unknown>);
 }
 
 /** Moves one message from a state to another, or throws `move.refused`. */

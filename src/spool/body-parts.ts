@@ -46,14 +46,46 @@ export async function* partsOf(
   copies: Copies,
 ): AsyncGenerator<Uint8Array, undefined> {
   let size = 0;
-  for await (const part of input) {
-    const bytes = typeof part === 'string' ? Buffer.from(part, 'utf8') : part;
+  for await (const { bytes, isOurs } of encodedParts(input)) {
     if (!(bytes instanceof Uint8Array)) throw notABody(undefined);
     size += bytes.byteLength;
     if (size > maxBytes) throw tooLarge(maxBytes);
-    if (bytes.byteLength > 0) yield bytes === part ? copies.copy(bytes) : bytes;
+    if (bytes.byteLength > 0) yield isOurs ? bytes : copies.copy(bytes);
   }
   return undefined;
+}
+
+/** Parts as bytes; a character may be divided between two parts of text. */
+export async function* encodedParts(
+  input: AsyncIterable<Uint8Array | string>,
+): AsyncGenerator<{ readonly bytes: Uint8Array; readonly isOurs: boolean }, undefined> {
+  let half = '';
+  for await (const part of input) {
+    if (typeof part !== 'string') {
+      if (half !== '') throw loneSurrogate();
+      yield { bytes: part, isOurs: false };
+      continue;
+    }
+    const text = half + part;
+    half = /[\uD800-\uDBFF]$/.test(text) ? text.slice(-1) : '';
+    yield { bytes: utf8Of(half === '' ? text : text.slice(0, -1)), isOurs: true };
+  }
+  if (half !== '') throw loneSurrogate();
+  return undefined;
+}
+
+/** A text as UTF-8; half a surrogate pair would be stored as another character, and is refused. */
+export function utf8Of(text: string): Uint8Array {
+  if (!text.isWellFormed()) throw loneSurrogate();
+  return Buffer.from(text, 'utf8');
+}
+
+function loneSurrogate(): RespoolError {
+  return new RespoolError(
+    'message.invalid',
+    'cannot use this text as body: it holds half a surrogate pair, which UTF-8 cannot write; ' +
+      'send well-formed text, or bytes',
+  );
 }
 
 /** The refusal of a body that passes the limit. */

@@ -12,7 +12,7 @@ import { nodeCrypto } from '../system/builtins.ts';
 import { countStreamed } from '../system/memory.ts';
 import { checkRecord } from './body-record.ts';
 import type { Chain, ReadChain } from './chain.ts';
-import { Copies, copyOf, notABody, partsOf, tooLarge } from './body-parts.ts';
+import { Copies, copyOf, notABody, partsOf, tooLarge, utf8Of } from './body-parts.ts';
 
 /** Parts that a body in memory is cut into. */
 const PART_MAX_BYTES: number = 2 ** 20;
@@ -156,7 +156,7 @@ function isStream(input: unknown): input is AsyncIterable<Uint8Array | string> {
 
 function bytesOf(input: unknown): Uint8Array {
   if (input === undefined) return new Uint8Array(0);
-  if (typeof input === 'string') return Buffer.from(input, 'utf8');
+  if (typeof input === 'string') return utf8Of(input);
   // Copied: the caller may use its buffer again before the batch is written.
   if (input instanceof Uint8Array) return copyOf(input);
   if (input instanceof ArrayBuffer) return copyOf(new Uint8Array(input));

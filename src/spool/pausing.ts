@@ -3,6 +3,7 @@
  */
 
 import { checkTopicPattern } from '../core/limits.ts';
+import { printable } from '../core/printable.ts';
 import { audit } from './actions.ts';
 import type { Runtime } from './runtime.ts';
 
@@ -17,7 +18,7 @@ export async function pausing(
   const pattern = checkTopicPattern(topic);
   await audit(runtime, { by, action, ids: [], details: { topic: pattern } });
   const at = runtime.source.now();
-  if (action === 'pause') await runtime.pauses.pause(pattern, by, at);
+  if (action === 'pause') await runtime.pauses.pause(pattern, printable(by), at);
   else await runtime.pauses.resume(pattern);
   runtime.events.emit({ at, kind: action === 'pause' ? 'paused' : 'resumed', topic: pattern });
   runtime.engine.poke();

@@ -7,6 +7,7 @@ import { RespoolError } from '../core/errors.ts';
 import { checkHeaders, checkKey } from '../core/limits.ts';
 import type { Enqueued } from '../spool/accept.ts';
 import { ownBody } from '../spool/body.ts';
+import { encodedParts } from '../spool/body-parts.ts';
 import type { Message } from '../spool/message.ts';
 import { enqueued, list } from './client-forms.ts';
 import type { Sending, ServiceClient } from './client-http.ts';
@@ -115,5 +116,5 @@ function ownBytes(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
 }
 
 async function* bytesOf(stream: AsyncIterable<Uint8Array | string>): AsyncGenerator<Uint8Array> {
-  for await (const one of stream) yield typeof one === 'string' ? Buffer.from(one, 'utf8') : one;
+  for await (const { bytes } of encodedParts(stream)) yield bytes;
 }

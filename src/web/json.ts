@@ -6,7 +6,8 @@
  * what was parsed before a schema sees it. Both stop at the first thing that is too much.
  */
 
-import { isRespoolError, RespoolError } from '../core/errors.ts';
+import { isRespoolError, RespoolError, show } from '../core/errors.ts';
+import { scanJson } from '../core/scan-json.ts';
 import { Refusal } from './refusal.ts';
 import { checkEncoding } from './texts.ts';
 
@@ -34,8 +35,10 @@ export function jsonOf(bytes: Uint8Array, request: Request): unknown {
   checkEncoding(request.headers.get('content-encoding') ?? undefined);
   let value: unknown;
   try {
-    checkBytes(bytes);
-    value = JSON.parse(UTF8.decode(bytes));
+    const names = checkBytes(bytes);
+    const text = UTF8.decode(bytes);
+    value = JSON.parse(text);
+    if (namesIn(value) !== names) throw duplicateName(text);
     new Look().over(value, 0);
   } catch (error) {
     if (isRespoolError(error)) throw error;
@@ -58,14 +61,16 @@ export function isJson(bytes: Uint8Array): boolean {
 const UTF8 = new TextDecoder('utf-8', { fatal: true });
 const QUOTE = 0x22;
 const COMMA = 0x2c;
+const COLON = 0x3a;
 const LIST_BEGINS = 0x5b;
 const BACKSLASH = 0x5c;
 const LIST_ENDS = 0x5d;
 const OBJECT_BEGINS = 0x7b;
 const OBJECT_ENDS = 0x7d;
 
-/** Counts levels and values without reading them: 16 MiB take some 30 ms. */
-function checkBytes(bytes: Uint8Array): void {
+/** Counts levels, values and names without reading them: 16 MiB take some 30 ms. */
+function checkBytes(bytes: Uint8Array): number {
+  let names = 0;
   let depth = 0;
   let values = 1;
   let isText = false;
@@ -76,6 +81,7 @@ function checkBytes(bytes: Uint8Array): void {
       else if (byte === QUOTE) isText = false;
     } else if (byte === QUOTE) isText = true;
     else if (byte === COMMA) values += 1;
+    else if (byte === COLON) names += 1;
     else if (byte === LIST_BEGINS || byte === OBJECT_BEGINS) {
       depth += 1;
       values += 1;
@@ -83,7 +89,28 @@ function checkBytes(bytes: Uint8Array): void {
     } else if (byte === LIST_ENDS || byte === OBJECT_ENDS) depth -= 1;
     if (values > VALUES_MAX) throw tooMuch(`${VALUES_MAX} values`);
   }
+  return names;
 }
+
+/** Names in all objects; fewer than there are in the text where one stands twice. */
+function namesIn(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0;
+  const inside: readonly unknown[] = Object.values(value);
+  let names = Array.isArray(value) ? 0 : inside.length;
+  for (const one of inside) names += namesIn(one);
+  return names;
+}
+
+/** Of two values under one name only the last would be kept, and the sender not told. */
+function duplicateName(text: string): Refusal {
+  const { twiceAt } = scanJson(text);
+  const name = twiceAt === undefined ? undefined : NAME.exec(text.slice(twiceAt))?.[0];
+  const what = name === undefined ? 'a name' : `the name ${show(JSON.parse(name))}`;
+  const why = `cannot use JSON in which ${what} stands twice in one object: take one of them out`;
+  return new Refusal(400, 'json.invalid', why);
+}
+
+const NAME = /^"(?:[^"\\]|\\.){0,200}"/;
 
 /** One look over all that is not somebody's body. */
 class Look {

@@ -6,6 +6,7 @@ import { z } from '@hono/zod-openapi';
 import type { Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { Control } from '../control/control.ts';
+import { utf8Of } from '../spool/body-parts.ts';
 import type { Message } from '../spool/message.ts';
 import { bodyAnswer } from './body-answer.ts';
 import { addEndpoint, type App, describeEndpoint, errorSchema } from './endpoint.ts';
@@ -215,7 +216,7 @@ function messageOf(given: NewMessage, maxBytes: number): Message {
 }
 
 function bytesOf({ body, bodyText, bodyBase64 }: NewMessage): Uint8Array | undefined {
-  if (bodyText !== undefined) return Buffer.from(bodyText, 'utf8');
+  if (bodyText !== undefined) return utf8Of(bodyText);
   if (bodyBase64 !== undefined) return Buffer.from(bodyBase64, 'base64');
   return body === undefined ? undefined : Buffer.from(JSON.stringify(body), 'utf8');
 }

@@ -4,6 +4,7 @@
 
 import type { Duration, Millis } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
+import { printable } from '../core/printable.ts';
 import { Refusal } from './refusal.ts';
 
 /** The header that every answer of a service carries, and the version of the API in it. */
@@ -73,15 +74,10 @@ export function headerOfText(text: string): string {
 /** A text of others for a log line: nothing in it can end the line or steer a terminal. */
 export function oneLine(text: string): string {
   const cut = text.length > LINE_MAX_CHARS ? `${text.slice(0, LINE_MAX_CHARS)}…` : text;
-  return cut.replaceAll(
-    UNSAFE,
-    (char) => `\\u${(char.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`,
-  );
+  return printable(cut);
 }
 
 const LINE_MAX_CHARS = 1_000;
 const DIGITS = /^\d{1,15}$/;
 const ISO = /^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d))?$/;
 const BEYOND_ASCII = /[\u0080-\u{10ffff}]/u;
-// oxlint-disable-next-line no-control-regex -- control characters are what is escaped here.
-const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;

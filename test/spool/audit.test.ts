@@ -3,6 +3,29 @@ import { describe, expect, test } from 'vitest';
 import { rejection, setup } from './setup.ts';
 
 describe('the audit record', () => {
+  test('and the reason on a message show control characters instead of having them', async () => {
+    const { spool } = await setup();
+    const { id } = await spool.enqueue({ topic: 'a' });
+    await spool.hold([id], 'why\u001B[2J\nok \u202Egnp \uD800 😀', 'ann\u0007');
+    await spool.pause({ topic: 'b', by: 'bob\r\n' });
+    await spool.appendAudit({
+      by: 'eve\u009B',
+      action: 'retry',
+      ids: [],
+      details: { filter: { text: ['x\u0000'] }, count: 2 },
+    });
+    const [hold, pause, retry] = await spool.audit();
+    const shown = String.raw`why\u001b[2J\u000aok \u202egnp \ud800 😀`;
+    expect(hold).toMatchObject({ by: String.raw`ann\u0007`, details: { reason: shown } });
+    expect(pause).toMatchObject({ by: String.raw`bob\u000d\u000a` });
+    expect(retry).toMatchObject({
+      by: String.raw`eve\u009b`,
+      details: { filter: { text: [String.raw`x\u0000`] }, count: 2 },
+    });
+    const { status } = (await spool.get(id)) ?? {};
+    expect(status?.because).toMatchObject({ text: shown, by: String.raw`ann\u0007` });
+  });
+
   test('has every action, its operator, its ids and its details, oldest first', async () => {
     const { spool, clock } = await setup({ policies: { slow: { ...POLICY } } });
     const { id } = await spool.enqueue({ topic: 'a' });

@@ -223,6 +223,24 @@ describe('a body', () => {
     expect(await codeOf(spool.enqueue({ topic: 'a', body }))).toBe('message.invalid');
   });
 
+  test.each<[string, () => unknown]>([
+    ['a text', () => 'a\uD83D'],
+    ['a stream', () => parts('a', '\uDE00')],
+    ['the end of a stream', () => parts('a\uD83D')],
+    ['a stream that goes on with bytes', () => parts('a\uD83D', BINARY)],
+  ])('with half a surrogate pair in %s is refused, not changed', async (_, body) => {
+    const { spool } = await setup();
+    const refused = await rejection(spool.enqueue({ topic: 'a', body: body() }));
+    expect(refused.code).toBe('message.invalid');
+    expect(String(refused)).toContain('half a surrogate pair');
+    expect((await spool.count()).incoming).toBe(0);
+  });
+
+  test('of text may come in parts that divide a character', async () => {
+    const body = parts('a\uD83D', '\uDE00b');
+    expect((await roundTrip(await setup(), body)).toString()).toBe('a😀b');
+  });
+
   test('of an unknown message is message.unknown', async () => {
     const { spool } = await setup();
     expect(await codeOf(spool.body('nobody'))).toBe('message.unknown');

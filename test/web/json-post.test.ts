@@ -99,6 +99,11 @@ describe('a message as JSON', () => {
     ['a day that no month has', { topic: 'a', dueAt: '2030-02-31' }],
     ['a time on such a day', { topic: 'a', dueAt: '2030-04-31T12:00:00Z' }],
     ['both delay and dueAt', { topic: 'a', delay: 1, dueAt: 5 }],
+    ['a text with half a surrogate pair', { topic: 'a', bodyText: 'a\uD800b' }],
+    ['such a text in a list', [{ topic: 'a', bodyText: '\uDC00' }, { topic: 'a' }]],
+    ['such a header', { topic: 'a', headers: { a: '\uD800' } }],
+    ['such a destination', { topic: 'a', destination: '\uD800' }],
+    ['a destination with a control character', { topic: 'a', destination: 'a\u001B[2J' }],
     ['an empty list', []],
     ['a number', 5],
   ])('is refused with %s', async (_, given) => {
@@ -106,6 +111,30 @@ describe('a message as JSON', () => {
     const answer = await post(PATH, given);
     expect([answer.status, Object.keys(await json(answer))]).toEqual([400, ['error']]);
     expect((await spool.count()).incoming).toBe(0);
+  });
+
+  test.each<[string, string, string]>([
+    ['of the message', '{"topic":"a","topic":"b"}', 'topic'],
+    ['written in two ways', String.raw`{"topic":"a","t\u006fpic":"b"}`, 'topic'],
+    ['of the headers', '{"topic":"a","headers":{"x":"1","x":"2"}}', 'x'],
+    ['of the body', '{"topic":"a","body":{"amount":1,"list":[{"amount":2,"amount":3}]}}', 'amount'],
+    ['of the second message', '[{"topic":"a"},{"topic":"a","policy":"p","policy":"q"}]', 'policy'],
+    ['that is __proto__', '{"topic":"a","body":{"__proto__":1,"__proto__":2}}', '__proto__'],
+  ])('is refused with a name %s that stands twice', async (_, text, name) => {
+    const { ask, spool } = await setup();
+    const headers = { 'content-type': 'application/json' };
+    const answer = await ask(PATH, { method: 'POST', body: text, headers });
+    expect(answer.status).toBe(400);
+    const { error } = await json<{ error: { message: string } }>(answer);
+    expect(error.message).toContain(`the name "${name}" stands twice in one object`);
+    expect((await spool.count()).incoming).toBe(0);
+  });
+
+  test('may have one name in several objects, and colons in texts', async () => {
+    const { post, spool } = await setup();
+    const body = { a: { a: [{ a: ':' }, { a: '{"a":1,"a":2}' }] }, 'b:c': '\\":' };
+    const { id } = await json<{ id: string }>(post(PATH, { topic: 'a', body }));
+    expect(JSON.parse((await bytesOf(await spool.body(id))).toString())).toEqual(body);
   });
 
   test('is refused with a text that names what is wrong', async () => {
