@@ -56,9 +56,16 @@ function endOf(text: string, begin: number): { readonly end: number; readonly is
   return { end: at, isJson: strings > 0 };
 }
 
-/** Names whose values differ from message to message. */
-const VARIABLE_NAME =
-  /(?:^|[_.-])(?:ids?|uuid|guid|token|nonce|trace|stack|stacktrace|timestamp|etag|cursor|signature)$|[a-z](?:I[dD]s?|Uuid|UUID|Token|Trace|StackTrace|Timestamp)$/;
+/** Names whose values differ from message to message: request_id, requestId, trace. */
+const VARIABLE_NAMES = [
+  /(?:^|[_.-])(?:ids?|uuid|guid|token|nonce|etag|cursor|signature|timestamp)$/,
+  /(?:^|[_.-])(?:trace|stack|stacktrace)$/,
+  /[a-z](?:I[dD]s?|Uuid|UUID|Token|Trace|StackTrace|Timestamp)$/,
+];
+
+function isVariable(name: string | undefined): boolean {
+  return name !== undefined && VARIABLE_NAMES.some((pattern) => pattern.test(name));
+}
 
 /** JSON without layout and without the values that vary; words stay. */
 export function jsonWords(json: string): string {
@@ -80,7 +87,7 @@ export function jsonWords(json: string): string {
     if (isFollowedByColon(json, at)) {
       name = value;
       words += `"${value}"`;
-    } else if (name !== undefined && VARIABLE_NAME.test(name)) words += '<value>';
+    } else if (isVariable(name)) words += '<value>';
     else words += `"${wordsOf(at < json.length ? value : withoutLastWord(value))}"`;
   }
   return words.replaceAll(NUMBER, '<n>');
@@ -103,7 +110,7 @@ const QUERY = /(\bhttps?:\/\/[^\s?#"'<>]{1,500})[?#][^\s"'<>]{0,2000}/gi;
 const IPV6 = /(?<![\w:])(?:[\da-f]{0,4}:){2,7}[\da-f]{0,4}(?![\w:])/gi;
 /** Letters and digits in turn, as random ids have them: cus_NffrFeUfNV2Hib, 3MmlLr. */
 const RANDOM =
-  /(?<![a-z\d])(?=[a-z\d]{6})(?:[a-z]*\d+[a-z]+\d[a-z\d]*|[a-z]+\d+[a-z][a-z\d]*|\d+[a-z]{4,}\d*)(?![a-z\d])/gi;
+  /(?<![a-z\d])(?=[a-z\d]{6})(?:[a-z]*\d+[a-z]+\d|[a-z]+\d+[a-z]|\d+[a-z]{4})[a-z\d]*/gi;
 /** Long runs with at least a digit: base64, tokens, hashes. */
 const BLOB =
   /(?<![\w+/=-])(?=[\w+/-]{0,200}\d)(?=[\w+-]{0,200}[A-Z]|[a-z\d]{24})[\w+-]{20,}={0,2}/g;
