@@ -33,7 +33,6 @@ const ONE_SHOTS: Readonly<Record<CompressionCodec, OneShot>> = {
     unpack: zlib.zstdDecompressSync,
   },
   snappy: onSnappy,
-  s2: onSnappy,
   lz4: {
     pack: (body) => compressFrameSync(body, { contentChecksum: true }),
     unpack: decompressFrameSync,

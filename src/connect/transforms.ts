@@ -48,9 +48,9 @@ export async function transformsOf(
 
 /** Loaded for configurations that have transforms. */
 async function loadRoom() {
-  const { CODEC_NAMES } = await import('../transforms/compress-codecs.ts');
+  const { CODEC_NAMES, refuseS2 } = await import('../transforms/compress-codecs.ts');
   const { compress, decrypt, encrypt } = await import('../transforms/index.ts');
-  return { CODEC_NAMES, compress, decrypt, encrypt };
+  return { CODEC_NAMES, compress, decrypt, encrypt, refuseS2 };
 }
 
 /** The entry store, sealed where the configuration says so. */
@@ -82,7 +82,7 @@ function transformOf(room: Room, given: unknown, key: string): unknown {
 }
 
 function compressOf(
-  { compress, CODEC_NAMES }: Room,
+  { compress, CODEC_NAMES, refuseS2 }: Room,
   key: string,
   {
     codec,
@@ -91,6 +91,7 @@ function compressOf(
   }: { readonly codec: unknown; readonly level?: unknown; readonly name: string },
 ): unknown {
   const more = name === 'transforms' ? '; or JSON, a list of transforms; [] takes them away' : '';
+  within(name, () => refuseS2(codec));
   checkWord(name, codec, CODEC_NAMES, more);
   const known = checkOneOf(name, codec, CODEC_NAMES);
   checkWord(`${key}.level`, level, LEVELS);

@@ -1,5 +1,5 @@
 /**
- * codec-blocks — codecs whose package knows whole blocks only: snappy, s2 and lz4.
+ * codec-blocks — codecs whose package knows whole blocks only: snappy and lz4.
  *
  * A stream is a row of blocks of 64 KiB plain bytes, packed one by one in the calling thread with
  * turns of the event loop in between. How a row begins, and how it says that it is over, is the

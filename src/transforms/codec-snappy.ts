@@ -1,5 +1,5 @@
 /**
- * codec-snappy — the snappy framing format; readers of s2 take the same bytes.
+ * codec-snappy — the snappy framing format; readers of S2 take these bytes, too.
  *
  *   identifier, then chunks of up to 64 KiB plain bytes, then one empty chunk of padding
  *

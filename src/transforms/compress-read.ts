@@ -12,7 +12,7 @@ import { collect, createJoin, gather, joined, pieces, resumed, slices } from './
 import {
   CODECS,
   type CodecSources,
-  type CompressionCodec,
+  type StoredCodec,
   parseEncoding,
   PLAIN,
   RATIO_FREE_BYTES,
@@ -72,7 +72,7 @@ class PlainReader implements BodyReader {
 
 /** What is known of a compressed body before it is read. */
 interface Expectation extends ReadContext {
-  readonly codec: CompressionCodec;
+  readonly codec: StoredCodec;
   readonly ratioMax: number;
 }
 

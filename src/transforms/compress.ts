@@ -18,6 +18,7 @@ import {
   encodingOf,
   PLAIN,
   RATIO_FREE_BYTES,
+  refuseS2,
 } from './compress-codecs.ts';
 import { createReadCompressed } from './compress-read.ts';
 
@@ -38,7 +39,7 @@ const joinAtOnce = createJoin(JOIN_MAX_BYTES);
 /** How a body is compressed. */
 export interface CompressOptions {
   /**
-   * How much work it takes. Default `default`; snappy, s2 and lz4 have no levels.
+   * How much work it takes. Default `default`; snappy and lz4 have no levels.
    *
    * gzip, zlib, deflate: 1, 6, 7, 9. brotli: quality 1, 4, 6, 11. zstd: 1, 3, 7, 19. The `best` of
    * brotli and zstd takes a hundred times as long as `default`, and zstd then 90 MB of memory.
@@ -49,7 +50,8 @@ export interface CompressOptions {
 /**
  * Compresses bodies of 64 bytes and more that get at least 5 % smaller; the others stay plain.
  *
- * `snappy` and `s2` need the package `snappy`, `lz4` needs `lz4-napi`; the others come with Node.
+ * `snappy` needs the package `snappy`, `lz4` needs `lz4-napi`; the others come with Node. `s2` is
+ * refused: its format is not implemented.
  */
 export function compress(codec: CompressionCodec, options: CompressOptions = {}): Transform {
   return compressWith(CODECS, codec, options);
@@ -61,6 +63,7 @@ export function compressWith(
   codec: CompressionCodec,
   options: CompressOptions = {},
 ): Transform {
+  refuseS2(codec);
   const name = checkOneOf('codec', codec, CODEC_NAMES);
   checkNames('compress', options, ['level']);
   const source = codecs[name];

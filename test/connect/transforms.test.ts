@@ -188,6 +188,8 @@ describe('what is wrong is refused by its key, with what is allowed', () => {
     [{ transforms: [{ encypt: {} }] }, ['"transforms[0].encypt"', 'did you mean "encrypt"?']],
     [{ transforms: [{ compress: 'zstd', pad: true }] }, ['"transforms[0].pad"']],
     [{ transforms: { compress: 'lzma' } }, ['"lzma" as "transforms.compress"', 'lz4']],
+    [{ transforms: 's2' }, ['cannot compress with s2', 'use snappy']],
+    [{ transforms: { compress: 's2', level: 'best' } }, ['transforms.compress', 'use snappy']],
     [{ transforms: [{ compress: 'zstd', level: 9 }] }, ['9 as "transforms[0].level"', 'best']],
     [{ transforms: [{ compress: 'zstd', encrypt: {} }] }, ['"transforms[0]"']],
     [encrypt('x'), ['a string as "transforms[1].encrypt"', '{ keys, primary, cipher, pad }']],

@@ -63,7 +63,6 @@ const HISTORY: readonly (readonly [string, () => readonly Transform[]])[] = [
   ['brotli', () => [compress('brotli', { level: 'fastest' })]],
   ['zstd', () => [compress('zstd', { level: 'better' })]],
   ['snappy', () => [compress('snappy')]],
-  ['s2', () => [compress('s2')]],
   ['lz4', () => [compress('lz4')]],
   ['aes', () => [encrypt({ keys: { k1 } })]],
   ['chacha, padded', () => [encrypt({ keys: { k1 }, cipher: 'chacha20-poly1305', pad: true })]],

@@ -10,7 +10,7 @@ import { bytesOf } from './setup.ts';
 const { RESPOOL_PROPERTY_RUNS: runs = '100', RESPOOL_PROPERTY_SEED: seed } = process.env;
 const RUNS = { numRuns: Number(runs), ...(seed === undefined ? {} : { seed: Number(seed) }) };
 
-const codecs = ['gzip', 'zlib', 'deflate', 'brotli', 'zstd', 'snappy', 's2', 'lz4'] as const;
+const codecs = ['gzip', 'zlib', 'deflate', 'brotli', 'zstd', 'snappy', 'lz4'] as const;
 const ciphers = ['aes-256-gcm', 'chacha20-poly1305'] as const;
 const keys = { k1: Buffer.alloc(32, 1) };
 

@@ -28,7 +28,6 @@ function counted<T>(load: () => Promise<T>): { readonly load: () => Promise<T>; 
 
 const peers = [
   { codec: 'snappy', make: (isThere: boolean) => counting(isThere, loadSnappy, snappySource) },
-  { codec: 's2', make: (isThere: boolean) => counting(isThere, loadSnappy, snappySource) },
   { codec: 'lz4', make: (isThere: boolean) => counting(isThere, loadLz4, lz4Source) },
 ] as const;
 

@@ -14,7 +14,6 @@ export const CODECS = [
   'brotli',
   'zstd',
   'snappy',
-  's2',
   'lz4',
 ] as const satisfies readonly CompressionCodec[];
 export const LEVELED: readonly CompressionCodec[] = ['gzip', 'zlib', 'deflate', 'brotli', 'zstd'];

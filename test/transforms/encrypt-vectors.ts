@@ -8,7 +8,7 @@
 import { createHash, createHmac, createSecretKey, hash } from 'node:crypto';
 import type { BodyWriter, Transform } from '../../src/ports/transform.ts';
 import { compress } from '../../src/transforms/compress.ts';
-import type { CompressionCodec } from '../../src/transforms/compress-codecs.ts';
+import type { StoredCodec } from '../../src/transforms/compress-codecs.ts';
 import { encryptWith } from '../../src/transforms/encrypt.ts';
 import { Chunks } from '../../src/transforms/encrypt-chunks.ts';
 import { type Cipher, createHeader, parseHeader } from '../../src/transforms/encrypt-header.ts';
@@ -54,7 +54,7 @@ interface Recipe {
   readonly name: string;
   readonly id?: string;
   readonly size: number;
-  readonly codec?: CompressionCodec;
+  readonly codec?: StoredCodec;
   readonly encryption?: Encryption;
 }
 
@@ -132,7 +132,9 @@ export function plainOf(size: number): Uint8Array {
 async function make({ name, id = 'order-1', size, codec, encryption }: Recipe): Promise<Vector> {
   const key = hash('sha256', `key of ${name}`, 'hex');
   const writers: BodyWriter[] = [];
-  if (codec !== undefined) writers.push(await writerOf(compress(codec), id));
+  // Former versions stored snappy under the name s2, too.
+  const isS2 = codec === 's2';
+  if (codec !== undefined) writers.push(await writerOf(compress(isS2 ? 'snappy' : codec), id));
   if (encryption !== undefined) writers.push(await writerOf(encrypting(name, key, encryption), id));
   const plain = plainOf(size);
   let bytes = plain;
@@ -140,7 +142,7 @@ async function make({ name, id = 'order-1', size, codec, encryption }: Recipe): 
   const what = {
     name,
     id,
-    encodings: writers.map(({ encoding }) => encoding),
+    encodings: isS2 ? ['s2'] : writers.map(({ encoding }) => encoding),
     size,
     storedSize: bytes.length,
   };
