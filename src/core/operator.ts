@@ -187,6 +187,8 @@ function retried(entry: Entry, base: Status, now: Millis, action: string): Opera
   // The ending counts too, not the state alone: what was held after its end has ended all the same.
   const hasEnded =
     state === 'bounce' || state === 'archived' || lane === 'notice' || ending !== undefined;
+  // n.b. It may be incoming and not due yet: the clock was set back since.
+  if (state === 'incoming' && (entry.status.dueAt ?? 0) > now) return { kind: 'do', to: fresh };
   if (!hasEnded) return moved(entry, 'incoming', fresh);
   const answer = moved(entry, 'incoming', sentAgain(fresh));
   return answer.kind === 'refused' ? answer : { ...answer, ...unexpired(entry.envelope, now) };

@@ -24,8 +24,10 @@ export async function processOne(
     throw new RespoolError('transform.missing', text);
   }
   await audit(runtime, { by, action: 'process', ids: [id] });
-  const isDue = entry.status.dueAt !== null && entry.status.dueAt <= source.earliest();
-  const isReady = entry.status.state === 'incoming' || (entry.status.state === 'deferred' && isDue);
+  const { state, dueAt } = entry.status;
+  // n.b. What is incoming is not due where the clock was set back since.
+  const now = state === 'incoming' ? source.now() : source.earliest();
+  const isReady = (state === 'incoming' || state === 'deferred') && dueAt !== null && dueAt <= now;
   if (!isReady) {
     // The engine is not told that it is due: it would be there first.
     const quiet = {
