@@ -3,7 +3,7 @@
  *
  * In turns, so that none gets less than a quarter of the slots while it has something due. One that
  * had nothing due has no turn until a look for a single message, every 100 ms, finds one: to ask it
- * costs as much as to ask one that has many.
+ * costs as much as to ask one that has many. A look that finds one gives its kind its share at once.
  */
 
 import type { Millis } from '../core/duration.ts';
@@ -25,7 +25,7 @@ export const KINDS: readonly Kind[] = [DEFERRED, INCOMING, BOUNCE];
 export const NOTICE_STATES: readonly ClaimableState[] = BOUNCE.states;
 
 /** Four turns: each kind has at least one of them, the first has two. */
-const TURNS: readonly Kind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
+export const TURNS: readonly Kind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
 /** A kind that had nothing due is looked at so often; meanwhile it takes what the others leave. */
 const LOOK_EVERY_MS = 100;
 
@@ -34,6 +34,8 @@ export class KindTurns {
   #turn = 0;
   /** Kinds that had nothing due when they were asked last, and when to look at them again. */
   readonly #lookAt = new Map<Kind, Millis>();
+  /** When the next retry of this process is due, as far as it was noted. */
+  #retryAt: Millis = Number.POSITIVE_INFINITY;
   #question = '';
 
   /**
@@ -45,21 +47,30 @@ export class KindTurns {
     this.#question = question;
   }
 
+  /** Handlers or pauses changed: what waited meanwhile goes in the order of precedence. */
+  restart(): void {
+    this.#turn = 0;
+    this.#lookAt.clear();
+  }
+
+  /** A retry is due then: it is not to wait for the next look. */
+  noteRetry(dueAt: Millis): void {
+    this.#retryAt = Math.min(this.#retryAt, dueAt);
+  }
+
+  /** Kinds without a turn that have to be looked at now, for a single message each. */
+  looks(kinds: ReadonlySet<Kind>, now: Millis): readonly Kind[] {
+    const isIdle = [...kinds].every((kind) => this.#lookAt.has(kind));
+    return isIdle ? [] : KINDS.filter((kind) => kinds.has(kind) && this.#isDue(kind, now));
+  }
+
   /** How many of so many slots each of these kinds has a right to. */
-  shares(max: number, kinds: ReadonlySet<Kind>, now: Millis): ReadonlyMap<Kind, number> {
+  shares(max: number, kinds: ReadonlySet<Kind>): ReadonlyMap<Kind, number> {
     const asked = TURNS.filter((kind) => kinds.has(kind));
     const busy = asked.filter((kind) => !this.#lookAt.has(kind));
-    const shares = new Map<Kind, number>();
-    let left = max;
-    if (busy.length > 0) {
-      for (const kind of new Set(asked)) {
-        if (left === 0 || !this.#isDue(kind, now)) continue;
-        shares.set(kind, 1);
-        left -= 1;
-      }
-    }
     const present = busy.length > 0 ? busy : asked;
-    for (let slot = 0; slot < left && present.length > 0; slot += 1) {
+    const shares = new Map<Kind, number>();
+    for (let slot = 0; slot < max && present.length > 0; slot += 1) {
       const kind = present[this.#turn % present.length] ?? DEFERRED;
       this.#turn = (this.#turn + 1) % (TURNS.length * 3_000);
       shares.set(kind, (shares.get(kind) ?? 0) + 1);
@@ -69,24 +80,29 @@ export class KindTurns {
 
   #isDue(kind: Kind, now: Millis): boolean {
     const lookAt = this.#lookAt.get(kind);
+    if (lookAt === undefined) return false;
     // Further away than it was ever set: the clock was set back.
-    return lookAt !== undefined && (lookAt <= now || lookAt > now + LOOK_EVERY_MS);
+    const isTime = lookAt <= now || lookAt > now + LOOK_EVERY_MS;
+    return isTime || (kind === DEFERRED && this.#retryAt <= now);
   }
 
   /** A round of claims brought so many of a kind. */
   note(kind: Kind, count: number, now: Millis): void {
+    if (kind === DEFERRED && this.#retryAt <= now) this.#retryAt = Number.POSITIVE_INFINITY;
     if (count > 0) this.#lookAt.delete(kind);
     else this.#lookAt.set(kind, now + LOOK_EVERY_MS);
   }
 }
 
-/** Items of several kinds, to be taken in turn: one of each, then the next of each. */
+/** Items of several kinds, to be taken in turn. */
 export class Mixture<K, Item> {
+  readonly #turns: readonly K[];
   readonly #lists: ReadonlyMap<K, Item[]>;
 
-  /** In this order of precedence. */
-  constructor(kinds: readonly K[]) {
-    this.#lists = new Map(kinds.map((kind) => [kind, []]));
+  /** Whose turn comes after whose; a kind may have several turns. */
+  constructor(turns: readonly K[]) {
+    this.#turns = turns;
+    this.#lists = new Map(turns.map((kind) => [kind, []]));
   }
 
   get size(): number {
@@ -100,8 +116,15 @@ export class Mixture<K, Item> {
   inTurn(): readonly Item[] {
     const lists = [...this.#lists.values()].filter((list) => list.length > 0);
     if (lists.length === 1) return lists[0] ?? [];
-    const longest = Math.max(0, ...lists.map((list) => list.length));
-    const places = Array.from({ length: longest }, (_, at) => at);
-    return places.flatMap((at) => lists.flatMap((list) => list.slice(at, at + 1)));
+    const { size } = this;
+    const places = new Map<K, number>();
+    const items: Item[] = [];
+    for (let turn = 0; items.length < size; turn = (turn + 1) % this.#turns.length) {
+      const kind = this.#turns[turn] as K;
+      const at = places.get(kind) ?? 0;
+      items.push(...(this.#lists.get(kind)?.slice(at, at + 1) ?? []));
+      places.set(kind, at + 1);
+    }
+    return items;
   }
 }

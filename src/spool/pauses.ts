@@ -21,10 +21,13 @@ export interface Pause {
 /** Keeps the pauses of a store at hand. */
 export class Pauses {
   readonly #records: RecordStore;
+  readonly #onChange: () => void;
   #patterns: readonly string[] | 'all' = NOTHING_PAUSED;
 
-  constructor(records: RecordStore) {
+  /** `onChange` is called in the same moment in which they change. */
+  constructor(records: RecordStore, onChange: () => void) {
     this.#records = records;
+    this.#onChange = onChange;
   }
 
   /** Patterns that are paused now, as far as this process knows; 'all' for everything. */
@@ -38,7 +41,9 @@ export class Pauses {
     const before = this.#patterns;
     if (patterns.includes(EVERYTHING)) this.#patterns = 'all';
     else this.#patterns = patterns.length === 0 ? NOTHING_PAUSED : patterns;
-    return String(before) !== String(this.#patterns);
+    const isChanged = String(before) !== String(this.#patterns);
+    if (isChanged) this.#onChange();
+    return isChanged;
   }
 
   /** All of them, with who made them and when. */

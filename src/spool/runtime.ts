@@ -94,7 +94,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     this.reaper = new Reaper(this.entries, this.bodies, (error) =>
       this.engine.trouble('removing bodies', error),
     );
-    this.pauses = new Pauses(this.entries.records);
+    this.pauses = new Pauses(this.entries.records, () => this.source.restart());
     this.source = new SpoolSource({
       ...settings,
       entries: this.entries,
@@ -221,6 +221,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
       this.#phase = 'open';
       throw error;
     }
+    this.source.restart();
     this.engine.start();
     this.#phase = 'running';
     this.#watch();

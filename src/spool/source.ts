@@ -15,7 +15,7 @@ import type { EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { inlineBytes, readBody } from './body.ts';
 import { changeOf, SpoolClaim } from './claim.ts';
-import { type Kind, KINDS, KindTurns, Mixture, NOTICE_STATES } from './kinds.ts';
+import { type Kind, KINDS, KindTurns, Mixture, NOTICE_STATES, TURNS } from './kinds.ts';
 import type { SourceParts } from './source-parts.ts';
 import { tellArchived } from './tell-archived.ts';
 
@@ -47,6 +47,8 @@ export class SpoolSource implements Source {
   readonly #turns = new KindTurns();
   /** Which want comes first in this round. */
   #round = 0;
+  /** Whose turn it is among the kinds of a handler with a limit of its own, by its topics. */
+  readonly #limitedTurns = new Map<string, number>();
   /** Raised whenever something became due that a sleeping wait does not know of. */
   #alarms = 0;
   /** The alarms that the last round of claims had seen when it began. */
@@ -55,7 +57,9 @@ export class SpoolSource implements Source {
   #quietUntil: Millis = Number.NEGATIVE_INFINITY;
   /** Until then nothing that may run is due, as far as the last round of claims or wait knows. */
   #clearUntil: Millis = Number.NEGATIVE_INFINITY;
-  /** The earliest due time that was noted since the last round of claims began. */
+  /** When that was found out: before it, the clock was set back since. */
+  #clearSince: Millis = Number.POSITIVE_INFINITY;
+  /** The earliest due time that was noted and has not come, or came in this round of claims. */
   #notedDueAt: Millis = Number.POSITIVE_INFINITY;
   #emptyRounds = 0;
   #wakeUp: (() => void) | undefined;
@@ -82,7 +86,7 @@ export class SpoolSource implements Source {
 
   /** Whether nothing older is due, so that a new message may be handed over with its insert. */
   isDry(now: Millis): boolean {
-    return now < this.#clearUntil;
+    return now >= this.#clearSince && now < this.#clearUntil;
   }
 
   /** An entry of this store is due then: a sleeping wait must not sleep past it. */
@@ -99,16 +103,25 @@ export class SpoolSource implements Source {
     this.#wakeUp?.();
   }
 
+  /**
+   * Handlers or pauses changed, so other messages can be claimed than before: those that waited go
+   * in the order of precedence, and before what is enqueued now.
+   */
+  restart(): void {
+    this.#turns.restart();
+    this.#limitedTurns.clear();
+    this.alarm();
+  }
+
   async next(demand: Demand): Promise<readonly Claim[]> {
     this.#seenAlarms = this.#alarms;
-    this.#notedDueAt = Number.POSITIVE_INFINITY;
+    if (this.#notedDueAt <= this.now()) this.#notedDueAt = Number.POSITIVE_INFINITY;
     const asks = this.#asks(demand);
     const kinds = new Set(asks.map(({ kind }) => kind));
     this.#turns.ask(JSON.stringify([demand.wants.map(topicsOf), demand.exceptDestinations]));
     const startedAt = this.now();
     let isCut = false;
-    const shares = this.#turns.shares(demand.max, kinds, startedAt);
-    const claims = new Mixture<Kind, SpoolClaim>(KINDS);
+    const claims = new Mixture<Kind, SpoolClaim>(TURNS);
     const take = async (ask: Ask, max: number): Promise<number> => {
       // After a standstill our own leases may be over: no further claim may find them so.
       isCut ||= this.now() - startedAt > this.leaseMs / STANDSTILL_SHARE;
@@ -119,6 +132,13 @@ export class SpoolSource implements Source {
       return got.length;
     };
     try {
+      for (const kind of this.#turns.looks(kinds, startedAt)) {
+        if (claims.size === demand.max) break;
+        const wanting = asks.filter((ask) => ask.kind === kind);
+        for (const ask of wanting) if ((await take(ask, 1)) > 0) break;
+        this.#noteKinds(wanting, new Set([kind]));
+      }
+      const shares = this.#turns.shares(demand.max - claims.size, kinds);
       await this.#takeShares(demand, asks, shares, take);
       // Then, in order of precedence, whoever still has something takes what is left.
       for (const ask of asks) if (!ask.isExhausted) await take(ask, demand.max - claims.size);
@@ -146,7 +166,9 @@ export class SpoolSource implements Source {
   #noteRound(isExhaustive: boolean): void {
     const now = this.now();
     const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
-    if (isExhaustive && !isNews) this.#clearUntil = Math.min(now + CLEAR_MS, this.#notedDueAt);
+    if (!isExhaustive || isNews) return;
+    this.#clearSince = now;
+    this.#clearUntil = Math.min(now + CLEAR_MS, this.#notedDueAt);
   }
 
   /** Every kind its share: at once, unless several wants share it or have a limit of their own. */
@@ -182,6 +204,7 @@ export class SpoolSource implements Source {
     const isNews = this.#alarms !== this.#seenAlarms || this.#notedDueAt <= now;
     if (signal.aborted || isNews) return;
     this.#quietUntil = Math.min(dueAt ?? Number.POSITIVE_INFINITY, this.#notedDueAt);
+    this.#clearSince = now;
     this.#clearUntil = this.#quietUntil;
     let waitMs = Math.min(this.#parts.pollMs, this.#quietUntil - now);
     if (waitMs > 0) this.#emptyRounds = 0;
@@ -227,6 +250,11 @@ export class SpoolSource implements Source {
     } finally {
       ours.isSettling = false;
     }
+  }
+
+  deferredTo(claim: Claim): Millis | undefined {
+    const { sent } = claim as SpoolClaim;
+    return sent === undefined || sent === 'remove' ? undefined : (sent.dueAt ?? undefined);
   }
 
   async extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]> {
@@ -310,7 +338,10 @@ export class SpoolSource implements Source {
     const { retention, reaper, events } = this.#parts;
     const isGone = to === 'remove' || !keepsBody(to, retention);
     if (envelope.body.place === 'store' && isGone) reaper.add(envelope.body.ref);
-    if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') this.noteDue(to.dueAt);
+    if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') {
+      this.noteDue(to.dueAt);
+      if (to.state === 'deferred') this.#turns.noteRetry(to.dueAt);
+    }
     tellArchived(events, envelope, to);
     // The next of its key is due, and only the store knows which that is.
     if (envelope.orderKey !== undefined && !isInTheWay(to)) this.alarm();
@@ -331,7 +362,26 @@ export class SpoolSource implements Source {
         asks.push({ kind, want: room.want, room, isExhausted: false });
       }
     }
-    return asks;
+    return this.#withTurns(asks, demand);
+  }
+
+  /**
+   * A handler with room for few would take nothing but retries as long as some are due: there, the
+   * kinds take turns in who comes first.
+   */
+  #withTurns(asks: readonly Ask[], { max }: Demand): Ask[] {
+    const first = new Set<Ask>();
+    for (const want of new Set(asks.map((ask) => ask.want))) {
+      if (want.max >= max) continue;
+      const own = asks.filter((ask) => ask.want === want);
+      const turns = TURNS.filter((kind) => own.some((ask) => ask.kind === kind));
+      const name = JSON.stringify(want.topics);
+      const turn = this.#limitedTurns.get(name) ?? 0;
+      this.#limitedTurns.set(name, (turn + 1) % turns.length);
+      const chosen = own.find((ask) => ask.kind === turns[turn]);
+      if (chosen !== undefined) first.add(chosen);
+    }
+    return [...first, ...asks.filter((ask) => !first.has(ask))];
   }
 
   async #claim(ask: Ask, max: number, demand: Demand): Promise<SpoolClaim[]> {

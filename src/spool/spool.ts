@@ -390,12 +390,16 @@ export class Spool {
     handler: Handler,
     options: HandleOptions,
   ): () => void {
-    const { routes, engine, settings } = this.#runtime;
+    const { routes, engine, source, settings } = this.#runtime;
     const undo = routes.add(routeOf(lane, pattern, handler, options, settings));
-    engine.poke();
+    const changed = (): void => {
+      source.restart();
+      engine.poke();
+    };
+    changed();
     return () => {
       undo();
-      engine.poke();
+      changed();
     };
   }
 }

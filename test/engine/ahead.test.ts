@@ -247,6 +247,7 @@ describe('an engine whose handlers take their time', () => {
     const gate = makeGate();
     const made = await setup({ concurrency: 1 });
     made.spool.handle('a', gate.handler);
+    await made.clock.settle();
     await made.spool.enqueue({ topic: 'a' });
     await made.clock.advance('10s');
     await made.spool.enqueue({ topic: 'a' });
