@@ -17,12 +17,12 @@ const KIND_OF: Readonly<Record<Verdict['kind'], EventKind>> = {
 
 /** Tells listeners what became of a claim. */
 export function tellVerdict(
-  engine: { readonly parts: Pick<EngineParts, 'events'>; now(): Millis },
+  engine: { readonly parts: Pick<EngineParts, 'events' | 'source'>; now(): Millis },
   claim: Claim,
   verdict: Verdict,
   tookMs: number,
 ): void {
-  const { events } = engine.parts;
+  const { events, source } = engine.parts;
   const isAnnounced = verdict.kind === 'ack' && claim.lane === 'notice';
   // Who counts deliveries must not have every deferral built as well.
   if (!events.hears(isAnnounced ? 'announced' : KIND_OF[verdict.kind])) return;
@@ -43,9 +43,8 @@ export function tellVerdict(
       }
       return;
     case 'defer': {
-      // As nextStatus() has it: a delivery is never put off past its expiry.
-      const expiresAt = claim.lane === 'delivery' ? claim.envelope.expiresAt : undefined;
-      const dueAt = Math.min(about.at + verdict.delayMs, expiresAt ?? Number.POSITIVE_INFINITY);
+      // Not computed from the time of now: that is later than when it was written.
+      const dueAt = source.deferredTo?.(claim) ?? about.at + verdict.delayMs;
       const { because, failure } = verdict;
       events.emit({
         ...about,

@@ -74,6 +74,8 @@ export interface Source {
   bytes?(claim: Claim): Uint8Array | Promise<Uint8Array> | undefined;
   /** Carries out the verdict; 'stale' when somebody overtook us. */
   settle(claim: Claim, settlement: Settlement): Promise<'done' | 'stale'>;
+  /** When a claim whose deferral was carried out is due, as it is on record there. */
+  deferredTo?(claim: Claim): Millis | undefined;
   /** Keeps the claims for another lease; those that were lost answer 'stale'. */
   extend?(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]>;
 }

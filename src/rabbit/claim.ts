@@ -43,6 +43,8 @@ export class RabbitClaim implements Claim {
   readonly intake: Intake;
   readonly content: Buffer;
   readonly arrivedAt: number;
+  /** When it comes back from its wait queue, once its deferral is on its way. */
+  dueAt: number | undefined;
 
   constructor(parts: ClaimParts) {
     this.arrivedAt = parts.arrivedAt;

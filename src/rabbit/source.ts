@@ -21,7 +21,7 @@ import type { Outlet } from './outlet.ts';
 import { madeUpId } from './made-up-id.ts';
 import { Waits } from './patience.ts';
 import { Passing } from './passing.ts';
-import { restOf, stepsOf } from './steps.ts';
+import { restOf, stepsOf, waitOf } from './steps.ts';
 import { explainRefusal } from './topology/explain.ts';
 import type { QueuePlan } from './topology/model.ts';
 import { isSuspect, laterOf, renewedOf, Trial } from './trial.ts';
@@ -216,8 +216,14 @@ export class RabbitSource implements Source {
     }
     if (verdict.kind === 'release') return this.#giveBack(ours);
     const { message, intake, id } = ours;
-    const step = stepsOf(ours, { ...settlement, verdict }, this.#parts.plan, this.now());
+    const now = this.now();
+    const step = stepsOf(ours, { ...settlement, verdict }, this.#parts.plan, now);
+    if (verdict.kind === 'defer') ours.dueAt = now + waitOf(step, this.#parts.plan);
     return this.#passing.forward({ message, intake, id, step });
+  }
+
+  deferredTo(claim: Claim): Millis | undefined {
+    return (claim as RabbitClaim).dueAt;
   }
 
   /** Back to the queue. One that was lost often must not be parked for our own stops. */

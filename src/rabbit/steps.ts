@@ -13,6 +13,8 @@ export interface Step {
   readonly route: Route;
   readonly past: Past;
   readonly ending?: Ending;
+  /** How long it lies in the wait queue there; absent where it does not wait. */
+  readonly waitMs?: number;
 }
 
 /** A verdict that needs a successor. */
@@ -46,8 +48,24 @@ export function successorOf({ past, route, ending }: Step, queue: string, id: st
 export function restOf(past: Past, plan: QueuePlan): Step {
   const { routingKey, restMs, attempts: attempt } = past;
   const road = plan.wait({ delayMs: restMs, attempt, routingKey });
-  return { route: road, past: { ...past, restMs: Math.max(0, restMs - road.waitMs) } };
+  const { waitMs } = road;
+  return { route: road, past: { ...past, restMs: Math.max(0, restMs - waitMs) }, waitMs };
 }
+
+/** How long it waits in all, in this wait queue and in those that its rest leads through. */
+export function waitOf(first: Step, plan: QueuePlan): number {
+  let step = first;
+  let totalMs = step.waitMs ?? 0;
+  for (let legs = 1; step.past.restMs > 0; legs += 1) {
+    if (legs === LEGS_MAX) return totalMs + step.past.restMs;
+    step = restOf(step.past, plan);
+    totalMs += step.waitMs ?? 0;
+  }
+  return totalMs;
+}
+
+/** Wait queues that are looked at in advance; a wait of years in queues of hours has more. */
+const LEGS_MAX = 1_000;
 
 function deferred(
   claim: RabbitClaim,
@@ -62,7 +80,8 @@ function deferred(
   if (delayMs <= 0) return { route: plan.again, past };
   const { attempt } = claim;
   const road = plan.wait({ delayMs, attempt, routingKey: past.routingKey });
-  return { route: road, past: { ...past, restMs: Math.max(0, delayMs - road.waitMs) } };
+  const { waitMs } = road;
+  return { route: road, past: { ...past, restMs: Math.max(0, delayMs - waitMs) }, waitMs };
 }
 
 function pastAfter(
