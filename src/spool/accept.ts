@@ -17,6 +17,7 @@ import type { KeptBody } from './body.ts';
 import { SpoolClaim } from './claim.ts';
 import { type CheckedMessage, withBody } from './message.ts';
 import type { SpoolSource } from './source.ts';
+import type { Unserved } from './unserved.ts';
 
 /** What became of an enqueue. */
 export interface Enqueued {
@@ -32,6 +33,7 @@ export interface AcceptParts {
   readonly source: SpoolSource;
   readonly engine: Engine;
   readonly events: Events;
+  readonly unserved: Pick<Unserved, 'accepted'>;
   /** Whether a new message starts at once, or is found at the next look. */
   readonly isImmediate: boolean;
 }
@@ -156,6 +158,7 @@ function skip(
 /** It is ours: tell of it, and start it or note when it is due. */
 function begin(parts: AcceptParts, { entry, plain, reservation }: Prepared): Enqueued {
   const { envelope, status } = entry;
+  if (reservation === undefined) parts.unserved.accepted(envelope);
   if (parts.events.hears('accepted')) {
     const { id, topic, enqueuedAt } = envelope;
     const { dueAt } = status;

@@ -173,7 +173,7 @@ export class Entrance {
     // Kept all the same: the name may be known to the process that delivers, or after the next
     // start.
     if (policy !== null && policy !== 'default' && !policies.has(policy)) {
-      this.#runtime.tellUnknownPolicy(checked.envelope, policy);
+      this.#runtime.unserved.policyUnknown(checked.envelope, policy);
     }
     return checked;
   }

@@ -39,6 +39,7 @@ import { refOf } from './refs.ts';
 import type { RekeyParts } from './rekey.ts';
 import { SpoolSource } from './source.ts';
 import { StoreClock } from './store-clock.ts';
+import { Unserved } from './unserved.ts';
 
 /** Dead processes are looked for this often. */
 const LOST_EVERY_MS: number = 10 * SECOND_MS;
@@ -69,6 +70,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
   readonly pauses: Pauses;
   readonly caretaker: Caretaker;
   readonly intake: Intake;
+  readonly unserved: Unserved;
   readonly makeId: (now: Millis) => string;
   readonly #storeClock: StoreClock;
   #phase: Phase = 'closed';
@@ -110,6 +112,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     });
     this.engine = this.#makeEngine();
     this.caretaker = new Caretaker({ ...this.#shared(), ...settings });
+    this.unserved = new Unserved({ ...this.#shared(), unhandled: settings.unhandled });
     const { logger } = options;
     if (logger !== undefined) this.events.on('*', (event) => logEvent(logger, event));
   }
@@ -224,6 +227,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     this.source.restart();
     this.engine.start();
     this.#phase = 'running';
+    this.unserved.start();
     this.#watch();
     this.events.emit({ at: this.source.now(), kind: 'engine-started' });
   }
@@ -243,17 +247,11 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     if (claim.lane === 'delivery' && claim.policy !== null) {
       const named = policies.get(claim.policy);
       if (named !== undefined) return named;
-      if (claim.policy !== 'default') this.tellUnknownPolicy(claim.envelope, claim.policy);
+      if (claim.policy !== 'default') this.unserved.policyUnknown(claim.envelope, claim.policy);
       return defaultPolicy;
     }
     const own = typeof route?.policy === 'string' ? policies.get(route.policy) : route?.policy;
     return own ?? (claim.lane === 'delivery' ? defaultPolicy : noticePolicy);
-  }
-
-  tellUnknownPolicy(about: { readonly id: string; readonly topic: string }, policy: string): void {
-    if (!this.events.hears('policy-unknown')) return;
-    const { id, topic } = about;
-    this.events.emit({ at: this.source.now(), kind: 'policy-unknown', id, topic, policy });
   }
 
   /** One round of the caretaker; rounds do not overlap. */
@@ -377,6 +375,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     this.#phase = 'stopping';
     try {
       for (const cancel of this.#timers.splice(0)) cancel();
+      this.unserved.stop();
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
       await Promise.all([this.engine.stop(withinMs), this.intake.end(withinMs, reason)]);
       await this.#sweeping?.catch(() => undefined);

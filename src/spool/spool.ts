@@ -390,8 +390,10 @@ export class Spool {
     handler: Handler,
     options: HandleOptions,
   ): () => void {
-    const { routes, engine, source, settings } = this.#runtime;
-    const undo = routes.add(routeOf(lane, pattern, handler, options, settings));
+    const { routes, engine, source, settings, unserved } = this.#runtime;
+    const route = routeOf(lane, pattern, handler, options, settings);
+    unserved.registering(route);
+    const undo = routes.add(route);
     const changed = (): void => {
       source.restart();
       engine.poke();

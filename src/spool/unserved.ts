@@ -1,0 +1,152 @@
+/**
+ * unserved — tells of what is set up wrongly and would otherwise be silent for minutes: messages of
+ * a topic that no handler of this process serves, unknown policies, handlers that get nothing.
+ *
+ * Told as events, and so to a logger; once on stderr where nothing listens. A topic is told one
+ * second after the start, or after its message was accepted, whichever is later: so handlers may be
+ * registered before or right after both.
+ */
+
+import { RespoolError } from '../core/errors.ts';
+import type { Events } from '../engine/events.ts';
+import type { Route, Routes } from '../engine/routes.ts';
+import type { Clock } from '../ports/clock.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
+import type { SpoolSource } from './source.ts';
+
+/** How long a topic may be without a handler before it is told. */
+const GRACE_MS = 1_000;
+/** Topics that are remembered, at the most; each is told once. */
+const TOPICS_MAX = 1_000;
+/** Messages of before the start that are looked at. */
+const LOOK_MAX = 500;
+
+/** What is needed to tell. */
+export interface UnservedParts {
+  readonly entries: EntryStore;
+  readonly source: Pick<SpoolSource, 'now'>;
+  readonly routes: Routes;
+  readonly events: Events;
+  readonly clock: Clock;
+  readonly unhandled: 'hold' | 'leave';
+}
+
+type Warning = 'handler-missing' | 'handler-unreachable' | 'policy-unknown';
+
+/** Tells of topics without a handler, and of the like. */
+export class Unserved {
+  readonly #parts: UnservedParts;
+  /** The first message of each topic that had no handler, until it is looked at again. */
+  readonly #open = new Map<string, string>();
+  readonly #told = new Set<string>();
+  readonly #warned = new Set<Warning>();
+  #cancel: (() => void) | undefined;
+  #isRunning = false;
+
+  constructor(parts: UnservedParts) {
+    this.#parts = parts;
+  }
+
+  /** The engine runs: what is not served from now on will wait. */
+  start(): void {
+    if (this.#parts.unhandled === 'leave') return;
+    this.#isRunning = true;
+    this.#cancel = this.#parts.clock.after(GRACE_MS, () => {
+      this.#cancel = undefined;
+      void this.#lookAtStart();
+    });
+  }
+
+  stop(): void {
+    this.#isRunning = false;
+    this.#cancel?.();
+    this.#cancel = undefined;
+  }
+
+  /** A message was accepted. */
+  accepted({ id, topic }: { readonly id: string; readonly topic: string }): void {
+    const { routes, unhandled, clock } = this.#parts;
+    if (routes.serves('delivery', topic) || unhandled === 'leave') return;
+    if (this.#told.has(topic) || this.#open.has(topic)) return;
+    if (this.#told.size + this.#open.size >= TOPICS_MAX) return;
+    this.#open.set(topic, id);
+    if (!this.#isRunning || this.#cancel !== undefined) return;
+    this.#cancel = clock.after(GRACE_MS, () => {
+      this.#cancel = undefined;
+      this.#tellOpen();
+    });
+  }
+
+  /** A message names a policy that is not known here. */
+  policyUnknown({ id, topic }: { id: string; topic: string }, policy: string): void {
+    const { events, source } = this.#parts;
+    if (events.hears('policy-unknown')) {
+      events.emit({ at: source.now(), kind: 'policy-unknown', id, topic, policy });
+      return;
+    }
+    const text = `message "${id}" names policy "${policy}", which is not registered here; `;
+    this.#warn('policy-unknown', `${text}the default policy is used`);
+  }
+
+  /** A handler is about to be registered: one before it may take all its messages. */
+  registering({ lane, pattern }: Pick<Route, 'lane' | 'pattern'>): void {
+    const { events, source, routes } = this.#parts;
+    const covers = (route: Route): boolean => route.pattern === pattern || route.pattern === '#';
+    const earlier = routes.of(lane).find((route) => route.picks === undefined && covers(route));
+    if (earlier === undefined) return;
+    const name = lane === 'delivery' ? 'handler' : 'bounce handler';
+    const text =
+      `the ${name} for "${pattern}" gets no message: the one for "${earlier.pattern}" was ` +
+      'registered before, and the first match wins';
+    if (!events.hears('trouble')) return this.#warn('handler-unreachable', text);
+    const error = new RespoolError('config.invalid', text);
+    events.emit({ at: source.now(), kind: 'trouble', doing: `registering a ${name}`, error });
+  }
+
+  /** Also what was put down before this process came; a look at the first that are due. */
+  async #lookAtStart(): Promise<void> {
+    const { entries, source } = this.#parts;
+    if (this.#isHeldAtOnce()) return this.#tellOpen();
+    try {
+      const dueBefore = source.now() + 1;
+      const query = { states: ['incoming', 'deferred'], order: 'dueAt', dueBefore } as const;
+      const page = await entries.list({ ...query, limit: LOOK_MAX });
+      for (const { envelope } of page.entries) this.accepted(envelope);
+    } catch {
+      // Whoever claims meets the same trouble, and tells it.
+    }
+    if (this.#isRunning) this.#tellOpen();
+  }
+
+  /** Whether the engine holds what has no handler at once, and tells it for each message. */
+  #isHeldAtOnce(): boolean {
+    const { routes, entries } = this.#parts;
+    return entries.traits.processes === 'one' && routes.of('delivery').length > 0;
+  }
+
+  #tellOpen(): void {
+    const { routes, source, events } = this.#parts;
+    const isHeldAtOnce = this.#isHeldAtOnce();
+    for (const [topic, id] of this.#open) {
+      this.#open.delete(topic);
+      if (routes.serves('delivery', topic)) continue;
+      this.#told.add(topic);
+      if (!events.hears('handler-missing')) {
+        const text = `no handler for topic "${topic}" in this process: message "${id}" waits`;
+        this.#warn('handler-missing', `${text}; register one with handle("${topic}", …)`);
+      } else if (!isHeldAtOnce) {
+        events.emit({ at: source.now(), kind: 'handler-missing', id, topic });
+      }
+    }
+  }
+
+  /** Once of a kind: who listens hears of all. */
+  #warn(code: Warning, text: string): void {
+    if (this.#warned.has(code)) return;
+    this.#warned.add(code);
+    process.emitWarning(`${text}. Further ones are events only: spool.on("*", …) or a logger`, {
+      type: 'RespoolWarning',
+      code,
+    });
+  }
+}
