@@ -53,6 +53,7 @@ export {
 export type {
   CannotKind,
   Replay,
+  ReplayCanaries,
   ReplayCounts,
   ReplayDesk,
   ReplayLine,

@@ -177,5 +177,10 @@ export interface DeadLetters {
   settle(taken: TakenLetter, fate: Fate): Promise<Settled>;
   /** What became of those that this replay sent, as far as can be seen from here. */
   since(replay: string, ids: readonly string[]): Promise<Since>;
+  /**
+   * How many messages no consumer has taken yet where these routes lead; undefined: that cannot be
+   * known. Only at a place whose `since` does not tell deliveries.
+   */
+  waitingAt?(routes: readonly LetterRoute[]): Promise<number | undefined>;
   close(): Promise<void>;
 }

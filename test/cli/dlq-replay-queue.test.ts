@@ -3,6 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import type { Replay } from '../../src/control/replay/types.ts';
+import type { AmqpMessage } from '../../src/rabbit/amqp.ts';
 import { lockName } from '../../src/rabbit/dead/lock.ts';
 import { type DeadQueue, deadQueue, names } from './dlq-queue-ground.ts';
 import type { Ran } from './setup.ts';
@@ -39,13 +40,20 @@ test('plan, canary, rest: everything goes where it came from, in order, with a m
   await ground.declare(ground.main);
   const ids = names(25);
   await ground.die(ids);
-  const argv = ['--canary', '5', '--canary-wait', '100ms', '--window', '1', '--yes', '--json'];
+  const arrived: AmqpMessage[] = [];
+  await ground.channel.consume(ground.main, (message) => {
+    if (message === null) return;
+    arrived.push(message);
+    ground.channel.ack(message);
+  });
+  const argv = ['--canary', '5', '--canary-wait', '1s', '--window', '1', '--yes', '--json'];
   const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...argv]);
   expect(ran.code, ran.stderr).toBe(0);
-  const { id, state, counts, plan } = replayOf(ran);
+  const { id, state, counts, plan, canaries } = replayOf(ran);
   expect([state, counts.sent, plan.routes]).toEqual(['done', 25, [{ to: ground.main, count: 25 }]]);
+  expect(canaries).toEqual({ passed: 5, failed: 0, waiting: 0 });
   expect(await ground.depth(ground.dead)).toBe(0);
-  const arrived = await ground.drain(ground.main);
+  await expect.poll(() => arrived.length, { timeout: 20_000 }).toBe(25);
   expect(arrived.map(({ properties }) => properties.messageId)).toEqual(ids);
   const marks = arrived.map(({ properties: { headers } }) => [
     headers?.['respool-replays'],
@@ -54,6 +62,40 @@ test('plan, canary, rest: everything goes where it came from, in order, with a m
   expect(new Set(marks.map(String))).toEqual(new Set([`1,${id}`]));
   const audit = (await ground.cli(['audit', '--json'])).objects();
   expect(audit.map(({ action }) => action)).toEqual(['replay.plan', 'replay.run']);
+});
+
+test('canaries that no consumer takes stop it; a resume without canaries sends the rest', async () => {
+  const ground = await deadQueue();
+  await ground.declare(ground.main);
+  await ground.die(names(10));
+  const argv = ['--canary', '3', '--canary-wait', '1s', '--yes'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...argv]);
+  expect(ran.code).toBe(1);
+  expect(ran.stdout).toContain('0 of 3 canaries were attempted; nothing else was sent');
+  expect(await ground.depth(ground.dead)).toBe(7);
+  const [, id = ''] = /^replay (\S+) is stopped: /m.exec(ran.stdout) ?? [];
+  expect(ran.stderr).toContain(`respool dlq replays resume ${id} --canary 0`);
+  expect((await ground.shown(id)).canaries).toEqual({ passed: 0, failed: 0, waiting: 3 });
+  const resumed = await ground.cli(['dlq', 'replays', 'resume', id, '--canary', '0', '--json']);
+  expect(resumed.code, resumed.stderr).toBe(0);
+  expect(replayOf(resumed)).toMatchObject({ state: 'done', counts: { sent: 10 } });
+  expect((await ground.idsIn(ground.main)).toSorted()).toEqual(names(10));
+});
+
+test('canaries behind a backlog that a consumer has not come to stop it', async () => {
+  const ground = await deadQueue();
+  await ground.declare(ground.main);
+  await ground.put(ground.main, ['1', '2', '3', '4', '5']);
+  await ground.channel.prefetch(2);
+  // Takes two, and never answers.
+  await ground.channel.consume(ground.main, () => undefined);
+  await ground.die(names(10));
+  const argv = ['--canary', '3', '--canary-wait', '1s', '--yes', '--json'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...argv]);
+  expect(ran.code).toBe(1);
+  const { state, because, counts } = replayOf(ran);
+  expect([state, counts.sent]).toEqual(['stopped', 3]);
+  expect(because).toMatch(/^0 of 3 canaries were attempted; .*6 messages wait/);
 });
 
 test('a dry run tells the plan and what looking costs, and takes nothing', async () => {
@@ -91,7 +133,7 @@ test('a missing destination stops it by its guard; made, it is resumed, none is 
   const failed = await ground.cli(['dlq', 'replays', 'report', id, '--result', 'failed', '--json']);
   expect(failed.objects()[0]).toMatchObject({ result: 'failed', code: expect.any(String) });
   await ground.declare(ground.main);
-  const resumed = await ground.cli(['dlq', 'replays', 'resume', id, '--json']);
+  const resumed = await ground.cli(['dlq', 'replays', 'resume', id, '--canary', '0', '--json']);
   expect(resumed.code, resumed.stderr).toBe(0);
   expect(replayOf(resumed)).toMatchObject({ state: 'done', counts: { sent: 30, failed: 0 } });
   const arrived = await ground.idsIn(ground.main);
@@ -109,7 +151,7 @@ test('a destination that is full half way stops it; with room again nothing is l
   await ground.declare(ground.main, { arguments: full });
   const ids = names(2_000);
   await ground.die(ids);
-  const argv = ['--canary', '10', '--canary-wait', '0s', '--yes', '--json'];
+  const argv = ['--canary', '0', '--yes', '--json'];
   const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...argv]);
   expect(ran.code).toBe(1);
   const { id, state, because, counts } = replayOf(ran);

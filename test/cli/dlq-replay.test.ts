@@ -41,7 +41,9 @@ describe('dlq replay', () => {
     const shell = await deadSpool();
     const ran = await shell.cli(['dlq', 'replay', ...QUICK]);
     expect(ran.code, ran.stderr).toBe(0);
-    expect(ran.stdout).toMatch(/^replay [0-9a-f-]{36} is done\nsent 3 of 3\n$/);
+    expect(ran.stdout).toMatch(
+      /^replay [0-9a-f-]{36} is done\nsent 3 of 3, not attempted yet 3\n$/,
+    );
     expect(await shell.states()).toMatchObject({
       'dead-1': 'incoming',
       'dead-2': 'incoming',
@@ -295,7 +297,7 @@ describe('dlq replays', () => {
     expect(stdout).toMatch(/^state +done$/m);
     expect(stdout).toMatch(/^rate +900$/m);
     expect(stdout).toMatch(/^filter +\{"code":"smtp.550"\}$/m);
-    expect(stdout).toMatch(/^so far +sent 2 of 2$/m);
+    expect(stdout).toMatch(/^so far +sent 2 of 2, not attempted yet 2$/m);
     const [shown] = (await shell.cli(['dlq', 'replays', 'show', id, '--json'])).objects();
     const beginning = id.slice(0, 13);
     const short = (await shell.cli(['dlq', 'replays', 'show', beginning, '--json'])).objects();

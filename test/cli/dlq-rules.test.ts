@@ -54,6 +54,23 @@ test('a topic that is paused is not sent to until it is resumed', async () => {
   expect(await shell.states()).toMatchObject({ 'dead-3': 'incoming' });
 });
 
+test('a rule whose canary is not attempted waits, and goes on with the same replay', async () => {
+  const shell = await withRules([{ name: 'mails', when: { code: 'smtp.550' }, canary: 1 }]);
+  const once = ['dlq', 'rules', 'run', '--once', '--json'];
+  const ran = await shell.cli(once);
+  expect([ran.code, ran.objects()]).toMatchObject([0, [{ result: 'waiting', sent: 1 }]]);
+  expect(ran.stdout).toContain('0 of 1 canaries were attempted; nothing else was sent');
+  const spool = shell.spool({ unhandled: 'leave' });
+  const delivered = new Promise<void>((resolve) => spool.on('delivered', () => resolve()));
+  spool.handle('mail.send', () => undefined);
+  await spool.start();
+  await delivered;
+  const again = await shell.cli(once);
+  expect(again.objects()).toMatchObject([{ result: 'done', sent: 1 }]);
+  expect((await shell.cli(['dlq', 'replays', 'list', '--json'])).objects()).toHaveLength(1);
+  await spool.stop();
+}, 60_000);
+
 test('a rule with a URL waits until that answers with 2xx', async () => {
   let status = 503;
   const asked: (string | undefined)[] = [];

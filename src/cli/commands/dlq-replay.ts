@@ -28,7 +28,10 @@ const HOW_OPTIONS: readonly OptionSpec[] = [
   },
   { flags: '--max <count>', description: 'at most so many, of each queue' },
   { flags: '--canary <count>', description: 'so many go first; default 10, 0: none' },
-  { flags: '--canary-wait <span>', description: 'how long they are watched; default 10s' },
+  {
+    flags: '--canary-wait <span>',
+    description: 'within which their attempts have to end; default 10s',
+  },
   { flags: '--rate <count>', description: 'messages per second; default: as fast as it goes' },
   { flags: '--window <count>', description: 'on their way at once, 1 to 1,000; default 100' },
   {
@@ -52,12 +55,14 @@ const replay: CommandSpec = {
   group: GROUP,
   description:
     'Looks for what fits, shows how many there are, where each will go and what cannot go, and ' +
-    'asks. Then sends the canaries, watches them, and sends the rest. What is on record is the ' +
+    'asks. Then sends the canaries, and the rest when they were delivered: it stops when too ' +
+    'many fail again, and when no attempt of one has ended within --canary-wait. In a queue a ' +
+    'canary counts when a consumer has taken it and it did not come back. On record is the ' +
     'plan and what became of each message: after a crash it is resumed, and nothing is sent ' +
     'twice. Each message goes where it came from, with a counter: replayed too often, it is ' +
     'parked. Ctrl-C pauses. Without --queue it is about the spool; several queues are replayed ' +
     'one after the other, each as an operation of its own. Ends with 1 when it was stopped, or ' +
-    'when messages failed or may have been sent.',
+    'when messages failed, failed again or may have been sent.',
   options: [...WHICH_OPTIONS, ...HOW_OPTIONS],
   role: 'operate',
   examples: [
@@ -133,7 +138,11 @@ const resume: CommandSpec = {
     'What a crash may have sent is left where it is, unless --unsure send says otherwise. Ctrl-C ' +
     'pauses it again. Ends as respool dlq replay does.',
   arguments: ONE,
-  options: [UNSURE, ...BROKER_OPTIONS],
+  options: [
+    UNSURE,
+    { flags: '--canary <count>', description: 'other than planned; 0: send the rest without' },
+    ...BROKER_OPTIONS,
+  ],
   role: 'operate',
   examples: [{ line: `respool dlq replays resume ${ID}`, does: 'goes on where it was' }],
   run: async (context) => (await import('../replay/steer.ts')).resumeReplay(context),
@@ -210,7 +219,7 @@ const rulesRun: CommandSpec = {
     'their destination is well, and replays them: the canary first, then the rest at the rate ' +
     'of the rule. A rule that is stopped waits twice as long each time, up to an hour. Several ' +
     'processes may run: a rule is run by one at a time. With --once one round of each rule, due ' +
-    'or not; that ends with 1 when a rule was stopped or failed.',
+    'or not; that ends with 1 when a rule was stopped or failed, or messages failed again.',
   options: [
     { flags: '--once', description: 'one round of each rule, then end' },
     ...BROKER_OPTIONS,

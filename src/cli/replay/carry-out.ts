@@ -20,13 +20,14 @@ export interface Carried {
   readonly desk: ReplayDesk;
   readonly letters: DeadLetters;
   readonly replay: Replay;
-  readonly unsure?: RunTools['unsure'];
+  /** Other than planned. */
+  readonly how?: Pick<RunTools, 'unsure' | 'canary'>;
 }
 
 /** Runs it, and tells what came of it; a signal throws, with how to resume. */
 export async function carryOut(context: CommandContext, carried: Carried): Promise<ExitCode> {
   const { io, out } = context;
-  const { desk, letters, replay, unsure } = carried;
+  const { desk, letters, replay, how } = carried;
   const stop = stopOnSignal(io);
   const bar = createProgress(io, out);
   const { count } = replay.plan;
@@ -34,7 +35,7 @@ export async function carryOut(context: CommandContext, carried: Carried): Promi
     clock: io.clock,
     signal: stop.signal,
     onProgress: ({ counts }) => bar.show(decided(counts), count),
-    ...(unsure === undefined ? {} : { unsure }),
+    ...how,
   };
   const run = replay.state === 'planned' ? runReplay : resumeReplay;
   try {
@@ -64,11 +65,14 @@ function isMishap(error: unknown): boolean {
 
 async function tell({ out }: CommandContext, replay: Replay): Promise<void> {
   if (out.json) return out.object(replay);
-  const { id, state, counts, plan, because } = replay;
+  const { id, state, counts, plan, because, canaries } = replay;
   const why = because === undefined ? '' : `: ${safe(because)}`;
   await out.line(`replay ${safe(id)} is ${state}${why}`);
   await out.line(countsText(counts, plan.count));
   if (state === 'stopped') out.note(`when the cause is gone: ${resumeLine(id)}`);
+  if (state === 'stopped' && (canaries?.waiting ?? 0) > 0) {
+    out.note(`to send the rest without canaries: ${resumeLine(id)} --canary 0`);
+  }
   if (state === 'done' && counts.failed > 0) out.note(`to try the failed ones: ${resumeLine(id)}`);
   if (state === 'done' && counts.unsure > 0) {
     out.note(`to send what may have been sent already: ${resumeLine(id)} --unsure send`);
@@ -79,6 +83,6 @@ async function tell({ out }: CommandContext, replay: Replay): Promise<void> {
 
 /** Done, and nothing of it needs care. */
 function codeOf({ state, counts }: Replay): ExitCode {
-  const isWell = state === 'done' && counts.failed === 0 && counts.unsure === 0;
+  const isWell = state === 'done' && counts.failed + counts.unsure + counts.again === 0;
   return isWell ? EXIT.done : EXIT.refused;
 }

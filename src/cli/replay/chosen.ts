@@ -16,5 +16,8 @@ export function chosenOf(letters: DeadLetters, fits: (letter: Letter) => boolean
     isAlone: () => letters.isAlone(),
     since: (replay, ids) => letters.since(replay, ids),
     close: () => letters.close(),
+    ...(letters.waitingAt === undefined
+      ? {}
+      : { waitingAt: (routes) => letters.waitingAt?.(routes) ?? Promise.resolve(undefined) }),
   };
 }

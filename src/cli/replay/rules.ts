@@ -82,7 +82,8 @@ async function runOnce(context: LettersContext, rules: readonly ReplayRule[]): P
       else await out.line(`${safe(rule)}: another process has it in hand`);
       continue;
     }
-    if (news.result === 'stopped' || news.result === 'failed') code = EXIT.refused;
+    const { result, again = 0 } = news;
+    if (result === 'stopped' || result === 'failed' || again > 0) code = EXIT.refused;
     if (out.json) await out.object(news);
     else await out.line(newsText(news));
   }

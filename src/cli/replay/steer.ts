@@ -20,6 +20,7 @@ import { countsText } from './view.ts';
 /** Longer than a runner is believed in without a sign of life. */
 const OBEYED_WITHIN_MS: number = 40 * SECOND_MS;
 const LOOK_EVERY_MS = 200;
+const CANARY_MAX = 1_000_000_000;
 
 export async function pauseReplay(context: CommandContext): Promise<ExitCode> {
   return steer(context, 'pause');
@@ -38,8 +39,12 @@ export async function resumeReplay(given: CommandContext): Promise<ExitCode> {
   const isTrusted = options.flag('trustLimit');
   const { letters } = await openSource(context, replay.source, { isTrusted });
   const unsure = options.text('unsure') as ReplayOptions['unsure'];
-  const carried = { desk, letters, replay };
-  return carryOut(context, unsure === undefined ? carried : { ...carried, unsure });
+  const canary = options.number('canary', { min: 0, max: CANARY_MAX });
+  const how = {
+    ...(unsure === undefined ? {} : { unsure }),
+    ...(canary === undefined ? {} : { canary }),
+  };
+  return carryOut(context, { desk, letters, replay, how });
 }
 
 export async function forgetReplay(context: CommandContext): Promise<ExitCode> {

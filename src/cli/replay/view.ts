@@ -3,6 +3,7 @@
 import type { Rehearsal } from '../../control/replay/transform.ts';
 import type {
   Replay,
+  ReplayCanaries,
   ReplayCounts,
   ReplayLine,
   ReplayPlan,
@@ -127,6 +128,7 @@ function rehearsalView(out: Out, { id, result, reason, headers, body }: Rehearsa
 /** A replay in full. */
 export async function replayView(out: Out, replay: Replay, now: Millis): Promise<string> {
   const { id, state, because, source, by, options, plan, counts, runner, wanted } = replay;
+  const { canaries } = replay;
   const { query, to, ...how } = options;
   const facts: [string, string | undefined][] = [
     ['id', id],
@@ -141,6 +143,7 @@ export async function replayView(out: Out, replay: Replay, now: Millis): Promise
     ['filter', query === undefined ? 'everything' : JSON.stringify(query)],
     ['to', to === undefined ? 'where each came from' : JSON.stringify(to)],
     ...Object.entries(how).map(([name, value]): [string, string] => [name, String(value)]),
+    ['canaries', canaries && canariesText(canaries)],
     ['so far', countsText(counts, plan.count)],
   ];
   const told = facts.filter((fact): fact is [string, string] => fact[1] !== undefined);
@@ -150,13 +153,19 @@ export async function replayView(out: Out, replay: Replay, now: Millis): Promise
 
 /** `sent 3 of 10, failed 2`. */
 export function countsText(counts: ReplayCounts, count: number): string {
-  const { sent, again, ...rest } = counts;
+  const { sent, again, waiting = 0, ...rest } = counts;
   const parts = [`sent ${numberText(sent)} of ${numberText(count)}`];
   if (again > 0) parts.push(`failed again ${numberText(again)}`);
   for (const [name, value] of Object.entries(rest)) {
     if (value > 0) parts.push(`${name} ${numberText(value)}`);
   }
+  if (waiting > 0) parts.push(`not attempted yet ${numberText(waiting)}`);
   return parts.join(', ');
+}
+
+/** `passed 2, failed 0, not attempted yet 1`. */
+function canariesText({ passed, failed, waiting }: ReplayCanaries): string {
+  return `passed ${passed}, failed ${failed}, not attempted yet ${waiting}`;
 }
 
 /** How many letters are decided. */

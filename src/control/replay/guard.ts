@@ -30,9 +30,9 @@ export class Guard {
     return this.#stopAbove < 100;
   }
 
-  /** How many were sent in this run. */
-  get sent(): number {
-    return this.#sent;
+  /** How many were sent in this run, or could not be. */
+  get tried(): number {
+    return this.#sent + this.#failed;
   }
 
   countSent(): void {

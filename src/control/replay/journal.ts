@@ -3,6 +3,7 @@
  *
  *   plan, plan, …   the frozen keys, 500 at a time
  *   step            these are about to be sent · those came to this
+ *   canaries        what is sent from here on is a canary, until they are proven
  *   proven          the canaries did well
  *
  * Letters are numbers here: their place in the plan. One append per batch: results ride along with
@@ -40,6 +41,7 @@ export type JournalRecord =
       readonly intent?: readonly number[];
       readonly results?: readonly OutcomeGroup[];
     }
+  | { readonly kind: 'canaries'; readonly at: Millis }
   | { readonly kind: 'proven'; readonly at: Millis };
 
 const CHUNK_MAX = 500;
@@ -121,6 +123,11 @@ export class Journal {
       for (const { outcome, items } of groups) for (const item of items) this.note(item, outcome);
       throw error;
     }
+  }
+
+  /** Those that were sent so far are no canaries any more: others are sent. */
+  async canariesAnew(): Promise<void> {
+    await this.#append({ kind: 'canaries', at: this.#clock.now() });
   }
 
   /** The canaries did well: the rest may go, also after a pause. */

@@ -13,7 +13,7 @@
 import type { Millis } from '../../core/duration.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { type Outcome, readJournal } from './journal.ts';
-import type { ReplayCounts, ReplayLine } from './types.ts';
+import type { ReplayCanaries, ReplayCounts, ReplayLine } from './types.ts';
 
 type Standing = 'open' | 'busy' | 'meant' | Exclude<ReplayLine['result'], 'again'>;
 
@@ -32,7 +32,7 @@ interface Copies {
 }
 
 /** Nothing done yet. */
-export const NO_COUNTS: ReplayCounts = {
+export const NO_COUNTS: Omit<ReplayCounts, 'waiting'> = {
   sent: 0,
   failed: 0,
   parked: 0,
@@ -52,10 +52,15 @@ export class Ledger {
   /** Failed, or unsure and to be sent: tried once more by this run. */
   readonly #retry = new Set<number>();
   readonly #missed = new Set<number>();
-  #counts: Record<keyof ReplayCounts, number> = { ...NO_COUNTS };
+  readonly #canaries = new Set<number>();
+  #counts: Record<Exclude<keyof ReplayCounts, 'waiting'>, number> = { ...NO_COUNTS };
   /** Open or meant: still to be looked for. */
   #wanted = 0;
   #isProven = false;
+  #hasBadCanary = false;
+  /** Set at the end, where it can be told. */
+  waiting = 0;
+  canaryTally: ReplayCanaries | undefined;
 
   /** Reads the journal of a replay. */
   static async load(records: RecordStore, id: string): Promise<Ledger> {
@@ -64,10 +69,14 @@ export class Ledger {
       if (record.kind === 'plan')
         for (const [key, name = key] of record.items) ledger.add(key, name);
       else if (record.kind === 'proven') ledger.#isProven = true;
+      else if (record.kind === 'canaries') ledger.#forgetCanaries();
       else {
         // Results first: they are of what was meant before.
         for (const { items, ...outcome } of record.results ?? []) {
-          for (const item of items) ledger.settle(item, outcome, record.at);
+          for (const item of items) {
+            ledger.settle(item, outcome, record.at);
+            if (!ledger.#isProven) ledger.#noteCanary(item, outcome);
+          }
         }
         for (const item of record.intent ?? []) ledger.#set(item, 'meant');
       }
@@ -76,7 +85,7 @@ export class Ledger {
   }
 
   get counts(): ReplayCounts {
-    return { ...this.#counts };
+    return this.waiting === 0 ? { ...this.#counts } : { ...this.#counts, waiting: this.waiting };
   }
 
   /** How many are still to be looked for. */
@@ -87,6 +96,16 @@ export class Ledger {
   /** Whether canaries did well already. */
   get isProven(): boolean {
     return this.#isProven;
+  }
+
+  /** Canaries of earlier runs that did not fail, as far as is known, and are not proven. */
+  get canaries(): readonly number[] {
+    return this.#isProven ? [] : [...this.#canaries];
+  }
+
+  /** Whether a canary of earlier runs failed, and they are not proven. */
+  get hasBadCanary(): boolean {
+    return this.#hasBadCanary && !this.#isProven;
   }
 
   idOf(item: number): string {
@@ -196,6 +215,18 @@ export class Ledger {
       const { result, ...rest } = line.outcome;
       if (result !== 'back') yield { at: line.at, id: this.idOf(item), result, ...rest };
     }
+  }
+
+  #noteCanary(item: number, { result }: Outcome): void {
+    if (result === 'sent') this.#canaries.add(item);
+    if (result === 'again' || result === 'failed') this.#hasBadCanary = true;
+    if (result === 'again') this.#canaries.delete(item);
+  }
+
+  #forgetCanaries(): void {
+    this.#isProven = false;
+    this.#hasBadCanary = false;
+    this.#canaries.clear();
   }
 
   #find(key: string): number | undefined {

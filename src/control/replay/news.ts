@@ -6,12 +6,13 @@
 import { SECOND_MS } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { DeadLetters } from '../../ports/dead-letters.ts';
+import type { DeadLetters, LetterRoute } from '../../ports/dead-letters.ts';
 import type { Guard } from './guard.ts';
 import type { Journal } from './journal.ts';
 import type { Ledger } from './ledger.ts';
 import type { Tenure } from './tenure.ts';
 import { waitFor } from './pace.ts';
+import type { ReplayCanaries } from './types.ts';
 
 /** Between two questions; and so many times as long as the last one took. */
 const ASK_EVERY_MS: number = 5 * SECOND_MS;
@@ -36,6 +37,11 @@ export class News {
   readonly #parts: NewsParts;
   /** By id, in the order they were sent; two copies may share one. */
   readonly #silent = new Map<string, number[]>();
+  readonly #canaries = new Map<number, keyof ReplayCanaries>();
+  /** Where the canaries went, each once. */
+  readonly #routes = new Map<string, LetterRoute>();
+  /** What waits there, as it was asked last; undefined: that is not known. */
+  #waitingThere: number | undefined;
   #tenure: Tenure | undefined;
   #nextMs: number;
   #asking: Promise<void> | undefined;
@@ -50,10 +56,27 @@ export class News {
     this.#tenure = tenure;
   }
 
-  /** This one was sent. */
-  expect(item: number): void {
+  /** Whether it can be heard here that a letter was delivered. */
+  get hearsDeliveries(): boolean {
+    return this.#parts.letters.waitingAt === undefined;
+  }
+
+  /** Letters of which nothing was heard. */
+  get waiting(): number {
+    let count = 0;
+    for (const items of this.#silent.values()) count += items.length;
+    return count;
+  }
+
+  /** This one was sent; before `watch` it is a canary. */
+  expect(item: number, route?: LetterRoute): void {
     const { ledger, guard, clock } = this.#parts;
     const id = ledger.idOf(item);
+    if (this.#tenure === undefined) {
+      this.#canaries.set(item, 'waiting');
+      if (route !== undefined) this.#routes.set(JSON.stringify(route), route);
+      this.#tally();
+    }
     const items = this.#silent.get(id);
     if (items === undefined) this.#silent.set(id, [item]);
     else items.push(item);
@@ -67,27 +90,37 @@ export class News {
     await this.#asking;
   }
 
-  /** Watches what was sent so far until all is heard of, or the span is over. */
+  /**
+   * Watches the canaries until an attempt of each has ended, or the span is over; too many that
+   * failed, or one without an ended attempt, halt this tenure.
+   */
   async watchCanaries(tenure: Tenure, waitMs: number): Promise<void> {
-    const { clock } = this.#parts;
-    const untilMs = clock.monotonic() + waitMs;
-    let spanMs = CANARY_FIRST_MS;
-    for (;;) {
-      const restMs = untilMs - clock.monotonic();
-      await waitFor(clock, Math.max(0, Math.min(spanMs, restMs)), tenure.halt.signal);
-      if (!tenure.isHeld) return;
-      await this.#ask(tenure, clock.monotonic() < untilMs);
-      if (!tenure.isHeld || this.#silent.size === 0 || clock.monotonic() >= untilMs) break;
-      spanMs = Math.min(2 * spanMs, CANARY_EVERY_MS);
-    }
+    let hasRead = false;
+    await this.#poll(tenure, waitMs, async (isAskedAgain) => {
+      hasRead = hasRead || (await this.#isAllTaken());
+      // In this order: what came back after a consumer took it is heard of.
+      await this.#ask(tenure, isAskedAgain);
+    });
+    if (!tenure.isHeld) return;
+    if (hasRead) this.#pass([...this.#silent.values()].flat());
     this.#judge(tenure, true);
+    const because = this.#undecided();
+    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+  }
+
+  /** The same where nothing else is left to be sent: what is heard is of no consequence. */
+  async watchLast(tenure: Tenure, waitMs: number): Promise<void> {
+    await this.#poll(tenure, waitMs, async () => {
+      // What cannot be heard is told by `last`.
+      await this.#hear([...this.#silent.keys()]).catch(() => undefined);
+    });
   }
 
   /** A last question, of no consequence for the run; the text says when it has no answer. */
   async last(): Promise<string | undefined> {
     if (this.#silent.size === 0) return undefined;
     try {
-      await this.#hear();
+      await this.#hear([...this.#silent.keys()]);
       return undefined;
     } catch (error) {
       return `cannot tell whether letters failed again: ${textOf(error)}`;
@@ -99,8 +132,9 @@ export class News {
    * there, as one who looks, is waited for.
    */
   async #ask(tenure: Tenure, isAskedAgain = false): Promise<void> {
+    const isCanary = this.#tenure === undefined;
     try {
-      await this.#hear();
+      await this.#hear([...this.#silent.keys()].slice(0, isCanary ? undefined : IDS_MAX));
       this.#judge(tenure, false);
     } catch (error) {
       if (isAskedAgain && isRespoolError(error, 'move.refused')) return;
@@ -109,10 +143,75 @@ export class News {
     }
   }
 
-  async #hear(): Promise<void> {
+  /** Asks rarely, and less rarely at first, until all is heard of or the span is over. */
+  async #poll(
+    tenure: Tenure,
+    waitMs: number,
+    ask: (isAskedAgain: boolean) => Promise<void>,
+  ): Promise<void> {
+    const { clock } = this.#parts;
+    const untilMs = clock.monotonic() + waitMs;
+    let spanMs = CANARY_FIRST_MS;
+    for (;;) {
+      const restMs = untilMs - clock.monotonic();
+      await waitFor(clock, Math.max(0, Math.min(spanMs, restMs)), tenure.halt.signal);
+      if (!tenure.isHeld) return;
+      await ask(clock.monotonic() < untilMs);
+      if (!tenure.isHeld || this.#silent.size === 0 || clock.monotonic() >= untilMs) return;
+      spanMs = Math.min(2 * spanMs, CANARY_EVERY_MS);
+    }
+  }
+
+  /** Where deliveries are not told: whether consumers have taken all that was sent. */
+  async #isAllTaken(): Promise<boolean> {
+    const { letters } = this.#parts;
+    if (letters.waitingAt === undefined || this.#routes.size === 0) return false;
+    try {
+      this.#waitingThere = await letters.waitingAt([...this.#routes.values()]);
+    } catch {
+      // Asked again; without an answer nothing else is sent.
+      this.#waitingThere = undefined;
+    }
+    return this.#waitingThere === 0;
+  }
+
+  #pass(items: readonly number[]): void {
+    for (const item of items) if (this.#canaries.has(item)) this.#canaries.set(item, 'passed');
+    this.#tally();
+  }
+
+  /** Why nothing can be said of the canaries; undefined: an attempt of each has ended. */
+  #undecided(): string | undefined {
+    const { waiting } = this.#tally();
+    const count = this.#canaries.size;
+    if (waiting === 0) return undefined;
+    const there = this.#waitingThere;
+    if (!this.hearsDeliveries && there === undefined) {
+      return (
+        `nobody can tell whether the ${count} canaries were attempted, since it is not known ` +
+        'which queue they are in; nothing else was sent'
+      );
+    }
+    const untouched = there === undefined ? waiting : Math.min(waiting, there);
+    const why =
+      there === undefined
+        ? 'no attempt of the others has ended; is a process delivering, or is the topic paused?'
+        : `${there} messages wait at their destination, and no consumer has taken them`;
+    const attempted = `${count - untouched} of ${count} canaries were attempted`;
+    return `${attempted}; nothing else was sent: ${why}`;
+  }
+
+  #tally(): ReplayCanaries {
+    const all = [...this.#canaries.values()];
+    const tally = { passed: 0, failed: 0, waiting: 0 };
+    for (const fate of all) tally[fate] += 1;
+    if (all.length > 0) this.#parts.ledger.canaryTally = tally;
+    return tally;
+  }
+
+  async #hear(ids: readonly string[]): Promise<void> {
     const { id, letters, clock, guard, ledger, journal } = this.#parts;
     const beganMs = clock.monotonic();
-    const ids = [...this.#silent.keys()].slice(0, IDS_MAX);
     const { failed, delivered } = await letters.since(id, ids);
     const endedMs = clock.monotonic();
     this.#nextMs = endedMs + Math.max(ASK_EVERY_MS, REST_FACTOR * (endedMs - beganMs));
@@ -120,12 +219,15 @@ export class News {
     for (const { id: name, code, reason } of failed) {
       for (const item of this.#forget(name)) {
         again += 1;
+        if (this.#canaries.has(item)) this.#canaries.set(item, 'failed');
         const outcome = { result: 'again', code, reason } as const;
         ledger.settle(item, outcome, clock.now());
         journal.note(item, outcome);
       }
     }
-    guard.countNews(again, delivered.flatMap((name) => this.#forget(name)).length);
+    const passed = delivered.flatMap((name) => this.#forget(name));
+    this.#pass(passed);
+    guard.countNews(again, passed.length);
     // Those nothing is heard of go to the end of the line.
     for (const name of ids) {
       const items = this.#silent.get(name);

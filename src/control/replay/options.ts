@@ -49,9 +49,16 @@ const NAMES: readonly (keyof ReplayOptions)[] = [
 /** Refuses what cannot be meant; `config.invalid` names the option. */
 export function checkReplayOptions(options: ReplayOptions, source: ReplaySource): void {
   checkNames('a replay', options, NAMES);
-  replaySettings(options);
+  const { canary } = replaySettings(options);
   const { to } = options;
   const kind = source.kind === 'queue' ? 'queue' : 'topic';
+  if (to?.kind === 'queue' && to.exchange !== '' && canary > 0) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot tell whether canaries are delivered through exchange ${show(to.exchange)}: give a ` +
+        'queue, or "canary" 0 to send all without canaries',
+    );
+  }
   if (to === undefined || to.kind === kind) return;
   throw new RespoolError(
     'config.invalid',

@@ -10,7 +10,14 @@
 
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { DeadLetters, KeptCopy, Settled, TakenLetter } from '../../ports/dead-letters.ts';
+import type {
+  DeadLetters,
+  Fate,
+  KeptCopy,
+  LetterRoute,
+  Settled,
+  TakenLetter,
+} from '../../ports/dead-letters.ts';
 import type { Guard } from './guard.ts';
 import type { Journal, Outcome } from './journal.ts';
 import type { Claim, Ledger } from './ledger.ts';
@@ -299,7 +306,7 @@ class Pass {
     this.#note(claim.item, outcome);
     if (outcome.result === 'sent') {
       guard.countSent();
-      news.expect(claim.item);
+      news.expect(claim.item, routeOf(taken, plan.fate));
     } else if (settled.kind === 'failed' || settled.kind === 'unsure') {
       guard.countFailed(outcome.code ?? settled.kind, settled.reason);
     }
@@ -317,6 +324,10 @@ class Pass {
     ledger.settle(item, outcome, now());
     journal.note(item, outcome);
   }
+}
+
+function routeOf({ letter }: TakenLetter, fate: Fate): LetterRoute | undefined {
+  return (fate.kind === 'send' ? fate.to : undefined) ?? letter.home;
 }
 
 function outcomeOf(settled: Settled, done: Outcome): Outcome {

@@ -17,7 +17,7 @@ const STATES: readonly ReplayState[] = [
   'cancelled',
   'done',
 ];
-const COUNTS: readonly (keyof ReplayCounts)[] = [
+const COUNTS: readonly Exclude<keyof ReplayCounts, 'waiting'>[] = [
   'sent',
   'failed',
   'parked',

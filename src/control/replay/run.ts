@@ -48,6 +48,8 @@ export interface RunTools {
   readonly transform?: LetterTransform;
   /** What may have been sent by an earlier run; default: as planned. */
   readonly unsure?: ReplayOptions['unsure'];
+  /** Other than planned; 0: the rest is sent whatever becomes of canaries. */
+  readonly canary?: ReplayOptions['canary'];
 }
 
 /** Runs a planned replay to its end, or until it is told otherwise. */
@@ -92,7 +94,7 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
     clock,
     id,
     name: `${desk.by}/${randomName(dice)}`,
-    counts: () => ledger?.counts ?? before.counts ?? NO_COUNTS,
+    progress: () => progressOf(ledger, before),
     onProgress,
   });
   const interrupted = { kind: 'end', state: 'paused', because: INTERRUPTED } as const;
@@ -102,7 +104,7 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
   try {
     ledger = await Ledger.load(records, id);
     const doubt = await sendAll(order, { before, ledger, tenure, transform, clock });
-    return await finish(tenure, id, doubt);
+    return await finish(tenure, id, endText(ledger, doubt));
   } catch (error) {
     // Told on record where that is possible; where it is not, the lease runs out.
     const because = `it broke off: ${textOf(error)}`;
@@ -113,6 +115,23 @@ async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay>
   } finally {
     signal?.removeEventListener('abort', onAbort);
   }
+}
+
+function progressOf(
+  ledger: Ledger | undefined,
+  before: Replay,
+): Pick<Replay, 'counts' | 'canaries'> {
+  const counts = ledger?.counts ?? before.counts ?? NO_COUNTS;
+  const canaries = ledger?.canaryTally ?? before.canaries;
+  return canaries === undefined ? { counts } : { counts, canaries };
+}
+
+/** What has to be said of a replay that is done; undefined: nothing. */
+function endText({ counts }: Ledger, doubt: string | undefined): string | undefined {
+  const { again, sent } = counts;
+  const texts = again === 0 ? [] : [`${again} of ${sent} letters that were sent failed again`];
+  if (doubt !== undefined) texts.push(doubt);
+  return texts.length === 0 ? undefined : texts.join('; ');
 }
 
 interface Scene {
@@ -127,8 +146,12 @@ interface Scene {
 async function sendAll(order: Order, scene: Scene): Promise<string | undefined> {
   const { desk, letters, id, tools } = order;
   const { before, ledger, tenure, transform, clock } = scene;
-  const planned = replaySettings(before.options);
-  const settings = { ...planned, unsure: tools.unsure ?? planned.unsure };
+  const { unsure, canary } = tools;
+  const settings = replaySettings({
+    ...before.options,
+    ...(unsure === undefined ? {} : { unsure }),
+    ...(canary === undefined ? {} : { canary }),
+  });
   const journal = new Journal(desk.records, id, clock);
   const guard = new Guard(settings.stopAbove);
   const news = new News({ id, letters, ledger, journal, guard, clock });
@@ -143,26 +166,53 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
   // An earlier run may have lost acks with its connection.
   const mayLinger = before.source.kind === 'queue' && ledger.counts.sent > 0;
   ledger.begin(settings.unsure);
-  // Canaries that did well need not do so again, unless the guard had a reason to stop since.
-  const isProven = ledger.isProven && before.state !== 'stopped';
-  if (settings.canary > 0 && !isProven) {
-    await passes(parts, settings.canary);
-    if (!tenure.halt.isSet && ledger.wanted > 0) {
-      await news.watchCanaries(tenure, settings.canaryWaitMs);
-      await journal.step([]);
-      if (!tenure.halt.isSet) await journal.proven();
-    }
-  }
+  await prove(parts, before);
   news.watch(tenure);
   await passes(parts, Number.POSITIVE_INFINITY);
   await news.quiet();
   if (mayLinger && tenure.isHeld) await tidy({ id, by, letters, ledger, tenure });
   if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
-  const doubt = guard.isOn && !tenure.halt.isSet ? await news.last() : undefined;
+  const isAsked = (guard.isOn || news.hearsDeliveries) && !tenure.halt.isSet;
+  const doubt = isAsked ? await news.last() : undefined;
+  if (isAsked && news.hearsDeliveries && doubt === undefined) ledger.waiting = news.waiting;
   const { reason } = tenure.halt;
   if (reason?.kind === 'end' && reason.state === 'cancelled') tellMeant(ledger, journal, now());
   await journal.step([]);
   return doubt;
+}
+
+/** Sends the canaries, and watches them; what halts the tenure keeps the rest where it is. */
+async function prove(parts: PassParts, { state, options }: Replay): Promise<void> {
+  const { ledger, journal, guard, news, tenure, settings } = parts;
+  const { canary, canaryWaitMs } = settings;
+  // Canaries that did well need not do so again, unless the guard had a reason to stop since.
+  const isAnew = state === 'stopped' && (ledger.isProven || ledger.hasBadCanary);
+  if (ledger.isProven && !isAnew) return;
+  if (canary === 0) {
+    // An operator said so, against the plan: a later resume does not begin with canaries either.
+    if (replaySettings(options).canary > 0) await journal.proven();
+    return;
+  }
+  if (isAnew) await journal.canariesAnew();
+  // Those of an earlier run are watched on, where that can be.
+  else if (news.hearsDeliveries) {
+    for (const item of ledger.canaries) {
+      guard.countSent();
+      news.expect(item);
+    }
+  }
+  // What is parked on the way, or gone, is no canary.
+  while (tenure.isHeld && ledger.wanted > 0 && guard.tried < canary) {
+    await passes(parts, canary - guard.tried);
+  }
+  if (tenure.halt.isSet) return;
+  if (ledger.wanted === 0) {
+    if (news.hearsDeliveries) await news.watchLast(tenure, canaryWaitMs);
+    return;
+  }
+  await news.watchCanaries(tenure, canaryWaitMs);
+  await journal.step([]);
+  if (!tenure.halt.isSet) await journal.proven();
 }
 
 /** Passes until the limit is reached, the plan is through, or nothing more is found. */

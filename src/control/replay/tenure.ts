@@ -14,7 +14,7 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { changeReplay, isRunBySomebody } from './record.ts';
-import type { Replay, ReplayCounts, ReplayState } from './types.ts';
+import type { Replay, ReplayState } from './types.ts';
 
 /** Why a run ends before its end. */
 export type HaltReason =
@@ -63,7 +63,8 @@ interface TenureParts {
   readonly id: string;
   /** Of this runner; nobody else has it. */
   readonly name: string;
-  readonly counts: () => ReplayCounts;
+  /** How far it is. */
+  readonly progress: () => Pick<Replay, 'counts' | 'canaries'>;
   readonly onProgress: ((replay: Replay) => void) | undefined;
 }
 
@@ -110,12 +111,12 @@ export class Tenure {
   /** Gives the lease back, with how it ended. */
   async end(state: ReplayState, because: string | undefined): Promise<Replay> {
     await this.drop();
-    const { records, clock, id, name, counts, onProgress } = this.#parts;
+    const { records, clock, id, name, progress, onProgress } = this.#parts;
     const replay = await changeReplay(records, id, (before) => {
       if (before.runner?.name !== name) throw lostError(id);
       const { wanted: _, because: __, runner: ___, ...rest } = before;
       const reason = because === undefined ? {} : { because };
-      return { ...rest, ...reason, state, counts: counts(), updatedAt: clock.now() };
+      return { ...rest, ...reason, state, ...progress(), updatedAt: clock.now() };
     });
     onProgress?.(replay);
     return replay;
@@ -135,7 +136,7 @@ export class Tenure {
   }
 
   async #beatOnce(): Promise<void> {
-    const { records, clock, id, name, counts, onProgress } = this.#parts;
+    const { records, clock, id, name, progress, onProgress } = this.#parts;
     const untilMs = clock.monotonic() + LEASE_MS;
     let isLost = false;
     try {
@@ -144,7 +145,7 @@ export class Tenure {
         if (isLost) throw lostError(id);
         const now = clock.now();
         const runner = { name, until: now + LEASE_MS };
-        return { ...before, counts: counts(), updatedAt: now, runner };
+        return { ...before, ...progress(), updatedAt: now, runner };
       });
       this.#heldUntilMs = untilMs;
       if (replay.wanted === 'pause') this.halt.stop({ kind: 'end', state: 'paused' });

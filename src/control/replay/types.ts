@@ -3,7 +3,8 @@
  * last message, so that it can be looked at, paused, resumed and cancelled by anybody.
  *
  *   plan ─▶ planned ─run─▶ running ─▶ done
- *                           │ ▲  ├─▶ stopped   by its guard; resume when the cause is gone
+ *                           │ ▲  ├─▶ stopped   by its guard or its canaries; resume when the cause
+ *                           │ │  │             is gone
  *                           ▼ │  └─▶ cancelled what was not sent is where it was
  *                          paused
  */
@@ -25,9 +26,12 @@ export interface ReplayOptions {
   readonly to?: LetterRoute;
   /** At most so many letters. */
   readonly max?: number;
-  /** So many go first, and the rest only when not too many of them fail again; default 10. */
+  /**
+   * So many go first, and the rest only when an attempt of each has ended and not too many failed
+   * again; default 10. In a queue: when a consumer has taken each, and not too many came back.
+   */
   readonly canary?: number;
-  /** How long the canaries are watched; default 10s. */
+  /** Within this time the attempts of the canaries have to end; default 10s. */
   readonly canaryWait?: Duration;
   /** Letters per second; default: as fast as it goes. */
   readonly rate?: number;
@@ -92,6 +96,17 @@ export interface ReplayCounts {
   readonly left: number;
   /** Sent, and failed again. */
   readonly again: number;
+  /** Sent, and without an ended attempt when the replay was done; where the place can tell. */
+  readonly waiting?: number;
+}
+
+/** How the canaries did. */
+export interface ReplayCanaries {
+  /** Delivered; in a queue: taken by a consumer, and not back within the time. */
+  readonly passed: number;
+  readonly failed: number;
+  /** No attempt of theirs has ended. */
+  readonly waiting: number;
 }
 
 /** A replay as it is on record. */
@@ -107,6 +122,8 @@ export interface Replay {
   /** Why it is in this state, where somebody or something said so. */
   readonly because?: string;
   readonly counts: ReplayCounts;
+  /** Of the run that sent or watched canaries last. */
+  readonly canaries?: ReplayCanaries;
   /** What whoever runs it is asked to do next. */
   readonly wanted?: 'pause' | 'cancel';
   /** Who runs it, and until when that is believed without a sign of life. */

@@ -24,6 +24,8 @@ export interface Round {
   /** Those, and older ones that are not over. */
   readonly known: readonly string[];
   readonly sent: number;
+  /** Of these, how many failed again. */
+  readonly again: number;
   readonly unsure: readonly string[];
   /** It ended before it was over, because it was told to. */
   readonly isInterrupted: boolean;
@@ -73,6 +75,7 @@ class RoundOfRule {
   readonly #unsure: Set<string>;
   readonly #known: Set<string>;
   #sent = 0;
+  #again = 0;
   #left: number;
 
   constructor(parts: RoundParts) {
@@ -123,6 +126,7 @@ class RoundOfRule {
       replays: this.#replays,
       known: [...this.#known].slice(-KNOWN_MAX),
       sent: this.#sent,
+      again: this.#again,
       unsure: [...this.#unsure].slice(-UNSURE_MAX),
       isInterrupted: this.#parts.signal.aborted,
       wasInterrupted,
@@ -185,12 +189,17 @@ class RoundOfRule {
     await turn.note({ replays: [...this.#known], isInterrupted: true });
     const replay = await tools.hands.run(place, id, { by: this.#by, signal });
     await this.#remember(replay);
-    const { state, counts, because } = replay;
+    const { state, counts, because, canaries } = replay;
     this.#sent += counts.sent - before.sent;
+    this.#again += counts.again - before.again;
     const isStuck = counts.sent === 0 && counts.failed > 0;
-    if (state !== 'stopped' && !isStuck) return { result: 'done' };
-    const said = because ?? `${counts.failed} were not sent`;
-    return { result: 'stopped', because: `replay ${id}: ${said}` };
+    const said = `replay ${id}: ${because ?? `${counts.failed} were not sent`}`;
+    if (state !== 'stopped' && !isStuck) {
+      return counts.again > before.again ? { result: 'done', because: said } : { result: 'done' };
+    }
+    // A canary that was not attempted says nothing about whether it would work.
+    const isUndecided = canaries !== undefined && canaries.waiting > 0 && canaries.failed === 0;
+    return { result: isUndecided ? 'waiting' : 'stopped', because: said };
   }
 
   async #remember({ id, counts }: Replay): Promise<void> {

@@ -77,7 +77,8 @@ async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | u
   if (turn === 'taken') return undefined;
   const round = await runRound(rule, tools, turn);
   const at = clock.now();
-  const { result, because, replays, known, sent, unsure, isInterrupted, wasInterrupted } = round;
+  const { result, because, replays, known, sent, again, unsure } = round;
+  const { isInterrupted, wasInterrupted } = round;
   const hasFailed = result === 'stopped' || result === 'failed';
   const before = turn.before.failures ?? 0;
   // A destination that is not well says nothing about whether it would work again.
@@ -94,7 +95,8 @@ async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | u
     unsure,
     isInterrupted: isInterrupted || wasInterrupted,
   });
-  const news = { rule: rule.name, at, result, replays, sent, nextAt };
+  const failedAgain = again === 0 ? {} : { again };
+  const news = { rule: rule.name, at, result, replays, sent, ...failedAgain, nextAt };
   const whole: RuleNews = because === undefined ? news : { ...news, because };
   tools.tell(whole);
   return whole;

@@ -63,7 +63,7 @@ export interface ReplayRule
 export type RoundResult =
   /** Nothing fits. */
   | 'quiet'
-  /** The destination is not well. */
+  /** The destination is not well, or no attempt of the canaries has ended. */
   | 'waiting'
   | 'done'
   /** The guard of its replay stopped it, or the canaries failed. */
@@ -137,6 +137,8 @@ export interface RuleNews {
   readonly because?: string;
   readonly replays: readonly string[];
   readonly sent: number;
+  /** How many failed again, as far as was heard by the end of the round; absent: none. */
+  readonly again?: number;
   readonly nextAt: Millis;
 }
 

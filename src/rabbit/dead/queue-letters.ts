@@ -16,7 +16,7 @@ import type * as door from '../../ports/dead-letters.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { AmqpConnection, AmqpMessage } from '../amqp.ts';
 import { connectionOf, type RabbitConnection } from '../connection.ts';
-import { openChannel, versionOf } from '../operate/look.ts';
+import { openChannel, passiveQueues, versionOf } from '../operate/look.ts';
 import { placeOf } from '../operate/home.ts';
 import { Outlet } from '../outlet.ts';
 import { closeChannel } from '../patience.ts';
@@ -145,6 +145,21 @@ class QueueLetters implements door.DeadLetters {
       if (letter.replayedBy === replay && asked.has(id)) failed.set(id, { id, code, reason });
     }
     return { failed: [...failed.values()], delivered: [] };
+  }
+
+  async waitingAt(routes: readonly door.LetterRoute[]): Promise<number | undefined> {
+    const queues = new Set<string>();
+    for (const route of routes) {
+      // Where an exchange leads is not known here.
+      if (route.kind !== 'queue' || route.exchange !== '') return undefined;
+      queues.add(route.key);
+    }
+    let waiting = 0;
+    for (const answer of (await passiveQueues(await this.#amqp(), [...queues])).values()) {
+      if (!('found' in answer) || answer.found === undefined) return undefined;
+      waiting += answer.found.messageCount;
+    }
+    return waiting;
   }
 
   async close(): Promise<void> {

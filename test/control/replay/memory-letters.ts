@@ -41,6 +41,8 @@ export interface MemoryPlace {
   sinces: number;
   /** Whether nobody else holds letters that are not seen. */
   isAlone: boolean;
+  /** Messages that no consumer has taken where they are sent; undefined: that is not known. */
+  waiting: number | undefined;
   /** Answers instead of what would be done. */
   refuse: ((letter: Letter, fate: Fate) => Settled | undefined) | undefined;
   /** Waited for before anything is sent. */
@@ -65,6 +67,7 @@ export function createPlace(name = 'dead'): MemoryPlace {
     looks: 0,
     sinces: 0,
     isAlone: true,
+    waiting: 0,
     refuse: undefined,
     hold: undefined,
     passMax: Number.POSITIVE_INFINITY,
@@ -197,6 +200,7 @@ function createDoor(
         delivered: delivered.filter((id) => asked.has(id) && place.delivered.has(id)),
       };
     },
+    waitingAt: async () => place.waiting,
     async close() {
       giveBack();
     },

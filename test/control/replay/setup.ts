@@ -147,6 +147,7 @@ function createProcess({ place, records, audit, kept, dies }: ProcessParts): Pro
     settle: through((taken, fate) => door.settle(taken, fate)),
     isAlone: through(() => door.isAlone()),
     since: through((replay, ids) => door.since(replay, ids)),
+    waitingAt: through(async (routes) => door.waitingAt?.(routes)),
     close: () => door.close(),
   };
   const desk: ReplayDesk = {

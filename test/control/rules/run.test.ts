@@ -154,6 +154,32 @@ test('a rule that is stopped waits twice as long each time, and then goes on', a
   await running;
 });
 
+test('a canary that was not attempted is no failure of the rule', async () => {
+  const ground = new Ground();
+  ground.place.put(letterOf('a'), letterOf('b'));
+  ground.hands.end = async () => ({
+    state: 'stopped',
+    because: '0 of 1 canaries were attempted; nothing else was sent',
+    counts: { ...NO_COUNTS, sent: 1 },
+    canaries: { passed: 0, failed: 0, waiting: 1 },
+  });
+  const [news] = await runRulesOnce([ruleOf()], ground.tools());
+  expect(news).toMatchObject({ result: 'waiting', sent: 1 });
+  expect(news?.because).toContain('0 of 1 canaries were attempted');
+  expect(await ground.state()).toMatchObject({ failures: 0, replays: ['p1'] });
+});
+
+test('what failed again is told also when the round is done', async () => {
+  const ground = new Ground();
+  ground.place.put(letterOf('a'), letterOf('b'));
+  const because = '1 of 2 letters that were sent failed again';
+  const counts = { ...NO_COUNTS, sent: 2, again: 1 };
+  ground.hands.end = async () => ({ state: 'done', because, counts });
+  const [news] = await runRulesOnce([ruleOf()], ground.tools());
+  expect(news).toMatchObject({ result: 'done', sent: 2, again: 1 });
+  expect(news?.because).toContain(because);
+});
+
 test('a replay that was stopped is not gone on with while its destination is not well', async () => {
   const ground = new Ground();
   ground.place.put(letterOf('a'));

@@ -46,7 +46,7 @@ const LASTS_SECONDS = 4;
 /** A process is gone so long after its work. */
 const LEAVE_MAX_MS = 120_000;
 const GOAL_MAX_MS = 120_000;
-/** No canaries: those of a queue are watched for a while. */
+/** No canaries: no consumer takes them here. */
 const PLAIN: ReplayOptions = { window: WINDOW, canary: 0 };
 
 /** The destination breaks half way: the guard stops the replay, which goes on when it is mended. */
@@ -60,7 +60,7 @@ export function replayBroken(
     const mend = how === 'full' ? await ground.limit(half) : () => ground.bind();
     // Home is the queue itself; whoever names the exchange depends on its binding.
     const to = how === 'unbound' ? { to: ground.road } : {};
-    const child = ground.begin({ ...slowly(options), ...to, canary: 5, canaryWait: '50ms' });
+    const child = ground.begin({ ...slowly(options), ...to });
     if (how === 'unbound') {
       await ground.reached(half);
       await ground.unbind();
