@@ -17,12 +17,12 @@ const reason = z.string().min(1).max(REASON_MAX_CHARS).optional();
 const reasonBody = z.strictObject({ reason });
 const policyBody = z.strictObject({ policy: z.string().min(1).max(KEY_MAX_CHARS) });
 const noBody = z.strictObject({});
+const pattern = z.string().max(TOPIC_MAX_CHARS);
 const pauseBody = z.strictObject({
-  topic: z
-    .string()
-    .max(TOPIC_MAX_CHARS)
-    .optional()
-    .describe('A topic or pattern; default everything.'),
+  topic: pattern.describe('A topic or pattern; # for everything.'),
+});
+const resumeBody = z.strictObject({
+  topic: pattern.optional().describe('The pattern that was paused; default #.'),
 });
 
 const ANSWERS = {
@@ -113,7 +113,7 @@ function addPauses(app: App): void {
     path: '/v1/resume',
     summary: 'Ends a pause: the same pattern it was made with.',
     role: 'operate',
-    body: pauseBody,
+    body: resumeBody,
     isBodyOptional: true,
     answers,
     answer: async ({ body, control }) => {

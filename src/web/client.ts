@@ -116,7 +116,7 @@ function steers(
       act(ids, { kind: 'remove', hard, ...reasonOf(reason) }),
     setPolicy: (ids, policy) => act(ids, { kind: 'policy', policy }),
     prepare: (action, filter) => prepare(client, action, filter),
-    pause: async (topic) => {
+    pause: async (topic = '#') => {
       await client.ask('/v1/pause', forms.ok, { method: 'POST', json: { topic } });
     },
     resume: async (topic) => {

@@ -20,10 +20,39 @@ test('a pause before the first message makes the store it is kept in', async () 
   expect((await cli(['stats', '--json'])).objects()).toMatchObject([{ paused: [{ topic: 'a' }] }]);
 });
 
-test('without a topic everything is meant', async () => {
+test.each(['ALL', '#'])('everything is paused and resumed by the word %s', async (word) => {
   const { cli } = await setup({ hasStore: true });
-  expect((await cli(['pause'])).stdout).toBe('paused everything\n');
-  expect((await cli(['resume', '--json'])).objects()).toEqual([{ resumed: '#', paused: [] }]);
+  expect((await cli(['pause', word])).stdout).toBe('paused everything\n');
+  expect((await cli(['resume', word, '--json'])).objects()).toEqual([{ resumed: '#', paused: [] }]);
+});
+
+test('without a topic and without a terminal nothing is paused', async () => {
+  const { cli } = await setup({ hasStore: true });
+  const ran = await cli(['pause']);
+  expect([ran.code, ran.stdout]).toEqual([4, '']);
+  expect(ran.stderr).toContain('name a topic or pattern, or ALL for every topic');
+  expect((await cli(['stats', '--json'])).objects()).toMatchObject([{ paused: [] }]);
+});
+
+test('without a topic it asks at a terminal, and obeys the answer', async () => {
+  const { cli } = await setup({ hasStore: true });
+  const asked: string[] = [];
+  const answer = (isYes: boolean) => ({
+    tty: ['stdin', 'stderr'] as ('stdin' | 'stderr')[],
+    confirm: async (question: string) => {
+      asked.push(question);
+      return isYes;
+    },
+  });
+  expect(await cli(['pause'], answer(false))).toMatchObject({ code: 4, stdout: '' });
+  expect((await cli(['stats', '--json'])).objects()).toMatchObject([{ paused: [] }]);
+  expect(await cli(['pause'], answer(true))).toMatchObject({
+    code: 0,
+    stdout: 'paused everything\n',
+  });
+  expect(asked).toEqual(['pause every topic?', 'pause every topic?']);
+  await cli(['resume', 'ALL']);
+  expect((await cli(['pause', '--yes'])).stdout).toBe('paused everything\n');
 });
 
 test('resuming what is not paused says so, and what still is', async () => {

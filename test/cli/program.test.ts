@@ -88,8 +88,8 @@ describe('wrong usage ends with 2 and the nearest name', () => {
 describe('options of every command', () => {
   test('stand before or after its name', async () => {
     const { cli } = await setup({ hasStore: true });
-    expect((await cli(['--json', 'pause'])).objects()).toHaveLength(1);
-    expect((await cli(['pause', '--json'])).objects()).toHaveLength(1);
+    expect((await cli(['--json', 'pause', 'a'])).objects()).toHaveLength(1);
+    expect((await cli(['pause', 'a', '--json'])).objects()).toHaveLength(1);
   });
 
   test('--store chooses where messages lie', async () => {

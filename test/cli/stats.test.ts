@@ -19,7 +19,7 @@ test('states, the next due time and pauses are shown', async () => {
 
 test('a pause of everything is called by that name', async () => {
   const { cli } = await setup({ hasStore: true });
-  await cli(['pause']);
+  await cli(['pause', 'ALL']);
   expect((await cli(['stats'])).stdout).toMatch(/^paused +everything \(by tester@cli, /m);
 });
 

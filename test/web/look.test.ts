@@ -320,7 +320,8 @@ describe('the rest', () => {
       policies: expect.arrayContaining([expect.objectContaining({ name: 'default' })]),
     });
     await post('/v1/pause', { topic: 'a.*' });
-    await post('/v1/pause');
+    expect((await post('/v1/pause')).status).toBe(400);
+    await post('/v1/pause', { topic: '#' });
     expect(await json(ask('/v1/pauses'))).toMatchObject({
       pauses: expect.arrayContaining([
         expect.objectContaining({ topic: 'a.*', by: 'local' }),

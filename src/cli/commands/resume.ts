@@ -5,6 +5,7 @@ import { EXIT } from '../exit-codes.ts';
 import { usageOf } from '../options.ts';
 import { safe } from '../safe.ts';
 import type { CommandSpec } from '../spec.ts';
+import { patternOf } from './pause.ts';
 
 /** `respool resume [topic]` */
 export const resume: CommandSpec = {
@@ -12,14 +13,14 @@ export const resume: CommandSpec = {
   summary: 'end a pause',
   group: 'Steering',
   description: 'Ends a pause: the same pattern it was made with. Says what is still paused.',
-  arguments: [{ name: '[topic]', description: 'the pattern that was paused; default # for all' }],
+  arguments: [{ name: '[topic]', description: 'the pattern that was paused; default ALL, as #' }],
   examples: [
-    { line: 'respool resume', does: 'ends a pause of everything' },
+    { line: 'respool resume ALL', does: 'ends a pause of everything' },
     { line: "respool resume 'webhook.*'", does: 'ends the pause of this very pattern' },
   ],
   role: 'operate',
   run: async ({ args, desk, out }) => {
-    const topic = usageOf(() => checkTopicPattern(args[0] ?? '#'), ['message.invalid']);
+    const topic = usageOf(() => checkTopicPattern(patternOf(args[0])), ['message.invalid']);
     const { control } = await desk();
     const before = await control.pauses();
     const wasPaused = before.some((pause) => pause.topic === topic);
