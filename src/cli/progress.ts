@@ -1,8 +1,12 @@
-/** progress — a bar on stderr while something long runs; nothing where nobody looks. */
+/**
+ * progress — how far something long is, on stderr: a bar at a terminal, elsewhere a line every few
+ * seconds, with `--json` an object. With `--quiet` nothing.
+ */
 
 import type { Io } from './io.ts';
 import type { Out } from './out.ts';
-import { numberText } from './safe.ts';
+import { SECOND_MS } from '../core/duration.ts';
+import { jsonLine, numberText } from './safe.ts';
 
 /** A bar that is drawn over itself. */
 export interface Progress {
@@ -20,15 +24,36 @@ const SHOWN_AFTER_MS = 500;
 /** A terminal far away is not flooded: nobody sees more than this. */
 const DRAWN_EVERY_MS = 100;
 
-/** A bar for one thing that may take long. */
+/** A log is not flooded, and whoever reads it sees that something is done. */
+const LINE_EVERY_MS: number = 5 * SECOND_MS;
+
+/** A bar, or lines, for one thing that may take long. */
 export function createProgress(io: Io, out: Out): Progress {
-  const isShown = io.isTTY('stderr') && !out.quiet && !out.json;
+  if (out.quiet) return { show: () => undefined, clear: () => undefined };
+  return io.isTTY('stderr') && !out.json ? createBar(io) : createLines(io, out);
+}
+
+function createLines(io: Io, { json }: Out): Progress {
+  let nextAt = io.clock.monotonic() + LINE_EVERY_MS;
+  return {
+    show: (done, total) => {
+      const now = io.clock.monotonic();
+      if (now < nextAt) return;
+      nextAt = now + LINE_EVERY_MS;
+      const of = total === undefined ? '' : ` of ${numberText(total)}`;
+      const line = json ? jsonLine({ progress: { done, total } }) : `${numberText(done)}${of} done`;
+      io.stderr.write(`${line}\n`);
+    },
+    clear: () => undefined,
+  };
+}
+
+function createBar(io: Io): Progress {
   const startedAt = io.clock.monotonic();
   let hasDrawn = false;
   let drawnAt = Number.NEGATIVE_INFINITY;
   return {
     show: (done, total) => {
-      if (!isShown) return;
       const now = io.clock.monotonic();
       if (now - startedAt < SHOWN_AFTER_MS) return;
       if (hasDrawn && done !== total && now - drawnAt < DRAWN_EVERY_MS) return;

@@ -97,6 +97,54 @@ test('bench shows how many of its measurements are done', async () => {
   expect(ran.stderr).toContain(`\r[${'#'.repeat(24)}] 5 of 5 `);
 });
 
+describe('where stderr is no terminal', () => {
+  /** Every look at the clock is three seconds later. */
+  function inSteps(): CallOptions {
+    let now = 0;
+    return { clock: { ...systemClock, monotonic: () => (now += 3_000) } };
+  }
+
+  test('a bulk action tells every few seconds how far it is', async () => {
+    const { cli } = await withMessages(3_000);
+    const ran = await cli(['hold', 'ALL', '--yes'], inSteps());
+    expect(ran).toMatchObject({ code: 0, stdout: 'held 3000\n' });
+    const lines = ran.stderr.trimEnd().split('\n');
+    expect(lines.length).toBeGreaterThan(1);
+    for (const line of lines) expect(line).toMatch(/^\d+ of 3000 done$/);
+    const numbers = lines.map((line) => Number.parseInt(line, 10));
+    expect(numbers).toEqual([...new Set(numbers)].toSorted((one, other) => one - other));
+  });
+
+  test('with --json in objects, and stdout has results only', async () => {
+    const { cli } = await withMessages(3_000);
+    const ran = await cli(['hold', 'ALL', '--yes', '--json'], inSteps());
+    expect(ran.objects()).toMatchObject([{ action: 'hold', done: 3_000 }]);
+    const lines = ran.stderr.trimEnd().split('\n');
+    expect(lines.length).toBeGreaterThan(1);
+    for (const line of lines) {
+      expect(JSON.parse(line)).toEqual({ progress: { done: expect.any(Number), total: 3_000 } });
+    }
+  });
+
+  test('ids from stdin: how many so far', async () => {
+    const { cli, ids } = await withMessages(1_600);
+    const ran = await cli(['hold', '-'], { ...inSteps(), stdin: ids.join('\n') });
+    expect(ran.stdout).toBe('held 1600\n');
+    expect(ran.stderr).toMatch(/^(?:[\d,]+ done\n)+$/);
+  });
+
+  test('what is over before the first few seconds says nothing', async () => {
+    const { cli } = await withMessages(10);
+    const clock = { ...systemClock, monotonic: () => 0 };
+    expect((await cli(['hold', 'ALL', '--yes'], { clock })).stderr).toBe('');
+  });
+
+  test('nor does --quiet', async () => {
+    const { cli } = await withMessages(3_000);
+    expect((await cli(['hold', 'ALL', '--yes', '--quiet'], inSteps())).stderr).toBe('');
+  });
+});
+
 describe('nothing is drawn', () => {
   test.each<[string, CallOptions, readonly string[]]>([
     ['without a terminal', { ...slowly(), tty: [] }, []],
