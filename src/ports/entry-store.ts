@@ -8,7 +8,7 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry, Envelope, Status } from '../core/entry.ts';
-import type { ErrorCode } from '../core/errors.ts';
+import type { ErrorCode, RespoolError } from '../core/errors.ts';
 import type { ClaimableState, Lane, State } from '../core/state.ts';
 import type { TopicRule } from '../core/topic.ts';
 import type { RecordStore } from './record-store.ts';
@@ -219,6 +219,11 @@ export interface EntryStore {
   expireLost?(now: Millis): Promise<number>;
   /** Calls back when another process may have made something due; returns the way to stop. */
   watch?(onDue: () => void): () => void;
+  /**
+   * Calls back when the store finds out that something is wrong with what it keeps, such as a
+   * server that forgot writes it had acknowledged; returns the way to stop.
+   */
+  onTrouble?(hear: (error: RespoolError) => void): () => void;
   /**
    * Heads of order keys with others behind them: those held or deferred first, then incoming, then
    * active, each those of longest standing first; at most `max`, 1 to 500. Only where

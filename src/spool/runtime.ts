@@ -111,6 +111,7 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
         this.events.emit({ at: this.source.now(), kind: 'clock-jumped', byMs }),
     });
     this.engine = this.#makeEngine();
+    this.entries.onTrouble?.((error) => this.engine.trouble('following the store', error));
     this.caretaker = new Caretaker({ ...this.#shared(), ...settings });
     this.unserved = new Unserved({ ...this.#shared(), unhandled: settings.unhandled });
     const { logger } = options;

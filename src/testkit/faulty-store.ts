@@ -30,6 +30,7 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
   const keyHeads = store.keyHeads?.bind(store);
   const announce = store.announce?.bind(store);
   const onOperation = store.onOperation?.bind(store);
+  const onTrouble = store.onTrouble?.bind(store);
   return {
     name: store.name,
     // Read when asked for: a store may know its instance only once it is open.
@@ -64,6 +65,7 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
       : {
           announce: (address: string) => faults.run('announce', () => announce(address)),
         }),
+    ...(onTrouble === undefined ? {} : { onTrouble }),
     // Tells of what reached the store, not of the faults in front of it.
     ...(onOperation === undefined ? {} : { onOperation }),
     records: faultyRecords(() => store.records, faults),

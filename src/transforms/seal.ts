@@ -111,13 +111,17 @@ export function seal(entries: EntryStore, options: SealOptions): SealedStore {
 /** What the store below can do besides, and nothing that it cannot. */
 function optionalParts(
   inner: EntryStore,
-): Pick<EntryStore, 'now' | 'expireLost' | 'watch' | 'keyHeads' | 'announce' | 'onOperation'> {
+): Pick<
+  EntryStore,
+  'now' | 'expireLost' | 'watch' | 'keyHeads' | 'announce' | 'onOperation' | 'onTrouble'
+> {
   const now = inner.now?.bind(inner);
   const expireLost = inner.expireLost?.bind(inner);
   const watch = inner.watch?.bind(inner);
   const keyHeads = inner.keyHeads?.bind(inner);
   const announce = inner.announce?.bind(inner);
   const onOperation = inner.onOperation?.bind(inner);
+  const onTrouble = inner.onTrouble?.bind(inner);
   return {
     ...(now === undefined ? {} : { now }),
     ...(expireLost === undefined ? {} : { expireLost }),
@@ -125,6 +129,7 @@ function optionalParts(
     ...(keyHeads === undefined ? {} : { keyHeads }),
     ...(announce === undefined ? {} : { announce }),
     ...(onOperation === undefined ? {} : { onOperation }),
+    ...(onTrouble === undefined ? {} : { onTrouble }),
   };
 }
 

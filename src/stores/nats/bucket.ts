@@ -102,9 +102,11 @@ export interface Judged {
 export function durabilityOf(judged: Judged): Durability {
   const { version, replicas, isClustered, syncsAlways, storage } = judged;
   if (storage !== 'file') return 'process';
-  if (isClustered && isBefore(version, CLUSTER_SAFE)) return 'server';
+  // Killed, they were seen to lose what they had acknowledged; a cluster whole streams.
+  if (isBefore(version, SYNC_KNOWN)) return 'process';
+  if (isClustered && isBefore(version, CLUSTER_SAFE)) return 'process';
   if (replicas >= NODE_LOSS_REPLICAS) return 'node-loss';
-  return syncsAlways && !isBefore(version, SYNC_KNOWN) ? 'power-loss' : 'server';
+  return syncsAlways ? 'power-loss' : 'server';
 }
 
 /** Refuses replicas where two claims of one revision could both succeed. */
@@ -127,6 +129,13 @@ function tell(
     { stream, ...judged },
     `NATS ${version}: what is acknowledged survives a ${WORDS[judged.durability]}`,
   );
+  if (!isClustered && isBefore(version, SYNC_KNOWN)) {
+    logger?.warn(
+      { stream, version },
+      `NATS ${version} can lose what it acknowledged when it is killed on a busy machine; ` +
+        'use 2.10 or newer with sync_interval: always',
+    );
+  }
   if (!isClustered || !isBefore(version, CLUSTER_SAFE)) return;
   logger?.warn(
     { stream, version },
@@ -137,7 +146,7 @@ function tell(
 
 const WORDS: Readonly<Record<Durability, string>> = {
   none: 'nothing',
-  process: 'kill of this process',
+  process: 'kill of this process, and not surely one of the server',
   server: 'kill of the server',
   'power-loss': 'power cut',
   'node-loss': 'loss of a machine',

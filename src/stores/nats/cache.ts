@@ -37,8 +37,11 @@ export class Cache {
     this.#bytes -= held.content.tail.length + OVERHEAD_BYTES;
   }
 
-  clear(): void {
+  /** Empties it; what was in it. */
+  takeAll(): ReadonlyMap<string, { readonly seq: number; readonly content: Content }> {
+    const all = new Map(this.#contents);
     this.#contents.clear();
     this.#bytes = 0;
+    return all;
   }
 }

@@ -34,12 +34,21 @@ export interface KeyHolder {
   readonly seq: number;
 }
 
+/** An entry that shows an older revision than this process had seen of it. */
+export interface FallenRow {
+  readonly row: Row;
+  /** What was seen before. */
+  readonly seen: Row;
+}
+
 /** All entries, by id, by dedupe key and by when they are due. */
 export class Catalog {
   readonly rows: Map<string, Row> = new Map();
   readonly keys: Map<string, KeyHolder> = new Map();
   /** What cannot be read. */
   readonly damaged: Set<string> = new Set();
+  /** Entries that show an older revision than before, since the last round that was completed. */
+  #fallen = new Map<string, { row: Row; readonly seen: Row }>();
   /** Raised when the stream is read from its beginning again. */
   round = 0;
   readonly #tree = new DueTree<Row>();
@@ -52,6 +61,7 @@ export class Catalog {
   /** Takes in an entry as of a sequence; true when it was news. */
   put(id: string, seq: number, facts: Facts): boolean {
     if (!this.#isNews(id, seq)) return false;
+    const former = this.rows.get(id);
     this.#forget(id);
     const row: Row = {
       ...facts,
@@ -67,6 +77,7 @@ export class Catalog {
     };
     this.rows.set(id, row);
     this.#list(row);
+    this.#compare(row, former);
     return true;
   }
 
@@ -163,16 +174,35 @@ export class Catalog {
     this.keys.clear();
   }
 
-  /** Drops what was not seen in this round. */
-  endRound(): void {
+  /**
+   * Drops what was not seen in this round. `fallen`: entries that show an older revision than
+   * before; `gone`: how many are not there although the stream ends before their last write, so
+   * that no removal of theirs can have been written either.
+   */
+  endRound(lastSeq: number): { readonly fallen: readonly FallenRow[]; readonly gone: number } {
+    let gone = 0;
     for (const [id, row] of this.rows) {
       if (row.round === this.round) {
         if (row.isUnborn) this.#freshen(id);
       } else {
+        if (row.seq > lastSeq) gone += 1;
         this.#forget(id);
         this.rows.delete(id);
       }
     }
+    const fallen = [...this.#fallen.values()].filter(({ row }) => this.rows.get(row.id) === row);
+    this.#fallen.clear();
+    return { fallen, gone };
+  }
+
+  /** Notes in a round whether an entry shows less than was seen of the same life before it. */
+  #compare(row: Row, former: Row | undefined): void {
+    const { id, birth, revision } = row;
+    const seen = this.#fallen.get(id)?.seen ?? former;
+    this.#fallen.delete(id);
+    const isOfBefore = seen !== undefined && seen.round !== this.round;
+    if (!isOfBefore || birth === 0 || seen.birth !== birth || seen.revision <= revision) return;
+    this.#fallen.set(id, { row, seen });
   }
 
   #candidates(filter: ClaimFilter, now: number): Iterable<Row> {

@@ -70,6 +70,7 @@ class NatsStore implements EntryStore {
   readonly #settings: EntrySettings;
   readonly #rivalry = new Rivalry(this.instance);
   readonly #onDue = new Set<() => void>();
+  readonly #onTrouble = new Set<(error: RespoolError) => void>();
   readonly #underway = new Set<Promise<unknown>>();
   #traits: EntryStoreTraits = {
     processes: 'many',
@@ -217,9 +218,20 @@ class NatsStore implements EntryStore {
     return () => void this.#onDue.delete(call);
   }
 
+  onTrouble(hear: (error: RespoolError) => void): () => void {
+    const call = (error: RespoolError): void => hear(error);
+    this.#onTrouble.add(call);
+    return () => void this.#onTrouble.delete(call);
+  }
+
   async #open(): Promise<void> {
     await this.#opening.closing.catch(() => undefined);
-    const opened = await openEntries(this.#settings, this.instance, (when) => this.#tellDue(when));
+    const opened = await openEntries(this.#settings, this.instance, {
+      onDue: (when) => this.#tellDue(when),
+      onTrouble: (error) => {
+        for (const hear of this.#onTrouble) hear(error);
+      },
+    });
     this.#traits = { ...this.#traits, durability: opened.durability };
     this.#restarts = opened.stream.line.restarts;
     this.#opened = opened;

@@ -64,6 +64,8 @@ export interface KeeperParts {
   readonly maxPayload: number;
   readonly maxValueSize: number | undefined;
   readonly births: Births;
+  /** The server has acknowledged the removal of this life of an id. */
+  readonly onRemoved: (id: string, birth: number) => void;
   /** Resolves when the catalog and the births are up to the stream. */
   readonly caughtUp: () => Promise<void>;
 }
@@ -191,6 +193,7 @@ export class Keeper {
       ],
     });
     if (seq === undefined) return false;
+    this.#parts.onRemoved(id, birth);
     this.catalog.remove(id, seq, true);
     this.cache.delete(id);
     const holder = key === undefined ? undefined : this.catalog.keys.get(key);

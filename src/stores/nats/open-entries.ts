@@ -1,5 +1,6 @@
 /** open-entries — the parts of an open entry store, put together and taken apart. */
 
+import type { RespoolError } from '../../core/errors.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
@@ -10,6 +11,7 @@ import { Catalog } from './catalog.ts';
 import { Graves } from './graves.ts';
 import { Keeper } from './keeper.ts';
 import type { EntrySettings } from './options.ts';
+import { Rewind } from './rewind.ts';
 import type { Stream } from './stream.ts';
 import { Watcher, type WatcherParts } from './watcher.ts';
 
@@ -35,11 +37,17 @@ export interface OpenEntries {
   close(): Promise<void>;
 }
 
+/** Who hears of what happens in an open store. */
+interface Heard {
+  readonly onDue: WatcherParts['onDue'];
+  readonly onTrouble: (error: RespoolError) => void;
+}
+
 /** Connects, makes or checks the bucket, and reads what is there. */
 export async function openEntries(
   settings: EntrySettings,
   instance: string,
-  onDue: WatcherParts['onDue'],
+  { onDue, onTrouble }: Heard,
 ): Promise<OpenEntries> {
   const { bucket: name, clock } = settings;
   const prefix = `$KV.${name}.`;
@@ -62,6 +70,7 @@ export async function openEntries(
     makeSubject: (grave) => `${prefix}g.${session}.${grave}`,
   });
   const restartsForget = bucket.replicas === 1;
+  const rewind = createRewind(settings, { stream, cache, onTrouble, keeper: () => keeper });
   const watcher = new Watcher({
     stream,
     catalog,
@@ -73,22 +82,12 @@ export async function openEntries(
     bury: (burials) => graves.add(burials),
     onRestart: () => {
       births.forget();
-      cache.clear();
+      rewind.begin();
       graves.clear();
     },
+    rewind,
     onDue,
   });
-  const close = async (): Promise<void> => {
-    await graves.close().catch(() => undefined);
-    watcher.close();
-    await bucket.close();
-  };
-  try {
-    await watcher.open();
-  } catch (error) {
-    await close();
-    throw error;
-  }
   const keeper = new Keeper({
     stream,
     catalog,
@@ -100,10 +99,43 @@ export async function openEntries(
     maxPayload,
     maxValueSize: settings.maxValueSize,
     births,
+    onRemoved: (id, birth) => rewind.noteRemoval(id, birth),
     caughtUp: () => watcher.caughtUp(),
+  });
+  const close = async (): Promise<void> => {
+    await graves.close().catch(() => undefined);
+    watcher.close();
+    await bucket.close();
+  };
+  await watcher.open().catch(async (error: unknown) => {
+    await close();
+    throw error;
   });
   const room = { maxBytes, bytes: () => watcher.bytes };
   return { stream, keeper, watcher, prefix, durability, restartsForget, room, makeToken, close };
+}
+
+interface RewindNeeds {
+  readonly stream: Stream;
+  readonly cache: Cache;
+  readonly onTrouble: Heard['onTrouble'];
+  readonly keeper: () => Keeper;
+}
+
+function createRewind(
+  { logger }: EntrySettings,
+  { stream, cache, onTrouble, keeper }: RewindNeeds,
+): Rewind {
+  return new Rewind({
+    cache,
+    streamName: stream.name,
+    write: (content, expected) => keeper().write(keeper().encode(content), expected),
+    remove: ({ id, seq, key }) => keeper().remove(id, seq, key),
+    tell(error) {
+      logger?.error({ stream: stream.name }, error.message);
+      onTrouble(error);
+    },
+  });
 }
 
 /** Names that are used once. */

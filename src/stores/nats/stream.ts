@@ -62,6 +62,8 @@ export class Stream {
   readonly line: Line;
   /** Reads ask the leader: with several replicas, others may be behind. */
   readsLeader = false;
+  /** The highest sequence that the server has acknowledged to us. */
+  writtenSeq = 0;
   /** A server of one replica whose machine failed uses sequences again after its restart. */
   restartsForget = false;
 
@@ -89,7 +91,10 @@ export class Stream {
       for (const [name, value] of headers ?? []) all.set(name, value);
       const answer = parse(await this.line.ask(subject, data, all));
       const { seq, error } = answer as { readonly seq?: number; readonly error?: ApiError };
-      if (error === undefined && seq !== undefined) return seq;
+      if (error === undefined && seq !== undefined) {
+        this.writtenSeq = Math.max(this.writtenSeq, seq);
+        return seq;
+      }
       if (!WRONG_SEQUENCE.has(error?.err_code ?? 0)) throw this.#refusal('write to', error);
       return isRepeat ? find() : undefined;
     });

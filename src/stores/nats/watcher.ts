@@ -11,10 +11,11 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import { createBatchLine } from '../shared/batching.ts';
-import type { Catalog } from './catalog.ts';
+import type { Catalog, Row } from './catalog.ts';
 import { BIRTH, FACTS, GRAVE, HOLDS, OPERATION, readFacts } from './codec.ts';
 import { type Fed, type Feed, openFeed } from './feed.ts';
 import { type Burial, GRAVE_KEPT_MS, readGrave } from './graves.ts';
+import type { Rewind } from './rewind.ts';
 import { type Stream, TOKEN } from './stream.ts';
 import { Sweeper } from './sweeper.ts';
 
@@ -42,6 +43,8 @@ export interface WatcherParts {
   readonly bury: (burials: readonly Burial[]) => void;
   /** Called before the stream is read from its beginning again. */
   readonly onRestart: () => void;
+  /** The server acknowledged or showed the removal of this life of an id. */
+  readonly rewind: Pick<Rewind, 'noteRemoval' | 'wasRemoved' | 'finish'>;
   /** Another process may have made something due; `later`: not before the end of a lease. */
   readonly onDue: (when: 'now' | 'later') => void;
 }
@@ -66,6 +69,8 @@ export class Watcher {
   #leftovers: Burial[] = [];
   /** Of this round: what may go once it is old. */
   #dated: (Burial & { readonly storedAt: number })[] = [];
+  /** Of this round: where the stream ended, and the last sequence of it that was seen before. */
+  #ends = { lastSeq: 0, seenSeq: 0 };
   /** When the server stored the last message. */
   #newestAt = 0;
   #bytes = 0;
@@ -111,7 +116,7 @@ export class Watcher {
   async #catchUp(calls: readonly null[]): Promise<readonly null[]> {
     const { stream } = this.#parts;
     await this.ready();
-    const before = this.#applied;
+    const before = Math.max(this.#applied, stream.writtenSeq);
     const info = await stream.info();
     this.#bytes = info?.state.bytes ?? 0;
     const last = info?.state.last_seq ?? 0;
@@ -209,11 +214,14 @@ export class Watcher {
     const { line } = stream;
     if (this.#isRound) {
       this.#isRound = false;
-      catalog.endRound();
+      const found = catalog.endRound(this.#ends.lastSeq);
       bury(this.#leftovers);
       this.#leftovers = [];
-      this.#sweeper.start();
+      const ends = this.#ends;
+      this.#ends = { lastSeq: 0, seenSeq: 0 };
       const breaks = this.#breaks;
+      await this.#parts.rewind.finish({ ...ends, ...found, returned: this.#returned() });
+      this.#sweeper.start();
       await this.#levelGraves();
       // Broken meanwhile: the next feed tells when it is through.
       if (this.#breaks !== breaks) return;
@@ -222,6 +230,12 @@ export class Watcher {
     this.#isReady = true;
     this.#wake();
     this.#parts.onDue('now');
+  }
+
+  /** Entries whose removal was seen, and whose grave was lost as well. */
+  #returned(): Row[] {
+    const { catalog, rewind } = this.#parts;
+    return [...catalog.rows.values()].filter(({ id, birth }) => rewind.wasRemoved(id, birth));
   }
 
   /** Takes out graves and markers of records that are old by the server's own clock. */
@@ -255,15 +269,21 @@ export class Watcher {
       return;
     }
     try {
-      const before = this.#applied;
+      const before = Math.max(this.#applied, stream.writtenSeq);
       const info = await stream.info();
+      const lastSeq = info?.state.last_seq ?? 0;
       if (restartsForget && isFar) line.noteRestart();
       const isForgetful = restartsForget && line.restarts !== this.#restarts;
       const wasAway = line.clock.monotonic() - this.#aliveAt > AWAY_MAX_MS;
-      const isShorter = (info?.state.last_seq ?? 0) < before;
+      const isShorter = lastSeq < before;
       this.#restarts = line.restarts;
       const isAnew = isForgetful || wasAway || isShorter || this.#isRound;
-      if (isAnew) this.#parts.onRestart();
+      if (isAnew) {
+        // A round that broke has not told yet what was seen before it.
+        this.#ends = { lastSeq, seenSeq: Math.max(before, this.#ends.seenSeq) };
+        stream.writtenSeq = 0;
+        this.#parts.onRestart();
+      }
       await this.#begin(isAnew ? 1 : this.#applied + 1);
     } catch {
       this.#cancel = line.clock.after(AGAIN_MS, () => void this.#resume());
@@ -296,6 +316,7 @@ export class Watcher {
     if (headers?.get(OPERATION)) {
       const birth = Number(headers.get(BIRTH));
       onBirth(id, birth);
+      this.#parts.rewind.noteRemoval(id, birth);
       catalog.remove(id, seq, false);
       if (this.#isRound) this.#leftovers.push({ name: `e${id}`, seq, birth });
       return;
@@ -329,6 +350,7 @@ export class Watcher {
       if (burial.name.startsWith('d')) catalog.removeKey(name, burial.seq);
       else {
         onBirth(name, burial.birth ?? 0);
+        this.#parts.rewind.noteRemoval(name, burial.birth ?? 0);
         const row = catalog.rows.get(name);
         // Read from the stream in this round although it was removed: it came back, out again.
         const isBack = this.#isRound && row !== undefined && row.seq <= burial.seq;

@@ -1,0 +1,160 @@
+/**
+ * A server that went back: its stream is shown again as it was earlier, and the processes that live
+ * on know better.
+ */
+
+import { jetstreamManager, type StoredMsg } from '@nats-io/jetstream';
+import { expect, test } from 'vitest';
+import { createSpool } from '../../../src/index.ts';
+import type { RespoolError } from '../../../src/core/errors.ts';
+import type { EntryStore } from '../../../src/ports/entry-store.ts';
+import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
+import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from '../../../src/testkit/samples.ts';
+import { privateServer, withService } from '../../services/index.ts';
+import { bucketName, openStore, plainConnection } from './setup.ts';
+
+/** The stream of a bucket, which can be brought back to what it was. */
+async function streamOf(url: string, bucket: string) {
+  const plain = await plainConnection(url);
+  const { streams } = await jetstreamManager(plain);
+  const name = `KV_${bucket}`;
+  const messages = async (): Promise<readonly StoredMsg[]> => {
+    const { state } = await streams.info(name);
+    const all: StoredMsg[] = [];
+    for (let seq = state.first_seq; seq <= state.last_seq; seq += 1) {
+      const found = await streams.getMessage(name, { seq }).catch(() => null);
+      if (found !== null) all.push(found);
+    }
+    return all;
+  };
+  const goBackTo = async (earlier: readonly StoredMsg[]): Promise<void> => {
+    const { config } = await streams.info(name);
+    await streams.delete(name);
+    await streams.add(config);
+    for (const { subject, data, header } of earlier) {
+      await plain.request(subject, data, { headers: header, timeout: 20_000 });
+    }
+  };
+  return { messages, goBackTo };
+}
+
+function hear(store: EntryStore): RespoolError[] {
+  const heard: RespoolError[] = [];
+  store.onTrouble?.((error) => heard.push(error));
+  return heard;
+}
+
+const claim = (store: EntryStore) =>
+  store.claim({
+    lane: 'delivery',
+    states: ['incoming', 'deferred', 'active'],
+    max: 10,
+    now: SAMPLE_AT,
+    leaseMs: SAMPLE_LEASE_MS,
+    holder: `${store.instance}:1`,
+  });
+
+const idsOf = async (store: EntryStore) =>
+  (await store.list({ limit: 500 })).entries.map(({ envelope }) => envelope.id);
+
+withService('nats', (url) => {
+  test('a message whose removal the server forgot is not delivered again', async () => {
+    const bucket = bucketName();
+    const store = await openStore({ url: url(), bucket });
+    const other = await openStore({ url: url(), bucket });
+    const heard = [hear(store), hear(other)];
+    const { messages, goBackTo } = await streamOf(url(), bucket);
+    await store.insert([sampleEntry('a'), sampleEntry('b')]);
+    const earlier = await messages();
+    const [entry] = (await claim(store)).filter(({ envelope }) => envelope.id === 'a');
+    const { revision = 0, holder = '' } = entry?.status ?? {};
+    expect(await store.commit([{ id: 'a', revision, holder, to: 'remove' }])).toEqual(['done']);
+    expect(await idsOf(other)).toEqual(['b']);
+    await goBackTo(earlier);
+    for (const seen of [store, other]) {
+      expect(await idsOf(seen)).toEqual(['b']);
+      expect((await claim(seen)).map(({ envelope }) => envelope.id)).not.toContain('a');
+    }
+    // The second one may see what the first has put right already.
+    const [error] = heard.flat();
+    expect(error?.code).toBe('store.corrupt');
+    // Whether "a" is named too depends on whether its grave was written before or after.
+    expect(error?.message).toMatch(/lost writes/);
+    // Also for who opens the bucket later.
+    const fresh = await openStore({ url: url(), bucket });
+    await expect.poll(() => idsOf(fresh), { timeout: 20_000 }).toEqual(['b']);
+  });
+
+  test('a delivered message that comes back without its body is not held, and a spool tells', async () => {
+    const bucket = bucketName();
+    await using server = await privateServer('nats');
+    const place = { url: server.url, bucket };
+    await using spool = createSpool({ entries: nats(place), bodies: natsBodies(place) });
+    const troubles: string[] = [];
+    spool.on('trouble', ({ error }) => troubles.push(error.message));
+    const { id } = await spool.enqueue({ topic: 'mail', body: new Uint8Array(30_000) });
+    const { messages, goBackTo } = await streamOf(server.url, bucket);
+    const earlier = await messages();
+    let handled = 0;
+    spool.handle('mail', async (delivery) => {
+      await delivery.body();
+      handled += 1;
+    });
+    await spool.start();
+    await expect.poll(() => spool.get(id), { timeout: 20_000 }).toBeUndefined();
+    // Its grave is written: without that, the process would still write it, and nothing be missing.
+    const hasGrave = async () => (await messages()).some(({ header }) => header.has('Rs-Grave'));
+    await expect.poll(hasGrave, { timeout: 20_000 }).toBe(true);
+    await goBackTo(earlier);
+    await server.kill('SIGKILL');
+    await server.restart();
+    await expect.poll(() => troubles.join(), { timeout: 20_000 }).toMatch(/were settled came back/);
+    expect(await spool.get(id)).toBeUndefined();
+    expect(handled).toBe(1);
+  });
+
+  test('an entry that fell back to an older revision is written again by who knows it', async () => {
+    const bucket = bucketName();
+    const store = await openStore({ url: url(), bucket });
+    const heard = hear(store);
+    const { messages, goBackTo } = await streamOf(url(), bucket);
+    await store.insert([sampleEntry('a'), sampleEntry('b')]);
+    const earlier = await messages();
+    const taken = await claim(store);
+    const [first] = taken;
+    if (first === undefined) throw new Error('nothing was claimed');
+    const { holder: _, ...status } = first.status;
+    const archived = { ...status, state: 'archived', revision: status.revision + 1 } as const;
+    const { revision, holder = '' } = first.status;
+    const { id } = first.envelope;
+    expect(await store.commit([{ id, revision, holder, to: archived }])).toEqual(['done']);
+    await goBackTo(earlier);
+    expect((await store.list({ limit: 9 })).entries.map((one) => one.status.state)).toEqual([
+      'archived',
+      'active',
+    ]);
+    expect((await store.get(id))?.status).toEqual(archived);
+    const [error] = heard;
+    expect(error?.message).toMatch(/2 fell back to an older state, 2 of them were written again/);
+    const fresh = await openStore({ url: url(), bucket });
+    expect((await fresh.get(id))?.status).toEqual(archived);
+  });
+
+  test('messages that the server lost are told, and none is told where nothing was lost', async () => {
+    const bucket = bucketName();
+    const store = await openStore({ url: url(), bucket });
+    const heard = hear(store);
+    const { messages, goBackTo } = await streamOf(url(), bucket);
+    await store.insert([sampleEntry('a')]);
+    const earlier = await messages();
+    await store.insert([sampleEntry('b'), sampleEntry('c')]);
+    await goBackTo(earlier);
+    expect(await idsOf(store)).toEqual(['a']);
+    expect(heard.map(({ message }) => /(\d) of its messages are gone/.exec(message)?.[1])).toEqual([
+      '2',
+    ]);
+    expect(await store.insert([sampleEntry('b')])).toEqual(['stored']);
+    expect(await idsOf(store)).toEqual(['a', 'b']);
+    expect(heard).toHaveLength(1);
+  });
+});
