@@ -5,8 +5,8 @@
  * is added. A store on this machine shares the machine's wall clock.
  *
  * The answer of a server was true at some moment of the round trip, and nothing tells at which: its
- * clock shows `earliest()` at least and `latest()` at most, and `now()` is the middle. Due times are
- * compared with `earliest()`, so that no attempt begins before them by the server's clock.
+ * clock shows `earliest()` at least and `latest()` at most, and `now()` is the middle. Due times
+ * are compared with `earliest()`, so no attempt begins before them by the server's clock.
  */
 
 import { MINUTE_MS, type Millis } from '../core/duration.ts';

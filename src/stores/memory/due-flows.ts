@@ -4,7 +4,8 @@
  *   lane + state ─▶ topic ─▶ shelf per priority ─▶ flow per destination ─▶ rows by (due time, id)
  *
  * A claim asks its topic rules once per topic, passes over an excluded destination as a whole, and
- * never meets what is not due: its cost does not grow with what it may not take.
+ * never meets what is not due: its cost does not grow with what it may not take. `looks` counts
+ * the topics, flows and rows that were looked at.
  */
 
 import type { Millis } from '../../core/duration.ts';
@@ -54,6 +55,8 @@ type Topics = Map<string, Map<number, Shelf>>;
 
 /** The claimable rows of a store. */
 export class DueFlows {
+  /** How many topics, flows and rows were looked at so far. */
+  looks = 0;
   readonly #kinds = new Map<string, Topics>();
 
   /** Files a row, if it is of the kind that can be claimed. */
@@ -99,6 +102,7 @@ export class DueFlows {
       while (taken.length < max) {
         const shelf = best.first();
         const row = shelf?.flows.first()?.rows.first();
+        this.looks += 1;
         if (shelf === undefined || row === undefined) break;
         this.remove(row);
         taken.push(row);
@@ -129,6 +133,7 @@ export class DueFlows {
     const passOver = (shelf: Shelf): void => {
       let flow = shelf.flows.first();
       while (flow !== undefined && except.has(flow.destination)) {
+        this.looks += 1;
         shelf.flows.remove(flow);
         aside.push(flow);
         flow = shelf.flows.first();
@@ -137,6 +142,7 @@ export class DueFlows {
     const shelves: Shelf[] = [];
     for (const state of new Set(states)) {
       for (const [topic, byPriority] of this.#kinds.get(kindOf(lane, state)) ?? []) {
+        this.looks += 1;
         if (takesTopic(topics, topic)) shelves.push(...byPriority.values());
       }
     }

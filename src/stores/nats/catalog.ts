@@ -58,6 +58,11 @@ export class Catalog {
   readonly #removed = new Map<string, number>();
   readonly #words = new Map<string, string>();
 
+  /** How many groups and entries were looked at so far, in search of what is due. */
+  get looks(): number {
+    return this.#tree.looks;
+  }
+
   /** Takes in an entry as of a sequence; true when it was news. */
   put(id: string, seq: number, facts: Facts): boolean {
     if (!this.#isNews(id, seq)) return false;

@@ -83,6 +83,15 @@ export function byDue(names: Names, search: Search, way: Way): Parts {
   const found = { sql: ctes.join(', '), from: foundIn(slots) };
   if (glances.length === 0) return { ...found, seen: 'SELECT 0 AS seen' };
   const isAllowed = allowedOf('g', permit, order?.freeSeen);
+  if (!search.isLocking) {
+    // A look for the first: of a priority in which an allowed one was met, nothing more is asked.
+    const unmet = glances.map(
+      (slot) => `SELECT CASE WHEN bool_or(${isAllowed}) THEN 0 ELSE count(*) END AS n
+  FROM g${slot} g GROUP BY g.priority`,
+    );
+    const seen = `SELECT coalesce(max(n), 0) AS seen FROM (${unmet.join(' UNION ALL ')}) z`;
+    return { ...found, seen, glance };
+  }
   const counts = glances
     .map(
       (slot) => `SELECT count(*) AS n, count(*) FILTER (WHERE NOT (${isAllowed})) AS left_out

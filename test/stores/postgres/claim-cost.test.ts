@@ -11,21 +11,8 @@ import { claimIds, claimRequest } from '../../../src/testkit/entry-cases/shared.
 import { sampleEntries } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { faultyPool } from './faulty-pool.ts';
+import { mostRows, type Node } from './plan.ts';
 import { asking, misjudge, openClient, openStore, ownSchema } from './setup.ts';
-
-/** A node of a plan, as EXPLAIN tells of it. */
-interface Node {
-  readonly 'Actual Rows': number;
-  readonly 'Actual Loops': number;
-  readonly 'Rows Removed by Filter'?: number;
-  readonly Plans?: readonly Node[];
-}
-
-/** The most rows that any step of a plan went through. */
-function mostRows(node: Node): number {
-  const perLoop = node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0);
-  return Math.max(perLoop * node['Actual Loops'], ...(node.Plans ?? []).map(mostRows));
-}
 
 /** Claims in a transaction that is taken back, and says what that cost. */
 async function rowsOfClaim(
