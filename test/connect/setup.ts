@@ -1,22 +1,17 @@
 /** setup — a fresh folder with a configuration in it, and the loading of it. */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { afterEach } from 'vitest';
+import { onTestFinished } from 'vitest';
 import { type LoadedConfig, loadConfig } from '../../src/connect/load-config.ts';
 
 /** Below the project, so that a configuration that is a program finds `respool`. */
 const CACHE = path.join(import.meta.dirname, '../../.cache');
 
-const garbage: string[] = [];
-
-afterEach(async () => {
-  await Promise.all(garbage.splice(0).map((dir) => rm(dir, { recursive: true, force: true })));
-});
-
 export async function folderWith(files: Readonly<Record<string, string>> = {}): Promise<string> {
   await mkdir(CACHE, { recursive: true });
   const folder = await mkdtemp(path.join(CACHE, 'connect-'));
-  garbage.push(folder);
+  // Not by afterEach(), which is called before what a test itself has to end: the folder goes last.
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
   for (const [name, text] of Object.entries(files)) {
     await mkdir(path.dirname(path.join(folder, name)), { recursive: true });
     await writeFile(path.join(folder, name), text);
