@@ -21,12 +21,19 @@ function fresh(kind: string, holds: 'entries' | 'bodies'): string {
   );
 }
 
+/** All pairs connect at once, which takes a busy machine longer than the default of 5 s. */
+const connectTimeout = '1m';
+
 const MAKE_ENTRIES: Readonly<Record<string, () => EntryStore>> = {
   memory: () => memory(),
   filesystem: () => filesystem({ path: fresh('filesystem', 'entries') }),
   sqlite: () => sqlite({ path: fresh('sqlite', 'entries') }),
   postgres: () =>
-    postgres({ url: places.server('postgres'), schema: fresh('postgres', 'entries') }),
+    postgres({
+      url: places.server('postgres'),
+      schema: fresh('postgres', 'entries'),
+      connectTimeout,
+    }),
   nats: () => nats({ url: places.server('nats'), bucket: fresh('nats', 'entries') }),
 };
 const MAKE_BODIES: Readonly<Record<string, () => BodyStore>> = {
@@ -34,7 +41,11 @@ const MAKE_BODIES: Readonly<Record<string, () => BodyStore>> = {
   filesystem: () => filesystemBodies({ path: fresh('filesystem', 'bodies') }),
   sqlite: () => sqliteBodies({ path: fresh('sqlite', 'bodies') }),
   postgres: () =>
-    postgresBodies({ url: places.server('postgres'), schema: fresh('postgres', 'bodies') }),
+    postgresBodies({
+      url: places.server('postgres'),
+      schema: fresh('postgres', 'bodies'),
+      connectTimeout,
+    }),
   nats: () => natsBodies({ url: places.server('nats'), bucket: fresh('nats', 'bodies') }),
   s3: () => s3({ endpoint: places.server('s3'), bucket: places.freshName(), createBucket: true }),
 };
