@@ -9,6 +9,7 @@
 import { MINUTE_MS, type Millis } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
+import type { TopicRule } from '../core/topic.ts';
 import type { Events } from '../engine/events.ts';
 import type { Routes } from '../engine/routes.ts';
 import type { BodyStore } from '../ports/body-store.ts';
@@ -46,6 +47,10 @@ const PAGE_MAX = 500;
 const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
 /** With several processes, a topic nobody claims is held only after this long. */
 const UNHANDLED_AFTER_MS: number = 5 * MINUTE_MS;
+/** Messages of one topic that a round holds, about: a spool that stops waits for its round. */
+const UNHANDLED_MAX = 10_000;
+/** Active: left by a holder that was lost, of a topic that nobody claims any more. */
+const CLAIMED_STATES = ['incoming', 'deferred', 'active'] as const;
 /** The newest audit records that are kept. */
 const AUDIT_KEEP = 100_000;
 /** Candidates remembered between looks, at the most; the rest waits for a later round. */
@@ -160,17 +165,46 @@ export class Caretaker {
     const { entries, routes, source, unhandled } = this.#parts;
     const isOurs = unhandled === 'hold' && entries.traits.processes === 'many';
     if (!isOurs || routes.of('delivery').length === 0) return 0;
-    // Active: left by a holder that was lost, of a topic that nobody claims any more.
-    const states = ['incoming', 'deferred', 'active'] as const;
     const dueBefore = source.now() - UNHANDLED_AFTER_MS;
+    const served = routes.of('delivery').map(({ pattern }) => ({ pattern, take: false }));
+    if (!(await this.#hasOverdue([...served, { pattern: '#', take: true }], dueBefore))) return 0;
     let held = 0;
-    for (const { key: topic } of await entries.tally('topic', { states })) {
+    const topics = await entries.tally('topic', { states: CLAIMED_STATES });
+    for (const { key: topic, count } of topics) {
       if (routes.serves('delivery', topic)) continue;
-      const { entries: page } = await entries.list({ states, topic, dueBefore, limit: PAGE_MAX });
+      // A list may have to pass over all that waits: worth a question first where that is much.
+      const rules = [{ pattern: topic, take: true }];
+      if (count > PAGE_MAX && !(await this.#hasOverdue(rules, dueBefore))) continue;
+      held += await this.#holdTopic(topic, dueBefore);
+    }
+    return held;
+  }
+
+  /** Whether anything of these topics was due before; reads nothing of what is not. */
+  async #hasOverdue(topics: readonly TopicRule[], dueBefore: Millis): Promise<boolean> {
+    const { entries } = this.#parts;
+    for (const lane of ['delivery', 'notice'] as const) {
+      const dueAt = await entries.nextDueAt({ lane, states: CLAIMED_STATES, topics });
+      if (dueAt !== null && dueAt < dueBefore) return true;
+    }
+    return false;
+  }
+
+  /** Holds what was due before of a topic; what is past the maximum is left to the next round. */
+  async #holdTopic(topic: string, dueBefore: Millis): Promise<number> {
+    const { entries, source } = this.#parts;
+    const query = { states: CLAIMED_STATES, topic, dueBefore, limit: PAGE_MAX };
+    let held = 0;
+    let after: string | undefined;
+    do {
+      // A page may be short, or empty, and still have a next.
+      const page = await entries.list({ ...query, ...(after === undefined ? {} : { after }) });
       // Asked again after the look: a clock set back in between would end leases that still run.
       const longAgo = source.now() - UNHANDLED_AFTER_MS;
-      held += await this.#hold(page.filter(({ status }) => (status.dueAt ?? 0) < longAgo));
-    }
+      const overdue = page.entries.filter(({ status }) => (status.dueAt ?? 0) < longAgo);
+      if (overdue.length > 0) held += await this.#hold(overdue);
+      after = page.next;
+    } while (after !== undefined && held < UNHANDLED_MAX);
     return held;
   }
 

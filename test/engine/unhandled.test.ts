@@ -1,5 +1,5 @@
 /** Topics that nobody handles: held with a reason, or left, never spun (R79, R209). */
-import { fixed } from 'respool';
+import { type EntryStore, fixed } from 'respool';
 import { describe, expect, test } from 'vitest';
 import { failing, setup } from '../spool/setup.ts';
 
@@ -107,6 +107,37 @@ describe('with several processes on one store', () => {
       await clock.advance('20m');
       expect((await status(id)).state).toBe('incoming');
     }
+  });
+
+  // Regression: only the first page was looked at, and stores may give pages that are empty.
+  test('messages past an empty page and past a full one are held in the same round', async () => {
+    const extras = (store: EntryStore): Partial<EntryStore> => ({
+      async list(query) {
+        const { after, topic } = query;
+        if (topic === undefined) return store.list(query);
+        if (after === undefined) return { entries: [], corrupt: [], next: 'start' };
+        const { after: _, ...rest } = query;
+        return store.list(after === 'start' ? rest : query);
+      },
+    });
+    const { spool, clock } = await setup({ traits, extras, caretaker: { every: '1d' } });
+    spool.handle('a', () => undefined);
+    for (const size of [500, 101]) {
+      await spool.enqueueMany(Array.from({ length: size }, () => ({ topic: 'other' })));
+    }
+    await clock.advance('6m');
+    expect(await spool.sweep()).toMatchObject({ unhandled: 601 });
+    expect(await spool.sweep()).toMatchObject({ unhandled: 0 });
+  });
+
+  test('nothing is listed by topic while nothing without a handler is due for long', async () => {
+    const { spool, clock, calls } = await setup({ traits, caretaker: { every: '1d' } });
+    spool.handle('a', () => undefined);
+    await spool.enqueue({ topic: 'other', delay: '1h' });
+    await clock.advance('6m');
+    expect(await spool.sweep()).toMatchObject({ unhandled: 0 });
+    const lists = calls.filter(({ operation }) => operation === 'list');
+    expect(lists.filter(({ args }) => 'topic' in (args[0] as object))).toEqual([]);
   });
 });
 
