@@ -60,7 +60,6 @@ test('counters scraped twice under load are those of the ledger, and at rest equ
     }
   });
   await Promise.all(callers);
-  await expect.poll(async () => (await spool.count()).bounce).toBe(ledger.bounced);
   await expect
     .poll(async () => {
       const { incoming, active, deferred } = await spool.count();
@@ -68,6 +67,7 @@ test('counters scraped twice under load are those of the ledger, and at rest equ
       return incoming + active + deferred + spool.load.settling;
     })
     .toBe(0);
+  expect((await spool.count()).bounce).toBe(ledger.bounced);
   const last = await scrapeOf(metrics);
   await spool.stop();
   expect(totals(last)).toEqual({
@@ -89,7 +89,8 @@ test('counters scraped twice under load are those of the ledger, and at rest equ
     // What ended and is on its way to the store, at the most.
     expect(ended).toBeGreaterThanOrEqual(from.ended - IN_FLIGHT);
     expect(delivered + bounced + deferred).toBeLessThanOrEqual(ended);
-    expect(accepted).toBeGreaterThan(before);
+    // Scrapes that wait for the same look at the store may tell of the same moment.
+    expect(accepted).toBeGreaterThanOrEqual(before);
     before = accepted;
   }
 
