@@ -268,6 +268,9 @@ function whyEnded(entry: Entry): string | undefined {
   return isBrokerCopy(entry.envelope) ? BROKER_COPY : undefined;
 }
 
+/** What a person may well type in a reason: it stays one line, without an escape. */
+const LINE_ENDS = /[\t\r\n]+/g;
+
 const BROKER_COPY =
   'it is a copy of a message of a broker; to put it back, run: respool dlq restore';
 
@@ -326,5 +329,5 @@ function withoutBecause(status: Status): Status {
 }
 
 function because(code: string, text: string, by: string): Because {
-  return { code, text: reasonText(printable(text)), by: printable(by) };
+  return { code, text: reasonText(printable(text.replaceAll(LINE_ENDS, ' '))), by: printable(by) };
 }

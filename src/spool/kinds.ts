@@ -32,6 +32,8 @@ const LOOK_EVERY_MS = 100;
 /** Whose turn it is. */
 export class KindTurns {
   #turn = 0;
+  /** Slots that were given in turns since they began anew. */
+  #given: number = TURNS.length;
   /** Kinds that had nothing due when they were asked last, and when to look at them again. */
   readonly #lookAt = new Map<Kind, Millis>();
   /** When the next retry of this process is due, as far as it was noted. */
@@ -47,10 +49,17 @@ export class KindTurns {
     this.#question = question;
   }
 
-  /** Handlers or pauses changed: what waited meanwhile goes in the order of precedence. */
-  restart(): void {
-    this.#turn = 0;
+  /**
+   * Handlers or pauses changed: what waited meanwhile goes in the order of precedence. Not before
+   * every kind had its turn since the last time: with changes that come quicker than that, only
+   * the first kind would ever have one. True if the turns began anew.
+   */
+  restart(): boolean {
     this.#lookAt.clear();
+    if (this.#given < TURNS.length) return false;
+    this.#turn = 0;
+    this.#given = 0;
+    return true;
   }
 
   /** A retry is due then: it is not to wait for the next look. */
@@ -60,6 +69,9 @@ export class KindTurns {
 
   /** Kinds without a turn that have to be looked at now, for a single message each. */
   looks(kinds: ReadonlySet<Kind>, now: Millis): readonly Kind[] {
+    // What is known to be due needs no look. It has a turn like the others: a look comes before
+    // them, and where there is one slot only it would take that each time.
+    if (this.#retryAt <= now) this.#lookAt.delete(DEFERRED);
     const isIdle = [...kinds].every((kind) => this.#lookAt.has(kind));
     return isIdle ? [] : KINDS.filter((kind) => kinds.has(kind) && this.#isDue(kind, now));
   }
@@ -74,6 +86,7 @@ export class KindTurns {
       const kind = present[this.#turn % present.length] ?? DEFERRED;
       this.#turn = (this.#turn + 1) % (TURNS.length * 3_000);
       shares.set(kind, (shares.get(kind) ?? 0) + 1);
+      this.#given += 1;
     }
     return shares;
   }
@@ -82,8 +95,7 @@ export class KindTurns {
     const lookAt = this.#lookAt.get(kind);
     if (lookAt === undefined) return false;
     // Further away than it was ever set: the clock was set back.
-    const isTime = lookAt <= now || lookAt > now + LOOK_EVERY_MS;
-    return isTime || (kind === DEFERRED && this.#retryAt <= now);
+    return lookAt <= now || lookAt > now + LOOK_EVERY_MS;
   }
 
   /** A round of claims brought so many of a kind. */

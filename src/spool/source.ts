@@ -108,8 +108,7 @@ export class SpoolSource implements Source {
    * in the order of precedence, and before what is enqueued now.
    */
   restart(): void {
-    this.#turns.restart();
-    this.#limitedTurns.clear();
+    if (this.#turns.restart()) this.#limitedTurns.clear();
     this.alarm();
   }
 

@@ -63,10 +63,6 @@ describe('a message is not handed over', () => {
       await clock.settle();
       return spool.enqueue({ topic: 'a' });
     },
-    'when the spool is stopped': async ({ spool }) => {
-      await spool.stop();
-      return spool.enqueue({ topic: 'a' });
-    },
     'when its destination is full': async ({ spool }) => {
       await spool.enqueue({ topic: 'wait', destination: 'x' });
       return spool.enqueue({ topic: 'a', destination: 'x' });

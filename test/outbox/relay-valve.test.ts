@@ -363,7 +363,8 @@ describe('a message that the target does not take', () => {
         return parcels.map(() => (isLost ? failure('transient', code, 'lost') : 'confirmed'));
       };
       await relay.start();
-      await clock.advance('20m');
+      // One at a time, a third of the probes are of new messages: twelve of 36, 30 s each.
+      await clock.advance('30m');
       for (const id of ids.slice(12)) expect(await spool.get(id)).toBeUndefined();
       await relay.stop();
     },

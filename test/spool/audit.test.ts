@@ -23,7 +23,9 @@ describe('the audit record', () => {
       details: { filter: { text: [String.raw`x\u0000`] }, count: 2 },
     });
     const { status } = (await spool.get(id)) ?? {};
-    expect(status?.because).toMatchObject({ text: shown, by: String.raw`ann\u0007` });
+    // On the message a reason is one line.
+    const line = shown.replace(String.raw`\u000a`, ' ');
+    expect(status?.because).toMatchObject({ text: line, by: String.raw`ann\u0007` });
   });
 
   test('has every action, its operator, its ids and its details, oldest first', async () => {

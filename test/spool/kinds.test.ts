@@ -26,15 +26,29 @@ test('a kind that had nothing due has no turn, and is looked at every 100 ms', (
   expect(turns.looks(ALL, 1_100)).toEqual([DEFERRED, BOUNCE]);
 });
 
-test('a retry that is due is looked at without waiting for that', () => {
+test('a retry that is known to be due has its turn without waiting for that', () => {
   const turns = new KindTurns();
   turns.note(DEFERRED, 0, 1_000);
   turns.noteRetry(1_030);
   turns.noteRetry(1_050);
   expect(turns.looks(ALL, 1_029)).toEqual([]);
-  expect(turns.looks(ALL, 1_030)).toEqual([DEFERRED]);
+  expect(turns.shares(4, ALL).has(DEFERRED)).toBe(false);
+  expect(turns.looks(ALL, 1_030)).toEqual([]);
+  expect(turns.shares(4, ALL).get(DEFERRED)).toBe(2);
   turns.note(DEFERRED, 0, 1_031);
   expect(turns.looks(ALL, 1_040)).toEqual([]);
+  expect(turns.shares(4, ALL).has(DEFERRED)).toBe(false);
+});
+
+// Regression: a relay whose target comes and goes restarted them each time, and sent only retries.
+test('restarts that come quicker than the turns go round leave every kind its turn', () => {
+  const turns = new KindTurns();
+  const taken = new Set<unknown>();
+  for (let round = 0; round < 8; round += 1) {
+    turns.restart();
+    for (const kind of turns.shares(1, ALL).keys()) taken.add(kind);
+  }
+  expect(taken).toEqual(ALL);
 });
 
 test('after a restart the turns begin with retries, and all kinds have theirs', () => {
