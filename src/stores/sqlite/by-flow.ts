@@ -9,14 +9,7 @@ import { type SqliteDatabase, sqliteCode } from '../shared/client.ts';
 import { type Candidate, byDueAtAndId, CANDIDATE_SQL } from './candidates.ts';
 import type { Connection } from './connection.ts';
 import type { Permit } from './permits.ts';
-import {
-  BOUND_LIMIT,
-  DROP_OLD_FLOW_INDEX_SQL,
-  FLOW_INDEX_SQL,
-  hasFlowIndex,
-  type Slot,
-  WAITING_SQL,
-} from './schema.ts';
+import { BOUND_LIMIT, FLOW_INDEX_SQL, hasFlowIndex, type Slot, WAITING_SQL } from './schema.ts';
 
 /** After a try to make the index has failed, this many looks go without it before the next try. */
 const LOOKS_WITHOUT = 1_000;
@@ -99,12 +92,13 @@ export class ByFlow {
     const { database } = this.#connection;
     if (database.inTransaction) {
       this.#isNew = true;
-      makeFlowIndex(database);
+      database.exec(FLOW_INDEX_SQL);
       return true;
     }
     try {
       this.#connection.write(false, () => {
-        makeFlowIndex(database);
+        // Asked again inside: another process may have made it meanwhile.
+        if (!hasFlowIndex(database)) database.exec(FLOW_INDEX_SQL);
       });
       return true;
     } catch (error) {
@@ -115,15 +109,9 @@ export class ByFlow {
   }
 }
 
-/** The index of an earlier program goes: two of them would be kept up with every write. */
-function makeFlowIndex(database: SqliteDatabase): void {
-  database.exec(FLOW_INDEX_SQL);
-  database.exec(DROP_OLD_FLOW_INDEX_SQL);
-}
-
 function prepare(database: SqliteDatabase) {
   const ofFlow = (flow: string) =>
-    `FROM {entries} INDEXED BY {entries_by_flow_due}
+    `FROM {entries} INDEXED BY {entries_by_flow}
     WHERE flow = ${flow} AND slot = ? AND ${WAITING_SQL}`;
   return {
     first: database
@@ -140,7 +128,7 @@ function prepare(database: SqliteDatabase) {
       .raw(),
     ofFlow: database
       .prepare(
-        `SELECT ${CANDIDATE_SQL} FROM {entries} INDEXED BY {entries_by_flow_due}
+        `SELECT ${CANDIDATE_SQL} FROM {entries} INDEXED BY {entries_by_flow}
         WHERE flow = ? AND slot = ? AND ${WAITING_SQL} AND due_at <= ?
         ORDER BY due_at, id LIMIT ${BOUND_LIMIT}`,
       )

@@ -77,6 +77,12 @@ export function findPlaces(
     return { places: pass(search, `(${shortSources(conditions, byFlow)})`) };
   }
   if (page.order === 'id') return walkIds(search);
+  const isOpen = conditions.slots.every((slot) => slot < ARCHIVED_SLOT);
+  if (isOpen && page.order === 'dueAt' && query.dueBefore !== undefined) {
+    // With a condition besides, what fits may be little among much that is due.
+    const isShort = conditions.sql.length <= 2;
+    return isShort || mayBeLong ? { places: walkDue(search, query.dueBefore, counted) } : null;
+  }
   const isEnded = conditions.slots.every((slot) => slot >= ARCHIVED_SLOT);
   if (isEnded && page.order === 'dueAt') return { places: walkEnded(search) };
   return mayBeLong ? { places: pass(search, '{entries}') } : null;
@@ -137,6 +143,32 @@ function walkEnded({ database, conditions, page, max }: Search): Place[] {
     .all(values, max) as Place[];
 }
 
+/** Entries that are due before a time, in the order of an index for each slot and priority. */
+function walkDue(
+  { database, conditions, page, max }: Search,
+  before: number,
+  counted: readonly CountedFlow[],
+): Place[] {
+  const { where, values } = startingAt(conditions, page, 'due_at');
+  const way = wayOf(page);
+  const walk = database
+    .prepare(
+      `SELECT seq, due_at, id FROM {entries} INDEXED BY {entries_due}
+      WHERE slot = ? AND slot < ${ARCHIVED_SLOT} AND priority = ? AND due_at < ? AND ${where}
+      ORDER BY due_at ${way}, id ${way} LIMIT ?`,
+    )
+    .raw();
+  const sign = page.descending ? -1 : 1;
+  return [...new Set(counted.map(({ priority }) => priority))]
+    .flatMap((priority) =>
+      conditions.slots.flatMap(
+        (slot) => walk.all(slot, priority, before, ...values, max) as Place[],
+      ),
+    )
+    .sort((a, b) => sign * (a[1] - b[1] || (a[2] < b[2] ? -1 : 1)))
+    .slice(0, max);
+}
+
 /** How many rows the indexes would have to give for these conditions. */
 function costOf(
   { slots, flows }: Conditions,
@@ -163,7 +195,7 @@ function shortSources({ slots, flows }: Conditions, byFlow: readonly Slot[]): st
   return [
     ...source('{entries_due}', open, `slot < ${ARCHIVED_SLOT}`),
     ...source('{entries_ended}', ended, `slot >= ${ARCHIVED_SLOT}`),
-    ...source('{entries_by_flow_due}', ofFlow, ofFlows),
+    ...source('{entries_by_flow}', ofFlow, ofFlows),
   ].join(' UNION ALL ');
 }
 
