@@ -165,13 +165,14 @@ export class Caretaker {
     const { entries, routes, source, unhandled } = this.#parts;
     const isOurs = unhandled === 'hold' && entries.traits.processes === 'many';
     if (!isOurs || routes.of('delivery').length === 0) return 0;
+    const topics = await entries.tally('topic', { states: CLAIMED_STATES });
+    const unserved = topics.filter(({ key }) => !routes.serves('delivery', key));
+    if (unserved.length === 0) return 0;
     const dueBefore = source.now() - UNHANDLED_AFTER_MS;
     const served = routes.of('delivery').map(({ pattern }) => ({ pattern, take: false }));
     if (!(await this.#hasOverdue([...served, { pattern: '#', take: true }], dueBefore))) return 0;
     let held = 0;
-    const topics = await entries.tally('topic', { states: CLAIMED_STATES });
-    for (const { key: topic, count } of topics) {
-      if (routes.serves('delivery', topic)) continue;
+    for (const { key: topic, count } of unserved) {
       // A list may have to pass over all that waits: worth a question first where that is much.
       const rules = [{ pattern: topic, take: true }];
       if (count > PAGE_MAX && !(await this.#hasOverdue(rules, dueBefore))) continue;

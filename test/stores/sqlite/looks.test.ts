@@ -303,6 +303,17 @@ describe('a store with a crowd of 30,000 that are not due', () => {
     expect(rows.count).toBeLessThan(VISITED_MAX);
   });
 
+  test('is given no index by flow while one handler takes every topic', async () => {
+    const path = await makeFolder();
+    const store = await openStore({ path });
+    await insertCrowd(store, (index) => ({ ...FUTURE, topic: topicOf(index) }));
+    const made = makeSpool(store);
+    made.spool.handle('#', () => undefined);
+    await visitedPerQuestion(made);
+    await made.spool.sweep();
+    expect(columnsOf(await openFile(join(path, 'respool.db')))).toEqual([]);
+  }, 60_000);
+
   // Regression: the caretaker read the first 20,000 ids in each round, and nothing past them.
   test('does not hide a message without a handler from the caretaker', async () => {
     const store = await openStore({ path: await makeFolder() });
