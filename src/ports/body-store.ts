@@ -15,6 +15,9 @@ export interface StoredBody {
   readonly writtenAt: Millis;
 }
 
+/** How a message ended whose body was removed: kept as delivered without it, or removed with it. */
+export type SettledAs = 'delivered' | 'removed';
+
 /** Where bodies are kept. `testkit/bodyStoreSuite` is the contract in full. */
 export interface BodyStore {
   readonly name: string;
@@ -38,8 +41,16 @@ export interface BodyStore {
    * is given, or says how many of the last bytes it still reads when it asks for more.
    */
   get(ref: string, heldMaxBytes?: number): AsyncIterable<Uint8Array>;
-  /** A ref that is not there is no error. */
-  remove(refs: readonly string[]): Promise<void>;
+  /**
+   * A ref that is not there is no error. `settledAs` says that the messages of these bodies have
+   * ended, and that this is durable; a store with `wasSettled` remembers it.
+   */
+  remove(refs: readonly string[], settledAs?: SettledAs): Promise<void>;
+  /**
+   * How the message of a removed body ended, as `remove` was told; undefined: not known, or no
+   * longer. For stores whose server may bring back an entry after its removal.
+   */
+  wasSettled?(ref: string): Promise<SettledAs | undefined>;
   /** Every body written before this time, in no order; also what a crash left half written. */
   refs(writtenBefore: Millis): AsyncIterable<StoredBody>;
   /** As for entries. */

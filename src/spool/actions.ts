@@ -288,7 +288,7 @@ async function readable(
 
 function afterwards({ reaper, source }: ActionParts, entry: Entry, change: Change): void {
   const { to, bodyRef } = change;
-  if (bodyRef !== undefined) reaper.add(bodyRef);
+  if (bodyRef !== undefined) reaper.add(bodyRef, to === 'remove' ? 'removed' : 'replaced');
   if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') source.noteDue(to.dueAt);
   // It may be the turn of another now; which one, only the store knows.
   if (entry.envelope.orderKey !== undefined) source.alarm();

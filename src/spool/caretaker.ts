@@ -107,7 +107,7 @@ export class Caretaker {
       for (const [at, { envelope }] of page.entries()) {
         if (answers[at] !== 'done') continue;
         done += 1;
-        if (envelope.body.place === 'store') reaper.add(envelope.body.ref);
+        if (envelope.body.place === 'store') reaper.add(envelope.body.ref, 'removed');
       }
       forgotten += done;
       // A page of which nothing could be removed is somebody else's: leave it to them.

@@ -12,6 +12,7 @@ import { readBody } from './body.ts';
 import { isDamaged } from './body-record.ts';
 import { isOrphan } from './caretaker.ts';
 import type { Chain } from './chain.ts';
+import { endingOf } from './settled-before.ts';
 
 /** Why a body cannot be read: it is damaged, or we lack what it takes, or do so for now. */
 const UNREADABLE = [
@@ -212,6 +213,9 @@ async function holdIfIdle(
   // Nothing more can be done about it, whoever held it: a check tomorrow need not cry again.
   if (status.state === 'hold') return { repaired: 'it is held' };
   if (!parts.repair || status.state === 'active') return {};
+  // It has ended before: its next attempt finds that out and ends it again.
+  const isMissing = code === 'body.missing' && status.dueAt !== null;
+  if (isMissing && (await endingOf(parts.bodies, entry.envelope)) !== undefined) return {};
   if (status.ending === 'delivered') return forgetBody(parts, entry, code);
   const now = parts.now();
   const repaired = 'it was held';

@@ -5,16 +5,22 @@
  * round.
  */
 
-import type { BodyStore } from '../ports/body-store.ts';
+import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import { isRef } from './body-record.ts';
+
+/** A body that is to go, and how its message ended; `replaced`: by another body of its message. */
+interface Going {
+  readonly ref: string;
+  readonly because: SettledAs | 'replaced';
+}
 
 /** Collects refs and removes them in batches. */
 export class Reaper {
   readonly #entries: EntryStore;
   readonly #bodies: BodyStore;
   readonly #onTrouble: (error: unknown) => void;
-  #refs: string[] = [];
+  #going: Going[] = [];
   #work: Promise<void> | undefined;
 
   constructor(entries: EntryStore, bodies: BodyStore, onTrouble: (error: unknown) => void) {
@@ -24,10 +30,10 @@ export class Reaper {
   }
 
   /** The entry of this body is committed as gone; the body may follow when that is durable. */
-  add(ref: string): void {
+  add(ref: string, because: Going['because']): void {
     // One that is no ref, from a damaged record, would keep the others from being removed.
     if (!isRef(ref)) return;
-    this.#refs.push(ref);
+    this.#going.push({ ref, because });
     this.#work ??= this.#run();
   }
 
@@ -39,12 +45,16 @@ export class Reaper {
   async #run(): Promise<void> {
     // Let what was added in this turn of the loop come together.
     await Promise.resolve();
-    while (this.#refs.length > 0) {
-      const refs = this.#refs;
-      this.#refs = [];
+    while (this.#going.length > 0) {
+      const all = this.#going;
+      this.#going = [];
       try {
         await this.#entries.flush();
-        await this.#bodies.remove(refs);
+        for (const because of ['delivered', 'removed', 'replaced'] as const) {
+          const refs = all.filter((one) => one.because === because).map(({ ref }) => ref);
+          const settledAs = because === 'replaced' ? undefined : because;
+          if (refs.length > 0) await this.#bodies.remove(refs, settledAs);
+        }
       } catch (error) {
         // Not tried again here: they are orphans now, and orphans are the caretaker's.
         this.#onTrouble(error);

@@ -233,7 +233,7 @@ class Rekeying {
     ]);
     if (kept === undefined) return done === 'done';
     if (done === 'done') {
-      if (body.place === 'store') reaper.add(body.ref);
+      if (body.place === 'store') reaper.add(body.ref, 'replaced');
       return true;
     }
     const { ref, place } = kept.info;

@@ -27,7 +27,7 @@ import { sqlite } from '../stores/sqlite/entry-store.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker, randomName } from '../system/ids.ts';
 import type { AcceptParts } from './accept.ts';
-import type { ActionParts } from './actions.ts';
+import { type ActionParts, audit } from './actions.ts';
 import type { BodySettings } from './body.ts';
 import { Caretaker } from './caretaker.ts';
 import { Chain } from './chain.ts';
@@ -107,6 +107,10 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
       clock: this.clock,
       storeClock: this.#storeClock,
       announces: (topic) => this.routes.serves('notice', topic),
+      recordSettledAgain: (id, settledAs) => {
+        const details = { settledAs, because: 'it came back without its body' };
+        return audit(this, { by: 'engine', action: 'settle-again', ids: [id], details });
+      },
       onClockJump: (byMs) =>
         this.events.emit({ at: this.source.now(), kind: 'clock-jumped', byMs }),
     });

@@ -2,7 +2,7 @@
 
 import type { Retention } from '../core/next-status.ts';
 import type { Events } from '../engine/events.ts';
-import type { BodyStore } from '../ports/body-store.ts';
+import type { BodyStore, SettledAs } from '../ports/body-store.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Chain } from './chain.ts';
@@ -25,5 +25,7 @@ export interface SourceParts {
   readonly pollMs: number;
   /** Whether a bounce handler fits the topic. */
   announces(topic: string): boolean;
+  /** Puts on record that a message which had ended came back and is ended again. */
+  recordSettledAgain(id: string, settledAs: SettledAs): Promise<void>;
   onClockJump(byMs: number): void;
 }

@@ -9,13 +9,15 @@
 
 import type { Millis } from '../core/duration.ts';
 import type { Entry, Status } from '../core/entry.ts';
-import { extended, keepsBody, nextStatus } from '../core/next-status.ts';
+import { extended, keepsBody, nextStatus, type SettleContext } from '../core/next-status.ts';
 import { isSealed, markHeld, SEAL_MISSING } from '../core/sealed.ts';
+import type { SettledAs } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { inlineBytes, readBody } from './body.ts';
 import { changeOf, SpoolClaim } from './claim.ts';
 import { type Kind, KINDS, KindTurns, Mixture, NOTICE_STATES, TURNS } from './kinds.ts';
+import { cameBack, settledBefore, statusBefore } from './settled-before.ts';
 import type { SourceParts } from './source-parts.ts';
 import { tellArchived } from './tell-archived.ts';
 
@@ -234,21 +236,45 @@ export class SpoolSource implements Source {
     if (ours.extending !== undefined) await ours.extending.catch(() => undefined);
     ours.isSettling = true;
     try {
-      if (ours.isUnsure) {
-        const found = await this.#lookUp(ours);
-        if (found === 'settled') this.#afterwards(ours.entry, ours.sent ?? 'remove');
-        if (found !== 'ours') return found === 'settled' ? 'done' : 'stale';
-      }
-      const { entry } = ours;
-      const to = this.#statusAfter(entry, settlement);
-      const [answer] = await this.#send(ours, to);
-      ours.isUnsure = false;
-      if (answer !== 'done') return 'stale';
-      this.#afterwards(entry, to);
-      return 'done';
+      const { verdict } = settlement;
+      const settledAs =
+        verdict.kind === 'hold'
+          ? await settledBefore(this.#parts.bodies, ours.entry, verdict)
+          : undefined;
+      const answer = await this.#carryOut(ours, settlement, settledAs);
+      if (settledAs === undefined || answer === 'stale') return answer;
+      const doing = `settling message "${ours.id}"`;
+      const error = cameBack(ours.id, settledAs);
+      this.#parts.events.emit({ at: this.now(), kind: 'trouble', doing, error });
+      // It had ended before this claim: the verdict of this attempt counts for nothing.
+      return 'stale';
     } finally {
       ours.isSettling = false;
     }
+  }
+
+  async #carryOut(
+    ours: SpoolClaim,
+    settlement: Settlement,
+    settledAs: SettledAs | undefined,
+  ): Promise<'done' | 'stale'> {
+    if (ours.isUnsure) {
+      const found = await this.#lookUp(ours);
+      if (found === 'settled') this.#afterwards(ours.entry, ours.sent ?? 'remove');
+      if (found !== 'ours') return found === 'settled' ? 'done' : 'stale';
+    }
+    const { entry } = ours;
+    let to: Status | 'remove';
+    if (settledAs === undefined) to = this.#statusAfter(entry, settlement);
+    else {
+      to = statusBefore(entry, settledAs, this.#context(entry));
+      await this.#parts.recordSettledAgain(ours.id, settledAs);
+    }
+    const [answer] = await this.#send(ours, to, settledAs !== undefined);
+    ours.isUnsure = false;
+    if (answer !== 'done') return 'stale';
+    this.#afterwards(entry, to);
+    return 'done';
   }
 
   deferredTo(claim: Claim): Millis | undefined {
@@ -271,17 +297,25 @@ export class SpoolSource implements Source {
 
   #statusAfter(entry: Entry, { verdict, notes, attempt }: Settlement): Status | 'remove' {
     return nextStatus(entry, verdict, {
-      now: this.now(),
-      retention: this.#parts.retention,
-      announces: this.#parts.announces(entry.envelope.topic),
+      ...this.#context(entry),
       ...(notes === undefined ? undefined : { notes }),
       ...(attempt === undefined ? undefined : { attempt }),
     });
   }
 
-  #send(ours: SpoolClaim, to: Status | 'remove'): ReturnType<EntryStore['commit']> {
+  #context({ envelope }: Entry): SettleContext {
+    const { retention } = this.#parts;
+    const announces = this.#parts.announces(envelope.topic);
+    return { now: this.now(), retention, announces };
+  }
+
+  #send(
+    ours: SpoolClaim,
+    to: Status | 'remove',
+    hasNoBody: boolean,
+  ): ReturnType<EntryStore['commit']> {
     const { retention, entries, settlesDurably } = this.#parts;
-    const letsGo = to !== 'remove' && !keepsBody(to, retention);
+    const letsGo = to !== 'remove' && (hasNoBody || !keepsBody(to, retention));
     ours.sent = to;
     ours.isUnsure = true;
     return entries.commit([changeOf(ours.entry, to, letsGo)], { durable: settlesDurably });
@@ -336,7 +370,9 @@ export class SpoolSource implements Source {
   #afterwards({ envelope }: Entry, to: Status | 'remove'): void {
     const { retention, reaper, events } = this.#parts;
     const isGone = to === 'remove' || !keepsBody(to, retention);
-    if (envelope.body.place === 'store' && isGone) reaper.add(envelope.body.ref);
+    if (envelope.body.place === 'store' && isGone) {
+      reaper.add(envelope.body.ref, to === 'remove' ? 'removed' : 'delivered');
+    }
     if (to !== 'remove' && to.dueAt !== null && to.state !== 'archived') {
       this.noteDue(to.dueAt);
       if (to.state === 'deferred') this.#turns.noteRetry(to.dueAt);

@@ -79,6 +79,7 @@ export function faultyStore(store: EntryStore, options: FaultyOptions = {}): Fau
 export function faultyBodies(bodies: BodyStore, options: FaultyOptions = {}): FaultyBodies {
   const faults = new Faults(options);
   const onOperation = bodies.onOperation?.bind(bodies);
+  const wasSettled = bodies.wasSettled?.bind(bodies);
   return {
     name: bodies.name,
     traits: bodies.traits,
@@ -87,8 +88,11 @@ export function faultyBodies(bodies: BodyStore, options: FaultyOptions = {}): Fa
     close: () => faults.run('close', () => bodies.close()),
     put: (ref, stream) => faults.run('put', () => bodies.put(ref, stream)),
     get: (ref) => faultyStream('get', () => bodies.get(ref), faults),
-    remove: (refs) => faults.run('remove', () => bodies.remove(refs)),
+    remove: (refs, settledAs) => faults.run('remove', () => bodies.remove(refs, settledAs)),
     refs: (writtenBefore) => faultyStream('refs', () => bodies.refs(writtenBefore), faults),
+    ...(wasSettled === undefined
+      ? {}
+      : { wasSettled: (ref) => faults.run('wasSettled', () => wasSettled(ref)) }),
     ...(onOperation === undefined ? {} : { onOperation }),
   };
 }

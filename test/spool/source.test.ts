@@ -33,6 +33,7 @@ async function setup(): Promise<{ source: SpoolSource; clock: SimClock }> {
     settlesDurably: false,
     pollMs: 30_000,
     announces: () => false,
+    recordSettledAgain: async () => undefined,
     onClockJump: () => undefined,
   });
   return { source, clock };

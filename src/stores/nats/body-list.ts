@@ -8,7 +8,7 @@
  */
 
 import type { StoredBody } from '../../ports/body-store.ts';
-import { type BodyPlaces, NUID, readMeta } from './body-meta.ts';
+import { type BodyPlaces, NUID, readMeta, SETTLED } from './body-meta.ts';
 import { readAll } from './feed.ts';
 import type { Stream } from './stream.ts';
 
@@ -18,26 +18,42 @@ const ALL = '';
 const PAGE_MAX = 500;
 /** So many unfinished objects are remembered; of more, the oldest are looked at right away. */
 const UNFINISHED_MAX = 10_000;
+const DROPS_AT_ONCE = 64;
+
+/** Which bodies are listed, and which markers of settled messages are removed on the way. */
+export interface ListLimits {
+  readonly writtenBefore: number;
+  readonly markersBefore: number;
+}
 
 /** Bodies written before a time; also what a crash left half written. */
 export async function* listBodies(
   stream: Stream,
   places: BodyPlaces,
-  writtenBefore: number,
+  { writtenBefore, markersBefore }: ListLimits,
 ): AsyncGenerator<StoredBody> {
   const unfinished = new Map<string, string>();
   for (let from = 1; ; ) {
     const page = { filter: ALL, headersOnly: true, from, max: PAGE_MAX };
     const messages = await readAll(stream, page);
-    for (const { subject, headers, storedAt } of messages) {
+    const oldMarkers: number[] = [];
+    for (const { seq, subject, headers, storedAt } of messages) {
       if (!places.isMeta(subject)) {
         const found = places.readChunks(subject);
         if (found !== undefined) unfinished.set(found.nuid, found.ref);
         continue;
       }
+      if ((headers?.get(SETTLED) ?? '') !== '') {
+        if (storedAt < markersBefore) oldMarkers.push(seq);
+        continue;
+      }
       unfinished.delete(headers?.get(NUID) ?? '');
       const writtenAt = Math.floor(storedAt);
       if (writtenAt < writtenBefore) yield { ref: places.refOfMeta(subject), writtenAt };
+    }
+    for (let at = 0; at < oldMarkers.length; at += DROPS_AT_ONCE) {
+      const drops = oldMarkers.slice(at, at + DROPS_AT_ONCE);
+      await Promise.all(drops.map((seq) => stream.drop(seq)));
     }
     const last = messages.at(-1);
     const isEnd = last === undefined || messages.length < PAGE_MAX;

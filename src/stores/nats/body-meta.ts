@@ -1,11 +1,16 @@
 /** body-meta — where the parts of an object lie, and what is written about it. */
 
+import type { SettledAs } from '../../ports/body-store.ts';
 import type { Stored } from './stream.ts';
 
 /** Where the chunks are; other tools do not know this header and do without. */
 const SEQS = 'Rs-Seqs';
 /** The header with an object's nuid, for lists that fetch headers only. */
 export const NUID = 'Rs-Nuid';
+/** The header of a marker: the message of this object has ended, and how. */
+export const SETTLED = 'Rs-Settled';
+/** The server removes what was under the subject before, in the same write. */
+const ROLLUP = ['Nats-Rollup', 'sub'] as const;
 /** Objects of more chunks are read and removed by their subject. */
 const SEQS_MAX = 2_000;
 
@@ -93,6 +98,27 @@ export function readMeta(stored: Stored): Meta | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** What replaces an object whose message has ended; other tools read it as a deleted object. */
+export function writeSettled(
+  settled: { readonly ref: string; readonly bucket: string; readonly nuid: string },
+  settledAs: SettledAs,
+  mtime: number,
+): {
+  readonly data: string;
+  readonly headers: readonly (readonly [string, string])[];
+} {
+  const { ref, bucket, nuid } = settled;
+  const gone = { size: 0, chunks: 0, deleted: true, mtime: isoOf(mtime) };
+  const data = JSON.stringify({ name: ref, bucket, nuid, ...gone });
+  return { data, headers: [ROLLUP, [SETTLED, settledAs]] };
+}
+
+/** How the message of an object ended; undefined where this is no marker of ours. */
+export function readSettled(stored: Stored | undefined): SettledAs | undefined {
+  const settledAs = stored?.header(SETTLED);
+  return settledAs === 'delivered' || settledAs === 'removed' ? settledAs : undefined;
 }
 
 function isoOf(ms: number): string {

@@ -6,20 +6,32 @@
  *
  * Nobody sees a body before its second part is there, so a body cut off by a crash is just chunks:
  * `refs` finds them by their subject, and `remove` takes them out. Digest and size are checked
- * whenever a body is read. Removing leaves no markers: what a killed server brings back is found by
- * `refs` again.
+ * whenever a body is read. What a killed server brings back is found by `refs` again.
+ *
+ * A body that is removed because its message has ended leaves a marker in its place, for an hour: a
+ * server that lost its last writes may show the entry again, and nothing else could tell that
+ * message from one whose body was lost.
  */
 
 import { createHash, type Hash } from 'node:crypto';
-import { RespoolError } from '../../core/errors.ts';
-import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
+import { HOUR_MS, MINUTE_MS } from '../../core/duration.ts';
+import { isRespoolError, RespoolError } from '../../core/errors.ts';
+import type { BodyStore, SettledAs, StoredBody } from '../../ports/body-store.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { Operations } from '../shared/operations.ts';
 import { Opening } from '../shared/opening.ts';
 import { listBodies } from './body-list.ts';
-import { type BodyPlaces, placesOf, readMeta, writeMeta, type Meta } from './body-meta.ts';
+import {
+  type BodyPlaces,
+  type Meta,
+  placesOf,
+  readMeta,
+  readSettled,
+  writeMeta,
+  writeSettled,
+} from './body-meta.ts';
 import { type Bucket, openBucket } from './bucket.ts';
 import { type BodySettings, type NatsBodyOptions, readBodyOptions } from './options.ts';
 import type { Stream } from './stream.ts';
@@ -28,6 +40,10 @@ import type { Stream } from './stream.ts';
 const HEADERS_BYTES = 1_024;
 /** Chunks on their way at once, in either direction. */
 const CHUNKS_AT_ONCE = 8;
+/** How long the marker of a settled message is kept; servers sync every 2 minutes at the latest. */
+export const MARKER_KEPT_MS: number = HOUR_MS;
+/** After a long outage all markers are old: entries that came back are tried before they go. */
+export const MARKERS_KEPT_AFTER_OPEN_MS: number = 10 * MINUTE_MS;
 
 /** All chunks of a body have one subject: a limit of messages there would drop its beginning. */
 const CONFIG = {
@@ -55,6 +71,7 @@ class NatsBodies implements BodyStore {
     (opening) => this.#close(opening),
   );
   #opened: Bucket | undefined;
+  #openedAt = 0;
 
   constructor(settings: BodySettings) {
     this.#settings = settings;
@@ -104,15 +121,23 @@ class NatsBodies implements BodyStore {
     }
   }
 
-  async remove(refs: readonly string[]): Promise<void> {
+  async remove(refs: readonly string[], settledAs?: SettledAs): Promise<void> {
     const { stream } = this.#checkOpen();
-    const all = () => Promise.all(refs.map((ref) => this.#removeOne(stream, ref)));
+    const all = () => Promise.all(refs.map((ref) => this.#removeOne(stream, ref, settledAs)));
     await this.#track(this.#operations.time('remove', refs.length, all));
+  }
+
+  async wasSettled(ref: string): Promise<SettledAs | undefined> {
+    const { stream } = this.#checkOpen();
+    return readSettled(await this.#track(stream.last(this.#places.metaOf(ref))));
   }
 
   async *refs(writtenBefore: number): AsyncGenerator<StoredBody> {
     const { stream } = this.#checkOpen();
-    yield* listBodies(stream, this.#places, writtenBefore);
+    const { clock } = this.#settings;
+    const isYoung = clock.monotonic() - this.#openedAt < MARKERS_KEPT_AFTER_OPEN_MS;
+    const markersBefore = isYoung ? 0 : clock.now() - MARKER_KEPT_MS;
+    yield* listBodies(stream, this.#places, { writtenBefore, markersBefore });
   }
 
   async #put(
@@ -179,12 +204,36 @@ class NatsBodies implements BodyStore {
     }
   }
 
-  async #removeOne(stream: Stream, ref: string): Promise<void> {
-    const stored = await stream.last(this.#places.metaOf(ref));
+  async #removeOne(stream: Stream, ref: string, settledAs?: SettledAs): Promise<void> {
+    const subject = this.#places.metaOf(ref);
+    const stored = await stream.last(subject);
     const meta = stored === undefined ? undefined : readMeta(stored);
-    if (stored !== undefined) await stream.drop(stored.seq);
+    // The marker is not removed with what a killed server has brought back beside it.
+    if (readSettled(stored) !== undefined) await stream.purge(subject, stored?.seq);
+    else if (settledAs === undefined || !(await this.#mark(stream, { ref, meta, settledAs }))) {
+      if (stored !== undefined) await stream.drop(stored.seq);
+    }
     if (meta?.seqs !== undefined) await Promise.all(meta.seqs.map((seq) => stream.drop(seq)));
     else await stream.purge(this.#places.chunksOf(`${this.#places.wordOf(ref)}.*`));
+  }
+
+  /** Replaces what is written about an object by a marker; false where there is no room for it. */
+  async #mark(
+    stream: Stream,
+    { ref, meta, settledAs }: { ref: string; meta: Meta | undefined; settledAs: SettledAs },
+  ): Promise<boolean> {
+    const { bucket, clock } = this.#settings;
+    const nuid = meta?.nuid ?? this.#places.wordOf(ref);
+    const { data, headers } = writeSettled({ ref, bucket, nuid }, settledAs, clock.now());
+    try {
+      const token = randomName(systemDice);
+      await stream.write(this.#places.metaOf(ref), data, { token, headers });
+      return true;
+    } catch (error) {
+      // Removing bodies is what makes room.
+      if (isRespoolError(error, 'store.full')) return false;
+      throw error;
+    }
   }
 
   async #open(): Promise<void> {
@@ -197,6 +246,7 @@ class NatsBodies implements BodyStore {
     });
     this.#durability = opened.durability;
     this.#opened = opened;
+    this.#openedAt = this.#settings.clock.monotonic();
   }
 
   async #close(opening: Promise<void>): Promise<void> {

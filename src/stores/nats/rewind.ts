@@ -8,7 +8,8 @@
  * entry counts as settled only when the server had acknowledged or shown the removal of this very
  * life of its id (births.ts). Everything found is told.
  *
- * In memory only: when all processes end together with the server, nothing knows better any more.
+ * In memory only. When all processes end together with the server, only the markers of removed
+ * bodies still tell that a message has ended (body-store.ts).
  */
 
 import { RespoolError } from '../../core/errors.ts';

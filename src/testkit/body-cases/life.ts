@@ -41,6 +41,24 @@ export const bodyLifeCases: readonly BodyCase[] = [
     },
   },
   {
+    name: 'a store that remembers settled messages tells them from bodies that are missing',
+    async run({ bodies }) {
+      if (bodies.wasSettled === undefined) return;
+      for (const ref of ['a', 'b', 'c', 'd']) await bodies.put(ref, chunksOf(HELLO));
+      await bodies.remove(['a'], 'delivered');
+      await bodies.remove(['b'], 'removed');
+      await bodies.remove(['c']);
+      // Removed once more by whoever finds a part of it: what is known of it stays.
+      await bodies.remove(['a']);
+      const known = [];
+      for (const ref of ['a', 'b', 'c', 'd', 'e']) known.push(await bodies.wasSettled(ref));
+      assert.deepEqual(known, ['delivered', 'removed', undefined, undefined, undefined]);
+      for (const ref of ['a', 'b', 'c']) await assertMissing(bodies, ref);
+      assert.deepEqual(await allRefs(bodies, farFuture()), ['d']);
+      await assertRefused(() => bodies.put('a', chunksOf(HELLO)), 'message.duplicate');
+    },
+  },
+  {
     name: 'many bodies are removed with one call',
     async run({ bodies }) {
       const refs = Array.from({ length: 300 }, (_, n) => `r${n}`);

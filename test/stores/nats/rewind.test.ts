@@ -7,11 +7,12 @@ import { jetstreamManager, type StoredMsg } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
 import { createSpool } from '../../../src/index.ts';
 import type { RespoolError } from '../../../src/core/errors.ts';
+import type { SpoolEvent } from '../../../src/core/event.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
 import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
 import { SAMPLE_AT, SAMPLE_LEASE_MS, sampleEntry } from '../../../src/testkit/samples.ts';
 import { privateServer, withService } from '../../services/index.ts';
-import { bucketName, openStore, plainConnection } from './setup.ts';
+import { atEnd, bucketName, openStore, plainConnection, removeBucket } from './setup.ts';
 
 /** The stream of a bucket, which can be brought back to what it was. */
 async function streamOf(url: string, bucket: string) {
@@ -156,5 +157,104 @@ withService('nats', (url) => {
     expect(await store.insert([sampleEntry('b')])).toEqual(['stored']);
     expect(await idsOf(store)).toEqual(['a', 'b']);
     expect(heard).toHaveLength(1);
+  });
+
+  /** A message with a large body, delivered; its entry is back, and its process has ended. */
+  async function deliveredAndBack(serverUrl: string, more: object = {}) {
+    const place = { url: serverUrl, bucket: bucketName() };
+    const spool = createSpool({ entries: nats(place), bodies: natsBodies(place) });
+    const { id } = await spool.enqueue({ topic: 'mail', body: new Uint8Array(30_000), ...more });
+    const { messages, goBackTo } = await streamOf(serverUrl, place.bucket);
+    const earlier = await messages();
+    const { envelope } = (await spool.get(id)) ?? {};
+    spool.handle('mail', async (delivery) => void (await delivery.body()));
+    const delivered = new Promise((resolve) => spool.on('delivered', resolve));
+    await spool.start();
+    await delivered;
+    // It ends when the body is removed.
+    await spool.stop();
+    await goBackTo(earlier);
+    return { place, id, ref: envelope?.body.ref ?? '' };
+  }
+
+  /** A process that knows nothing of before. */
+  function coldStart(place: { readonly url: string; readonly bucket: string }) {
+    const spool = createSpool({ entries: nats(place), bodies: natsBodies(place) });
+    const events: SpoolEvent[] = [];
+    spool.on('*', (event) => events.push(event));
+    spool.handle('mail', async (delivery) => void (await delivery.body()));
+    return { spool, events };
+  }
+
+  test('after a cold start a delivered message that is back without its body is not held', async () => {
+    await using server = await privateServer('nats');
+    const { place, id, ref } = await deliveredAndBack(server.url);
+    await server.kill('SIGKILL');
+    await server.restart();
+    const { spool, events } = coldStart(place);
+    await using _ = spool;
+    const kinds = () => events.map(({ kind }) => kind);
+    expect((await spool.get(id))?.status.state).toBe('incoming');
+    await spool.start();
+    await expect.poll(() => spool.get(id), { timeout: 20_000 }).toBeUndefined();
+    await expect.poll(kinds, { timeout: 20_000 }).toContain('trouble');
+    expect(kinds()).not.toContain('held');
+    expect(kinds()).not.toContain('delivered');
+    const [error] = events.flatMap((event) => (event.kind === 'trouble' ? [event.error] : []));
+    expect(error).toMatchObject({ code: 'store.corrupt' });
+    expect(error?.message).toContain(`message "${id}" had ended before (removed)`);
+    const audit = await spool.audit();
+    expect(audit.filter(({ ids }) => ids.includes(id))).toMatchObject([
+      { by: 'engine', action: 'settle-again', details: { settledAs: 'removed' } },
+    ]);
+    const bodies = natsBodies(place);
+    await bodies.open();
+    expect(await bodies.wasSettled?.(ref)).toBe('removed');
+    await bodies.close();
+  });
+
+  test('one with a dedupe key is archived again, so that it is recognised', async () => {
+    const { place, id } = await deliveredAndBack(url(), { dedupeKey: 'k' });
+    atEnd(() => removeBucket(place.url, place.bucket));
+    const { spool } = coldStart(place);
+    await using _ = spool;
+    await spool.start();
+    const state = async () => (await spool.get(id))?.status;
+    await expect
+      .poll(state, { timeout: 20_000 })
+      .toMatchObject({ state: 'archived', ending: 'delivered' });
+    const again = await spool.enqueue({ topic: 'mail', body: 'x', dedupeKey: 'k' });
+    expect(again).toMatchObject({ id, duplicate: true });
+  });
+
+  test('without a marker a message whose body is missing is held as before', async () => {
+    const { place, id, ref } = await deliveredAndBack(url());
+    atEnd(() => removeBucket(place.url, place.bucket));
+    const { streams } = await jetstreamManager(await plainConnection(url()));
+    await streams.purge(`OBJ_${place.bucket}`);
+    const { spool, events } = coldStart(place);
+    await using _ = spool;
+    await spool.start();
+    const state = async () => (await spool.get(id))?.status;
+    await expect
+      .poll(state, { timeout: 20_000 })
+      .toMatchObject({ state: 'hold', because: { code: 'body.missing' } });
+    expect(events.map(({ kind }) => kind)).not.toContain('trouble');
+    expect(ref).not.toBe('');
+  });
+
+  test('check --repair does not hold what had ended, and holds what has no marker', async () => {
+    const { place, id, ref } = await deliveredAndBack(url());
+    atEnd(() => removeBucket(place.url, place.bucket));
+    const { spool } = coldStart(place);
+    await using _ = spool;
+    const repaired = async () =>
+      (await spool.check({ repair: true })).findings.map(({ kind, where }) => [kind, where]);
+    expect(await repaired()).toEqual([['body.missing', ref]]);
+    expect((await spool.get(id))?.status.state).toBe('incoming');
+    const { streams } = await jetstreamManager(await plainConnection(url()));
+    await streams.purge(`OBJ_${place.bucket}`);
+    expect(await repaired()).toEqual([['body.missing', ref]]);
+    expect((await spool.get(id))?.status.state).toBe('hold');
   });
 });
