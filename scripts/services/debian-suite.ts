@@ -54,7 +54,7 @@ mv "$part/root" "$TARGET"
 const failures = new Map<string, Error>();
 
 /** Where the program lies, once it was downloaded. */
-export function suiteProgram(machine: Machine, wanted: SuitePackage): string | undefined {
+function suiteProgram(machine: Machine, wanted: SuitePackage): string | undefined {
   const file = path.join(targetOf(machine, wanted), wanted.program);
   return isProgram(file) ? file : undefined;
 }

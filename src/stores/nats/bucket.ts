@@ -102,7 +102,7 @@ export interface Judged {
 export function durabilityOf(judged: Judged): Durability {
   const { version, replicas, isClustered, syncsAlways, storage } = judged;
   if (storage !== 'file') return 'process';
-  // Killed, they were seen to lose what they had acknowledged; a cluster whole streams.
+  // Reported to lose what they had acknowledged when they are killed; a cluster whole streams.
   if (isBefore(version, SYNC_KNOWN)) return 'process';
   if (isClustered && isBefore(version, CLUSTER_SAFE)) return 'process';
   if (replicas >= NODE_LOSS_REPLICAS) return 'node-loss';

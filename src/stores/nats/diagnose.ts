@@ -116,7 +116,7 @@ function examineSync(judged: Judged, { monitoringUrl }: Settings): StoreFinding 
     return worthKnowing(
       id,
       `NATS ${version} writes to its disk within a minute and cannot be told to do it at once: a ` +
-        'power cut takes what it acknowledged since, and a kill on a busy machine was seen to',
+        'power cut takes what it acknowledged since, and a kill on a busy machine may',
       `update the server to ${RECOMMENDED.join('.')} or newer, and set sync_interval: always`,
     );
   }
