@@ -1,5 +1,6 @@
 /** message-view — one message as an object, as a row of a list, and in full. */
 
+import type { MessageView } from '../control/control.ts';
 import type { Entry } from '../core/entry.ts';
 import type { Millis } from '../core/duration.ts';
 import type { Out, Style } from './out.ts';
@@ -9,11 +10,14 @@ import { tableOf } from './table.ts';
 import { both, brief, span } from './times.ts';
 
 /** What is known of a message, without its body. */
-export type SeenEntry = Pick<Entry, 'envelope' | 'status'>;
+export type SeenEntry = MessageView;
+
+/** Of a message that waits where no handler is for its topic. */
+const UNHANDLED = 'no handler for this topic in this process';
 
 /** The message as an object with its `id` on top, the same as the HTTP API shows it. */
-export function messageObject({ envelope, status }: SeenEntry): Record<string, unknown> {
-  return { id: envelope.id, envelope, status };
+export function messageObject(entry: SeenEntry): Record<string, unknown> {
+  return { id: entry.envelope.id, ...entry };
 }
 
 const STATE_STYLES: Readonly<Record<string, Style>> = {
@@ -52,7 +56,8 @@ export interface View {
 }
 
 /** The message as a row of a list. */
-export function listRow({ envelope, status }: SeenEntry, view: View): string[] {
+export function listRow(entry: SeenEntry, view: View): string[] {
+  const { envelope, status } = entry;
   const { now } = view;
   return [
     safe(envelope.id),
@@ -61,7 +66,7 @@ export function listRow({ envelope, status }: SeenEntry, view: View): string[] {
     span(now - envelope.enqueuedAt),
     numberText(status.attempts),
     nextOf(status, view),
-    whyOf(status),
+    whyOf(entry),
   ];
 }
 
@@ -74,14 +79,17 @@ function nextOf({ state, dueAt }: Entry['status'], { now, isOutbox }: View): str
   return dueAt <= now ? 'due' : `in ${brief(dueAt - now)}`;
 }
 
-function whyOf({ because, ending, lastFailure }: Entry['status']): string {
+function whyOf({ status, unhandled }: SeenEntry): string {
+  const { because, ending, lastFailure } = status;
   // A failure that was overcome is no reason of anything; the full view has it.
   if (ending === 'delivered') return 'delivered';
   const { code, text } = because ?? {
     code: lastFailure?.code ?? '',
     text: lastFailure?.reason ?? '',
   };
-  return safe([code, text].filter((part) => part !== '').join(': '));
+  const why = safe([code, text].filter((part) => part !== '').join(': '));
+  if (unhandled === undefined) return why;
+  return why === '' ? UNHANDLED : `${UNHANDLED}; ${why}`;
 }
 
 /** The message in full, for people. */
@@ -130,7 +138,7 @@ export async function pairsOf(
     .join('\n');
 }
 
-function factsOf({ envelope, status }: SeenEntry, view: View): [string, string][] {
+function factsOf({ envelope, status, unhandled }: SeenEntry, view: View): [string, string][] {
   const { now, isOutbox = false } = view;
   const { body } = envelope;
   const { lastFailure } = status;
@@ -146,6 +154,7 @@ function factsOf({ envelope, status }: SeenEntry, view: View): [string, string][
     ['not before', when(envelope.eta ?? null, now)],
     ['expires', when(envelope.expiresAt ?? null, now)],
     ['ending', status.ending],
+    ['handler', unhandled && UNHANDLED],
     ['why', becauseText(status, isOutbox)],
     ['last failure', lastFailure && `${lastFailure.code}: ${lastFailure.reason}`],
     ['fingerprint', lastFailure?.fingerprint],

@@ -181,10 +181,25 @@ async function storeDesk(parts: DeskParts, loaded: LoadedConfig): Promise<Desk> 
   return deskOver(await ownSpool(parts, loaded), parts.io, loaded);
 }
 
-async function deskOver(spool: Spool, io: Io, { config }: LoadedConfig): Promise<Desk> {
+async function deskOver(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Desk> {
   const { createControl } = await import('../control/desk.ts');
-  const as = (by: string): Control => createControl(spool, { by });
-  return { control: as(byOf(io)), as, url: undefined, isSealed: config.seal !== undefined };
+  const topics = await routedTopics(loaded);
+  const as = (by: string): Control => createControl(spool, { by, topics });
+  return { control: as(byOf(io)), as, url: undefined, isSealed: loaded.config.seal !== undefined };
+}
+
+/** The topics that have a route; undefined where the configuration does not tell. */
+async function routedTopics({
+  config,
+  origins,
+  topics,
+}: LoadedConfig): Promise<readonly string[] | undefined> {
+  // The routes of a configuration are for its own store.
+  const isOwn = ['store', 'entries'].every((key) => origins.get(key)?.from !== 'flag');
+  if (topics === undefined || !isOwn || config.unhandled === 'leave') return undefined;
+  const { ALERT_TOPIC } = await import('../observe/alerts/notice.ts');
+  // Receivers of alerts have handlers without being routes.
+  return [...topics, `${ALERT_TOPIC}.#`];
 }
 
 async function sharedDesk(

@@ -52,6 +52,8 @@ export interface LoadedConfig {
    */
   readonly folder: string;
   readonly config: EffectiveConfig;
+  /** The topic patterns of the routes, also where routes are left out; undefined: not known. */
+  readonly topics: readonly string[] | undefined;
   /** Who said each value, by its key. */
   readonly origins: ReadonlyMap<string, Origin>;
   /** Sentences for people: what is allowed and yet strange. */
@@ -177,12 +179,12 @@ export async function completeConfig({
       file,
       folder,
       config,
+      topics: raw.topics,
       origins,
       warnings: [
         ...strangeNames(env, named),
         ...warnings,
-        ...(routes === true ? await unreadable(config.serve.tls, 'serve') : []),
-        ...(routes === false ? [] : await unreadable(filesOf(config.rabbit), 'rabbit')),
+        ...(await unreadableFiles(config, routes)),
       ].map((text) => secrets.hide(text)),
       hide: (text) => secrets.hide(text),
       redact: (value, name) => secrets.redact(value, name),
@@ -213,6 +215,17 @@ async function outboxRoom(
   if (!isSaid && (value['outbox'] === undefined || value['outbox'] === null)) return { hasRelay };
   const { outboxOf } = await import('./outbox.ts');
   return { outboxOf, hasRelay };
+}
+
+/** Sentences about the files of TLS that whoever reads the configuration needs. */
+async function unreadableFiles(
+  { serve, rabbit }: EffectiveConfig,
+  routes: LoadOptions['routes'],
+): Promise<string[]> {
+  return [
+    ...(routes === true ? await unreadable(serve.tls, 'serve') : []),
+    ...(routes === false ? [] : await unreadable(filesOf(rabbit), 'rabbit')),
+  ];
 }
 
 /** A sentence for each file of TLS that could not be used. */

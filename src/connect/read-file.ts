@@ -9,6 +9,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { asError, RespoolError, show, textOf } from '../core/errors.ts';
+import { checkTopicPattern } from '../core/limits.ts';
 import { importFile } from '../system/peer.ts';
 import { parseJson } from './read-json.ts';
 import { isPlain, isSecretVariable, type Secrets } from './secrets.ts';
@@ -27,6 +28,8 @@ export interface RawConfig {
   readonly filled: ReadonlySet<string>;
   /** The paths of texts that are one variable of the environment itself, so not kept in a file. */
   readonly lent: ReadonlySet<string>;
+  /** The topic patterns of all routes, also of those left out; undefined: none, or not readable. */
+  readonly topics?: readonly string[] | undefined;
 }
 
 /** What of a file is read, and how. */
@@ -53,8 +56,22 @@ export async function readConfigFile(
   options: ReadOptions = {},
 ): Promise<RawConfig> {
   if (!isProgram(file)) return parseConfig(await readText(file), file, env, secrets, options);
-  const value = leave(await runProgram(file), options.without ?? []);
-  return { value, filled: new Set(), lent: new Set() };
+  const data = await runProgram(file);
+  const value = leave(data, options.without ?? []);
+  return { value, filled: new Set(), lent: new Set(), topics: topicsOf(data) };
+}
+
+/**
+ * Read without the rest of the routes, so that a tool that does not deliver knows the topics
+ * without the secrets of the handlers. Nothing is claimed of a list that is not as it should be.
+ */
+function topicsOf({ routes }: Readonly<Record<string, unknown>>): readonly string[] | undefined {
+  if (!Array.isArray(routes) || routes.length === 0) return undefined;
+  try {
+    return routes.map((route: unknown) => checkTopicPattern(isPlain(route) ? route['topic'] : ''));
+  } catch {
+    return undefined;
+  }
 }
 
 function leave(
@@ -95,7 +112,8 @@ export async function parseConfig(
   const filled = new Set<string>();
   const lent = new Set<string>();
   const fill = createFill({ file, env, secrets, filled, lent, added });
-  return { value: fill(leave(data, without), '', 0) as Record<string, unknown>, filled, lent };
+  const value = fill(leave(data, without), '', 0) as Record<string, unknown>;
+  return { value, filled, lent, topics: topicsOf(data) };
 }
 
 /** Loaded for files that are YAML: its parser is larger than all the rest of this room. */

@@ -32,10 +32,10 @@ export interface Control {
   enqueue(message: Message): Promise<Enqueued>;
   /** Puts many down in one write. */
   enqueueMany(messages: readonly Message[]): Promise<Enqueued[]>;
-  get(id: string): Promise<Pick<Entry, 'envelope' | 'status'> | undefined>;
+  get(id: string): Promise<MessageView | undefined>;
   /** The body as a stream; `message.unknown`, `body.missing` or `body.corrupt` otherwise. */
   body(id: string): Promise<AsyncIterable<Uint8Array>>;
-  page(options?: PageOptions): Promise<ListPage>;
+  page(options?: PageOptions): Promise<MessagePage>;
   count(): Promise<Record<State, number>>;
   tally(by: TallyBy, filter?: ListFilter): Promise<readonly TallyRow[]>;
   /**
@@ -92,6 +92,17 @@ export interface Control {
   tellSweep(swept: SweptQueue): Promise<void>;
   /** What happens in the process that delivers, until the signal fires. */
   events(options: EventOptions): AsyncIterable<ToldEvent>;
+}
+
+/** A message without its body, and what the process that was asked knows of it. */
+export interface MessageView extends Pick<Entry, 'envelope' | 'status'> {
+  /** It waits, and this process has handlers or routes, none of them for its topic. */
+  readonly unhandled?: true;
+}
+
+/** One page of messages. */
+export interface MessagePage extends Omit<ListPage, 'entries'> {
+  readonly entries: readonly MessageView[];
 }
 
 /** A queue that was swept, or could not be. */

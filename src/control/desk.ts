@@ -3,11 +3,13 @@
  * in every audit record.
  */
 
+import type { Entry } from '../core/entry.ts';
 import { STATES } from '../core/state.ts';
+import { topicMatches } from '../core/topic.ts';
 import type { TallyRow } from '../ports/entry-store.ts';
 import type { Spool } from '../spool/spool.ts';
 import { auditBulk, prepareBulk, stepBulk } from './bulk.ts';
-import type { Desk, StateStats, Stats } from './control.ts';
+import type { Desk, MessageView, StateStats, Stats } from './control.ts';
 import type { DiskMeter } from './disk-meter.ts';
 import { type FlowMeter, forecastOf } from './flow.ts';
 import { toldRecords } from './replay/told-records.ts';
@@ -22,17 +24,29 @@ export interface ControlOptions {
   readonly meter?: FlowMeter;
   /** How soon the disk of the store is full, if it is on one and somebody looks. */
   readonly disk?: Pick<DiskMeter, 'fullInMs'> | undefined;
+  /**
+   * Topic patterns of the configured routes, for a spool in which they are not registered because
+   * it does not deliver; default: the handlers of the spool.
+   */
+  readonly topics?: readonly string[] | undefined;
 }
 
 /** A desk over a spool, for the operator of this name. */
-export function createControl(spool: Spool, { by, meter, disk }: ControlOptions): Desk {
+export function createControl(spool: Spool, { by, meter, disk, topics }: ControlOptions): Desk {
+  const view = viewer(spool, topics);
   return {
     by,
     enqueue: (message) => spool.enqueue(message),
     enqueueMany: (messages) => spool.enqueueMany(messages),
-    get: (id) => spool.get(id),
+    get: async (id) => {
+      const entry = await spool.get(id);
+      return entry === undefined ? undefined : view(entry);
+    },
     body: (id) => spool.body(id),
-    page: (options) => spool.page(options),
+    page: async (options) => {
+      const page = await spool.page(options);
+      return { ...page, entries: page.entries.map(view) };
+    },
     count: () => spool.count(),
     tally: (what, filter) => spool.tally(what, filter),
     keyHeads: (max) => spool.keyHeads(max),
@@ -60,6 +74,23 @@ export function createControl(spool: Spool, { by, meter, disk }: ControlOptions)
     rekey: (options) => spool.rekey({ ...options, by }),
     tellSweep: async (swept) => spool.tell({ at: spool.now(), kind: 'sweep', ...swept }),
     events: (options) => toldEvents(spool, options),
+  };
+}
+
+/** Adds what this process knows: that it has no handler for a message that waits for one. */
+function viewer(
+  spool: Spool,
+  topics: readonly string[] | undefined,
+): (entry: Pick<Entry, 'envelope' | 'status'>) => MessageView {
+  const isHandled = (topic: string): boolean =>
+    topics === undefined
+      ? spool.hasHandler(topic) !== false
+      : topics.some((pattern) => topicMatches(pattern, topic));
+  return ({ envelope, status }) => {
+    const { state, lane } = status;
+    const isWaiting = lane === 'delivery' && (state === 'incoming' || state === 'deferred');
+    const view = { envelope, status };
+    return isWaiting && !isHandled(envelope.topic) ? { ...view, unhandled: true } : view;
   };
 }
 

@@ -9,6 +9,8 @@ export type {
   Desk,
   EventOptions,
   Flow,
+  MessagePage,
+  MessageView,
   NamedPolicy,
   Shape,
   ShapeOptions,

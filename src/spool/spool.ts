@@ -113,6 +113,17 @@ export class Spool {
     return this.#route('notice', pattern, handler, options);
   }
 
+  /**
+   * Whether this process has a handler for the topic; undefined when it has no handler at all and
+   * does not deliver, or leaves other topics to other processes: then nothing is known of it.
+   */
+  hasHandler(topic: string): boolean | undefined {
+    const { routes, engine, settings } = this.#runtime;
+    if (routes.serves('delivery', topic)) return true;
+    const isKnown = engine.load.isRunning || routes.of('delivery').length > 0;
+    return isKnown && settings.unhandled === 'hold' ? false : undefined;
+  }
+
   /** Hears of events of a kind, or of all with `'*'`. Returns the way to stop. */
   on<K extends EventKind>(kind: K | '*', listener: (event: EventOf<K>) => void): () => void {
     return this.#runtime.events.on(checkOneOf('kind', kind, LISTENED) as K | '*', listener);

@@ -5,8 +5,14 @@
  * A form returns the value as it is, or throws a Misfit. What it does not know it lets through.
  */
 
-import type { BulkProgress, NamedPolicy, Shape, ShapeRow } from '../control/control.ts';
-import type { AttemptRecord, Because, BodyInfo, Entry, Envelope, Status } from '../core/entry.ts';
+import type {
+  BulkProgress,
+  MessageView,
+  NamedPolicy,
+  Shape,
+  ShapeRow,
+} from '../control/control.ts';
+import type { AttemptRecord, Because, BodyInfo, Envelope, Status } from '../core/entry.ts';
 import { show } from '../core/errors.ts';
 import type { Failure } from '../core/failure.ts';
 import { ID_PATTERN } from '../core/limits.ts';
@@ -195,15 +201,16 @@ const status = fields<Status>({
   updatedAt: number,
 });
 
-/** A message without its body. */
-export type View = Pick<Entry, 'envelope' | 'status'>;
-
-/** One message. */
-export const view: Form<View> = fields<View>({ envelope, status });
+/** One message without its body. */
+export const view: Form<MessageView> = fields<MessageView>({
+  envelope,
+  status,
+  unhandled: optional(yes),
+});
 
 /** One page of messages. */
 export interface PageAnswer {
-  readonly messages: readonly View[];
+  readonly messages: readonly MessageView[];
   readonly corrupt: readonly CorruptEntry[];
   readonly next?: string;
 }

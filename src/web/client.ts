@@ -4,7 +4,7 @@
  */
 
 import { added, NO_PROGRESS } from '../control/bulk.ts';
-import type { Bulk, BulkAction, Control } from '../control/control.ts';
+import type { Bulk, BulkAction, Control, MessageView } from '../control/control.ts';
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import { ID_PATTERN } from '../core/limits.ts';
 import { STATES } from '../core/state.ts';
@@ -52,8 +52,7 @@ function looks(client: ServiceClient): Looks {
   return {
     get: async (id) => {
       try {
-        const { envelope, status } = await client.ask(`/v1/messages/${part(id)}`, forms.view);
-        return { envelope, status };
+        return messageOf(await client.ask(`/v1/messages/${part(id)}`, forms.view));
       } catch (error) {
         if (isRespoolError(error, 'message.unknown')) return undefined;
         throw error;
@@ -68,8 +67,7 @@ function looks(client: ServiceClient): Looks {
       if (query === undefined) return { entries: [], corrupt: [] };
       const answer = await client.ask('/v1/messages', forms.page, { query });
       const { messages, corrupt, next } = answer;
-      const entries = messages.map(({ envelope, status }) => ({ envelope, status }));
-      return { entries, corrupt, ...(next === undefined ? {} : { next }) };
+      return { entries: messages.map(messageOf), corrupt, ...(next === undefined ? {} : { next }) };
     },
     count: async () => {
       const { states } = await client.ask('/v1/stats', stats);
@@ -98,6 +96,11 @@ function looks(client: ServiceClient): Looks {
     },
     events: (options) => eventsOf(client, options),
   };
+}
+
+/** Only what is known of a message here: a later service may say more. */
+function messageOf({ envelope, status, unhandled }: MessageView): MessageView {
+  return { envelope, status, ...(unhandled === undefined ? {} : { unhandled }) };
 }
 
 function steers(

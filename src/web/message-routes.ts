@@ -3,9 +3,8 @@
  */
 
 import { z } from '@hono/zod-openapi';
-import type { Entry } from '../core/entry.ts';
 import { RespoolError } from '../core/errors.ts';
-import type { Control } from '../control/control.ts';
+import type { Control, MessageView } from '../control/control.ts';
 import { utf8Of } from '../spool/body-parts.ts';
 import type { Message } from '../spool/message.ts';
 import { bodyAnswer } from './body-answer.ts';
@@ -152,11 +151,11 @@ function addOneMessage(app: App): void {
 }
 
 /** A message as the API shows it. */
-function viewOf({ envelope, status }: Pick<Entry, 'envelope' | 'status'>): object {
-  return { id: envelope.id, envelope, status };
+function viewOf(view: MessageView): object {
+  return { id: view.envelope.id, ...view };
 }
 
-async function known(control: Control, id: string): Promise<Pick<Entry, 'envelope' | 'status'>> {
+async function known(control: Control, id: string): Promise<MessageView> {
   const entry = await control.get(id);
   if (entry !== undefined) return entry;
   throw new RespoolError('message.unknown', `there is no message "${id}"`);

@@ -73,6 +73,10 @@ export const messageSchema: z.ZodType = z.object({
     notes: headersSchema,
     history: z.array(z.looseObject({ at: z.number(), code: z.string() })),
   }),
+  unhandled: z
+    .literal(true)
+    .optional()
+    .describe('It waits, and no handler of this service is for its topic.'),
 });
 
 /** What became of one message. */

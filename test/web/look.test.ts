@@ -20,7 +20,11 @@ describe('a message', () => {
     await spool.enqueue({ topic: 'a', id: 'mine' });
     const answer = await ask('/v1/messages/mine');
     expect(answer.status).toBe(200);
-    expect(await json(answer)).toEqual({ id: 'mine', ...(await spool.get('mine')) });
+    const entry = { id: 'mine', ...(await spool.get('mine')) };
+    expect(await json(answer)).toEqual({ ...entry, unhandled: true });
+    spool.handle('a', () => new Promise(() => undefined));
+    await spool.pause();
+    expect(await json(ask('/v1/messages/mine'))).not.toHaveProperty('unhandled');
     expect(await refusal(ask('/v1/messages/other'))).toEqual([404, 'message.unknown']);
   });
 
