@@ -4,10 +4,13 @@
  * Promise: at most as many messages are touched as were counted, none that came after the
  * millisecond of the count, each at most once, and the audit record has filter and count before
  * anything is done.
+ *
+ * After the clock was set back, messages that came before lie in the future: their times do not
+ * tell them from messages that come after the count, and only the count bounds what is touched.
  */
 
 import type { Millis } from '../core/duration.ts';
-import { durationMs } from '../core/duration.ts';
+import { durationMs, MINUTE_MS } from '../core/duration.ts';
 import { RespoolError, show, unreachable } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
 import { STATES, type State } from '../core/state.ts';
@@ -22,6 +25,9 @@ const STEP_MAX = 500;
 /** Refusals that are shown, at the most. */
 const REFUSALS_MAX = 10;
 
+/** Messages that came this much later than now came before the clock was set back. */
+const AHEAD_MIN_MS = MINUTE_MS;
+
 /** Nothing done yet. */
 export const NO_PROGRESS: BulkProgress = { seen: 0, done: 0, refused: 0, unknown: 0, refusals: [] };
 
@@ -33,7 +39,7 @@ export async function prepareBulk(
   by: string,
 ): Promise<Bulk> {
   checkBulkAction(spool, action);
-  const { count, filter } = await countBulk(spool, withStates(action, given));
+  const { count, filter } = await countBulk(spool, action, given);
   return {
     count,
     filter,
@@ -56,15 +62,38 @@ export async function prepareBulk(
 /** How many messages fit a filter, and the filter as it stood at that moment. */
 async function countBulk(
   spool: Spool,
+  action: BulkAction,
   given: ListFilter,
 ): Promise<{ count: number; filter: ListFilter }> {
-  const filter = fixedFilter(given, spool.now());
+  const filter =
+    (await filterAhead(spool, action, given)) ??
+    fixedFilter(withStates(action, given), spool.now());
   const rows = await spool.tally('state', filter);
   // Stores look at a bounded number of messages for what they have no index for. What is done to
   // messages must not end there, so these are gone through.
   const isBounded = needsReading(filter) || rows.some((row) => row.approximate === true);
   const counted = rows.reduce((sum, row) => sum + row.count, 0);
   return { count: isBounded ? await countOneByOne(spool, filter) : counted, filter };
+}
+
+/**
+ * The filter where the clock was set back since messages came that it fits: without the bound that
+ * leaves out what comes later, and for a retry with incoming messages, which are not due then.
+ */
+async function filterAhead(
+  spool: Spool,
+  action: BulkAction,
+  given: ListFilter,
+): Promise<ListFilter | undefined> {
+  if (given.olderThan !== undefined || given.enqueuedBefore !== undefined) return undefined;
+  const now = spool.now();
+  const chosen = withStates(action, given);
+  const isRetry = action.kind === 'retry' && chosen !== given;
+  const all = isRetry ? { ...chosen, state: RETRIED_AHEAD } : chosen;
+  const { enqueuedBefore: _, ...filter } = fixedFilter(all, now);
+  const enqueuedAfter = Math.max(now + AHEAD_MIN_MS, filter.enqueuedAfter ?? 0);
+  const rows = await spool.tally('state', { ...filter, enqueuedAfter });
+  return rows.some(({ count }) => count > 0) ? filter : undefined;
 }
 
 async function countOneByOne(spool: Spool, filter: ListFilter): Promise<number> {
@@ -176,6 +205,8 @@ const STATES_OF: Readonly<Record<BulkAction['kind'], readonly State[]>> = {
   remove: ['incoming', 'deferred', 'hold', 'bounce'],
   policy: ['incoming', 'deferred', 'hold'],
 };
+/** What is incoming and not due came before the clock was set back. */
+const RETRIED_AHEAD: readonly State[] = ['incoming', ...STATES_OF.retry];
 const ALL_BUT_ACTIVE: readonly State[] = STATES.filter((state) => state !== 'active');
 
 /** The same filter an hour later: ages become times, and what comes after now does not fit. */

@@ -10,7 +10,8 @@ export const retry: CommandSpec = {
   group: 'Steering',
   description:
     'Makes messages due at once. Bounced and archived ones start a new round of attempts, ' +
-    'without an expiry that is over. Filters without --state mean deferred, held and bounced ones.',
+    'without an expiry that is over. Filters without --state mean deferred, held and bounced ' +
+    'ones, and incoming ones that are not due because the clock was set back.',
   arguments: ACTION_ARGUMENTS,
   options: ACTION_OPTIONS,
   examples: [
