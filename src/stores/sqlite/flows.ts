@@ -156,7 +156,11 @@ export class Flows {
 
   /** Those that entries which wait or are active may have, the first ones first. */
   priorities(): readonly number[] {
-    this.#priorities ??= this.#sql.priorities.all() as number[];
+    if (this.#priorities === undefined) {
+      this.#priorities = this.#sql.priorities.all() as number[];
+      // Entries that this transaction has yet to write to these flows are not noted any more.
+      for (const flow of this.#deltas.keys()) this.#notePriority(flow);
+    }
     return this.#priorities;
   }
 

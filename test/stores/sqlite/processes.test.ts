@@ -6,6 +6,7 @@ import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { serviceAddress } from '../../../src/stores/sqlite/index.ts';
+import { changeOf } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries, sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';
 import { atEnd, makeFolder, openFile, openStore } from './setup.ts';
@@ -55,6 +56,25 @@ describe('two processes on one file', () => {
     expect([...theirs, ...ours].sort()).toEqual(
       [...sampleEntries(10, 'm').map((entry) => entry.envelope.id), 'theirs'].sort(),
     );
+  });
+
+  test('claim what one transaction inserts after the last of its priority went', async () => {
+    const { folder, store } = await setup();
+    const other = await openStore({ path: folder });
+    await store.insert([sampleEntry('first')]);
+    const [first] = await store.claim(claimOf(store));
+    if (first === undefined) throw new Error('nothing was claimed');
+    // So that the first store reads anew which priorities there are, in its next transaction.
+    await other.records.append('told', {});
+    const answers = await Promise.all([
+      store.commit([changeOf(first, 'remove')]),
+      store.claim(claimOf(store)),
+      store.insert([sampleEntry('second')]),
+    ]);
+    expect(answers).toEqual([['done'], [], ['stored']]);
+    expect(await store.nextDueAt(claimOf(store))).toBe(SAMPLE_AT);
+    const claimed = await store.claim(claimOf(store));
+    expect(claimed.map(({ envelope }) => envelope.id)).toEqual(['second']);
   });
 
   test('wake each other: a watch calls back when the other has written', async () => {
