@@ -78,7 +78,7 @@ export function jsonWords(json: string): string {
     if (string === null) {
       const character = json[at] ?? '';
       if (character.trim() !== '') words += character;
-      if (character === ',' || character === '}') name = undefined;
+      if (character === '}') name = undefined;
       at += 1;
       continue;
     }
@@ -115,9 +115,10 @@ const RANDOM =
 const BLOB =
   /(?<![\w+/=-])(?=[\w+/-]{0,200}\d)(?=[\w+-]{0,200}[A-Z]|[a-z\d]{24})[\w+-]{20,}={0,2}/g;
 
-/** A value without times, ids, addresses of IPv6, and what follows the path of an URL. */
+/** A value without e-mail addresses, times, ids, IPv6 addresses and what follows a URL's path. */
 function wordsOf(text: string): string {
   return text
+    .replaceAll(EMAIL, '<address>')
     .replaceAll(TIME, '<time>')
     .replaceAll(HTTP_TIME, '<time>')
     .replaceAll(QUERY, '$1?<query>')
@@ -128,5 +129,7 @@ function wordsOf(text: string): string {
     .replaceAll(RANDOM, '<id>');
 }
 
+/** n.b. First of all: without its digits the rest of one is not recognised any more. */
+const EMAIL = /[^\s@<>"']{1,64}@[^\s@<>"']{1,255}/g;
 const HEX = /\b[\da-f]{16,}\b/gi;
 const UUID = /[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}/gi;

@@ -48,6 +48,16 @@ describe('one cause is one group', () => {
       '{"message":"bob.smith@mail.example.com from 192.168.7.12 and fe80::1a2b:3c4d is blocked"}',
     ],
     [
+      'e-mail addresses with digits and ids in them',
+      '{"message":"no mailbox for ann1@example.org"}',
+      '{"message":"no mailbox for bob.x7k2m9@mail2.example.com"}',
+    ],
+    [
+      'a list of ids without digits',
+      '{"error":"not found","order_ids":["abc","def"]}',
+      '{"error":"not found","order_ids":["ghi","jkl"]}',
+    ],
+    [
       'tokens and hashes',
       '{"message":"digest deadbeefdeadbeef00 of eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9 is wrong"}',
       '{"message":"digest 0123456789abcdef0123456789abcdef of eyJ0eXAiOiJKV1QiLCJhbGciOiJSUzI1NiJ9 is wrong"}',
