@@ -137,7 +137,7 @@ function prepare(parts: AcceptParts, ready: ReadyMessage, now: number): Prepared
   if (reservation === undefined) {
     return { entry: { envelope, status, ...inline }, plain, reservation };
   }
-  const claim = { now, leaseMs: source.leaseMs, holder: source.holder() };
+  const claim = { now, leaseMs: source.leaseFrom(now), holder: source.holder() };
   return { entry: { envelope, status: handedOff(status, claim), ...inline }, plain, reservation };
 }
 

@@ -42,13 +42,14 @@ export async function processOne(
   }
   const route = routeOf('delivery', entry.envelope.topic, handler, {}, settings);
   const verdict = await engine.runOne(async () => {
+    const claimedAt = source.now();
     const [claimed] = await entries.claim({
       lane: 'delivery',
       states: ['incoming', 'deferred'],
       ids: [id],
       max: 1,
-      now: source.now(),
-      leaseMs: source.leaseMs,
+      now: claimedAt,
+      leaseMs: source.leaseFrom(claimedAt),
       holder: source.holder(),
     });
     return claimed === undefined ? undefined : new SpoolClaim(claimed);

@@ -80,6 +80,14 @@ export class SpoolSource implements Source {
     return this.#parts.storeClock.earliest();
   }
 
+  /**
+   * How long a lease has to be that begins at `now`: it is counted from the latest time that it may
+   * be, so no other process finds it over before we do.
+   */
+  leaseFrom(now: Millis): number {
+    return this.leaseMs + this.#parts.storeClock.latest() - now;
+  }
+
   /** A holder's name: this opened store's, and unique per claim call. */
   holder(): string {
     this.#claimCalls += 1;
@@ -116,7 +124,7 @@ export class SpoolSource implements Source {
 
   async next(demand: Demand): Promise<readonly Claim[]> {
     this.#seenAlarms = this.#alarms;
-    if (this.#notedDueAt <= this.now()) this.#notedDueAt = Number.POSITIVE_INFINITY;
+    if (this.#notedDueAt <= this.earliest()) this.#notedDueAt = Number.POSITIVE_INFINITY;
     const asks = this.#asks(demand);
     const kinds = new Set(asks.map(({ kind }) => kind));
     this.#turns.ask(JSON.stringify([demand.wants.map(topicsOf), demand.exceptDestinations]));
@@ -133,7 +141,7 @@ export class SpoolSource implements Source {
       return got.length;
     };
     try {
-      for (const kind of this.#turns.looks(kinds, startedAt)) {
+      for (const kind of this.#turns.looks(kinds, this.earliest())) {
         if (claims.size === demand.max) break;
         const wanting = asks.filter((ask) => ask.kind === kind);
         for (const ask of wanting) if ((await take(ask, 1)) > 0) break;
@@ -156,7 +164,7 @@ export class SpoolSource implements Source {
 
   /** A kind had nothing if none of its wants that were asked for had. */
   #noteKinds(asks: readonly Ask[], kinds: ReadonlySet<Kind>): void {
-    const now = this.now();
+    const now = this.earliest();
     for (const kind of kinds) {
       const founds = asks.flatMap((ask) => (ask.kind === kind ? (ask.found ?? []) : []));
       if (founds.length > 0) this.#turns.note(kind, Math.max(...founds), now);
@@ -328,7 +336,8 @@ export class SpoolSource implements Source {
     );
     const ours = claims.filter((_, at) => found[at] === 'ours');
     const stale = new Set<Claim>(claims.filter((_, at) => found[at] === 'lost'));
-    const lease = { now: this.now(), leaseMs: this.leaseMs };
+    const now = this.now();
+    const lease = { now, leaseMs: this.leaseFrom(now) };
     const statuses = ours.map(({ entry }) => extended(entry.status, lease));
     for (const claim of ours) claim.isUnsure = true;
     const answers = await this.#parts.entries.commit(
@@ -421,16 +430,14 @@ export class SpoolSource implements Source {
 
   async #claim(ask: Ask, max: number, demand: Demand): Promise<SpoolClaim[]> {
     if (max <= 0) return [];
-    const { storeClock } = this.#parts;
-    const now = storeClock.earliest();
+    const now = this.earliest();
     const entries = await this.#parts.entries.claim({
       ...ask.kind,
       topics: ask.want.topics,
       exceptDestinations: demand.exceptDestinations,
       max,
       now,
-      // Counted from the latest time that it may be: nobody else may find it over before we do.
-      leaseMs: this.leaseMs + storeClock.latest() - now,
+      leaseMs: this.leaseFrom(now),
       holder: this.holder(),
     });
     if (entries.length < max) ask.isExhausted = true;

@@ -144,6 +144,39 @@ describe('a store with a clock of its own', () => {
     expect(starts).toHaveLength(2);
   });
 
+  test('counts leases from the latest time that it may be, also when it extends them', async () => {
+    const machine = await setup({ isStarted: false });
+    const { clock, status } = machine;
+    const { spool } = await setup({
+      with: machine,
+      isStarted: false,
+      lease: '60s',
+      extras: () => ({
+        now: async () => {
+          const serverNow = clock.now();
+          await new Promise<void>((resolve) => clock.after(54, resolve));
+          return serverNow;
+        },
+      }),
+    });
+    const done = Promise.withResolvers<void>();
+    spool.handle('a', () => done.promise);
+    const open = spool.start();
+    await clock.advance(SECOND);
+    await open;
+    const { id } = await spool.enqueue({ topic: 'a' });
+    const first = await status(id);
+    expect(first.state).toBe('active');
+    expect(first.dueAt).toBeGreaterThanOrEqual(clock.now() + 60 * SECOND);
+    await clock.advance(30 * SECOND);
+    const extended = await status(id);
+    expect(extended.revision).toBeGreaterThan(first.revision);
+    // By the server's clock it was 27 ms later than this process has written.
+    expect((extended.dueAt ?? 0) - extended.updatedAt).toBeGreaterThanOrEqual(60 * SECOND + 27);
+    done.resolve();
+    await clock.settle();
+  });
+
   test('does not follow this machine’s clock when that is set', async () => {
     const { spool, clock } = await setup({ extras: () => ({ now: async () => 5_000_000 }) });
     clock.jump(7 * HOUR);
