@@ -6,7 +6,7 @@
 
 import type { ServerResponse } from 'node:http';
 
-/** Bytes of answers in memory that nobody has read, at the most. */
+/** Bytes of answers in memory that were not read, at the most; one answer may be larger. */
 const UNREAD_MAX_BYTES = 16_777_216;
 
 /** Counts them, and ends connections. */
@@ -26,7 +26,8 @@ export class UnreadAnswers {
     this.#answers.set(response, bytes);
     this.#bytes += bytes;
     for (const [oldest] of this.#answers) {
-      if (this.#bytes <= this.#maxBytes) return;
+      // The last one has had no time to be taken: alone it may be larger than the limit.
+      if (this.#bytes <= this.#maxBytes || oldest === response) return;
       this.delete(oldest);
       oldest.destroy();
     }

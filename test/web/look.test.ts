@@ -56,6 +56,17 @@ describe('a message', () => {
 });
 
 describe('a list', () => {
+  test('arrives also where it is larger than all answers that may be unread', async () => {
+    const { ask, spool } = await setup();
+    // Each character of it takes two in JSON.
+    const headers = { long: '"'.repeat(32_000) };
+    await spool.enqueueMany(Array.from({ length: 300 }, () => ({ topic: 't', headers })));
+    const answer = await ask('/v1/messages?limit=300');
+    const text = await answer.text();
+    expect(text.length).toBeGreaterThan(16_777_216);
+    expect((JSON.parse(text) as PageAnswer).messages).toHaveLength(300);
+  });
+
   test('goes page by page', async () => {
     const { ask, spool } = await setup();
     for (const id of ['a', 'b', 'c']) await spool.enqueue({ topic: 't', id });

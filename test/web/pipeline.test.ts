@@ -124,6 +124,11 @@ describe('an answer that is not read', () => {
     unread.delete(one);
     unread.add(two, 8);
     expect(ended).toEqual(['two']);
+    // One that is larger than all together goes when another one waits.
+    unread.add(one, 11);
+    expect(ended).toEqual(['two', 'three', 'two']);
+    unread.add(three, 1);
+    expect(ended).toEqual(['two', 'three', 'two', 'one']);
   });
 });
 
