@@ -91,13 +91,13 @@ export class Listener {
     const { onRequest, clock } = this.#parts;
     const { limits, tls, behindProxy = false } = this.#settings;
     const unreadable = new Unreadable(clock);
-    const pipeline = new Pipeline();
+    const blankWithinMs = this.#parts.times?.headersWithinMs ?? HEADERS_WITHIN_MS;
+    const pipeline = new Pipeline(clock, blankWithinMs);
     const hear = (request: IncomingMessage, response: ServerResponse, goOn?: () => void): void => {
       const { socket } = request;
       const before = unreadable.unanswered(socket);
       unreadable.expect(socket, response);
-      if (before === undefined) onRequest(request, response, goOn);
-      else pipeline.wait(socket, before, () => onRequest(request, response, goOn));
+      pipeline.handle(request, response, before, () => onRequest(request, response, goOn));
     };
     server.on('request', (request: IncomingMessage, response: ServerResponse) => {
       hear(request, response);

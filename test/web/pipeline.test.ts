@@ -1,18 +1,38 @@
 /** Several requests on one connection, and clients that do not read what they asked for. */
 import { createHash } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
-import { connect } from 'node:net';
+import { connect, Socket } from 'node:net';
 import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { systemClock } from '../../src/system/clock.ts';
 import { UnreadAnswers } from '../../src/web/unread.ts';
-import { openWire, refusal, setup, SETTINGS } from './setup.ts';
+import { moving, openWire, refusal, setup, SETTINGS } from './setup.ts';
 
 const get = (target: string, more = ''): string =>
   `GET ${target} HTTP/1.1\r\nhost: localhost\r\n${more}\r\n`;
 const statusesOf = (text: string): string[] =>
   [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, one]) => one ?? '');
+
+const posted = (id: string, body: string, more = ''): string =>
+  `POST /v1/topics/a/messages HTTP/1.1\r\nhost: localhost\r\nrespool-id: ${id}\r\n${more}` +
+  `content-length: ${body.length}\r\n\r\n${body}`;
+const chunked = (id: string, body: string): string => {
+  const chunk = body === '' ? '' : `${body.length.toString(16)}\r\n${body}\r\n`;
+  return (
+    `POST /v1/topics/a/messages HTTP/1.1\r\nhost: localhost\r\nrespool-id: ${id}\r\n` +
+    `transfer-encoding: chunked\r\n\r\n${chunk}0\r\n\r\n`
+  );
+};
+/** Whole numbers below `limit`, the same ones for the same seed. */
+const createRandom = (seed: number): ((limit: number) => number) => {
+  let state = seed;
+  return (limit) => {
+    state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7f_ff_ff_ff;
+    return Math.floor((state / 0x80_00_00_00) * limit);
+  };
+};
 
 describe('requests that are sent without waiting for answers', () => {
   test('are all answered, in their order, to a client that reads', async () => {
@@ -48,6 +68,42 @@ describe('requests that are sent without waiting for answers', () => {
     expect(statusesOf(wire.received)).toEqual(['200', '200', '200', '200']);
   });
 
+  test.each([1, 2, 3, 4])(
+    'are answered the same whatever pieces they come in: %i',
+    async (seed) => {
+      const bodies = ['', 'x', '\r\n\r\n', '\r\n\r\nGET / HTTP/1.1\r\n\r\n', 'y\r\n'.repeat(300)];
+      const requests = [
+        get('/healthz'),
+        `\r\n\r\n${get('/nothing')}`,
+        get('/v1/stats'),
+        ...bodies.flatMap((body, at) => [posted(`l${at}`, body), chunked(`c${at}`, body)]),
+        posted('continue', 'waited', 'expect: 100-continue\r\n'),
+        get('/healthz'),
+      ];
+      const random = createRandom(seed);
+      const order = Array.from({ length: 40 }, () => requests[random(requests.length)] ?? '');
+      const text = `${order.join('')}${get('/healthz', 'connection: close\r\n')}`;
+      const answersTo = async (cuts: readonly number[]): Promise<unknown> => {
+        const { port } = await setup();
+        const wire = await openWire(port, '');
+        let from = 0;
+        for (const to of [...cuts, text.length]) {
+          wire.socket.write(text.slice(from, to), 'latin1');
+          await new Promise((next) => setImmediate(next));
+          from = to;
+        }
+        await wire.closed;
+        const ids = [...wire.received.matchAll(/"id":"(\w+)","duplicate":(\w+)/g)];
+        return [statusesOf(wire.received), ids.map(([, id, duplicate]) => [id, duplicate])];
+      };
+      const whole = await answersTo([]);
+      const cuts = Array.from({ length: 10 * seed }, () => random(text.length));
+      expect(await answersTo(cuts.toSorted((one, two) => one - two))).toEqual(whole);
+      const continued = order.filter((one) => one.includes('expect:')).length;
+      expect((whole as string[][])[0]).toHaveLength(41 + continued);
+    },
+  );
+
   test('are answered over TLS', async () => {
     const dir = path.join(import.meta.dirname, 'tls');
     const tls = { key: path.join(dir, 'key.pem'), cert: path.join(dir, 'cert.pem') };
@@ -81,6 +137,56 @@ describe('requests that are sent without waiting for answers', () => {
     const wire = await openWire(port, text);
     await wire.closed;
     expect([asked, most]).toEqual([20, 1]);
+  });
+});
+
+describe('a connection', () => {
+  test('lets others be answered while it has requests waiting', async () => {
+    const { port, url } = await setup({
+      parts: { clock: systemClock },
+      settings: { limits: { ...SETTINGS.limits, requestsPerSecond: 1_000_000 } },
+    });
+    const wire = await openWire(port, get('/healthz').repeat(1_500));
+    await wire.until(/HTTP/);
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+    expect(statusesOf(wire.received).length).toBeLessThan(1_500);
+  });
+
+  test('that sends only blank lines after an answer is cut', async () => {
+    const { port, clock } = await setup();
+    const wire = await openWire(port, get('/healthz'));
+    await wire.until(/HTTP/);
+    const blank = setInterval(() => wire.socket.write('\r\n'), 10);
+    onTestFinished(() => clearInterval(blank));
+    await moving(clock, wire.closed);
+  });
+
+  test('that asks again after blank lines stays', async () => {
+    const { port, clock } = await setup();
+    const wire = await openWire(port, get('/healthz'));
+    await wire.until(/HTTP/);
+    const timers = clock.timers;
+    wire.socket.write('\r\n');
+    await expect.poll(() => clock.timers, { timeout: 20_000 }).toBe(timers + 1);
+    wire.socket.write(get('/healthz'));
+    await wire.until(/HTTP[^]*HTTP/);
+    await clock.advance('1m');
+    wire.socket.write(get('/healthz', 'connection: close\r\n'));
+    await wire.closed;
+    expect(statusesOf(wire.received)).toEqual(['200', '200', '200']);
+  });
+
+  test('parses a body with blank lines in large parts', async () => {
+    const { port } = await setup();
+    const body = '\r\n\r\n'.repeat(200_000);
+    const parse = vi.spyOn(Socket.prototype, 'isPaused');
+    onTestFinished(() => parse.mockRestore());
+    const close = 'connection: close\r\n';
+    const wire = await openWire(port, posted('one', body, close));
+    await wire.closed;
+    expect(statusesOf(wire.received)).toEqual(['201']);
+    // Asked once for each part that is parsed.
+    expect(parse.mock.calls.length).toBeLessThan(5_000);
   });
 });
 
