@@ -10,7 +10,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Desk } from '../control/control.ts';
-import { durationMs } from '../core/duration.ts';
+import { durationMs, MINUTE_MS } from '../core/duration.ts';
 import { isRespoolError, textOf } from '../core/errors.ts';
 import { maskText } from '../core/secret-text.ts';
 import type { ConsumerHealth, RelayHealth } from '../observe/health.ts';
@@ -25,7 +25,9 @@ import { Gathering } from './gathering.ts';
 import { InFlight } from './in-flight.ts';
 import { type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
 import type { Listener, ListenerTimes } from './listener.ts';
+import { networkOf } from './network.ts';
 import { isOnePiece, postRaw, rawTopic } from './raw-post.ts';
+import { RecentCounts } from './recent.ts';
 import { Refusal, refusedOf, stopping } from './refusal.ts';
 import type { ServeSettings } from './settings.ts';
 import { sharedBytesOf } from './shared-answer.ts';
@@ -103,6 +105,8 @@ class WebService implements Service {
   readonly #desks = new Map<string, Desk>();
   readonly #budget = new ByteBudget();
   readonly #posts: InFlight;
+  /** Refusals of each address in a minute, by reason: a log line for each would fill the disk. */
+  readonly #refusals: RecentCounts;
   readonly #turns = new Turns();
   readonly #unread = new UnreadAnswers();
   /** When the store was full last, on the clock that only grows. */
@@ -119,6 +123,7 @@ class WebService implements Service {
     this.#gate = new Gate(settings, clock);
     this.#gathering = new Gathering(clock);
     this.#posts = new InFlight(clock);
+    this.#refusals = new RecentCounts(clock, MINUTE_MS);
     this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
   }
 
@@ -141,7 +146,7 @@ class WebService implements Service {
       return shared === undefined ? answer : new Response(Buffer.from(shared), answer);
     } catch (error) {
       this.#posts.delete(inlet);
-      this.#note(error, inlet.path);
+      this.#note(error, inlet.path, inlet.address);
       const { status, headers, text } = refusedOf(error);
       return new Response(text, {
         status,
@@ -183,7 +188,7 @@ class WebService implements Service {
     const inlet = new NodeInlet(request, goOn);
     const refuse = (error: unknown): void => {
       this.#posts.delete(inlet);
-      this.#note(error, inlet.path);
+      this.#note(error, inlet.path, inlet.address);
       writeRefusal(request, response, error, this.#clock);
     };
     try {
@@ -328,12 +333,14 @@ class WebService implements Service {
   }
 
   /** Refusals are the caller's affair; what is ours goes to the log, on one line. */
-  #note(error: unknown, path: string): void {
+  #note(error: unknown, path: string, address = ''): void {
     const { logger } = this.#parts;
     const fields = { path: oneLine(path) };
     if (error instanceof Refusal) {
       const { status, reason } = error;
-      if (status === 401 || status === 429) logger?.warn({ ...fields, status, reason }, 'refused');
+      if (status !== 401 && status !== 429) return;
+      const count = this.#refusals.add(`${networkOf(address)} ${reason}`);
+      if (isPowerOfTen(count)) logger?.warn({ ...fields, status, reason, count }, 'refused');
       return;
     }
     if (isRespoolError(error, 'store.full')) this.#fullAt = this.#clock.monotonic();
@@ -355,6 +362,10 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'PUT', 'PATCH', 'OPTIO
 interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
+}
+
+function isPowerOfTen(count: number): boolean {
+  return Number.isInteger(Math.log10(count));
 }
 
 function isJsonPost({ method, path }: Inlet): boolean {

@@ -370,3 +370,20 @@ test('an error of ours says nothing of the machine', async () => {
   expect(JSON.stringify(await json(answer))).not.toMatch(/shadow|stack|\.ts/);
   expect(logs.join('')).toContain('secret place');
 });
+
+test('the log has few lines for many refusals of one address, with their count', async () => {
+  const limits = { ...SETTINGS.limits, requestsPerSecond: 2 };
+  const { ask, logs, clock } = await setup({ settings: { limits, token: 'a-token' } });
+  const countsOf = (reason: string): unknown[] =>
+    logs
+      .map((line) => JSON.parse(line) as { reason?: string; count?: number })
+      .filter((line) => line.reason === reason)
+      .map(({ count }) => count);
+  for (let at = 0; at < 122; at += 1) await ask('/healthz');
+  expect(countsOf('rate.exceeded')).toEqual([1, 10, 100]);
+  await clock.advance('1m');
+  for (let at = 0; at < 3; at += 1) await ask('/healthz');
+  expect(countsOf('rate.exceeded')).toEqual([1, 10, 100, 1]);
+  for (let at = 0; at < 30; at += 1) await moving(clock, ask('/v1/stats'));
+  expect(countsOf('token.unknown')).toEqual([1, 10]);
+});
