@@ -9,7 +9,7 @@ import { STATES } from '../../core/state.ts';
 import { isPattern, topicMatches } from '../../core/topic.ts';
 import type { EntryQuery } from '../../ports/entry-store.ts';
 import { idRange } from '../shared/query.ts';
-import type { CountedFlow } from './flows.ts';
+import type { Flows } from './flows.ts';
 import { SLOT_COUNT, type Slot, slotOf } from './schema.ts';
 
 /** A query, taken apart. */
@@ -27,7 +27,7 @@ export interface Conditions {
   readonly isCounted: boolean;
 }
 
-export function conditionsOf(query: EntryQuery, flows: readonly CountedFlow[]): Conditions {
+export function conditionsOf(query: EntryQuery, flows: Flows): Conditions {
   const slots = slotsOf(query);
   const wanted = flowsOf(query, flows);
   const sql: string[] = [];
@@ -78,19 +78,15 @@ function slotsOf({ states = STATES, lane }: EntryQuery): Slot[] {
   return [...new Set(states)].flatMap((state) => lanes.map((name) => slotOf(state, name)));
 }
 
-function flowsOf(
-  { topic, destination }: EntryQuery,
-  flows: readonly CountedFlow[],
-): Set<number> | undefined {
+function flowsOf({ topic, destination }: EntryQuery, flows: Flows): Set<number> | undefined {
   if (destination === undefined && (topic === undefined || topic === '#')) return undefined;
   const isMatch = topic === undefined || isPattern(topic) ? topicMatches : Object.is;
   const wanted = destination === undefined ? undefined : new Set([destination].flat());
   // '' is how a flow says that it has no destination; nobody can ask for that.
   wanted?.delete('');
-  const fitting = flows.filter(
-    (flow) =>
-      (topic === undefined || isMatch(topic, flow.topic)) &&
-      (wanted === undefined || wanted.has(flow.destination)),
+  return flows.matching(
+    (ofTopic, ofDestination) =>
+      (topic === undefined || isMatch(topic, ofTopic)) &&
+      (wanted === undefined || wanted.has(ofDestination)),
   );
-  return new Set(fitting.map(({ flow }) => flow));
 }

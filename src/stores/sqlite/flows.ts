@@ -20,13 +20,10 @@ export interface Flow {
   readonly priority: number;
 }
 
-/** A flow with its counts by slot. */
-export interface CountedFlow extends Flow {
-  readonly counts: readonly number[];
-}
-
 /** How many new flows may come before those that count nothing are removed. */
 const SWEEP_AFTER = 10_000;
+/** Flows whose numbers are remembered; past it the memory starts afresh. */
+const REMEMBERED_MAX = 10_000;
 
 /** The flows of one file. */
 export class Flows {
@@ -90,8 +87,9 @@ export class Flows {
     const found = find.get(topic, destination, priority) as number | undefined;
     const flow = found ?? Number(add.run(topic, destination, priority).lastInsertRowid);
     if (found === undefined) this.#added += 1;
+    if (this.#numbers.size >= REMEMBERED_MAX) this.#numbers.clear();
     this.#numbers.set(key, flow);
-    this.#known.set(flow, { flow, topic, destination, priority });
+    this.#remember({ flow, topic, destination, priority });
     return flow;
   }
 
@@ -101,8 +99,13 @@ export class Flows {
     const row = this.#sql.look.get(flow) as Omit<Flow, 'flow'> | undefined;
     if (row === undefined) return undefined;
     const found = { flow, ...row };
-    this.#known.set(flow, found);
+    this.#remember(found);
     return found;
+  }
+
+  #remember(flow: Flow): void {
+    if (this.#known.size >= REMEMBERED_MAX) this.#known.clear();
+    this.#known.set(flow.flow, flow);
   }
 
   /** Notes that an entry came into a slot (+1) or left it (-1). */
@@ -164,15 +167,20 @@ export class Flows {
     return this.#priorities;
   }
 
-  all(): CountedFlow[] {
-    const rows = this.#sql.everything.all() as [number, string, string, number, ...number[]][];
-    return rows.map(([flow, topic, destination, priority, ...counts]) => ({
-      flow,
-      topic,
-      destination,
-      priority,
-      counts,
-    }));
+  /** The numbers of the flows that pass; one row at a time, so that nothing is kept of the rest. */
+  matching(isWanted: (topic: string, destination: string) => boolean): Set<number> {
+    const numbers = new Set<number>();
+    for (const row of this.#sql.names.iterate()) {
+      const [flow, topic, destination] = row as [number, string, string];
+      if (isWanted(topic, destination)) numbers.add(flow);
+    }
+    return numbers;
+  }
+
+  /** The entries in each slot, of these flows or of all. */
+  counts(flows?: ReadonlySet<number>): readonly number[] {
+    if (flows === undefined) return this.#sql.counts.get() as number[];
+    return this.#sql.countsOf.get(JSON.stringify([...flows])) as number[];
   }
 
   /** All there are, in the order of their numbers; read once, then only what is new. */
@@ -180,9 +188,7 @@ export class Flows {
     const last = this.#listed.at(-1)?.flow ?? 0;
     const rows = this.#sql.since.all(last) as [number, string, string, number][];
     for (const [flow, topic, destination, priority] of rows) {
-      const known = this.#known.get(flow) ?? { flow, topic, destination, priority };
-      this.#known.set(flow, known);
-      this.#listed.push(known);
+      this.#listed.push(this.#known.get(flow) ?? { flow, topic, destination, priority });
     }
     return this.#listed;
   }
@@ -216,6 +222,7 @@ const PRIORITIES_SQL = `WITH RECURSIVE found (slot, priority) AS (
 
 function prepare(database: SqliteDatabase) {
   const adjust = COUNT_COLUMNS.map((n) => `${n} = ${n} + ?`).join(', ');
+  const counts = `SELECT ${COUNT_COLUMNS.map((n) => `total(${n})`).join(', ')} FROM {flows}`;
   return {
     find: database
       .prepare('SELECT flow FROM {flows} WHERE topic = ? AND destination = ? AND priority = ?')
@@ -224,7 +231,9 @@ function prepare(database: SqliteDatabase) {
     look: database.prepare('SELECT topic, destination, priority FROM {flows} WHERE flow = ?'),
     epoch: database.prepare("SELECT value FROM {meta} WHERE key = 'flow_epoch'").pluck(),
     priorities: database.prepare(PRIORITIES_SQL).pluck(),
-    everything: database.prepare('SELECT * FROM {flows}').raw(),
+    names: database.prepare('SELECT flow, topic, destination FROM {flows}').raw(),
+    counts: database.prepare(counts).raw(),
+    countsOf: database.prepare(`${counts} WHERE flow IN (SELECT value FROM json_each(?))`).raw(),
     adjust: database.prepare(`UPDATE {flows} SET ${adjust} WHERE flow = ?`),
     since: database
       .prepare(

@@ -51,7 +51,7 @@ export class Lists {
     const isFirst = query.after === undefined;
     const needsReading = [query.header, query.code, query.text].some((word) => word !== undefined);
     const max = needsReading ? READ_MAX : query.limit + (isFirst ? LOOK_AHEAD : 1);
-    const found = findPlaces(this.#database, this.#flows.all(), { query, page, max, mayBeLong });
+    const found = findPlaces(this.#database, this.#flows, { query, page, max, mayBeLong });
     const isLong = found === null || (needsReading && found.places.length > READ_SOON_MAX);
     if (found === null || (isLong && !mayBeLong)) return null;
     const { rows, broken, last } = needsReading

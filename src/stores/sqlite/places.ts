@@ -12,7 +12,7 @@ import type { SqliteDatabase } from '../shared/client.ts';
 import type { PageRequest } from '../shared/page.ts';
 import { idRange } from '../shared/query.ts';
 import { type Conditions, conditionsOf } from './conditions.ts';
-import type { CountedFlow } from './flows.ts';
+import type { Flows } from './flows.ts';
 import { ARCHIVED_SLOT, hasFlowIndex, type Slot, WAITING_SLOTS, WAITING_SQL } from './schema.ts';
 
 /** Where an entry stands in the order. */
@@ -49,7 +49,7 @@ interface Search {
  */
 export function findPlaces(
   database: SqliteDatabase,
-  counted: readonly CountedFlow[],
+  flows: Flows,
   {
     query,
     page,
@@ -62,7 +62,7 @@ export function findPlaces(
     readonly mayBeLong: boolean;
   },
 ): Places | null {
-  const conditions = conditionsOf(query, counted);
+  const conditions = conditionsOf(query, flows);
   if (conditions.slots.length === 0 || conditions.flows?.size === 0) return { places: [] };
   const search: Search = { database, conditions, page, max };
   if (query.ids !== undefined) return { places: pass(search, '{entries}') };
@@ -73,7 +73,7 @@ export function findPlaces(
       : { places: pass(search, '{entries} INDEXED BY {entries_id}') };
   }
   const byFlow = conditions.flows !== undefined && hasFlowIndex(database) ? WAITING_SLOTS : [];
-  if (costOf(conditions, counted, byFlow) <= SCAN_MAX) {
+  if (costOf(conditions, flows, byFlow) <= SCAN_MAX) {
     return { places: pass(search, `(${shortSources(conditions, byFlow)})`) };
   }
   if (page.order === 'id') return walkIds(search);
@@ -170,19 +170,11 @@ function walkDue(
 }
 
 /** How many rows the indexes would have to give for these conditions. */
-function costOf(
-  { slots, flows }: Conditions,
-  counted: readonly CountedFlow[],
-  byFlow: readonly Slot[],
-): number {
-  let cost = 0;
-  for (const { flow, counts } of counted) {
-    for (const slot of slots) {
-      const isPassedOver = byFlow.includes(slot) && flows?.has(flow) !== true;
-      if (!isPassedOver) cost += counts[slot] ?? 0;
-    }
-  }
-  return cost;
+function costOf({ slots, flows }: Conditions, all: Flows, byFlow: readonly Slot[]): number {
+  const counts = all.counts();
+  const ofFlows = byFlow.length === 0 ? [] : all.counts(flows);
+  const costs = slots.map((slot) => (byFlow.includes(slot) ? ofFlows[slot] : counts[slot]) ?? 0);
+  return costs.reduce((sum, cost) => sum + cost, 0);
 }
 
 /** The entries of these slots through their indexes, as one source to select from. */

@@ -10,9 +10,8 @@ import type { EntryQuery, TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import { matchesQuery } from '../shared/query.ts';
 import { type Conditions, conditionsOf } from './conditions.ts';
 import type { Connection } from './connection.ts';
-import type { CountedFlow, Flows } from './flows.ts';
+import type { Flows } from './flows.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './rows.ts';
-import { stateOfSlot } from './schema.ts';
 
 /** Up to this many entries in the file, the oldest are found by a pass over all. */
 const OLDEST_MAX = 20_000;
@@ -21,89 +20,89 @@ const READ_SOON_MAX = 500;
 /** Entries that a tally over headers or texts reads; past it the counts are marked. */
 const READ_MAX = 20_000;
 
-interface Count {
-  readonly flow: number;
-  readonly slot: number;
-  readonly fingerprint: string | null;
-  readonly count: number;
-  readonly oldestAt: number | null;
-}
+/** What one entry or one group of entries counts for; no key: it belongs to none. */
+type Count = readonly [key: string | number | null, count: number, oldestAt: number | null];
+
+/** What groups an entry of {entries}; topic and destination are names of its flow. */
+const INNER_KEY: Readonly<Record<TallyBy, string>> = {
+  state: 'slot >> 1',
+  topic: 'flow',
+  destination: 'flow',
+  fingerprint: 'fingerprint',
+};
 
 /** Counts over one connection; null when it would take long and must not. */
 export function createTally(
   { database }: Connection,
   flows: Flows,
 ): (by: TallyBy, query: EntryQuery, mayBeLong: boolean) => TallyRow[] | null {
-  function bySql({ sql, values }: Conditions, by: TallyBy): Count[] {
-    const where = sql.length === 0 ? 'true' : sql.join(' AND ');
-    const group = by === 'fingerprint' ? '0, 0, fingerprint' : 'flow, slot, NULL';
-    const statement = database.prepare(
-      `SELECT ${group}, count(*), min(enqueued_at) FROM {entries} WHERE ${where} GROUP BY 1, 2, 3`,
-    );
-    const rows = statement.raw().all(...values) as [
-      number,
-      number,
-      string | null,
-      number,
-      number,
-    ][];
-    return rows.map(([flow, slot, fingerprint, count, oldestAt]) => ({
-      flow,
-      slot,
-      fingerprint,
-      count,
-      oldestAt,
-    }));
+  function byCounts({ slots, flows: wanted }: Conditions, by: CountedBy): Count[] {
+    if (by === 'state') {
+      const counts = flows.counts(wanted);
+      return slots.map((slot) => [slot >> 1, counts[slot] ?? 0, null]);
+    }
+    const count = slots.map((slot) => `total(n${slot})`).join(' + ') || '0';
+    const where = wanted === undefined ? '' : 'WHERE flow IN (SELECT value FROM json_each(?))';
+    const values = wanted === undefined ? [] : [JSON.stringify([...wanted])];
+    return database
+      .prepare(
+        `SELECT ${by}, ${count} AS count, NULL FROM {flows} ${where} GROUP BY 1 HAVING count > 0`,
+      )
+      .raw()
+      .all(...values) as Count[];
   }
 
-  function byReading({ sql, values }: Conditions, query: EntryQuery) {
+  function bySql({ sql, values }: Conditions, by: TallyBy): Count[] {
     const where = sql.length === 0 ? 'true' : sql.join(' AND ');
+    const groups = `SELECT ${INNER_KEY[by]} AS key, count(*) AS count, min(enqueued_at) AS oldest
+      FROM {entries} WHERE ${where} GROUP BY 1`;
+    const statement = isOfFlow(by)
+      ? `SELECT f.${by}, sum(g.count), min(g.oldest) FROM (${groups}) g
+        JOIN {flows} f ON f.flow = g.key GROUP BY 1`
+      : groups;
+    return database
+      .prepare(statement)
+      .raw()
+      .all(...values) as Count[];
+  }
+
+  function byReading({ sql, values }: Conditions, by: TallyBy, query: EntryQuery) {
+    const where = sql.length === 0 ? 'true' : sql.join(' AND ');
+    const key = isOfFlow(by) ? `f.${by}` : `e.${INNER_KEY[by]}`;
     const statement = database.prepare(
-      `SELECT e.flow, e.enqueued_at, e.seq, e.id, ${STATUS_SQL}, c.envelope, NULL
+      `SELECT ${key}, e.enqueued_at, e.seq, e.id, ${STATUS_SQL}, c.envelope, NULL
       FROM (SELECT * FROM {entries} WHERE ${where} LIMIT ${READ_MAX + 1}) e
-      LEFT JOIN {contents} c ON c.seq = e.seq`,
+      LEFT JOIN {contents} c ON c.seq = e.seq LEFT JOIN {flows} f ON f.flow = e.flow`,
     );
     const counts: Count[] = [];
     let read = 0;
     for (const line of statement.raw().iterate(...values)) {
       read += 1;
       if (read > READ_MAX) break;
-      const [flow, oldestAt, ...rest] = line as [number, number, ...unknown[]];
-      const row = rest as unknown as EntryRow;
-      if (!fits(row, query)) continue;
-      counts.push({ flow, slot: row[2], fingerprint: row[13], count: 1, oldestAt });
+      const [ofKey, oldestAt, ...rest] = line as [Count[0], number, ...unknown[]];
+      if (fits(rest as unknown as EntryRow, query)) counts.push([ofKey, 1, oldestAt]);
     }
     return { counts, isCut: read > READ_MAX };
   }
 
   return (by, query, mayBeLong) => {
-    const counted = flows.all();
-    const conditions = conditionsOf(query, counted);
-    const known = new Map(counted.map((flow) => [flow.flow, flow]));
-    const total = counted.reduce((sum, flow) => sum + sumOf(flow.counts), 0);
+    const conditions = conditionsOf(query, flows);
+    const total = flows.counts().reduce((sum, count) => sum + count, 0);
     const isLong = total > (conditions.needsReading ? READ_SOON_MAX : OLDEST_MAX);
     if (by !== 'fingerprint' && conditions.isCounted && isLong) {
-      return fold(by, byCounts(conditions, counted), known);
+      return fold(by, byCounts(conditions, by));
     }
     if (isLong && !mayBeLong) return null;
-    if (!conditions.needsReading) return fold(by, bySql(conditions, by), known);
-    const { counts, isCut } = byReading(conditions, query);
-    return fold(by, counts, known).map((row) => (isCut ? { ...row, approximate: true } : row));
+    if (!conditions.needsReading) return fold(by, bySql(conditions, by));
+    const { counts, isCut } = byReading(conditions, by, query);
+    return fold(by, counts).map((row) => (isCut ? { ...row, approximate: true } : row));
   };
 }
 
-function byCounts({ slots, flows }: Conditions, counted: readonly CountedFlow[]): Count[] {
-  return counted
-    .filter(({ flow }) => flows === undefined || flows.has(flow))
-    .flatMap(({ flow, counts }) =>
-      slots.map((slot) => ({
-        flow,
-        slot,
-        fingerprint: null,
-        count: counts[slot] ?? 0,
-        oldestAt: null,
-      })),
-    );
+type CountedBy = Exclude<TallyBy, 'fingerprint'>;
+
+function isOfFlow(by: TallyBy): by is 'topic' | 'destination' {
+  return by === 'topic' || by === 'destination';
 }
 
 // What cannot be read is counted by nobody: the next list or claim that meets it reports it.
@@ -115,15 +114,12 @@ function fits(row: EntryRow, query: EntryQuery): boolean {
   }
 }
 
-function fold(
-  by: TallyBy,
-  counts: readonly Count[],
-  flows: ReadonlyMap<number, CountedFlow>,
-): TallyRow[] {
+function fold(by: TallyBy, counts: readonly Count[]): TallyRow[] {
   const rows = new Map<string, { key: string; count: number; oldestAt: number | null }>();
-  for (const { count, oldestAt, ...of } of counts) {
-    const key = keyOf(by, of, flows);
-    if (count === 0 || key === undefined) continue;
+  for (const [keyed, count, oldestAt] of counts) {
+    const key = typeof keyed === 'number' ? STATES[keyed] : keyed;
+    // Entries without a destination belong to none.
+    if (count === 0 || key === undefined || key === null || key === '') continue;
     const row = rows.get(key);
     if (row === undefined) {
       rows.set(key, { key, count, oldestAt });
@@ -137,26 +133,4 @@ function fold(
   if (by !== 'state') return sorted.sort((a, b) => b.count - a.count || (a.key < b.key ? -1 : 1));
   const place = new Map<string, number>(STATES.map((state, number) => [state, number]));
   return sorted.sort((a, b) => (place.get(a.key) ?? 0) - (place.get(b.key) ?? 0));
-}
-
-function keyOf(
-  by: TallyBy,
-  { flow, slot, fingerprint }: Pick<Count, 'flow' | 'slot' | 'fingerprint'>,
-  flows: ReadonlyMap<number, CountedFlow>,
-): string | undefined {
-  switch (by) {
-    case 'state':
-      return stateOfSlot(slot);
-    case 'topic':
-      return flows.get(flow)?.topic;
-    case 'destination':
-      // Entries without a destination belong to none.
-      return flows.get(flow)?.destination || undefined;
-    default:
-      return fingerprint ?? undefined;
-  }
-}
-
-function sumOf(counts: readonly number[]): number {
-  return counts.reduce((sum, count) => sum + count, 0);
 }
