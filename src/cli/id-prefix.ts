@@ -124,9 +124,16 @@ async function candidatesOf(typed: string, { control }: IdUse): Promise<readonly
     const ids = page.entries.map(({ envelope }) => envelope.id);
     found.push(...ids.filter((id) => id.endsWith(suffix)));
     after = page.next;
-    if (after === undefined || found.length > CANDIDATES_MAX) break;
+    if (after === undefined || found.length > CANDIDATES_MAX) {
+      return found.slice(0, CANDIDATES_MAX + 1);
+    }
   }
-  return found.slice(0, CANDIDATES_MAX + 1);
+  // Others that end so may come behind those that were looked at.
+  throw new CommandError(
+    'usage.invalid',
+    `more than ${PAGES_MAX * PAGE_MAX} ids begin with "${safe(prefix)}"; give more of the ` +
+      'beginning, or the whole id',
+  );
 }
 
 async function idsThere(ids: readonly string[], { control }: IdUse): Promise<ReadonlySet<string>> {

@@ -1,5 +1,7 @@
 /** Ids by their beginning: what is meant is found, and nothing else is ever touched. */
 import { expect, onTestFinished, test } from 'vitest';
+import type { Control } from '../../src/control/control.ts';
+import { wholeIds } from '../../src/cli/id-prefix.ts';
 import { shortIds } from '../../src/cli/short-ids.ts';
 import { setup, type Shell } from './setup.ts';
 
@@ -92,6 +94,16 @@ test('what a table shows of ids of one moment can be typed', async () => {
     { id: ONE },
   ]);
   expect(await states()).toEqual({ [ONE]: 'incoming', [BESIDE]: 'hold', [TWO]: 'incoming' });
+});
+
+test('one whose end is looked for among too many ids is refused, since others may fit', async () => {
+  const entries = [{ envelope: { id: ONE } }];
+  const control = {
+    get: async () => undefined,
+    page: async () => ({ entries, corrupt: [], next: 'more' }),
+  } as unknown as Control;
+  const use = { control, out: { note: () => undefined }, isActing: true };
+  await expect(wholeIds(['01a1…0000'], use)).rejects.toMatchObject({ code: 'usage.invalid' });
 });
 
 test('through a service the same holds', async () => {
