@@ -109,12 +109,13 @@ function nameAndRole(options: CommandContext['options']): { name: string; role: 
 function noteLine(out: Out, entry: Readonly<Record<string, string>>): void {
   const pairs = Object.entries(entry).map(([key, value]) => `"${key}": "${safe(value)}"`);
   out.note('The line for serve.tokens of the configuration:');
-  out.note(`  { ${pairs.join(', ')} }${onlyOne(entry)}`);
-}
-
-/** Where there is one token for everything, a list of one is more than is needed. */
-function onlyOne({ role, sha256 }: Readonly<Record<string, string>>): string {
-  return role === 'admin' ? ` # or, if it is the only token, serve.token: "sha256:${sha256}"` : '';
+  out.note(`  { ${pairs.join(', ')} }`);
+  // n.b. Without the word that scripts look for.
+  if (entry['role'] === 'admin') {
+    out.note(
+      'If it is the only token, serve.token takes its hash: docs/how-to/secure-the-service.md',
+    );
+  }
 }
 
 function sha256Of(text: string): string {
