@@ -77,7 +77,7 @@ async function withService<T>(
   const folder = mkdtempSync(join(tmpdir(), 'respool-bench-service-'));
   writeFileSync(
     join(folder, 'respool.config.json'),
-    JSON.stringify({ ...config, serve: { port: 0 }, log: { format: 'json', level: 'warn' } }),
+    JSON.stringify({ ...config, serve: { port: 0 }, log: { format: 'json' } }),
   );
   const main = join(import.meta.dirname, '../src/cli/main.ts');
   const child = start([main, 'serve', '--config', folder]);

@@ -34,7 +34,7 @@ test('npm start shows messages delivered, deferred and bounced, and what to try 
   expect(printed).toMatch(/^Nine customers .*\n.*ann, carl, dora +take it at once\n/);
   expect(printed).toMatch(/ ann-\w+ delivered topic=order\.new attempt=1/);
   expect(printed).toMatch(
-    / busy-bob-\w+ deferred topic=order\.new attempt=1 wait=1s next=[\d:.]+Z code=http\.503/,
+    / busy-bob-\w+ deferred topic=order\.new attempt=1 wait=[\d.]+m?s next=[\d:.]+Z code=http\.503/,
   );
   expect(printed).toMatch(/ busy-bob-\w+ delivered topic=order\.new attempt=3/);
   expect(printed).toMatch(/ gone-gus-\w+ bounced topic=order\.new attempt=1 code=http\.410/);

@@ -81,7 +81,9 @@ export function findPlaces(
   if (isOpen && page.order === 'dueAt' && query.dueBefore !== undefined) {
     // With a condition besides, what fits may be little among much that is due.
     const isShort = conditions.sql.length <= 2;
-    return isShort || mayBeLong ? { places: walkDue(search, query.dueBefore, counted) } : null;
+    return isShort || mayBeLong
+      ? { places: walkDue(search, query.dueBefore, flows.priorities()) }
+      : null;
   }
   const isEnded = conditions.slots.every((slot) => slot >= ARCHIVED_SLOT);
   if (isEnded && page.order === 'dueAt') return { places: walkEnded(search) };
@@ -147,7 +149,7 @@ function walkEnded({ database, conditions, page, max }: Search): Place[] {
 function walkDue(
   { database, conditions, page, max }: Search,
   before: number,
-  counted: readonly CountedFlow[],
+  priorities: readonly number[],
 ): Place[] {
   const { where, values } = startingAt(conditions, page, 'due_at');
   const way = wayOf(page);
@@ -159,7 +161,7 @@ function walkDue(
     )
     .raw();
   const sign = page.descending ? -1 : 1;
-  return [...new Set(counted.map(({ priority }) => priority))]
+  return priorities
     .flatMap((priority) =>
       conditions.slots.flatMap(
         (slot) => walk.all(slot, priority, before, ...values, max) as Place[],

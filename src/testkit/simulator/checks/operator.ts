@@ -43,7 +43,14 @@ function isCarriedOut(
   if (after === undefined) return action === 'remove' && details['hard'] === true;
   const { status } = after;
   if (status.state === before.status.state) {
+    // A check that finds the body of a delivered message missing records that it was not kept.
+    const isForgotten = status.ending === 'delivered' && after.envelope.body.place === 'none';
+    if (action === 'check') return isForgotten;
     if (after.envelope !== before.envelope) return action === 'updateHeaders';
+    // What came before the clock was set back is incoming, and not due yet.
+    if (action === 'retryNow') {
+      return status.state === 'incoming' && Number(status.dueAt) < Number(before.status.dueAt);
+    }
     return action === 'setPolicy' && status.policy === details['policy'];
   }
   switch (action) {
@@ -57,7 +64,9 @@ function isCarriedOut(
       // Archived at once where nobody would come to tell of it.
       return (
         status.lane === 'notice' &&
-        (status.state === 'bounce' || (status.state === 'archived' && status.ending === 'bounced'))
+        (status.state === 'bounce' ||
+          (status.state === 'archived' &&
+            (status.ending === 'bounced' || status.ending === 'expired')))
       );
     case 'remove':
       return status.state === 'archived' && status.ending === 'removed';
