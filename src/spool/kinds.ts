@@ -32,8 +32,10 @@ const LOOK_EVERY_MS = 100;
 /** Whose turn it is. */
 export class KindTurns {
   #turn = 0;
-  /** Slots that were given in turns since they began anew. */
-  #given: number = TURNS.length;
+  /** Messages that were claimed since the turns began anew. */
+  #given = 0;
+  /** Whether the turns had not gone round when they last began anew. */
+  #wasEarly = false;
   /** Kinds that had nothing due when they were asked last, and when to look at them again. */
   readonly #lookAt = new Map<Kind, Millis>();
   /** When the next retry of this process is due, as far as it was noted. */
@@ -50,13 +52,15 @@ export class KindTurns {
   }
 
   /**
-   * Handlers or pauses changed: what waited meanwhile goes in the order of precedence. Not before
-   * every kind had its turn since the last time: with changes that come quicker than that, only
-   * the first kind would ever have one. True if the turns began anew.
+   * Handlers or pauses changed: what waited meanwhile goes in the order of precedence. Not twice in
+   * a row before the turns went round: with changes that come quicker than that, only the first
+   * kind would ever have a turn. True if the turns began anew.
    */
   restart(): boolean {
     this.#lookAt.clear();
-    if (this.#given < TURNS.length) return false;
+    const isEarly = this.#given > 0 && this.#given < TURNS.length;
+    if (isEarly && this.#wasEarly) return false;
+    if (this.#given > 0) this.#wasEarly = isEarly;
     this.#turn = 0;
     this.#given = 0;
     return true;
@@ -86,7 +90,6 @@ export class KindTurns {
       const kind = present[this.#turn % present.length] ?? DEFERRED;
       this.#turn = (this.#turn + 1) % (TURNS.length * 3_000);
       shares.set(kind, (shares.get(kind) ?? 0) + 1);
-      this.#given += 1;
     }
     return shares;
   }
@@ -101,6 +104,7 @@ export class KindTurns {
   /** A round of claims brought so many of a kind. */
   note(kind: Kind, count: number, now: Millis): void {
     if (kind === DEFERRED && this.#retryAt <= now) this.#retryAt = Number.POSITIVE_INFINITY;
+    this.#given += count;
     if (count > 0) this.#lookAt.delete(kind);
     else this.#lookAt.set(kind, now + LOOK_EVERY_MS);
   }
