@@ -166,7 +166,9 @@ export class Entrance {
   #check(message: MessageOptions): CheckedMessage {
     const { settings, source, makeId, entries } = this.#runtime;
     const { headerMaxBytes, policies } = settings;
-    const [now, earliest] = [source.now(), source.earliest()];
+    // In this order: a millisecond may pass in between, and what is due at once is not deferred.
+    const earliest = source.earliest();
+    const now = Math.max(source.now(), earliest);
     const checked = checkMessage(message, { now, earliest, headerMaxBytes, makeId });
     checkOrder(entries, checked.envelope);
     const { policy } = checked;
