@@ -12,6 +12,9 @@ test('a message without a delay is incoming though every look at the clock shows
   clock.now = () => shown() + (looks += 1);
   const spool = createSpool({ entries: memory(), bodies: memoryBodies(), clock });
   onTestFinished(() => spool.stop());
-  const { id } = await spool.enqueue({ topic: 'a' });
-  expect((await spool.get(id))?.status.state).toBe('incoming');
+  // The first opens the store; the next ones take the short way.
+  for (const topic of ['a', 'b', 'c']) {
+    const { id } = await spool.enqueue({ topic });
+    expect((await spool.get(id))?.status.state).toBe('incoming');
+  }
 });
