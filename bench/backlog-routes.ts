@@ -105,7 +105,7 @@ export async function routesCost(
   }
 }
 
-/** Opens a store with so many messages that are not due. */
+/** Opens a store with this number of messages that are not due. */
 async function fill(
   name: EntryStoreName,
   path: string,
@@ -155,7 +155,7 @@ async function fill(
   return { store, clean: name === 'nats' ? () => dropBuckets(url, space) : nothing };
 }
 
-/** What a spool with so many routes asks for when nothing is due. */
+/** What a spool with this number of routes asks for when nothing is due. */
 async function recordLooks(store: EntryStore, routes: number): Promise<Looks> {
   const looks: Looks = { claims: [], nexts: [] };
   let finish = (): void => undefined;
@@ -184,7 +184,7 @@ async function recordLooks(store: EntryStore, routes: number): Promise<Looks> {
   return looks;
 }
 
-/** One round of looks with so many messages of `live` due; only the looks are timed. */
+/** One round of looks with this number of `live` messages due; only the looks are timed. */
 async function round(store: EntryStore, looks: Looks, due: number): Promise<number> {
   calls += 1;
   const now = Date.now();
@@ -244,7 +244,7 @@ async function postCosts(stores: readonly EntryStore[], routes: number): Promise
   }
 }
 
-/** A spool with so many routes: all in one, or that of the backlog, that of `live`, and others. */
+/** A spool with this number of routes: one for all, or `big.#`, `live` and others. */
 function routed(store: EntryStore, routes: number, onLive: (key: string) => void): Spool {
   const spool = createSpool({ entries: store, bodies: memoryBodies(), concurrency: CONCURRENCY });
   const patterns =

@@ -18,7 +18,7 @@ import { CommandError } from './exit-codes.ts';
 import type { Out } from './out.ts';
 import { safe } from './safe.ts';
 
-/** A beginning has at least so many characters. */
+/** Minimum length of an id prefix, in characters. */
 export const ID_PREFIX_MIN = 4;
 /** Ids that are named when a beginning fits several. */
 const CANDIDATES_MAX = 5;
@@ -54,7 +54,7 @@ function endsOf(typed: string): { readonly prefix: string; readonly suffix: stri
   return { prefix, suffix: rest.join('') };
 }
 
-/** The whole ids; one that fits nothing stays as it is, and is unknown to whoever uses it. */
+/** The full ids. A prefix without a match is returned as it is, and fails as an unknown id. */
 export async function wholeIds(given: readonly string[], use: IdUse): Promise<readonly string[]> {
   if (given.every(isMadeId)) return given;
   const there = await idsThere(
@@ -147,7 +147,7 @@ async function idsThere(ids: readonly string[], { control }: IdUse): Promise<Rea
   try {
     return new Set((await control.get(only)) === undefined ? [] : [only]);
   } catch (error) {
-    // What cannot be read is there: whoever asks for it is told why.
+    // A damaged entry matches as well: reading it reports the damage.
     if (isRespoolError(error, 'store.corrupt')) return new Set([only]);
     throw error;
   }

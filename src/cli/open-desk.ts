@@ -188,7 +188,7 @@ async function deskOver(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Des
   return { control: as(byOf(io)), as, url: undefined, isSealed: loaded.config.seal !== undefined };
 }
 
-/** The topics that have a route; undefined where the configuration does not tell. */
+/** The topics that have a route; undefined if the configuration does not say. */
 async function routedTopics({
   config,
   origins,

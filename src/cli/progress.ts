@@ -24,7 +24,7 @@ const SHOWN_AFTER_MS = 500;
 /** A terminal far away is not flooded: nobody sees more than this. */
 const DRAWN_EVERY_MS = 100;
 
-/** A log is not flooded, and whoever reads it sees that something is done. */
+/** Interval of progress lines: visible in a log without flooding it. */
 const LINE_EVERY_MS: number = 5 * SECOND_MS;
 
 /** A bar, or lines, for one thing that may take long. */

@@ -1,5 +1,5 @@
 /**
- * short-ids — ids as a table shows them to people: no longer than tells them apart.
+ * short-ids — the shortest unique form of each id in a table.
  *
  *   01a1e06c-024e          the moment it was made at, where that is enough
  *   01a1e06c-024e…cc9c     its beginning and its end, where many were made at the same moment
@@ -39,6 +39,6 @@ export function shortIds(ids: readonly string[]): readonly string[] {
       return ids.map((id) => short(id, endChars));
     }
   }
-  // Alike at both ends: nothing shorter tells them apart.
+  // Same prefix and suffix: only the full id is unique.
   return ids;
 }

@@ -18,7 +18,7 @@ export interface Column {
   readonly isReason?: true;
   /** Left out where the terminal is too narrow for the reason, the last such column first. */
   readonly isOptional?: true;
-  /** Ids: shown on a terminal as short as tells them apart. */
+  /** Ids: on a terminal in their shortest unique form. */
   readonly isId?: true;
   /** Colours a cell, after it was cut. */
   readonly paint?: (out: Out, cell: string) => string;

@@ -1,4 +1,4 @@
-/** scan-json — a look over JSON text for what `JSON.parse` does not tell. Pure. */
+/** scan-json — finds duplicate keys and the position of a syntax error in JSON text. Pure. */
 
 /** Deeper than any configuration or request; what is deeper is not gone through. */
 const SCAN_DEPTH_MAX = 500;

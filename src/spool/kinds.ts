@@ -32,9 +32,9 @@ const LOOK_EVERY_MS = 100;
 /** Whose turn it is. */
 export class KindTurns {
   #turn = 0;
-  /** Messages that were claimed since the turns began anew. */
+  /** Messages that were claimed since the turns restarted. */
   #given = 0;
-  /** Whether the turns had not gone round when they last began anew. */
+  /** Whether the last restart came before every kind had its turn. */
   #wasEarly = false;
   /** Kinds that had nothing due when they were asked last, and when to look at them again. */
   readonly #lookAt = new Map<Kind, Millis>();

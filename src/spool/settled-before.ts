@@ -42,7 +42,7 @@ export function statusBefore(
   return settledAs === 'removed' ? 'remove' : nextStatus(entry, { kind: 'ack' }, context);
 }
 
-/** What is told of a message that came back. */
+/** The event for a message that came back. */
 export function cameBack(id: string, settledAs: SettledAs): RespoolError {
   return new RespoolError(
     'store.corrupt',

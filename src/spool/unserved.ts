@@ -14,14 +14,14 @@ import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { SpoolSource } from './source.ts';
 
-/** How long a topic may be without a handler before it is told. */
+/** Delay before a topic without a handler is reported, milliseconds. */
 const GRACE_MS = 1_000;
-/** Topics that are remembered, at the most; each is told once. */
+/** Maximum number of topics to remember; each is reported once. */
 const TOPICS_MAX = 1_000;
 /** Messages of before the start that are looked at. */
 const LOOK_MAX = 500;
 
-/** What is needed to tell. */
+/** What the reports need. */
 export interface UnservedParts {
   readonly entries: EntryStore;
   readonly source: Pick<SpoolSource, 'now'>;
@@ -113,12 +113,12 @@ export class Unserved {
       const page = await entries.list({ ...query, limit: LOOK_MAX });
       for (const { envelope } of page.entries) this.accepted(envelope);
     } catch {
-      // Whoever claims meets the same trouble, and tells it.
+      // The next claim meets the same error, and reports it.
     }
     if (this.#isRunning) this.#tellOpen();
   }
 
-  /** Whether the engine holds what has no handler at once, and tells it for each message. */
+  /** Whether the engine holds unhandled messages at once, with an event for each. */
   #isHeldAtOnce(): boolean {
     const { routes, entries } = this.#parts;
     return entries.traits.processes === 'one' && routes.of('delivery').length > 0;

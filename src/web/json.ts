@@ -92,7 +92,7 @@ function checkBytes(bytes: Uint8Array): number {
   return names;
 }
 
-/** Names in all objects; fewer than there are in the text where one stands twice. */
+/** Number of keys in all objects; lower than in the text if there is a duplicate key. */
 function namesIn(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0;
   const inside: readonly unknown[] = Object.values(value);
@@ -101,12 +101,14 @@ function namesIn(value: unknown): number {
   return names;
 }
 
-/** Of two values under one name only the last would be kept, and the sender not told. */
+/** Of two values under one key `JSON.parse` silently keeps only the last. */
 function duplicateName(text: string): Refusal {
   const { twiceAt } = scanJson(text);
   const name = twiceAt === undefined ? undefined : NAME.exec(text.slice(twiceAt))?.[0];
   const what = name === undefined ? 'a name' : `the name ${show(JSON.parse(name))}`;
-  const why = `cannot use JSON in which ${what} stands twice in one object: take one of them out`;
+  const why =
+    `cannot use JSON with a duplicate key: ${what} appears twice in one object; ` +
+    'remove one of them';
   return new Refusal(400, 'json.invalid', why);
 }
 

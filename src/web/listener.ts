@@ -47,7 +47,7 @@ export interface ListenerParts {
 export interface ListenerTimes {
   /** For the head of a request, and for the first byte of a connection. */
   readonly headersWithinMs?: number;
-  /** For somebody who takes nothing of an answer. */
+  /** For a client that reads nothing of an answer. */
   readonly unreadWithinMs?: number;
 }
 

@@ -126,7 +126,7 @@ describe('a message as JSON', () => {
     const answer = await ask(PATH, { method: 'POST', body: text, headers });
     expect(answer.status).toBe(400);
     const { error } = await json<{ error: { message: string } }>(answer);
-    expect(error.message).toContain(`the name "${name}" stands twice in one object`);
+    expect(error.message).toContain(`the name "${name}" appears twice in one object`);
     expect((await spool.count()).incoming).toBe(0);
   });
 

@@ -138,7 +138,10 @@ const note: CommandSpec = {
   ],
   options: [{ flags: '--forget', description: 'take the note away' }],
   examples: [
-    { line: "respool dlq note 01k2x9w3q7z 'reported to the vendor, ticket 4711'", does: 'writes it down' },
+    {
+      line: "respool dlq note 01k2x9w3q7z 'reported to the vendor, ticket 4711'",
+      does: 'writes it down',
+    },
     { line: 'respool dlq note 01k2x9w3q7z --forget', does: 'takes it away' },
   ],
   role: 'operate',

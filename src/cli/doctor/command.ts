@@ -28,7 +28,13 @@ export async function examineCommand(
   const hasOwnPath = typeof env === 'object' && env !== null && 'PATH' in env;
   const wrong = await whyNotRunnable(program, folder);
   if (wrong !== undefined && !(hasOwnPath && !program.includes('/'))) {
-    return [unsafe(id, `${who}, which ${wrong}`, 'every delivery fails; write the command anew')];
+    return [
+      unsafe(
+        id,
+        `${who}, which ${wrong}`,
+        'every delivery fails; create the file, or correct the command',
+      ),
+    ];
   }
   return examineScript(words[0], { id, who, program, folder });
 }
@@ -44,7 +50,7 @@ async function examineScript(
   const file = path.resolve(folder, script);
   if ((await stat(file).catch(() => undefined)) !== undefined) return [];
   const text = `${who} with "${script}", and there is no file "${file}"`;
-  return [note(id, text, 'write the command anew')];
+  return [note(id, text, 'create the file, or correct the command')];
 }
 
 /** What is wrong with a program, as spawn() looks for it; undefined when nothing is. */

@@ -58,7 +58,7 @@ export class Ledger {
   #wanted = 0;
   #isProven = false;
   #hasBadCanary = false;
-  /** Set at the end, where it can be told. */
+  /** Set at the end, if it can be determined. */
   waiting = 0;
   canaryTally: ReplayCanaries | undefined;
 

@@ -188,8 +188,8 @@ export class News {
     const there = this.#waitingThere;
     if (!this.hearsDeliveries && there === undefined) {
       return (
-        `nobody can tell whether the ${count} canaries were attempted, since it is not known ` +
-        'which queue they are in; nothing else was sent'
+        `it cannot be determined whether the ${count} canaries were attempted, since it is not ` +
+        'known which queue they are in; nothing else was sent'
       );
     }
     const untouched = there === undefined ? waiting : Math.min(waiting, there);

@@ -55,8 +55,8 @@ export function checkReplayOptions(options: ReplayOptions, source: ReplaySource)
   if (to?.kind === 'queue' && to.exchange !== '' && canary > 0) {
     throw new RespoolError(
       'config.invalid',
-      `cannot tell whether canaries are delivered through exchange ${show(to.exchange)}: give a ` +
-        'queue, or "canary" 0 to send all without canaries',
+      `cannot determine whether canaries are delivered through exchange ${show(to.exchange)}: ` +
+        'give a queue, or "canary" 0 to send all without canaries',
     );
   }
   if (to === undefined || to.kind === kind) return;

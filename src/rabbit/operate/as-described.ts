@@ -42,7 +42,7 @@ export async function checkAsDescribed(migration: Migration): Promise<void> {
   if (inflow !== undefined) throw refusal(whyInflow(inflow));
 }
 
-/** Ways into the old queues that may still bring messages, and that nobody vouched for. */
+/** Queues and exchanges that may still route messages into the old queues. */
 export function openInflows({ move, options }: Migration, world: World): Inflow[] {
   const globs = (options.unrelated ?? []).map((pattern) => compileGlob(pattern));
   return inflowsOf(move, world).filter(

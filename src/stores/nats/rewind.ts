@@ -22,7 +22,7 @@ const REMOVALS_MAX = 200_000;
 /** Writes on their way at once; each that is refused found a newer state there. */
 const WRITES_AT_ONCE = 64;
 
-/** What was found when the stream was read anew. */
+/** What was found when the stream was read again. */
 export interface RewindFindings {
   /** Where the stream ends now, and the last sequence of it that was seen before. */
   readonly lastSeq: number;
@@ -45,7 +45,7 @@ export interface RewindParts {
   readonly tell: (error: RespoolError) => void;
 }
 
-/** Remembers removals and contents, and compares them with a stream that is read anew. */
+/** Remembers removals and contents, and compares them with a stream that is read again. */
 export class Rewind {
   readonly #parts: RewindParts;
   /** The life of each id whose removal was seen last. */
@@ -72,13 +72,13 @@ export class Rewind {
     return birth !== 0 && this.#removals.get(id) === birth;
   }
 
-  /** Before the stream is read anew: sequences of the cache mean nothing after it. */
+  /** Before the stream is read again: cached sequence numbers are invalid after it. */
   begin(): void {
     // What a reading that broke off had before it is kept: it is the newer state.
     this.#contents = new Map([...this.#parts.cache.takeAll(), ...this.#contents]);
   }
 
-  /** Writes again what fell back, as far as it is at hand, and tells of everything. */
+  /** Restores entries that fell back from the cache, and reports everything. */
   async finish(findings: RewindFindings): Promise<void> {
     const { gone, fallen, returned } = findings;
     const contents = this.#contents;

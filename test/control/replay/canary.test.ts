@@ -287,7 +287,9 @@ describe('at a place that does not tell deliveries', () => {
     place.waiting = undefined;
     const { id } = await plan(THREE);
     const stopped = await run(id);
-    expect(stopped.because).toMatch(/^nobody can tell whether the 3 canaries were attempted/);
+    expect(stopped.because).toMatch(
+      /^it cannot be determined whether the 3 canaries were attempted/,
+    );
     expect(place.items).toHaveLength(17);
     expect(await resume(id, { canary: 0 })).toMatchObject({ state: 'done', counts: { sent: 20 } });
   });
