@@ -134,6 +134,7 @@ async function settledMiB({ pid, url }: Running): Promise<number> {
       peak = now;
       quiet = 0;
     }
+    // A sampling interval: the memory of another process has no event to wait for.
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
   return peak;

@@ -122,7 +122,8 @@ class SpoolLetters implements DeadLetters {
       const found = new Map(page.entries.map((entry) => [entry.envelope.id, entry]));
       for (const id of some) {
         const entry = found.get(id);
-        // Removed with its delivery: nothing else takes a message away that was just sent.
+        // Delivered messages are removed by default, so a missing one counts as delivered. It may
+        // also have been removed with `hard`, or forgotten after its retention (docs: canaries).
         const fate = entry === undefined ? 'delivered' : fateOf(entry, replay);
         if (fate === 'delivered') delivered.push(id);
         if (fate !== 'failed' || entry === undefined) continue;
