@@ -14,13 +14,14 @@
  * be the service of another spool.
  */
 
-import type { Control } from '../control/control.ts';
 import { isTokenHash } from '../connect/key.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import type { StorePlace } from '../connect/stores.ts';
+import type { Control } from '../control/control.ts';
 import { SECOND_MS } from '../core/duration.ts';
 import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { Spool } from '../spool/spool.ts';
+import { TimeLimit } from '../system/wait.ts';
 import { readConfig } from './config.ts';
 import { CommandError } from './exit-codes.ts';
 import type { Io } from './io.ts';
@@ -269,17 +270,16 @@ async function answers(parts: DeskParts, url: string): Promise<boolean> {
 
 /** Why nobody answers there; undefined when somebody does. */
 async function whySilent({ io }: DeskParts, url: string): Promise<string | undefined> {
-  const late = new AbortController();
-  const callOff = io.clock.after(ANSWERS_WITHIN_MS, () => late.abort());
+  const limit = new TimeLimit(io.clock, ANSWERS_WITHIN_MS);
   try {
-    const answer = await fetch(new URL('/healthz', url), { signal: late.signal });
+    const answer = await fetch(new URL('/healthz', url), { signal: limit.signal });
     await answer.body?.cancel();
     return undefined;
   } catch (error) {
     const { cause } = asError(error);
     return safe(textOf(cause ?? error));
   } finally {
-    callOff();
+    limit.stop();
   }
 }
 

@@ -6,12 +6,12 @@
 import { SECOND_MS } from '../core/duration.ts';
 import { type ErrorCode, isRespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
+import { type BackoffRange, backoff, sleep } from '../system/wait.ts';
 import type { ServeLog } from './serve-log.ts';
 import { span } from './times.ts';
 
 /** The wait before the next start doubles between these. */
-const AGAIN_MIN_MS: number = SECOND_MS;
-const AGAIN_MAX_MS: number = 30 * SECOND_MS;
+const AGAIN: BackoffRange = { firstMs: SECOND_MS, maxMs: 30 * SECOND_MS };
 
 /** What runs it. */
 export interface LifeParts {
@@ -40,7 +40,8 @@ export async function startWhenPossible(
   { clock, log, onRefused }: LifeParts,
   signal: AbortSignal,
 ): Promise<boolean> {
-  for (let waitMs = AGAIN_MIN_MS; !signal.aborted; waitMs = Math.min(2 * waitMs, AGAIN_MAX_MS)) {
+  const retry = backoff(AGAIN);
+  while (!signal.aborted) {
     try {
       await start();
       return true;
@@ -51,36 +52,11 @@ export async function startWhenPossible(
         onRefused(error);
         return false;
       }
+      const waitMs = retry.next();
       const text = `cannot ${doing}: ${textOf(error)}; trying again in ${span(waitMs)}`;
       log.say(isAway ? 'warn' : 'error', text, fields);
-      await pause(clock, waitMs, signal);
+      await sleep(clock, waitMs, signal);
     }
   }
   return false;
-}
-
-/** Whether it ended in time. */
-export async function endsWithin(
-  end: Promise<unknown>,
-  ms: number,
-  clock: Clock,
-): Promise<boolean> {
-  const { promise: late, resolve } = Promise.withResolvers<boolean>();
-  const callOff = clock.after(ms, () => resolve(false));
-  const isOver = await Promise.race([end.then(() => true), late]);
-  callOff();
-  return isOver;
-}
-
-async function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => {
-    const callOff = clock.after(ms, end);
-    function end(): void {
-      callOff();
-      signal.removeEventListener('abort', end);
-      resolve();
-    }
-    signal.addEventListener('abort', end);
-  });
 }

@@ -13,6 +13,7 @@ import { delivered, failed, held, type Outcome } from '../core/outcome.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
+import { TimeLimit } from '../system/wait.ts';
 import { environmentOf } from './exec-environment.ts';
 import {
   checkExecOptions,
@@ -23,13 +24,12 @@ import {
 import {
   type Command,
   OUTPUT_KEPT_BYTES,
-  runCommand,
   type RunResult,
+  runCommand,
   StartError,
 } from './exec-run.ts';
 import { plainText } from './plain-text.ts';
 import type { ReadyHandler } from './ready-handler.ts';
-import { Stopwatch } from './stopwatch.ts';
 
 const REASON_LINE_MAX_CHARS = 200;
 /** The operator's mistake, which waiting does not mend. */
@@ -62,20 +62,20 @@ export function makeExec(
   const { clock = systemClock } = parts;
   const settings = checkExecOptions(command, options);
   const deliver = async (delivery: Delivery): Promise<Outcome> => {
-    const watch = new Stopwatch(clock, settings.timeoutMs, delivery.signal);
+    const limit = new TimeLimit(clock, settings.timeoutMs, delivery.signal);
     try {
       const result = await runCommand(commandOf(delivery, settings), delivery.stream(), {
         clock,
-        signal: watch.signal,
+        signal: limit.signal,
       });
       note(delivery, result);
-      return concluded(result, settings, watch);
+      return concluded(result, settings, limit);
     } catch (error) {
       // Anything else is an error of the body, and the engine knows what that means.
       if (error instanceof StartError) return notStarted(error, settings);
       throw error;
     } finally {
-      watch.stop();
+      limit.stop();
     }
   };
   return Object.assign(deliver, {
@@ -106,17 +106,17 @@ function note(delivery: Delivery, { exitCode, output, errors }: RunResult): void
   if (complained !== '') delivery.note('exec-errors', complained);
 }
 
-function concluded(result: RunResult, settings: ExecSettings, watch: Stopwatch): Outcome {
+function concluded(result: RunResult, settings: ExecSettings, limit: TimeLimit): Outcome {
   const { program, timeoutMs, exits } = settings;
   const { exitCode, endSignal } = result;
   const why = lastLine(result.errorsEnd);
   const transient = (code: string, text: string): Outcome =>
     failed(failure('transient', code, `"${program}" ${text}${why === '' ? '' : `: ${why}`}`));
   // Whatever it made of being told to end: it was not done by then.
-  if (watch.isTimedOut) {
+  if (limit.isOver) {
     return transient('exec.timeout', `did not finish within ${formatDuration(timeoutMs)}`);
   }
-  if (watch.signal.aborted) return transient('exec.aborted', 'was called off');
+  if (limit.signal.aborted) return transient('exec.aborted', 'was called off');
   if (exitCode === null) return transient('exec.signal', `was ended by signal ${endSignal}`);
   if (exitCode === 0) return delivered();
   const code = `exec.${exitCode}`;

@@ -16,6 +16,7 @@ import { failed, held, type Outcome } from '../core/outcome.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
+import { TimeLimit } from '../system/wait.ts';
 import { whyRefused } from './address.ts';
 import type { Agents } from './agent.ts';
 import { AddressRefused, type Resolve } from './destination.ts';
@@ -33,7 +34,6 @@ import { plainText } from './plain-text.ts';
 import type { ReadyHandler } from './ready-handler.ts';
 import { isSwallowed } from './reuse.ts';
 import { Signer } from './signature.ts';
-import { Stopwatch } from './stopwatch.ts';
 import { oneBehind } from './whole-body.ts';
 
 /** Bodies up to this are read whole, verified and sent in one go; larger ones are streamed. */
@@ -134,12 +134,12 @@ async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outco
   }
   Object.assign(headers, await sign(sending, whole));
   // Not counted: reading our own disk for the signature is no fault of the receiver.
-  const watch = new Stopwatch(clock, settings.timeoutMs, delivery.signal);
+  const limit = new TimeLimit(clock, settings.timeoutMs, delivery.signal);
   let broken: { readonly error: unknown } | undefined;
   const send = async (agent: Agent): Promise<Answer> => {
     const body = whole ?? streamOf(delivery, (error) => (broken = { error }));
     try {
-      return await exchange(agent, { sending, headers, body, signal: watch.signal });
+      return await exchange(agent, { sending, headers, body, signal: limit.signal });
     } finally {
       if (body instanceof Readable) body.destroy();
     }
@@ -149,7 +149,7 @@ async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outco
     const answer = await send(kept).catch((error: unknown) => {
       // A receiver that took its time before it closed may well have worked on the request.
       const isLate = clock.monotonic() - sentAt > SWALLOWED_WITHIN_MS;
-      const isOver = broken !== undefined || watch.signal.aborted;
+      const isOver = broken !== undefined || limit.signal.aborted;
       if (isOver || isLate || !isSwallowed(error)) throw error;
       return send(fresh);
     });
@@ -159,9 +159,9 @@ async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outco
     if (broken !== undefined) throw broken.error;
     const { url } = sending;
     const hide = (text: string) => hideEchoes(text, { url, headers, keys: settings.keys });
-    return unanswered(error, watch, { ...sending, hide });
+    return unanswered(error, limit, { ...sending, hide });
   } finally {
-    watch.stop();
+    limit.stop();
   }
 }
 
@@ -265,15 +265,15 @@ function concluded({ delivery, url, settings, clock }: Sending, answer: Answer):
 
 function unanswered(
   error: unknown,
-  watch: Stopwatch,
+  limit: TimeLimit,
   { url, settings, hide }: Sending & { readonly hide: (text: string) => string },
 ): Outcome {
   if (error instanceof AddressRefused) return held(error.message, 'http.address');
-  if (watch.isTimedOut) {
+  if (limit.isOver) {
     const text = `no answer from ${url.host} within ${formatDuration(settings.timeoutMs)}`;
     return failed(failure('transient', 'http.timeout', text));
   }
-  if (watch.signal.aborted) {
+  if (limit.signal.aborted) {
     const text = `the request to ${url.host} was called off before there was an answer`;
     return failed(failure('transient', 'http.aborted', text));
   }

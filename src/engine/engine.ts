@@ -13,11 +13,12 @@ import type { Envelope } from '../core/entry.ts';
 import { asError, RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
+import { backoff } from '../system/wait.ts';
 import { AHEAD_WAIT_MS } from './ahead.ts';
 import { Crowd } from './crowd.ts';
 import { LateClaims } from './late-claims.ts';
-import { type EngineLoad, overtaken, type Reservation } from './load.ts';
 import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
+import { type EngineLoad, overtaken, type Reservation } from './load.ts';
 import { bearsWaiting, isUnwanted, ParkedClaim, Parking } from './parking.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
 import { Quiet } from './quiet.ts';
@@ -28,8 +29,7 @@ import { Signal, Wake } from './wake.ts';
 import { Watchman, type WatchmanDuties } from './watchman.ts';
 
 /** After trouble with the source, the wait before the next try doubles up to the maximum. */
-const TROUBLE_WAIT_MIN_MS = 100;
-const TROUBLE_WAIT_MAX_MS = 30_000;
+const TROUBLE_WAIT = { firstMs: 100, maxMs: 30_000 };
 /** How long handlers have to react to an abort before their messages are released. */
 const ABORT_GRACE_MS = 1_000;
 /** How long a stop waits for the store to take released messages back. */
@@ -241,17 +241,16 @@ export class Engine implements AttemptHost {
   }
 
   async #run(): Promise<void> {
-    let troubleWaitMs = TROUBLE_WAIT_MIN_MS;
+    const retry = backoff(TROUBLE_WAIT);
     while (this.#phase === 'running') {
       try {
         await this.#step();
-        troubleWaitMs = TROUBLE_WAIT_MIN_MS;
+        retry.reset();
       } catch (error) {
         this.trouble('claiming messages', error);
         // A stop that came meanwhile has poked already; a pause would not hear of it.
         if (this.#phase !== 'running') break;
-        await this.#wake.pause(troubleWaitMs);
-        troubleWaitMs = Math.min(TROUBLE_WAIT_MAX_MS, troubleWaitMs * 2);
+        await this.#wake.pause(retry.next());
       }
     }
     await this.#giveBackEarly();

@@ -14,6 +14,7 @@ import type { Outcome } from '../core/outcome.ts';
 import { judge, judgeExpiry, judgeLost, type Verdict } from '../core/verdict.ts';
 import type { Claim, Settlement } from '../ports/source.ts';
 import type { AttemptSpan } from '../ports/tracer.ts';
+import { backoffMs, Sleeper } from '../system/wait.ts';
 import { OUTAGE_WAIT_MS, runAttempt, timedOut } from './attempt.ts';
 import { EngineDelivery } from './delivery.ts';
 import type { EngineParts } from './parts.ts';
@@ -24,8 +25,7 @@ import type { Watched, Watchman } from './watchman.ts';
 /**
  * The wait before a verdict that did not get through is tried again, doubling up to the maximum.
  */
-const SETTLE_WAIT_MIN_MS = 50;
-const SETTLE_WAIT_MAX_MS = 5_000;
+const SETTLE_WAIT = { firstMs: 50, maxMs: 5_000 };
 
 /** The engine, as far as an attempt needs it. */
 export interface AttemptHost {
@@ -64,8 +64,8 @@ export class LiveAttempt implements Watched {
   isFenced = false;
   watchedAt: number | undefined;
   liveAt: number | undefined;
-  /** Ends the present wait for another try to settle. */
-  #skipWait: (() => void) | undefined;
+  /** Waits for another try to settle. */
+  #sleeper: Sleeper | undefined;
   /** Where somebody writes spans. */
   #span: AttemptSpan | undefined;
   /** Its handler was called. */
@@ -130,7 +130,7 @@ export class LiveAttempt implements Watched {
   /** The store did not take it back in time while stopping: one more try, no more waiting. */
   abandon(): void {
     this.isFenced = true;
-    this.#skipWait?.();
+    this.#sleeper?.wake();
   }
 
   /** What is decided before any handler runs. */
@@ -243,7 +243,7 @@ export class LiveAttempt implements Watched {
 
   async #settle(settlement: Settlement, tookMs: number): Promise<void> {
     const { source, events } = this.#engine.parts;
-    let waitMs = SETTLE_WAIT_MIN_MS;
+    let failures = 0;
     let answer: 'done' | 'stale' | 'lost' = 'lost';
     let failed: unknown;
     const settling = this.#span?.settle(settlement.verdict);
@@ -259,25 +259,14 @@ export class LiveAttempt implements Watched {
         // Past the fence somebody else may own it soon; its lost lease will tell the rest.
         if (this.isFenced || this.#engine.hasGivenUp) break;
       }
-      await this.#wait(waitMs);
-      waitMs = Math.min(SETTLE_WAIT_MAX_MS, waitMs * 2);
+      this.#sleeper ??= new Sleeper(this.#engine.parts.clock);
+      await this.#sleeper.sleep(backoffMs(SETTLE_WAIT, failures));
+      failures += 1;
     }
     settling?.end(answer, answer === 'lost' ? failed : undefined);
     this.#engine.watchman.remove(this);
     this.#engine.attemptEnded(this);
     this.#onSettled?.(settlement.verdict, answer);
-  }
-
-  #wait(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const done = (): void => {
-        cancel();
-        this.#skipWait = undefined;
-        resolve();
-      };
-      const cancel = this.#engine.parts.clock.after(ms, done);
-      this.#skipWait = done;
-    });
   }
 
   #record(outcome: Outcome, tookMs: number): AttemptRecord {

@@ -1,6 +1,7 @@
 /** wake — an engine that sleeps, and what wakes it. */
 
 import type { Clock } from '../ports/clock.ts';
+import { sleep } from '../system/wait.ts';
 
 /** Why a wait ends when there is something to look at; nobody reads it. */
 const POKED = 'poked';
@@ -28,16 +29,7 @@ export class Wake {
 
   /** Waits for the span, or until poked. */
   pause(ms: number): Promise<void> {
-    const signal = this.fresh();
-    return new Promise((resolve) => {
-      const cancel = Number.isFinite(ms) ? this.#clock.after(ms, done) : () => undefined;
-      signal.addEventListener('abort', done, { once: true });
-      function done(): void {
-        cancel();
-        signal.removeEventListener('abort', done);
-        resolve();
-      }
-    });
+    return sleep(this.#clock, ms, this.fresh());
   }
 }
 

@@ -4,6 +4,7 @@ import { DAY_MS, type Duration, durationMs, HOUR_MS, MINUTE_MS } from '../core/d
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
+import { withTimeout } from '../system/wait.ts';
 import { checkFunction, checkOptions } from './options.ts';
 import { notNow } from './run.ts';
 
@@ -55,14 +56,13 @@ function answerWithin(
   timeoutMs: number,
   isHealthy: HealthGateOptions['isHealthy'],
 ): Promise<boolean> {
-  return new Promise((resolve) => {
-    const callOff = clock.after(timeoutMs, () => resolve(false));
-    const answered = (answer: unknown): void => {
-      callOff();
-      resolve(answer === true);
-    };
-    // In a function of its own, so that a synchronous throw is a rejection like any other.
-    const ask = async (): Promise<unknown> => isHealthy();
-    ask().then(answered, () => answered(false));
-  });
+  const no = (): boolean => false;
+  // In a function of its own, so that a synchronous throw is a rejection like any other.
+  const ask = async (): Promise<unknown> => isHealthy();
+  return withTimeout(
+    clock,
+    timeoutMs,
+    ask().then((answer) => answer === true, no),
+    no,
+  );
 }

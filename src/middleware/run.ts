@@ -5,6 +5,7 @@ import { classify } from '../core/failure.ts';
 import { failed, held, type Outcome } from '../core/outcome.ts';
 import { BodyInvalid } from '../engine/delivery.ts';
 import type { Clock } from '../ports/clock.ts';
+import { sleep } from '../system/wait.ts';
 
 /** How a handler ended; `thrown` is there when it threw, and is to be thrown again. */
 export interface Result {
@@ -47,18 +48,9 @@ export function harmlessly<T>(call: () => T): T | undefined {
 }
 
 /** Waits inside the slot; false when the delivery was called off before. */
-export function waitInside(clock: Clock, ms: number, signal: AbortSignal): Promise<boolean> {
-  if (signal.aborted) return Promise.resolve(false);
-  return new Promise((resolve) => {
-    const end = (isOver: boolean): void => {
-      callOff();
-      signal.removeEventListener('abort', onAbort);
-      resolve(isOver);
-    };
-    const onAbort = (): void => end(false);
-    const callOff = clock.after(ms, () => end(true));
-    signal.addEventListener('abort', onAbort, { once: true });
-  });
+export async function waitInside(clock: Clock, ms: number, signal: AbortSignal): Promise<boolean> {
+  await sleep(clock, ms, signal);
+  return !signal.aborted;
 }
 
 /** Not now, without a cost: the outcome by which a middleware sends a delivery away. */

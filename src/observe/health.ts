@@ -11,6 +11,7 @@ import { type Duration, durationMs, MINUTE_MS, SECOND_MS } from '../core/duratio
 import { checkNames, checkOneOf } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import { systemClock } from '../system/clock.ts';
+import { withTimeout } from '../system/wait.ts';
 
 /** Why it is not ready, or what else is wrong; stable words. */
 export type HealthCode =
@@ -207,14 +208,9 @@ export function answersWithin(
   withinMs: number,
   clock: Clock,
 ): Promise<boolean> {
-  return new Promise((resolve) => {
-    const callOff = clock.after(withinMs, () => resolve(false));
-    // Async: what is thrown at once is no answer either.
-    void (async () => ask())()
-      .then(
-        () => resolve(true),
-        () => resolve(false),
-      )
-      .finally(callOff);
-  });
+  const yes = (): boolean => true;
+  const no = (): boolean => false;
+  // Async: what is thrown at once is no answer either.
+  const asked = (async () => ask())();
+  return withTimeout(clock, withinMs, asked.then(yes, no), no);
 }

@@ -11,6 +11,7 @@ import { textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Logger } from '../ports/logger.ts';
+import { sleep } from '../system/wait.ts';
 
 const TELL_EVERY_MS = 20;
 
@@ -80,8 +81,6 @@ export class Wake {
   }
 
   #pause(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#parts.clock.after(TELL_EVERY_MS, resolve);
-    });
+    return sleep(this.#parts.clock, TELL_EVERY_MS);
   }
 }

@@ -5,6 +5,7 @@
  */
 
 import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
+import { RespoolError } from '../core/errors.ts';
 import {
   type EventKind,
   type EventOf,
@@ -12,7 +13,6 @@ import {
   type StreamedEvent,
   type StreamOptions,
 } from '../core/event.ts';
-import { RespoolError } from '../core/errors.ts';
 import { checkOneOf } from '../core/limits.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import { Engine } from '../engine/engine.ts';
@@ -26,7 +26,9 @@ import type { Clock } from '../ports/clock.ts';
 import type { Claim } from '../ports/source.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker, randomName } from '../system/ids.ts';
+import { endsWithin } from '../system/wait.ts';
 import type { AmqpConnection } from './amqp.ts';
+import { CLOSE_TIMEOUT_MS } from './close-channel.ts';
 import { connectionOf, type RabbitConnection } from './connection.ts';
 import {
   type ConsumerOptions,
@@ -38,12 +40,11 @@ import type { LinkEvent } from './link.ts';
 import type { StatsOptions, StatsReport } from './operate/reports.ts';
 import { queueStats } from './operate/stats.ts';
 import { Outlet } from './outlet.ts';
-import { atMost, GOODBYE_MS } from './patience.ts';
 import { RabbitSource } from './source.ts';
-import { queuePlace } from './traced-place.ts';
 import { applyTopology } from './topology/declare.ts';
 import type { QueuePlan } from './topology/model.ts';
 import { verifyTopology } from './topology/verify.ts';
+import { queuePlace } from './traced-place.ts';
 
 /** What a consumer is doing. */
 export interface ConsumerLoad extends EngineLoad {
@@ -305,7 +306,7 @@ export class Consumer implements AsyncDisposable {
   async #stop(withinMs: number): Promise<void> {
     this.#phase = 'stopping';
     const ceased = this.#changing.then(() => this.#source.cease());
-    await atMost(this.#clock, withinMs + GOODBYE_MS, ceased);
+    await endsWithin(this.#clock, withinMs + CLOSE_TIMEOUT_MS, ceased);
     await this.#engine.stop(withinMs);
     await this.#source.close();
     this.#unlisten?.();

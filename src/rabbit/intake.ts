@@ -6,9 +6,10 @@
  */
 
 import type { Clock } from '../ports/clock.ts';
+import { endsWithin } from '../system/wait.ts';
 import { Acks } from './acks.ts';
 import type { AmqpChannel, AmqpMessage, Table } from './amqp.ts';
-import { atMost, GOODBYE_MS } from './patience.ts';
+import { CLOSE_TIMEOUT_MS } from './close-channel.ts';
 
 /** How a consumer subscribes. */
 export interface Subscription {
@@ -83,9 +84,9 @@ export class Intake {
     const tag = this.#consumerTag;
     this.#consumerTag = undefined;
     if (!this.#isOpen || tag === undefined) return;
-    await atMost(
+    await endsWithin(
       this.#clock,
-      GOODBYE_MS,
+      CLOSE_TIMEOUT_MS,
       this.#ask(() => this.#channel.cancel(tag)),
     );
   }
@@ -95,9 +96,9 @@ export class Intake {
     if (!this.#isOpen) return;
     this.flush();
     this.lose();
-    await atMost(
+    await endsWithin(
       this.#clock,
-      GOODBYE_MS,
+      CLOSE_TIMEOUT_MS,
       this.#ask(() => this.#channel.close()),
     );
   }

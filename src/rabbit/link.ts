@@ -8,8 +8,9 @@
 
 import { asError, RespoolError, textOf } from '../core/errors.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
+import { backoff, endsWithin, Sleeper } from '../system/wait.ts';
 import type { AmqpConnection } from './amqp.ts';
-import { atMost, GOODBYE_MS } from './patience.ts';
+import { CLOSE_TIMEOUT_MS } from './close-channel.ts';
 
 /** What happens to a link. */
 export type LinkEvent =
@@ -28,8 +29,7 @@ export interface LinkParts {
 }
 
 /** The wait before the next try to connect doubles between these; up to a half of it is chance. */
-const RETRY_MIN_MS = 100;
-const RETRY_MAX_MS = 5_000;
+const RETRY = { firstMs: 100, maxMs: 5_000 };
 
 const guarded = new WeakSet<AmqpConnection>();
 
@@ -50,11 +50,12 @@ export class Link {
   #isClosed = false;
   #isBlocked = false;
   #lastError: Error | undefined;
-  #skipWait: (() => void) | undefined;
+  readonly #sleeper: Sleeper;
   #unlisten: () => void = () => undefined;
 
   constructor(parts: LinkParts) {
     this.#parts = parts;
+    this.#sleeper = new Sleeper(parts.clock);
   }
 
   get isUp(): boolean {
@@ -108,7 +109,7 @@ export class Link {
   async close(): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#skipWait?.();
+    this.#sleeper.wake();
     // One that is still opening is ended when it is open (see #open).
     const connection = this.#connection;
     this.#connection = undefined;
@@ -122,7 +123,7 @@ export class Link {
   }
 
   async #end(connection: AmqpConnection): Promise<void> {
-    const isClosed = await atMost(this.#parts.clock, GOODBYE_MS, goodbye(connection));
+    const isClosed = await endsWithin(this.#parts.clock, CLOSE_TIMEOUT_MS, goodbye(connection));
     // A broker that stands still answers nothing; its socket would keep the process alive.
     if (!isClosed) connection.connection?.stream?.destroy();
   }
@@ -205,8 +206,9 @@ export class Link {
   }
 
   async #retry(): Promise<void> {
-    for (let waitMs = RETRY_MIN_MS; !this.#isClosed; waitMs = Math.min(RETRY_MAX_MS, waitMs * 2)) {
-      await this.#wait(waitMs * (0.5 + this.#parts.dice.random() / 2));
+    const retry = backoff(RETRY);
+    while (!this.#isClosed) {
+      await this.#sleeper.sleep(retry.next() * (0.5 + this.#parts.dice.random() / 2));
       if (this.#isClosed || this.#connection !== undefined) return;
       const isUp = await this.tryConnect().then(
         () => true,
@@ -241,18 +243,6 @@ export class Link {
         end();
         resolve(this.#connection);
       }
-    });
-  }
-
-  #wait(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const done = (): void => {
-        cancel();
-        this.#skipWait = undefined;
-        resolve();
-      };
-      const cancel = this.#parts.clock.after(ms, done);
-      this.#skipWait = done;
     });
   }
 

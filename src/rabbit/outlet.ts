@@ -11,10 +11,11 @@
 
 import { RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
+import { endsWithin } from '../system/wait.ts';
 import type { AmqpConfirmChannel, AmqpConnection, Outgoing, Properties } from './amqp.ts';
-import type { Link } from './link.ts';
-import { atMost, closeChannel, GOODBYE_MS } from './patience.ts';
+import { CLOSE_TIMEOUT_MS, closeChannel } from './close-channel.ts';
 import { H } from './headers.ts';
+import type { Link } from './link.ts';
 import { OutletLine, type Sending } from './outlet-line.ts';
 import {
   forbiddenIn,
@@ -150,7 +151,7 @@ export class Outlet {
     if (channel === undefined) return;
     // n.b. A broker under an alarm does not answer: it reads nothing from this connection.
     const closed = closeChannel(channel);
-    if (!this.#link.isBlocked) await atMost(this.#clock, GOODBYE_MS, closed);
+    if (!this.#link.isBlocked) await endsWithin(this.#clock, CLOSE_TIMEOUT_MS, closed);
   }
 
   /** Publishes what waits, as far as the window allows. */

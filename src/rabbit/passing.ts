@@ -10,10 +10,10 @@
  */
 
 import { asError, isRespoolError } from '../core/errors.ts';
+import { backoff } from '../system/wait.ts';
 import type { AmqpMessage, Properties } from './amqp.ts';
 import type { Intake } from './intake.ts';
 import type { Outlet } from './outlet.ts';
-import type { Waits } from './patience.ts';
 import { type Step, successorOf } from './steps.ts';
 import type { QueuePlan } from './topology/model.ts';
 import type { Wire } from './wire.ts';
@@ -23,7 +23,8 @@ export interface PassingParts {
   readonly outlet: () => Outlet;
   readonly plan: QueuePlan;
   readonly wire: Wire;
-  readonly waits: Waits;
+  /** Ends early when the source takes nothing any more. */
+  readonly sleep: (ms: number) => Promise<void>;
   readonly isWanted: () => boolean;
   /** A road is missing. */
   readonly heal: () => void;
@@ -38,8 +39,7 @@ export interface Passed {
   readonly step: Step;
 }
 
-const RETRY_MIN_MS = 100;
-const RETRY_MAX_MS = 5_000;
+const RETRY = { firstMs: 100, maxMs: 5_000 };
 /** So often a count is tried to be written before a message begins with it in memory only. */
 const COUNT_TRIES_MAX = 3;
 
@@ -83,7 +83,7 @@ export class Passing {
     this.#passing += 1;
     this.passed += 1;
     let isPassed = true;
-    let waitMs = RETRY_MIN_MS;
+    const retry = backoff(RETRY);
     for (let tries = 1; intake.isOpen; tries += 1) {
       try {
         await this.forward(passed);
@@ -96,8 +96,7 @@ export class Passing {
           intake.giveBack(message);
           break;
         }
-        await this.#parts.waits.pause(waitMs);
-        waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
+        await this.#parts.sleep(retry.next());
       }
     }
     this.#passing -= 1;

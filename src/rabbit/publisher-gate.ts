@@ -11,10 +11,11 @@
 
 import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
+import { TimeLimit } from '../system/wait.ts';
 import type { AmqpConnection, Outgoing } from './amqp.ts';
+import { closeChannel } from './close-channel.ts';
 import type { Link, LinkEvent } from './link.ts';
 import type { Outlet, OutletLimits } from './outlet.ts';
-import { closeChannel } from './patience.ts';
 
 /** What a gate is made of. */
 export interface GateParts {
@@ -133,12 +134,11 @@ export class Gate {
         return undefined;
       }
     }
-    const patience = new AbortController();
-    const calm = clock.after(limits.confirmTimeoutMs, () => patience.abort());
+    const limit = new TimeLimit(clock, limits.confirmTimeoutMs);
     try {
-      return await link.connected(patience.signal);
+      return await link.connected(limit.signal);
     } finally {
-      calm();
+      limit.stop();
     }
   }
 

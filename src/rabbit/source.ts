@@ -13,13 +13,13 @@ import type { Millis } from '../core/duration.ts';
 import { asError, RespoolError } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Claim, Demand, Settlement, Source } from '../ports/source.ts';
+import { backoff, Sleeper, sleep } from '../system/wait.ts';
 import type { AmqpConnection, AmqpMessage } from './amqp.ts';
 import { brokerCount, type ClaimParts, payloadOf, RabbitClaim } from './claim.ts';
 import { Intake, type Subscription } from './intake.ts';
 import type { Link } from './link.ts';
-import type { Outlet } from './outlet.ts';
 import { madeUpId } from './made-up-id.ts';
-import { Waits } from './patience.ts';
+import type { Outlet } from './outlet.ts';
 import { Passing } from './passing.ts';
 import { restOf, stepsOf, waitOf } from './steps.ts';
 import { explainRefusal } from './topology/explain.ts';
@@ -50,8 +50,7 @@ export interface RabbitSourceParts {
 /** There is no lease: a delivery is ours until its channel ends. */
 const LEASE_MS = 60 * 60_000;
 /** The wait before the next try to subscribe, and before a message is passed on again. */
-const RETRY_MIN_MS = 100;
-const RETRY_MAX_MS = 5_000;
+const RETRY = { firstMs: 100, maxMs: 5_000 };
 /** So often everything is looked at that messages come back by. */
 const LOOK_EVERY_MS = 60_000;
 /** Tries to subscribe at first, where the connection was lost meanwhile. */
@@ -66,20 +65,22 @@ export class RabbitSource implements Source {
   readonly #trial: Trial;
   #intake: Intake | undefined;
   #buffer: RabbitClaim[] = [];
-  #wakeUp: (() => void) | undefined;
+  /** The engine, until there is something for it. */
+  readonly #sleeper: Sleeper;
   #isWanted = false;
   #subscribing: Promise<void> | undefined;
   #isHealing = false;
-  readonly #waits: Waits;
+  /** Ends every wait with `cease`. */
+  #ceasing = new AbortController();
   readonly #passing: Passing;
   #cancelLook: (() => void) | undefined;
 
   constructor(parts: RabbitSourceParts) {
     this.#parts = parts;
-    this.#waits = new Waits(parts.clock);
+    this.#sleeper = new Sleeper(parts.clock);
     this.#passing = new Passing({
       ...parts,
-      waits: this.#waits,
+      sleep: (ms) => this.#sleep(ms),
       isWanted: () => this.#isWanted,
       heal: () => this.#heal(),
     });
@@ -109,7 +110,7 @@ export class RabbitSource implements Source {
 
   /** Subscribes for the first time: what is wrong is thrown. Later it comes back by itself. */
   async open(): Promise<void> {
-    this.#isWanted = true;
+    this.#want();
     const opening = this.#open();
     // A stop that comes meanwhile waits for it.
     this.#subscribing = opening
@@ -134,14 +135,14 @@ export class RabbitSource implements Source {
           this.#isWanted = false;
           throw error;
         }
-        await this.#waits.pause(RETRY_MIN_MS);
+        await this.#sleep(RETRY.firstMs);
       }
     }
   }
 
   /** Subscribes again after `cease`. */
   resume(): void {
-    this.#isWanted = true;
+    this.#want();
     this.#comeBack();
   }
 
@@ -155,10 +156,19 @@ export class RabbitSource implements Source {
     if (main?.autoDelete !== true) await this.cease();
   }
 
+  #want(): void {
+    this.#isWanted = true;
+    if (this.#ceasing.signal.aborted) this.#ceasing = new AbortController();
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return sleep(this.#parts.clock, ms, this.#ceasing.signal);
+  }
+
   async cease(): Promise<void> {
     this.#isWanted = false;
     this.#cancelLook?.();
-    this.#waits.end();
+    this.#ceasing.abort();
     this.#trial.end();
     await this.#subscribing;
     const intake = this.#intake;
@@ -186,15 +196,7 @@ export class RabbitSource implements Source {
   wait(_demand: Demand, signal: AbortSignal): Promise<void> {
     const hasSome = this.#buffer.length > 0 && !this.#passing.isCounting;
     if (hasSome || signal.aborted) return Promise.resolve();
-    return new Promise((resolve) => {
-      const done = (): void => {
-        this.#wakeUp = undefined;
-        signal.removeEventListener('abort', done);
-        resolve();
-      };
-      this.#wakeUp = done;
-      signal.addEventListener('abort', done);
-    });
+    return this.#sleeper.sleep(Number.POSITIVE_INFINITY, signal);
   }
 
   async *body(claim: Claim): AsyncIterable<Uint8Array> {
@@ -330,25 +332,22 @@ export class RabbitSource implements Source {
 
   #comeBack(): void {
     if (this.#subscribing !== undefined || !this.#isWanted || this.isSubscribed) return;
-    this.#subscribing = this.#waits
-      .during((signal) => this.#retrySubscribing(signal))
-      .finally(() => {
-        this.#subscribing = undefined;
-        // Lost once more, or wanted again, before we were done here.
-        this.#comeBack();
-      });
+    this.#subscribing = this.#retrySubscribing().finally(() => {
+      this.#subscribing = undefined;
+      // Lost once more, or wanted again, before we were done here.
+      this.#comeBack();
+    });
   }
 
-  async #retrySubscribing(signal: AbortSignal): Promise<void> {
-    let waitMs = RETRY_MIN_MS;
+  async #retrySubscribing(): Promise<void> {
+    const retry = backoff(RETRY);
     while (this.#isWanted && !this.isSubscribed) {
       try {
-        await this.#subscribe(await this.#parts.link.connected(signal));
+        await this.#subscribe(await this.#parts.link.connected(this.#ceasing.signal));
       } catch (error) {
         if (!this.#isWanted) break;
         this.#parts.onTrouble(`subscribing to queue "${this.#parts.plan.queue}"`, asError(error));
-        await this.#waits.pause(waitMs);
-        waitMs = Math.min(RETRY_MAX_MS, waitMs * 2);
+        await this.#sleep(retry.next());
       }
     }
   }
@@ -378,7 +377,7 @@ export class RabbitSource implements Source {
     const lost = parts.lost + 1;
     const step = { route: this.#parts.plan.again, past: { ...parts.past, lost } };
     const isCounted = await this.#passing.count({ message, intake, id, step });
-    if (!this.#passing.isCounting) this.#wakeUp?.();
+    if (!this.#passing.isCounting) this.#sleeper.wake();
     // Its queue takes nothing at present: better counted here than not handled at all.
     if (!isCounted && intake.isOpen) this.#take(new RabbitClaim({ ...parts, lost }));
   }
@@ -397,7 +396,7 @@ export class RabbitSource implements Source {
 
   #begin(claim: RabbitClaim): void {
     this.#buffer.push(claim);
-    if (!this.#passing.isCounting) this.#wakeUp?.();
+    if (!this.#passing.isCounting) this.#sleeper.wake();
   }
 }
 

@@ -10,6 +10,7 @@
  */
 
 import type { Clock } from '../ports/clock.ts';
+import { Sleeper } from '../system/wait.ts';
 import type { RabbitClaim } from './claim.ts';
 import type { Intake } from './intake.ts';
 import type { Step } from './steps.ts';
@@ -43,11 +44,12 @@ export function isSuspect({ lost, claimedFrom }: RabbitClaim, maxLost: number): 
 /** The one suspect that a consumer has in its hands. */
 export class Trial {
   readonly #parts: TrialParts;
+  readonly #sleeper: Sleeper;
   #claim: RabbitClaim | undefined;
-  #skip: (() => void) | undefined;
 
   constructor(parts: TrialParts) {
     this.#parts = parts;
+    this.#sleeper = new Sleeper(parts.clock);
   }
 
   /** Holds and begins it; false when there is another one. */
@@ -70,14 +72,14 @@ export class Trial {
 
   /** Does not hold it any longer. */
   end(): void {
-    this.#skip?.();
+    this.#sleeper.wake();
   }
 
   async #hold(claim: RabbitClaim): Promise<void> {
     const { quiet, passed, begin, giveBack, isWanted } = this.#parts;
     for (let holds = 0; holds < HOLDS_MAX && isWanted(); holds += 1) {
       const before = passed();
-      await this.#pause();
+      await this.#sleeper.sleep(HELD_MS);
       await quiet();
       // A moment without any: the acks of what was passed on are at the broker, too.
       if (passed() === before) break;
@@ -88,18 +90,6 @@ export class Trial {
       this.#claim = undefined;
       await giveBack(claim);
     }
-  }
-
-  #pause(): Promise<void> {
-    return new Promise((resolve) => {
-      const done = (): void => {
-        cancel();
-        this.#skip = undefined;
-        resolve();
-      };
-      const cancel = this.#parts.clock.after(HELD_MS, done);
-      this.#skip = done;
-    });
   }
 }
 

@@ -14,8 +14,9 @@ import { checkNames } from '../core/limits.ts';
 import { operatorMove } from '../core/operator.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { UnreadEntry } from '../ports/entry-store.ts';
+import { sleep } from '../system/wait.ts';
 import { type ActionParts, audit } from './actions.ts';
-import { type BodySettings, keepBody, type KeptBody, readBody } from './body.ts';
+import { type BodySettings, type KeptBody, keepBody, readBody } from './body.ts';
 import { goingBody, isDamaged } from './body-record.ts';
 import { isOrphan } from './caretaker.ts';
 import { type ListFilter, queryOf } from './list.ts';
@@ -288,16 +289,7 @@ class Rekeying {
   }
 
   async #wait(): Promise<void> {
-    const { signal } = this.#options;
-    await new Promise<void>((resolve) => {
-      const done = (): void => {
-        cancel();
-        signal?.removeEventListener('abort', done);
-        resolve();
-      };
-      const cancel = this.#parts.clock.after(LOOK_WAIT_MS, done);
-      signal?.addEventListener('abort', done, { once: true });
-    });
+    await sleep(this.#parts.clock, LOOK_WAIT_MS, this.#options.signal);
     this.#check();
   }
 }

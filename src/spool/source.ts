@@ -14,9 +14,10 @@ import { isSealed, markHeld, SEAL_MISSING } from '../core/sealed.ts';
 import type { SettledAs } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
+import { backoffMs, Sleeper } from '../system/wait.ts';
 import { inlineBytes, readBody } from './body.ts';
 import { changeOf, SpoolClaim } from './claim.ts';
-import { type Kind, KINDS, KindTurns, Mixture, NOTICE_STATES, TURNS } from './kinds.ts';
+import { KINDS, type Kind, KindTurns, Mixture, NOTICE_STATES, TURNS } from './kinds.ts';
 import { cameBack, settledBefore, statusBefore } from './settled-before.ts';
 import type { SourceParts } from './source-parts.ts';
 import { tellArchived } from './tell-archived.ts';
@@ -24,8 +25,7 @@ import { tellArchived } from './tell-archived.ts';
 /** After a round that took everything due, hand-offs go on this long until a wait knows more. */
 const CLEAR_MS = 50;
 /** When the store says "due" but gives nothing, the wait grows from this, to not spin. */
-const EMPTY_WAIT_MS = 5;
-const EMPTY_WAIT_MAX_MS = 1_000;
+const EMPTY_WAIT = { firstMs: 5, maxMs: 1_000 };
 /** A round that takes longer than this share of a lease tells of a standstill. */
 const STANDSTILL_SHARE = 4;
 
@@ -64,10 +64,11 @@ export class SpoolSource implements Source {
   /** The earliest due time that was noted and has not come, or came in this round of claims. */
   #notedDueAt: Millis = Number.POSITIVE_INFINITY;
   #emptyRounds = 0;
-  #wakeUp: (() => void) | undefined;
+  readonly #sleeper: Sleeper;
 
   constructor(parts: SourceParts) {
     this.#parts = parts;
+    this.#sleeper = new Sleeper(parts.clock);
     this.leaseMs = parts.leaseMs;
   }
 
@@ -102,7 +103,7 @@ export class SpoolSource implements Source {
   /** An entry of this store is due then: a sleeping wait must not sleep past it. */
   noteDue(dueAt: Millis): void {
     this.#clearUntil = Math.min(this.#clearUntil, dueAt);
-    if (this.#wakeUp === undefined) this.#notedDueAt = Math.min(this.#notedDueAt, dueAt);
+    if (!this.#sleeper.isAsleep) this.#notedDueAt = Math.min(this.#notedDueAt, dueAt);
     else if (dueAt < this.#quietUntil) this.alarm();
   }
 
@@ -110,7 +111,7 @@ export class SpoolSource implements Source {
   alarm(): void {
     this.#alarms += 1;
     this.#clearUntil = Number.NEGATIVE_INFINITY;
-    this.#wakeUp?.();
+    this.#sleeper.wake();
   }
 
   /**
@@ -221,9 +222,9 @@ export class SpoolSource implements Source {
       // Due, and yet the last round got nothing. Once, it may have become due in between.
       this.#emptyRounds += 1;
       if (this.#emptyRounds === 1) return;
-      waitMs = Math.min(EMPTY_WAIT_MAX_MS, EMPTY_WAIT_MS * 2 ** (this.#emptyRounds - 2));
+      waitMs = backoffMs(EMPTY_WAIT, this.#emptyRounds - 2);
     }
-    await this.#sleep(waitMs, signal);
+    await this.#sleeper.sleep(waitMs, signal);
     this.#quietUntil = Number.NEGATIVE_INFINITY;
   }
 
@@ -471,20 +472,6 @@ export class SpoolSource implements Source {
     );
     const known = times.filter((at) => at !== null);
     return known.length === 0 ? null : Math.min(...known);
-  }
-
-  #sleep(ms: number, signal: AbortSignal): Promise<void> {
-    return new Promise((resolve) => {
-      const done = (): void => {
-        cancel();
-        this.#wakeUp = undefined;
-        signal.removeEventListener('abort', done);
-        resolve();
-      };
-      const cancel = this.#parts.clock.after(ms, done);
-      this.#wakeUp = done;
-      signal.addEventListener('abort', done, { once: true });
-    });
   }
 }
 

@@ -7,6 +7,7 @@
 import { RespoolError } from '../core/errors.ts';
 import type { Clock, Dice } from '../ports/clock.ts';
 import { systemClock } from '../system/clock.ts';
+import { sleep } from '../system/wait.ts';
 
 /**
  * What becomes of a call. `before`: it fails and nothing happened. `after`: it happened, and the
@@ -70,9 +71,7 @@ export class Faults {
 
   /** Waits by the clock of the plan. */
   wait(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      this.#clock.after(ms, resolve);
-    });
+    return sleep(this.#clock, ms);
   }
 }
 

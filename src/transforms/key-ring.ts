@@ -12,6 +12,7 @@ import { open } from 'node:fs/promises';
 import { asError, RespoolError, show, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import { systemClock } from '../system/clock.ts';
+import { withTimeout } from '../system/wait.ts';
 import {
   checkKeyId,
   faultOfPlace,
@@ -112,11 +113,8 @@ export class KeyRing {
   }
 
   #inTime(id: string, loading: Promise<KeyObject>): Promise<KeyObject> {
-    return new Promise((resolve, reject) => {
-      const cancel = this.#clock.after(KEY_FETCH_MAX_MS, () => {
-        reject(this.#outage(id, `it did not come within ${KEY_FETCH_MAX_MS / 1_000} s`));
-      });
-      void loading.then(resolve, reject).finally(cancel);
+    return withTimeout(this.#clock, KEY_FETCH_MAX_MS, loading, () => {
+      throw this.#outage(id, `it did not come within ${KEY_FETCH_MAX_MS / 1_000} s`);
     });
   }
 

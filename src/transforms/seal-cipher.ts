@@ -25,6 +25,7 @@ import {
 import { RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import { systemClock } from '../system/clock.ts';
+import { withTimeout } from '../system/wait.ts';
 import { isKeyId } from './key.ts';
 import type { KeyRing } from './key-ring.ts';
 
@@ -206,10 +207,7 @@ export class SealCipher {
     const before = this.#outages.get(id);
     if (before !== undefined && this.#clock.monotonic() < before.untilMs) return before.error;
     this.#outages.delete(id);
-    const lack = await new Promise<RespoolError | undefined>((resolve) => {
-      const cancel = this.#clock.after(PATIENCE_MS, () => resolve(late(id)));
-      void this.#lack(id).then(resolve).finally(cancel);
-    });
+    const lack = await withTimeout(this.#clock, PATIENCE_MS, this.#lack(id), () => late(id));
     if (lack?.code !== 'store.unavailable') return lack;
     // Another call may have found the same meanwhile: one error for both.
     const found = this.#outages.get(id)?.error ?? lack;

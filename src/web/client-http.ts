@@ -7,6 +7,7 @@ import { SECOND_MS } from '../core/duration.ts';
 import { ERROR_CODES, type ErrorCode, RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import { systemClock } from '../system/clock.ts';
+import { sleep } from '../system/wait.ts';
 import { type Form, Misfit } from './client-forms.ts';
 import { API_HEADER } from './texts.ts';
 
@@ -131,19 +132,9 @@ export class ServiceClient {
   }
 
   /** Resolves after the span; rejects when the signal fires before. */
-  wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const stop = (): void => {
-        callOff();
-        reject(this.gone('was not asked again'));
-      };
-      const callOff = this.#clock.after(ms, () => {
-        signal?.removeEventListener('abort', stop);
-        resolve();
-      });
-      signal?.addEventListener('abort', stop, { once: true });
-      if (signal?.aborted === true) stop();
-    });
+  async wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
+    await sleep(this.#clock, ms, signal);
+    if (signal?.aborted === true) throw this.gone('was not asked again');
   }
 
   /** The parts of an answer; a connection that ends too early is an error. */

@@ -8,7 +8,8 @@ import { RespoolError } from '../core/errors.ts';
 import { type EventKind, LISTENED } from '../core/event.ts';
 import { checkOneOf } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
-import { addEndpoint, type App } from './endpoint.ts';
+import { withTimeout } from '../system/wait.ts';
+import { type App, addEndpoint } from './endpoint.ts';
 
 /** A sign of life, so that proxies and clients know the line still stands. */
 const HEARTBEAT_MS = 15_000;
@@ -110,10 +111,7 @@ function streamOf(
 }
 
 function orHeartbeat<T>(coming: Promise<T>, clock: Clock): Promise<T | undefined> {
-  return new Promise((resolve, reject) => {
-    const callOff = clock.after(HEARTBEAT_MS, () => resolve(undefined));
-    void coming.then(resolve, reject).finally(callOff);
-  });
+  return withTimeout(clock, HEARTBEAT_MS, coming, () => undefined);
 }
 
 function kindsOf(text: string | undefined): EventKind[] | undefined {

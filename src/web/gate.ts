@@ -11,6 +11,7 @@ import { isIP } from 'node:net';
 import { MINUTE_MS, SECOND_MS } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
+import { sleep } from '../system/wait.ts';
 import type { Inlet } from './inlet.ts';
 import { networkOf } from './network.ts';
 import { RecentCounts } from './recent.ts';
@@ -145,8 +146,8 @@ export class Gate {
       'send a known token as "authorization: Bearer TOKEN"',
       { headers: { 'www-authenticate': 'Bearer' } },
     );
-    return new Promise((_, reject) => {
-      this.#clock.after(UNKNOWN_TOKEN_WAIT_MS, () => reject(refusal));
+    return sleep(this.#clock, UNKNOWN_TOKEN_WAIT_MS).then(() => {
+      throw refusal;
     });
   }
 

@@ -4,6 +4,7 @@ import type { Control, Flow, Spread, Stats } from '../../control/control.ts';
 import { SECOND_MS } from '../../core/duration.ts';
 import { FLOW_LEAST_MS, type Forecast } from '../../core/forecast.ts';
 import { STATES } from '../../core/state.ts';
+import { sleep } from '../../system/wait.ts';
 import type { Io } from '../io.ts';
 import { STATE_COLUMN } from '../message-view.ts';
 import type { Out } from '../out.ts';
@@ -50,25 +51,11 @@ async function watch(control: Control, io: Io, out: Out): Promise<void> {
   try {
     while (!over.signal.aborted) {
       await print(out, await control.stats(), redraws ? CLEAR : '');
-      await waitFor(io, over.signal);
+      await sleep(io.clock, REDRAWN_EVERY_MS, over.signal);
     }
   } finally {
     off();
   }
-}
-
-/** Until the next drawing, or until it is over. */
-async function waitFor(io: Io, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => {
-    const callOff = io.clock.after(REDRAWN_EVERY_MS, end);
-    function end(): void {
-      callOff();
-      signal.removeEventListener('abort', end);
-      resolve();
-    }
-    signal.addEventListener('abort', end);
-  });
 }
 
 async function print(out: Out, found: Stats, before = ''): Promise<void> {

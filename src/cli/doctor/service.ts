@@ -3,6 +3,7 @@
 import { SECOND_MS } from '../../core/duration.ts';
 import { asError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { TimeLimit } from '../../system/wait.ts';
 import { span } from '../times.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 
@@ -71,20 +72,19 @@ async function ask(
   where: string,
   clock: Clock,
 ): Promise<{ status: number; body: unknown } | { failed: string }> {
-  const late = new AbortController();
-  const callOff = clock.after(ANSWERS_WITHIN_MS, () => late.abort());
+  const limit = new TimeLimit(clock, ANSWERS_WITHIN_MS);
   try {
-    const answer = await fetch(new URL(where, url), { signal: late.signal, redirect: 'error' });
+    const answer = await fetch(new URL(where, url), { signal: limit.signal, redirect: 'error' });
     const text = await answer.text();
     return { status: answer.status, body: parsed(text) };
   } catch (error) {
-    if (late.signal.aborted) return { failed: `not within ${span(ANSWERS_WITHIN_MS)}` };
+    if (limit.isOver) return { failed: `not within ${span(ANSWERS_WITHIN_MS)}` };
     // The error itself says "fetch failed"; why is in its cause.
     const { cause } = asError(error);
     const code = cause instanceof Error && 'code' in cause ? cause.code : undefined;
     return { failed: typeof code === 'string' ? code : textOf(cause ?? error) };
   } finally {
-    callOff();
+    limit.stop();
   }
 }
 

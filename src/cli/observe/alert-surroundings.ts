@@ -90,7 +90,7 @@ async function deadQueuesOf(brokers: readonly Broker[], lines: Lines): Promise<Q
 /** What is ready in a queue, as AMQP tells. */
 async function depthOf(connection: RabbitConnection, queue: string): Promise<number> {
   const { openChannel } = await import('../../rabbit/operate/look.ts');
-  const { closeChannel } = await import('../../rabbit/patience.ts');
+  const { closeChannel } = await import('../../rabbit/close-channel.ts');
   const channel = await openChannel(await connection.consuming.tryConnect());
   try {
     return (await channel.checkQueue(queue)).messageCount;

@@ -1,9 +1,8 @@
 /** alerts-life — the alerts of the configuration beside a service, from its start to its stop. */
 
 import os from 'node:os';
-import type { ConfiguredSpool } from '../../connect/open.ts';
 import type { LoadedConfig } from '../../connect/load-config.ts';
-import { waitFor } from '../../control/replay/pace.ts';
+import type { ConfiguredSpool } from '../../connect/open.ts';
 import type { RuleTools } from '../../control/rules/types.ts';
 import { durationMs } from '../../core/duration.ts';
 import { printCondition } from '../../observe/alerts/condition.ts';
@@ -13,6 +12,7 @@ import { type Receivers, registerReceivers } from '../../observe/alerts/receiver
 import type { Spool } from '../../spool/spool.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { withTimeout } from '../../system/wait.ts';
 import { createClosers } from '../closers.ts';
 import { byOf } from '../open-desk.ts';
 import type { RelayLife } from '../outbox/relay-life.ts';
@@ -117,9 +117,7 @@ function startAlerts(
   alerts.start();
   const stop = async (withinMs: number): Promise<void> => {
     stopping.abort();
-    const late = new AbortController();
-    await Promise.race([alerts.stop(), waitFor(clock, withinMs, late.signal)]);
-    late.abort();
+    await withTimeout(clock, withinMs, alerts.stop(), () => undefined);
     measures.close();
     await closers.close();
   };

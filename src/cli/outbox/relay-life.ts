@@ -15,8 +15,9 @@ import type { SpoolEvent } from '../../core/event.ts';
 import { levelOf } from '../../engine/log.ts';
 import type { RelayLoad } from '../../outbox/relay.ts';
 import { EVERYTHING } from '../../spool/pauses.ts';
+import { endsWithin } from '../../system/wait.ts';
 import { numberText, safe } from '../safe.ts';
-import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts';
+import { type LifeParts, startWhenPossible } from '../start-again.ts';
 
 /** What runs a relay. */
 export interface RelayLifeParts extends LifeParts {
@@ -81,7 +82,7 @@ export function startRelay(configured: ConfiguredRelay, parts: RelayLifeParts): 
     state = 'stopped';
     const endsAt = clock.monotonic() + withinMs;
     // A start that is on its way ends first, unless it takes too long: a server may hang.
-    const isOver = await endsWithin(starting, withinMs, clock);
+    const isOver = await endsWithin(clock, withinMs, starting);
     const ending = endAll(Math.max(0, endsAt - clock.monotonic()));
     if (isOver) await ending;
     // It has taken no message yet: nothing has to be waited for.

@@ -10,7 +10,8 @@
 import type { ConfiguredConsumer, ConsumerInfo } from '../../connect/open-consumers.ts';
 import { told } from '../../control/told-events.ts';
 import { textOf } from '../../core/errors.ts';
-import { endsWithin, type LifeParts, startWhenPossible } from '../start-again.ts';
+import { endsWithin } from '../../system/wait.ts';
+import { type LifeParts, startWhenPossible } from '../start-again.ts';
 
 /** Consumers that run, or wait for their broker. */
 export interface ConsumersLife {
@@ -51,7 +52,7 @@ export function startConsumers(
       await Promise.all(
         consumers.map(async ({ consumer }, at) => {
           // A start that is on its way ends first, unless it takes too long: a broker may hang.
-          const isOver = await endsWithin(starts[at] ?? Promise.resolve(), withinMs, clock);
+          const isOver = await endsWithin(clock, withinMs, starts[at] ?? Promise.resolve());
           const stopping = consumer.stop({ within: Math.max(0, endsAt - clock.monotonic()) });
           if (isOver) await stopping;
           // It has taken no message yet: nothing has to be waited for.

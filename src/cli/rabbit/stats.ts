@@ -2,8 +2,9 @@
 
 import type { Broker } from '../../connect/brokers.ts';
 import { SECOND_MS } from '../../core/duration.ts';
-import { queueStats } from '../../rabbit/operate/stats.ts';
 import type { QueueStats, StatsReport } from '../../rabbit/operate/reports.ts';
+import { queueStats } from '../../rabbit/operate/stats.ts';
+import { sleep } from '../../system/wait.ts';
 import type { Out } from '../out.ts';
 import { numberText, safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
@@ -54,26 +55,12 @@ export async function printStats(context: CommandContext): Promise<undefined> {
   try {
     while (!over.signal.aborted) {
       await printAll(context, watched, redraws ? CLEAR : '');
-      await waitFor(context, over.signal);
+      await sleep(io.clock, REDRAWN_EVERY_MS, over.signal);
     }
   } finally {
     off();
   }
   return undefined;
-}
-
-/** Until the next drawing, or until it is over. */
-async function waitFor({ io }: CommandContext, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => {
-    const callOff = io.clock.after(REDRAWN_EVERY_MS, end);
-    function end(): void {
-      callOff();
-      signal.removeEventListener('abort', end);
-      resolve();
-    }
-    signal.addEventListener('abort', end);
-  });
 }
 
 async function printAll(

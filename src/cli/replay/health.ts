@@ -13,8 +13,9 @@ import { asError, show, textOf } from '../../core/errors.ts';
 import { topicMatches } from '../../core/topic.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { LetterRoute } from '../../ports/dead-letters.ts';
+import { closeChannel } from '../../rabbit/close-channel.ts';
 import { openChannel } from '../../rabbit/operate/look.ts';
-import { closeChannel } from '../../rabbit/patience.ts';
+import { TimeLimit } from '../../system/wait.ts';
 import type { Reached } from '../rabbit/reach.ts';
 import { roadOf } from '../url-user.ts';
 
@@ -54,19 +55,18 @@ export async function healthOf(
 }
 
 async function ofUrl(url: string, { clock, hide }: HealthParts): Promise<Health> {
-  const late = new AbortController();
-  const callOff = clock.after(ANSWERS_WITHIN_MS, () => late.abort());
+  const limit = new TimeLimit(clock, ANSWERS_WITHIN_MS);
   const road = roadOf(url);
   try {
-    const answer = await fetch(road.url, { signal: late.signal, headers: road.headers });
+    const answer = await fetch(road.url, { signal: limit.signal, headers: road.headers });
     await answer.body?.cancel();
     if (answer.ok) return 'well';
     return { why: hide(`GET ${road.url} answered ${answer.status}`) };
   } catch (error) {
-    const said = late.signal.aborted ? 'no answer within 5s' : causeOf(error);
+    const said = limit.isOver ? 'no answer within 5s' : causeOf(error);
     return { why: hide(`GET ${road.url} failed: ${said}`) };
   } finally {
-    callOff();
+    limit.stop();
   }
 }
 

@@ -2,9 +2,9 @@
 
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import { createControl } from '../../control/desk.ts';
-import { waitFor } from '../../control/replay/pace.ts';
 import { runRules } from '../../control/rules/run.ts';
 import type { Spool } from '../../spool/spool.ts';
+import { withTimeout } from '../../system/wait.ts';
 import type { LettersContext } from '../dlq/places.ts';
 import { byOf, type Desk } from '../open-desk.ts';
 import type { ServeLog } from '../serve-log.ts';
@@ -40,9 +40,7 @@ export async function startRules(context: CommandContext, parts: RulesParts): Pr
   return {
     stop: async (withinMs) => {
       stop.abort();
-      const late = new AbortController();
-      await Promise.race([running, waitFor(context.io.clock, withinMs, late.signal)]);
-      late.abort();
+      await withTimeout(context.io.clock, withinMs, running, () => undefined);
     },
   };
 }

@@ -6,11 +6,11 @@
  */
 
 import * as operations from '../../control/replay/operations.ts';
-import { waitFor } from '../../control/replay/pace.ts';
 import type { Replay, ReplayDesk, ReplayOptions } from '../../control/replay/types.ts';
 import { SECOND_MS } from '../../core/duration.ts';
+import { sleep } from '../../system/wait.ts';
 import { atLetters, openSource } from '../dlq/places.ts';
-import { endedBy, EXIT, type ExitCode } from '../exit-codes.ts';
+import { EXIT, type ExitCode, endedBy } from '../exit-codes.ts';
 import { safe } from '../safe.ts';
 import type { CommandContext } from '../spec.ts';
 import { carryOut } from './carry-out.ts';
@@ -91,7 +91,7 @@ async function obeyed({ io }: CommandContext, { desk, wanted, replay }: Asked): 
     let last = replay;
     while (last.state === 'running' && clock.monotonic() < endsAt) {
       stop.signal.throwIfAborted();
-      await waitFor(clock, LOOK_EVERY_MS, stop.signal);
+      await sleep(clock, LOOK_EVERY_MS, stop.signal);
       last = (await operations.getReplay(desk, last.id)) ?? last;
       const isOver = last.runner === undefined || last.runner.until <= clock.now();
       if (last.state === 'running' && isOver) last = await ASK[wanted](desk, last.id, { clock });

@@ -6,7 +6,7 @@
 import type { Broker } from '../../connect/brokers.ts';
 import type { LoadedConfig } from '../../connect/load-config.ts';
 import type { Clock } from '../../ports/clock.ts';
-import { atMost } from '../../rabbit/patience.ts';
+import { sleep } from '../../system/wait.ts';
 import { createClosers } from '../closers.ts';
 import { type Reached, reach } from '../rabbit/reach.ts';
 import type { CommandContext } from '../spec.ts';
@@ -20,14 +20,11 @@ export async function inRounds(
   }: { readonly clock: Clock; readonly everyMs: number; readonly signal: AbortSignal },
   round: () => Promise<void>,
 ): Promise<void> {
-  const over = new Promise<void>((resolve) => {
-    signal.addEventListener('abort', () => resolve(), { once: true });
-  });
   while (!signal.aborted) {
     const startedAt = clock.monotonic();
     await round();
     const waitMs = startedAt + everyMs - clock.monotonic();
-    if (waitMs > 0 && !signal.aborted) await atMost(clock, waitMs, over);
+    if (waitMs > 0) await sleep(clock, waitMs, signal);
   }
 }
 

@@ -7,8 +7,9 @@
 
 import { formatDuration, MINUTE_MS } from '../../core/duration.ts';
 import { asError, textOf } from '../../core/errors.ts';
-import type { Clock } from '../../ports/clock.ts';
 import { runCommand } from '../../deliver/exec-run.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { TimeLimit } from '../../system/wait.ts';
 import { CommandError } from '../exit-codes.ts';
 import type { CommandContext } from '../spec.ts';
 import { type Road, roadOf } from '../url-user.ts';
@@ -64,15 +65,14 @@ export function hookOf({ options, io }: CommandContext): Hook | undefined {
 
 /** Runs work that is called off when it takes too long. */
 async function inTime<T>(clock: Clock, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const late = new AbortController();
-  const callOff = clock.after(TOLD_WITHIN_MS, () => late.abort());
+  const limit = new TimeLimit(clock, TOLD_WITHIN_MS);
   try {
-    const result = await work(late.signal);
-    if (!late.signal.aborted) return result;
+    const result = await work(limit.signal);
+    if (!limit.isOver) return result;
   } catch (error) {
-    if (!late.signal.aborted) throw error;
+    if (!limit.isOver) throw error;
   } finally {
-    callOff();
+    limit.stop();
   }
   throw new Error(`it took longer than ${formatDuration(TOLD_WITHIN_MS)}`);
 }

@@ -7,11 +7,11 @@ import { SECOND_MS } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { DeadLetters, LetterRoute } from '../../ports/dead-letters.ts';
+import { sleep } from '../../system/wait.ts';
 import type { Guard } from './guard.ts';
 import type { Journal } from './journal.ts';
 import type { Ledger } from './ledger.ts';
 import type { Tenure } from './tenure.ts';
-import { waitFor } from './pace.ts';
 import type { ReplayCanaries } from './types.ts';
 
 /** Between two questions; and so many times as long as the last one took. */
@@ -154,7 +154,7 @@ export class News {
     let spanMs = CANARY_FIRST_MS;
     for (;;) {
       const restMs = untilMs - clock.monotonic();
-      await waitFor(clock, Math.max(0, Math.min(spanMs, restMs)), tenure.halt.signal);
+      await sleep(clock, Math.max(0, Math.min(spanMs, restMs)), tenure.halt.signal);
       if (!tenure.isHeld) return;
       await ask(clock.monotonic() < untilMs);
       if (!tenure.isHeld || this.#silent.size === 0 || clock.monotonic() >= untilMs) return;

@@ -1,7 +1,8 @@
-/** pace — no more letters per second than asked for; and waiting that can be called off. */
+/** pace — no more letters per second than asked for. */
 
 import { SECOND_MS } from '../../core/duration.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { sleep } from '../../system/wait.ts';
 
 /** What a late timer may be made up for: timers are late by some milliseconds, not by more. */
 const LAG_MAX_MS = 50;
@@ -25,39 +26,6 @@ export class Pace {
     const nowMs = this.#clock.monotonic();
     const turnMs = Math.max(this.#nextMs, nowMs - LAG_MAX_MS);
     this.#nextMs = turnMs + this.#gapMs;
-    if (turnMs > nowMs) await waitFor(this.#clock, turnMs - nowMs, signal);
+    if (turnMs > nowMs) await sleep(this.#clock, turnMs - nowMs, signal);
   }
-}
-
-/** What the work comes to; undefined when the signal fires first, and then nobody waits for it. */
-export async function unlessAborted<T>(
-  work: Promise<T>,
-  signal: AbortSignal | undefined,
-): Promise<T | undefined> {
-  if (signal === undefined) return work;
-  const aborted = Promise.withResolvers<undefined>();
-  const onAbort = () => aborted.resolve(undefined);
-  signal.addEventListener('abort', onAbort);
-  if (signal.aborted) onAbort();
-  // Heard by nobody, when it fails after that.
-  work.catch(() => undefined);
-  try {
-    return await Promise.race([work, aborted.promise]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
-}
-
-/** Resolves after the span, or when the signal fires. */
-export function waitFor(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve();
-    const done = () => {
-      cancel();
-      signal.removeEventListener('abort', done);
-      resolve();
-    };
-    const cancel = clock.after(ms, done);
-    signal.addEventListener('abort', done);
-  });
 }

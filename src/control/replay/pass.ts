@@ -18,11 +18,12 @@ import type {
   Settled,
   TakenLetter,
 } from '../../ports/dead-letters.ts';
+import { unlessAborted } from '../../system/wait.ts';
 import type { Guard } from './guard.ts';
 import type { Journal, Outcome } from './journal.ts';
 import type { Claim, Ledger } from './ledger.ts';
 import type { News } from './news.ts';
-import { type Pace, unlessAborted } from './pace.ts';
+import type { Pace } from './pace.ts';
 import { type DecideParts, decide, type Piece } from './piece.ts';
 import type { Tenure } from './tenure.ts';
 

@@ -10,10 +10,10 @@ import type { Clock, Dice } from '../../ports/clock.ts';
 import type { DeadLetters, Letter, LetterRoute, OpenLetter } from '../../ports/dead-letters.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { createIdMaker } from '../../system/ids.ts';
+import { unlessAborted } from '../../system/wait.ts';
 import { type PlanItem, writePlan } from './journal.ts';
 import { NO_COUNTS } from './ledger.ts';
 import { checkReplayOptions, type ReplaySettings, replaySettings } from './options.ts';
-import { unlessAborted } from './pace.ts';
 import { auditReplay, REPLAYS_KIND } from './record.ts';
 import { type LetterTransform, loadTransform, repairLetter } from './transform.ts';
 import type {

@@ -14,19 +14,20 @@ import type { Clock, Dice } from '../../ports/clock.ts';
 import type { DeadLetters } from '../../ports/dead-letters.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { sleep } from '../../system/wait.ts';
 import { toldBroker } from '../letters/kept-broker.ts';
 import { Guard } from './guard.ts';
 import { Journal } from './journal.ts';
 import { Ledger, NO_COUNTS } from './ledger.ts';
 import { News } from './news.ts';
 import { replaySettings } from './options.ts';
-import { Pace, waitFor } from './pace.ts';
+import { Pace } from './pace.ts';
 import { type PassParts, runPass } from './pass.ts';
 import { tellMeant } from './piece.ts';
 import { checkCaution } from './plan.ts';
 import { auditReplay, needReplay } from './record.ts';
-import { tidy } from './tidy.ts';
 import { checkRunnable, INTERRUPTED, lostError, Tenure } from './tenure.ts';
+import { tidy } from './tidy.ts';
 import { type LetterTransform, sameTransform } from './transform.ts';
 import type { Replay, ReplayDesk, ReplayOptions } from './types.ts';
 
@@ -229,7 +230,7 @@ async function passes(parts: PassParts, limit: number): Promise<void> {
     if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
     if (busy !== undefined) {
       // Whoever looks at a queue has it for a moment: that is no reason to stop.
-      await waitFor(clock, BUSY_EVERY_MS, tenure.halt.signal);
+      await sleep(clock, BUSY_EVERY_MS, tenure.halt.signal);
       if (clock.monotonic() - freeMs < BUSY_MAX_MS) continue;
       return tenure.halt.stop({ kind: 'end', state: 'stopped', because: busy });
     }

@@ -5,16 +5,13 @@
 
 import { durationMs, HOUR_MS, MINUTE_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
-import { waitFor } from '../replay/pace.ts';
+import { backoffMs, sleep } from '../../system/wait.ts';
 import { runnerOf, stateOf, takeTurn } from './ledger.ts';
 import { byOfRule, runRound } from './round.ts';
 import type { ReplayRule, RuleNews, RuleState, RuleTools } from './types.ts';
 
 /** A rule that was stopped waits for twice as long each time, but not longer than this. */
 const RULE_PAUSE_MAX_MS: number = HOUR_MS;
-
-/** So many doublings lead over every limit. */
-const DOUBLINGS_MAX = 20;
 /** A rule that another process runs is looked at again after this, at the latest. */
 const LOOK_AGAIN_MS: number = MINUTE_MS;
 
@@ -40,14 +37,14 @@ async function liveOf(rule: ReplayRule, tools: RuleTools): Promise<void> {
     try {
       const state = await stateOf(tools.desk(byOfRule(rule)).records, rule.name);
       const waitMs = waitOf(state, tools);
-      if (waitMs > 0) await waitFor(clock, waitMs, signal);
+      if (waitMs > 0) await sleep(clock, waitMs, signal);
       else if ((await roundOf(rule, tools)) === undefined) {
-        await waitFor(clock, LOOK_AGAIN_MS, signal);
+        await sleep(clock, LOOK_AGAIN_MS, signal);
       }
     } catch (error) {
       if (signal.aborted) return;
       const { at, nextAt } = failedRound(rule, tools, error);
-      await waitFor(clock, nextAt - at, signal);
+      await sleep(clock, nextAt - at, signal);
     }
   }
 }
@@ -105,6 +102,6 @@ async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | u
 /** The time until the next round, after so many failures in a row. */
 export function pauseOf({ every }: Pick<ReplayRule, 'every'>, failures: number): number {
   const everyMs = durationMs(every, 'every');
-  const longest = Math.max(everyMs, RULE_PAUSE_MAX_MS);
-  return Math.min(longest, everyMs * 2 ** Math.min(failures, DOUBLINGS_MAX));
+  const maxMs = Math.max(everyMs, RULE_PAUSE_MAX_MS);
+  return backoffMs({ firstMs: everyMs, maxMs }, failures);
 }

@@ -3,6 +3,7 @@
 import { formatDuration, SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { withTimeout } from '../../system/wait.ts';
 
 /** What is asked of others takes no longer. */
 export const WITHIN_MS: number = 10 * SECOND_MS;
@@ -13,14 +14,8 @@ export async function inTime<T>(
   work: () => Promise<T>,
   withinMs: number = WITHIN_MS,
 ): Promise<T> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const callOff = clock.after(withinMs, () => {
+  return withTimeout(clock, withinMs, work(), () => {
     const text = `there was no answer within ${formatDuration(withinMs)}`;
-    reject(new RespoolError('store.unavailable', text));
+    throw new RespoolError('store.unavailable', text);
   });
-  try {
-    return await Promise.race([work(), promise]);
-  } finally {
-    callOff();
-  }
 }

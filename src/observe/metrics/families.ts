@@ -23,6 +23,7 @@
 import type { Metric, Registry } from '@prometheus-io/client';
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { endsWithin } from '../../system/wait.ts';
 import { type Look, type LookOptions, makeLook } from './look.ts';
 
 /** A scrape waits no longer for stores and brokers; what they told before is told again. */
@@ -203,13 +204,7 @@ export class Families {
 
   async #gatherNow(): Promise<void> {
     const looks = Promise.all(Array.from(this.#looks, (look) => look.refresh()));
-    await new Promise<void>((resolve) => {
-      const callOff = this.#options.clock.after(SCRAPE_WAIT_MS, resolve);
-      void looks.then(() => {
-        callOff();
-        resolve();
-      });
-    });
+    await endsWithin(this.#options.clock, SCRAPE_WAIT_MS, looks);
     for (const collect of this.#collectors) collect();
   }
 }

@@ -7,10 +7,10 @@
  */
 
 import type { Clock } from '../../ports/clock.ts';
+import { sleep } from '../../system/wait.ts';
 import type { AmqpConnection } from '../amqp.ts';
 import type { Management } from '../management/index.ts';
 import { passiveQueues } from '../operate/look.ts';
-import { pause } from '../patience.ts';
 
 /** What the management API tells is no older than this, with some room. */
 const TOLD_LATE_MS = 6_000;
@@ -36,12 +36,12 @@ export async function isAlone({
   if (state === undefined || state.consumerCount > 0) return false;
   if (management === undefined) return true;
   const deadline = clock.monotonic() + TOLD_WITHIN_MS;
-  await pause(clock, TOLD_LATE_MS);
+  await sleep(clock, TOLD_LATE_MS);
   for (;;) {
     management.forget();
     const told = await management.queue(queue);
     if ((told?.unacked ?? 0) === 0) return told !== undefined;
     if (clock.monotonic() >= deadline) return false;
-    await pause(clock, ASK_EVERY_MS);
+    await sleep(clock, ASK_EVERY_MS);
   }
 }

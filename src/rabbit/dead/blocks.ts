@@ -29,8 +29,8 @@
 import { assert, show } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpChannel, AmqpConnection, AmqpMessage, Table } from '../amqp.ts';
+import { closeChannel } from '../close-channel.ts';
 import { openChannel, versionOf } from '../operate/look.ts';
-import { closeChannel } from '../patience.ts';
 import { explainRefusal } from '../topology/explain.ts';
 
 /** The smallest window of a consumer: each costs the broker a command, whatever it brings. */

@@ -5,8 +5,8 @@
 
 import { createHash } from 'node:crypto';
 import type { AmqpConnection } from '../amqp.ts';
+import { closeChannel } from '../close-channel.ts';
 import { openChannel } from '../operate/look.ts';
-import { closeChannel } from '../patience.ts';
 import { explainRefusal, refusalCode } from '../topology/explain.ts';
 
 const PREFIX = 'respool.lock.';

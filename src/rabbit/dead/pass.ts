@@ -9,13 +9,13 @@
  * everything that was not done. How the order is kept: blocks.ts.
  */
 
-import { asError, assert, RespoolError, show } from '../../core/errors.ts';
 import { MINUTE_MS } from '../../core/duration.ts';
+import { asError, assert, RespoolError, show } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { Acks } from '../acks.ts';
 import type { AmqpChannel, AmqpConnection, AmqpMessage } from '../amqp.ts';
+import { closeChannel } from '../close-channel.ts';
 import { openChannel } from '../operate/look.ts';
-import { closeChannel } from '../patience.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import { type Block, Blocks } from './blocks.ts';
 

@@ -6,8 +6,8 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import type { AmqpConnection } from '../amqp.ts';
+import { closeChannel } from '../close-channel.ts';
 import { openChannel, passiveQueues } from '../operate/look.ts';
-import { closeChannel } from '../patience.ts';
 import { explainRefusal, inFull } from '../topology/explain.ts';
 
 /** Kept safely, dropped by nobody: neither when it was looked at often, nor when it is full. */

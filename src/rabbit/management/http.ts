@@ -5,6 +5,7 @@
 import type { Agent, Dispatcher } from 'undici';
 import { formatDuration } from '../../core/duration.ts';
 import { asError, RespoolError, show, textOf } from '../../core/errors.ts';
+import { TimeLimit } from '../../system/wait.ts';
 import type { ManagementSettings } from './options.ts';
 
 /** The longest answer that is read; a page of 500 queues has about 1 MiB. */
@@ -34,31 +35,25 @@ export interface Asker {
 
 export function createAsker(settings: ManagementSettings): Asker {
   let agent: Promise<Agent> | undefined;
-  const running = new Set<AbortController>();
-  let isClosed = false;
+  const closing = new AbortController();
   return {
     async ask(question) {
-      if (isClosed) throw unavailable(settings, question, 'the client was closed');
+      if (closing.signal.aborted) throw unavailable(settings, question, 'the client was closed');
       agent ??= openAgent(settings);
-      const over = new AbortController();
-      running.add(over);
-      const callOff = settings.clock.after(settings.timeoutMs, () => over.abort(TIME_IS_UP));
+      const limit = new TimeLimit(settings.clock, settings.timeoutMs, closing.signal);
       try {
-        return await send(await agent, { settings, question, signal: over.signal });
+        return await send(await agent, { settings, question, signal: limit.signal });
       } finally {
-        callOff();
-        running.delete(over);
+        limit.stop();
       }
     },
     async close() {
-      isClosed = true;
-      for (const over of running) over.abort(CLOSED);
+      closing.abort(CLOSED);
       await (await agent)?.destroy();
     },
   };
 }
 
-const TIME_IS_UP = 'the time is up';
 const CLOSED = 'the client was closed';
 
 async function openAgent(settings: ManagementSettings): Promise<Agent> {

@@ -5,11 +5,11 @@
 
 import { RespoolError, textOf } from '../../core/errors.ts';
 import type { AmqpChannel, AmqpConnection, QueueState } from '../amqp.ts';
+import { closeChannel } from '../close-channel.ts';
 import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from '../management/forms.ts';
 import type { Management } from '../management/index.ts';
-import { closeChannel } from '../patience.ts';
-import type { QueuePlan, QueueRole, QueueSpec } from '../topology/model.ts';
 import { refusalCode } from '../topology/explain.ts';
+import type { QueuePlan, QueueRole, QueueSpec } from '../topology/model.ts';
 import type { AnyConnection, LookOptions } from './reports.ts';
 
 /** Up to so many queues are asked for one by one; beyond it the whole list is cheaper. */

@@ -9,11 +9,12 @@
 
 import { SECOND_MS } from '../../core/duration.ts';
 import { show, textOf } from '../../core/errors.ts';
+import { sleep } from '../../system/wait.ts';
+import { closeChannel } from '../close-channel.ts';
 import type { BindingInfo } from '../management/forms.ts';
 import type { Management } from '../management/index.ts';
-import { closeChannel, pause } from '../patience.ts';
-import { type Count, countOf } from './counts.ts';
 import { openInflows, whyInflow, worldOf } from './as-described.ts';
+import { type Count, countOf } from './counts.ts';
 import { type Inflow, usedExchanges } from './inflow.ts';
 import { openChannel, passiveQueues, queuesOf } from './look.ts';
 import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
@@ -43,13 +44,13 @@ export async function removeOld(
   let counted = await judge(at, there);
   // What was moved just now is still in the numbers of the management API.
   for (let look = 1; look < LOOKS_MAX && counted.some((one) => one.isUnsettled); look += 1) {
-    await pause(clock, LOOK_EVERY_MS);
+    await sleep(clock, LOOK_EVERY_MS);
     counted = await judge(at, there);
   }
   const empty = counted.filter(({ why }) => why === undefined).map(({ queue }) => queue);
   if (empty.length > 0) {
     for (const queue of empty) await unbind(at, queue);
-    await pause(clock, COUNT_AGAIN_MS);
+    await sleep(clock, COUNT_AGAIN_MS);
   }
   const again = new Map((await judge(at, empty)).map((one) => [one.queue.name, one]));
   let isDone = true;

@@ -6,7 +6,7 @@
  */
 
 import type { AmqpChannel, AmqpConnection } from '../amqp.ts';
-import { closeChannel } from '../patience.ts';
+import { closeChannel } from '../close-channel.ts';
 
 /**
  * Channels at once. 100 new quorum queues: 1.4 to 1.7 s on one, 0.5 s on eight; 100 that are there

@@ -6,6 +6,7 @@
 
 import { RespoolError, show, textOf } from '../../core/errors.ts';
 import type { Durability } from '../../ports/entry-store.ts';
+import { TimeLimit } from '../../system/wait.ts';
 import { connectTo, loadNats, type NatsConnection } from './client.ts';
 import { Line } from './line.ts';
 import type { Settings } from './options.ts';
@@ -250,10 +251,9 @@ export async function readSync(settings: Settings): Promise<boolean> {
 }
 
 async function readSyncAt(address: URL, { logger, clock }: Settings): Promise<boolean> {
-  const patience = new AbortController();
-  const cancel = clock.after(MONITORING_TIMEOUT_MS, () => patience.abort());
+  const limit = new TimeLimit(clock, MONITORING_TIMEOUT_MS);
   try {
-    const response = await fetch(address, { signal: patience.signal });
+    const response = await fetch(address, { signal: limit.signal });
     const varz = (await response.json()) as {
       readonly jetstream?: { readonly config?: { readonly sync_always?: boolean } };
     };
@@ -265,7 +265,7 @@ async function readSyncAt(address: URL, { logger, clock }: Settings): Promise<bo
     );
     return false;
   } finally {
-    cancel();
+    limit.stop();
   }
 }
 

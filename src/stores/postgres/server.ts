@@ -9,6 +9,7 @@
 
 import { asError, RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { backoffMs, Sleeper, withTimeout } from '../../system/wait.ts';
 import { loadPg, type PgClient, type PgPool, type PgSpeaker, rowsOf, TYPES } from './client.ts';
 import { LostConnection, storeError, troubleOf } from './failures.ts';
 import type { CheckedOptions } from './options.ts';
@@ -21,8 +22,7 @@ export type Ask = (text: string, values?: readonly unknown[]) => Promise<unknown
 export type Work<T> = (ask: Ask, isUnknown: boolean) => Promise<T>;
 
 /** Pauses between two tries, doubled up to the second of them. */
-const PAUSE_MIN_MS = 20;
-const PAUSE_MAX_MS = 1_000;
+const PAUSE = { firstMs: 20, maxMs: 1_000 };
 
 /** What is known of a connection. */
 interface Known {
@@ -51,12 +51,13 @@ export class Server {
   #pool: PgPool | undefined;
   #isClosed = false;
   /** Ends the pauses of those who try again. */
-  readonly #waking = new Set<() => void>();
+  readonly #sleeper: Sleeper;
 
   constructor(options: CheckedOptions, clock: Clock) {
     this.#options = options;
     this.#clock = clock;
     this.#sockets = new Sockets(clock);
+    this.#sleeper = new Sleeper(clock);
   }
 
   async open(): Promise<void> {
@@ -83,7 +84,7 @@ export class Server {
     const pool = this.#pool;
     this.#isClosed = true;
     this.#pool = undefined;
-    for (const wake of this.#waking) wake();
+    this.#sleeper.wake();
     if (this.#options.pool !== undefined) {
       pool?.removeListener('error', this.#onPoolError);
       pool?.removeListener('connect', this.#onConnect);
@@ -98,8 +99,8 @@ export class Server {
   async run<T>(doing: string, work: Work<T>): Promise<T> {
     const startedAt = this.#clock.monotonic();
     let isUnknown = false;
-    let pauseMs = PAUSE_MIN_MS;
-    for (;;) {
+    for (let failures = 0; ; failures += 1) {
+      const pauseMs = backoffMs(PAUSE, failures);
       const tried = { isSent: false };
       try {
         return await this.#once(work, isUnknown, tried);
@@ -111,8 +112,7 @@ export class Server {
         isUnknown ||= tried.isSent;
         if (!helps || isLate || this.#isClosed) throw storeError(error, doing);
       }
-      await this.#pause(pauseMs);
-      pauseMs = Math.min(2 * pauseMs, PAUSE_MAX_MS);
+      await this.#sleeper.sleep(pauseMs);
     }
   }
 
@@ -194,31 +194,10 @@ export class Server {
     }
   }
 
-  /** Fails after a time; what comes later is nobody's business any more. */
-  async #within<T>(work: Promise<T>, ms: number, text: string): Promise<T> {
-    let cancel = (): void => undefined;
-    const late = new Promise<never>((_, reject) => {
-      cancel = this.#clock.after(ms, () => {
-        reject(new LostConnection(`${text} within ${ms} ms`));
-      });
-    });
-    try {
-      return await Promise.race([work, late]);
-    } finally {
-      cancel();
-    }
-  }
-
-  #pause(ms: number): Promise<void> {
-    if (this.#isClosed) return Promise.resolve();
-    return new Promise((resolve) => {
-      const wake = (): void => {
-        cancel();
-        this.#waking.delete(wake);
-        resolve();
-      };
-      const cancel = this.#clock.after(ms, wake);
-      this.#waking.add(wake);
+  /** Fails after a time; what comes later is ignored. */
+  #within<T>(work: Promise<T>, ms: number, text: string): Promise<T> {
+    return withTimeout(this.#clock, ms, work, () => {
+      throw new LostConnection(`${text} within ${ms} ms`);
     });
   }
 }

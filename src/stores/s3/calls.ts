@@ -7,6 +7,7 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { TimeLimit } from '../../system/wait.ts';
 import type { Answers, CommandName, S3ClientLike, S3Package } from './client.ts';
 
 /** Sends requests to one bucket. */
@@ -40,20 +41,12 @@ export class Calls {
     signal?: AbortSignal,
   ): Promise<Answers[Name]> {
     const command = this.#package.makeCommand(name, { Bucket: this.#bucket, ...input });
-    const abort = new AbortController();
-    const stop = (): void => abort.abort();
-    if (signal?.aborted === true) stop();
-    signal?.addEventListener('abort', stop, { once: true });
-    let isLate = false;
-    const callOff = this.#clock.after(this.requestTimeoutMs, () => {
-      isLate = true;
-      stop();
-    });
+    const limit = new TimeLimit(this.#clock, this.requestTimeoutMs, signal);
     try {
-      const answer = await this.#client.send(command, { abortSignal: abort.signal });
+      const answer = await this.#client.send(command, { abortSignal: limit.signal });
       return answer as Answers[Name];
     } catch (error) {
-      if (!isLate) throw error;
+      if (!limit.isOver) throw error;
       throw new RespoolError(
         'store.unavailable',
         `cannot reach bucket "${this.#bucket}": no answer to ${name} within ` +
@@ -61,8 +54,7 @@ export class Calls {
         { cause: error },
       );
     } finally {
-      callOff();
-      signal?.removeEventListener('abort', stop);
+      limit.stop();
     }
   }
 

@@ -6,14 +6,15 @@
  */
 
 import type { Clock, Dice } from '../../ports/clock.ts';
+import { sleep } from '../../system/wait.ts';
 import { type BatchLine, createBatchLine, type RunBatch } from '../shared/batching.ts';
 import type { BatchReply, BatchRequest, Bytes, MoveLogRequest, SyncOp } from './batch.ts';
 import { isBusyError } from './failures.ts';
 import { FileWatch } from './file-watch.ts';
 import type { FileKind } from './kinds.ts';
-import type { CheckedOptions } from './options.ts';
 import { LogMover } from './log-mover.ts';
 import { takeMovingSeat } from './moving-seat.ts';
+import type { CheckedOptions } from './options.ts';
 import { type Seat, type SeatData, type SeatRequest, takeOwnSeat, takeThreadSeat } from './seat.ts';
 
 /** What may be asked of a kind of file. */
@@ -199,7 +200,7 @@ class Line implements FileLine<FileTalk> {
         if (!isBusyError(error) || clock.monotonic() >= deadline) throw error;
       }
       const pauseMs = PAUSE_MIN_MS + dice.random() * PAUSE_SPREAD_MS;
-      await new Promise<void>((resolve) => void clock.after(pauseMs, resolve));
+      await sleep(clock, pauseMs);
     }
   }
 

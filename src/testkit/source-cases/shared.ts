@@ -9,6 +9,7 @@ import { type Failure, failure } from '../../core/failure.ts';
 import type { Verdict } from '../../core/verdict.ts';
 import type { Claim, Demand, Settlement, Source } from '../../ports/source.ts';
 import { systemClock } from '../../system/clock.ts';
+import { TimeLimit } from '../../system/wait.ts';
 
 /** A message as the suite puts it down. */
 export interface SuiteMessage {
@@ -89,7 +90,7 @@ export function demandOf(max: number, topics: readonly string[] = ['#']): Demand
 }
 
 /** How long a case waits for a message, by the machine's clock. */
-const PATIENCE_MS = 10_000;
+const CLAIM_TIMEOUT_MS = 10_000;
 
 /** Claims exactly so many, waiting for those that are still on their way. */
 export async function claimAll(
@@ -97,15 +98,14 @@ export async function claimAll(
   count: number,
 ): Promise<Claim[]> {
   const claims: Claim[] = [];
-  const patience = new AbortController();
-  const calm = systemClock.after(PATIENCE_MS, () => patience.abort());
-  while (claims.length < count && !patience.signal.aborted) {
+  const limit = new TimeLimit(systemClock, CLAIM_TIMEOUT_MS);
+  while (claims.length < count && !limit.isOver) {
     const demand = demandOf(count - claims.length);
     const found = await source.next(demand);
     claims.push(...found);
-    if (found.length === 0) await source.wait(demand, patience.signal);
+    if (found.length === 0) await source.wait(demand, limit.signal);
   }
-  calm();
+  limit.stop();
   assert.equal(claims.length, count, 'not everything that was put down could be claimed');
   return claims;
 }

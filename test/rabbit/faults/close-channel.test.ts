@@ -1,9 +1,9 @@
-/** patience — channels whose connection ends before the broker answers. */
+/** close-channel — channels whose connection ends before the broker answers. */
 
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
 import type { AmqpChannel } from '../../../src/rabbit/amqp.ts';
-import { closeChannel } from '../../../src/rabbit/patience.ts';
+import { closeChannel } from '../../../src/rabbit/close-channel.ts';
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';
 import { Hands } from '../ground.ts';
