@@ -13,6 +13,7 @@ import type { Envelope } from '../core/entry.ts';
 import { asError, RespoolError } from '../core/errors.ts';
 import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
+import { WhenIdle } from '../system/in-flight.ts';
 import { backoff } from '../system/wait.ts';
 import { AHEAD_WAIT_MS } from './ahead.ts';
 import { Crowd } from './crowd.ts';
@@ -21,7 +22,6 @@ import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
 import { type EngineLoad, overtaken, type Reservation } from './load.ts';
 import { bearsWaiting, isUnwanted, ParkedClaim, Parking } from './parking.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
-import { Quiet } from './quiet.ts';
 import { type Round, Rounds } from './rounds.ts';
 import type { Route } from './routes.ts';
 import { Slots } from './slots.ts';
@@ -58,7 +58,7 @@ export class Engine implements AttemptHost {
   readonly #wake: Wake;
   readonly #rounds: Rounds;
   readonly #room = new Signal();
-  readonly #quiet: Quiet;
+  readonly #whenIdle: WhenIdle;
   readonly #late: LateClaims;
 
   constructor(parts: EngineParts) {
@@ -72,8 +72,7 @@ export class Engine implements AttemptHost {
     this.#rounds = new Rounds(parts, this.slots, this.#wake);
     this.watchman = new Watchman({ clock, leaseMs: source.leaseMs, extend, onTrouble });
     this.#late = new LateClaims({ parts, watchman: this.watchman, extend, onTrouble });
-    this.#quiet = new Quiet(
-      clock,
+    this.#whenIdle = new WhenIdle(
       () => this.#live.size === 0 && this.#reserved === 0 && this.#late.size === 0,
     );
   }
@@ -118,17 +117,17 @@ export class Engine implements AttemptHost {
     this.#room.fire();
     await this.#loop;
     for (const one of this.#parked.take(this.#parked.size)) this.#release(one);
-    const isQuiet = await this.#quiet.within(withinMs);
-    if (!isQuiet) {
+    const isIdle = await this.#whenIdle.within(this.parts.clock, withinMs);
+    if (!isIdle) {
       const reason = new RespoolError('engine.stopping', 'the spool is stopping');
       for (const attempt of this.#live.list()) attempt.stop(reason);
-      await this.#quiet.within(Math.min(ABORT_GRACE_MS, withinMs));
+      await this.#whenIdle.within(this.parts.clock, Math.min(ABORT_GRACE_MS, withinMs));
       for (const attempt of this.#live.list()) attempt.release();
-      await this.#quiet.within(RELEASE_WAIT_MS);
+      await this.#whenIdle.within(this.parts.clock, RELEASE_WAIT_MS);
       // What the store does not take back now stays leased to us, and is lost when its lease ends.
       this.hasGivenUp = true;
       for (const attempt of this.#live.list()) attempt.abandon();
-      await this.#quiet.within(RELEASE_WAIT_MS);
+      await this.#whenIdle.within(this.parts.clock, RELEASE_WAIT_MS);
     }
     this.#phase = 'stopped';
   }
@@ -159,7 +158,7 @@ export class Engine implements AttemptHost {
     this.slots.give(route, destination);
     this.#reserved -= 1;
     this.#roomMade();
-    this.#quiet.tell();
+    this.#whenIdle.check();
   }
 
   /** Starts a message that was handed over, in the slot it reserved. */
@@ -190,7 +189,7 @@ export class Engine implements AttemptHost {
       this.#reserved -= 1;
     });
     if (claim === undefined) {
-      this.#quiet.tell();
+      this.#whenIdle.check();
       return undefined;
     }
     return new Promise((resolve, reject) => {
@@ -199,7 +198,7 @@ export class Engine implements AttemptHost {
         else reject(overtaken(claim, 'while the handler ran'));
       };
       const drop = (): void => {
-        this.#quiet.tell();
+        this.#whenIdle.check();
         reject(overtaken(claim, 'before the handler began'));
       };
       const begin = (leaseEndsAt: number): void => {
@@ -229,7 +228,7 @@ export class Engine implements AttemptHost {
     this.#settled += 1;
     this.#live.delete(attempt);
     if (this.#settling === SETTLING_MAX - 1) this.#room.fire();
-    this.#quiet.tell();
+    this.#whenIdle.check();
   }
 
   trouble(doing: string, thrown: unknown): void {
@@ -332,7 +331,7 @@ export class Engine implements AttemptHost {
     parked?.leave();
     if (!isReleased && this.#late.isLate(leaseEndsAt)) {
       const begin = (endsAt: number): void => this.#begin(claim, endsAt);
-      this.#late.add({ claim, begin, drop: () => this.#quiet.tell() });
+      this.#late.add({ claim, begin, drop: () => this.#whenIdle.check() });
       return;
     }
     if (!hasRoom) {

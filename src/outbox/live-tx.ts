@@ -7,7 +7,7 @@
  */
 
 import { RespoolError } from '../core/errors.ts';
-import { Pending } from './pending.ts';
+import { InFlight } from '../system/in-flight.ts';
 
 /**
  * What ends a transaction, in any of several statements; going back to a savepoint does not. What
@@ -28,7 +28,7 @@ export class LiveTx<Client extends object = object> {
   /** The connection, until the end. */
   readonly tx: Client;
   /** What the commit waits for: half of it would be worse than none. */
-  readonly pending: Pending = new Pending();
+  readonly inFlight: InFlight = new InFlight();
   #isOver = false;
   #isEndedInside = false;
 

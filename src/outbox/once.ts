@@ -18,6 +18,7 @@ import { Values } from '../stores/postgres/arrays.ts';
 import { outside, Proof } from '../stores/postgres/proof.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock } from '../system/clock.ts';
+import { InFlight } from '../system/in-flight.ts';
 import {
   type InboxPlace,
   type InboxTable,
@@ -29,7 +30,6 @@ import {
 import { type Lane, Lanes } from './lanes.ts';
 import { type LiveTx, liveTxOf } from './live-tx.ts';
 import { explain } from './missing-tables.ts';
-import { Pending } from './pending.ts';
 import { COLLISION, hasCode, NO_TRANSACTION } from './server-codes.ts';
 import { refusePromise, within } from './sqlite-transaction.ts';
 import { type ClientOf, type TxPool, transaction } from './transaction.ts';
@@ -69,7 +69,7 @@ let savepoints = 0;
 /** What goes on inside the work of one. */
 interface Scope {
   readonly lanes: Lanes;
-  readonly pending: Pending;
+  readonly inFlight: InFlight;
 }
 const SCOPES = new AsyncLocalStorage<Scope>();
 
@@ -161,8 +161,8 @@ async function onceInPostgres<T>(
   const running = (outer?.lanes ?? ONCES).run(place as object, isKept, (lane) =>
     onceApart(tx, { table, key, doing, lane, live }, () => work(place)),
   );
-  live?.pending.add(running);
-  outer?.pending.add(running);
+  void live?.inFlight.track(running);
+  void outer?.inFlight.track(running);
   return running;
 }
 
@@ -225,11 +225,11 @@ async function onceApart<T>(
 
 /** Runs the work, and waits for everything that was done once in it. */
 async function apart<T>(work: () => Promise<T>): Promise<T> {
-  const scope: Scope = { lanes: new Lanes(), pending: new Pending() };
+  const scope: Scope = { lanes: new Lanes(), inFlight: new InFlight() };
   try {
     return await SCOPES.run(scope, work);
   } finally {
-    await scope.pending.idle();
+    await scope.inFlight.idle();
   }
 }
 

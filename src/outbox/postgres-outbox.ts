@@ -22,9 +22,9 @@ import {
   postgresInboxSql,
   postgresTable,
 } from './inbox.ts';
-import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
 import { type Lane, Lanes } from './lanes.ts';
 import { type LiveTx, liveTxOf } from './live-tx.ts';
+import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
 import { advising, areTablesMissing, explain, type Lack } from './missing-tables.ts';
 import {
   fromOf,
@@ -34,8 +34,8 @@ import {
   type UrlOutboxOptions,
 } from './options.ts';
 import { spoolOf } from './outbox-spool.ts';
-import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { OwnPool, type PoolPlace } from './own-pool.ts';
+import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
 import { ServerTime } from './server-time.ts';
 import { type TracedEmits, traceEmit, traceEmits } from './traced-emit.ts';
@@ -212,7 +212,7 @@ export class Outbox<Tx = TxClient> implements AsyncDisposable {
     const inserting = EMITS.run(given, isKept, (lane) =>
       this.#insertNow(tx, own, doing, lane, live),
     );
-    live?.pending.add(inserting);
+    void live?.inFlight.track(inserting);
     return inserting;
   }
 

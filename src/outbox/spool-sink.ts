@@ -11,6 +11,7 @@ import { classify, type Failure, failure } from '../core/failure.ts';
 import { checkNames } from '../core/limits.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
 import type { Message } from '../spool/message.ts';
+import { InFlight } from '../system/in-flight.ts';
 
 /** What is needed of a spool. */
 export interface SinkSpool {
@@ -44,7 +45,7 @@ export function spoolSink(spool: SinkSpool, options: SpoolSinkOptions = {}): Sin
     const text = `cannot use ${show(keepOrder)} as "keepOrder": allowed is true or false`;
     throw new RespoolError('config.invalid', text);
   }
-  const onTheirWay = new Set<Promise<unknown>>();
+  const inFlight = new InFlight();
   let isClosed = false;
   return {
     name: 'spool',
@@ -53,13 +54,11 @@ export function spoolSink(spool: SinkSpool, options: SpoolSinkOptions = {}): Sin
         const text = 'cannot send to the spool: the sink is closed';
         return Promise.reject(new RespoolError('engine.stopping', text));
       }
-      const sending = sendAll(spool, keepOrder ? parcels : parcels.map(withoutOrder));
-      onTheirWay.add(sending);
-      return sending.finally(() => onTheirWay.delete(sending));
+      return inFlight.track(sendAll(spool, keepOrder ? parcels : parcels.map(withoutOrder)));
     },
     async close() {
       isClosed = true;
-      await Promise.allSettled(onTheirWay);
+      await inFlight.idle();
     },
   };
 }

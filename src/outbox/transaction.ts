@@ -68,7 +68,7 @@ export async function transaction<Pool extends TxPool, T>(
   try {
     await client.query('BEGIN');
     const value = await fn(live.tx as ClientOf<Pool>);
-    await live.pending.idle();
+    await live.inFlight.idle();
     await checkOpen(client, live);
     live.end();
     await commit(client);

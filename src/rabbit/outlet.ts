@@ -11,6 +11,7 @@
 
 import { RespoolError, textOf } from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
+import { WhenIdle } from '../system/in-flight.ts';
 import { endsWithin } from '../system/wait.ts';
 import type { AmqpConfirmChannel, AmqpConnection, Outgoing, Properties } from './amqp.ts';
 import { CLOSE_TIMEOUT_MS, closeChannel } from './close-channel.ts';
@@ -76,7 +77,7 @@ export class Outlet {
   readonly #unlisten: () => void;
   #isClosing = false;
   #closeReason: Error | undefined;
-  #idle: (() => void)[] = [];
+  readonly #whenIdle: WhenIdle;
 
   constructor(link: Link, clock: Clock, limits: Partial<OutletLimits> = {}) {
     this.#link = link;
@@ -84,9 +85,10 @@ export class Outlet {
     this.#limits = { ...OUTLET_LIMITS, ...limits };
     const onLate = (): void => {
       this.#pump();
-      this.#tellIdle();
+      this.#whenIdle.check();
     };
     this.#line = new OutletLine(clock, () => this.#whyWaiting(), onLate);
+    this.#whenIdle = new WhenIdle(() => this.#line.inFlight + this.#line.waiting === 0);
     this.#unlisten = link.on((event) => {
       if (event.kind === 'up' || event.kind === 'unblocked') this.#pump();
     });
@@ -131,7 +133,7 @@ export class Outlet {
   /** Gives up what waits and was never sent; what is on its way goes on. */
   dismissWaiting(): void {
     this.#line.failWaiting(undefined, this.#whyWaiting());
-    this.#tellIdle();
+    this.#whenIdle.check();
   }
 
   /** Waits for what was handed over, unless nobody wants it any more, then ends the channel. */
@@ -141,9 +143,7 @@ export class Outlet {
       const text = 'cannot publish: the publisher was closed; it was not sent';
       this.#line.failInFlight((sending) => this.#unconfirmed(sending, new Error('closed by us')));
       this.#line.failAll(new RespoolError('engine.stopping', text));
-    } else if (this.#line.inFlight + this.#line.waiting > 0) {
-      await new Promise<void>((resolve) => this.#idle.push(resolve));
-    }
+    } else await this.#whenIdle.wait();
     this.#unlisten();
     this.#line.end();
     const channel = this.#channel;
@@ -184,7 +184,7 @@ export class Outlet {
         this.#unconfirmed(sending, error);
       }
       this.#pump();
-      this.#tellIdle();
+      this.#whenIdle.check();
     };
     try {
       channel.publish(exchange, key, content, optionsOf(sending), onConfirm);
@@ -197,7 +197,7 @@ export class Outlet {
       }
       const text = `cannot publish to ${roadOf(sending.outgoing)}: ${textOf(error)}`;
       this.#line.fail(sending, new RespoolError('message.invalid', text, { cause: error }));
-      this.#tellIdle();
+      this.#whenIdle.check();
     }
   }
 
@@ -250,7 +250,7 @@ export class Outlet {
       this.#isOpening = false;
     }
     if (this.#channel !== undefined) this.#pump();
-    this.#tellIdle();
+    this.#whenIdle.check();
   }
 
   #listen(channel: AmqpConfirmChannel): void {
@@ -276,7 +276,7 @@ export class Outlet {
     // n.b. With a socket that was cut on this side no callback ever comes: told here, later.
     this.#line.failInFlight((sending) => this.#unconfirmed(sending, new Error('channel closed')));
     if (this.#link.isUp) this.#pump();
-    this.#tellIdle();
+    this.#whenIdle.check();
   }
 
   /** Who may not write to an exchange loses the channel by it, and everybody else's with it. */
@@ -316,12 +316,7 @@ export class Outlet {
       }
     }
     this.#pump();
-    this.#tellIdle();
-  }
-
-  #tellIdle(): void {
-    if (this.#idle.length === 0 || this.#line.inFlight + this.#line.waiting > 0) return;
-    for (const tell of this.#idle.splice(0)) tell();
+    this.#whenIdle.check();
   }
 
   #whyWaiting(): RespoolError {

@@ -10,6 +10,7 @@
  */
 
 import { asError, isRespoolError } from '../core/errors.ts';
+import { InFlight } from '../system/in-flight.ts';
 import { backoff } from '../system/wait.ts';
 import type { AmqpMessage, Properties } from './amqp.ts';
 import type { Intake } from './intake.ts';
@@ -46,9 +47,8 @@ const COUNT_TRIES_MAX = 3;
 /** What one source passes on. */
 export class Passing {
   readonly #parts: PassingParts;
-  #passing = 0;
+  readonly #inFlight = new InFlight();
   #counting = 0;
-  #onQuiet: (() => void)[] = [];
   /** How many were passed on so far. */
   passed = 0;
 
@@ -62,8 +62,8 @@ export class Passing {
   }
 
   /** Resolves when nothing is passed on any more. */
-  async quiet(): Promise<void> {
-    if (this.#passing > 0) await new Promise<void>((resolve) => this.#onQuiet.push(resolve));
+  idle(): Promise<void> {
+    return this.#inFlight.idle();
   }
 
   /** Publishes the successor, then acks. */
@@ -80,7 +80,7 @@ export class Passing {
   /** Tries until it works; given back when nobody wants it any more. */
   async pass(passed: Passed, triesMax: number = Number.POSITIVE_INFINITY): Promise<boolean> {
     const { message, intake, id } = passed;
-    this.#passing += 1;
+    this.#inFlight.begin();
     this.passed += 1;
     let isPassed = true;
     const retry = backoff(RETRY);
@@ -99,8 +99,7 @@ export class Passing {
         await this.#parts.sleep(retry.next());
       }
     }
-    this.#passing -= 1;
-    if (this.#passing === 0) for (const tell of this.#onQuiet.splice(0)) tell();
+    this.#inFlight.end();
     return isPassed;
   }
 

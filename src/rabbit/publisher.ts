@@ -10,6 +10,7 @@ import { asError, RespoolError, show, textOf } from '../core/errors.ts';
 import { sending } from '../engine/tracing.ts';
 import type { SendSpan } from '../ports/tracer.ts';
 import { createIdMaker } from '../system/ids.ts';
+import { InFlight } from '../system/in-flight.ts';
 import type { Outgoing } from './amqp.ts';
 import { shownUrl } from './client.ts';
 import { goqueueEnvelope } from './compat/goqueue-envelope.ts';
@@ -22,9 +23,9 @@ import {
   type Defaults,
   outgoingOf,
   type Publication,
-  publicationOf,
   type Published,
   type PublishMessage,
+  publicationOf,
 } from './publisher-message.ts';
 import {
   contentTypeOf,
@@ -69,8 +70,7 @@ export class Publisher {
   readonly #fallback: Fallback | undefined;
   readonly #defaults: Defaults;
   #fellBack = 0;
-  #pending = 0;
-  #onIdle: (() => void)[] = [];
+  readonly #inFlight = new InFlight();
   #closing: Promise<void> | undefined;
 
   /** @internal Use createPublisher. */
@@ -156,7 +156,7 @@ export class Publisher {
 
   async #close(): Promise<void> {
     this.#fallback?.close();
-    if (this.#pending > 0) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
+    await this.#inFlight.idle();
     await Promise.all(this.#doors().map(closeDoor));
     if (this.#isOwned) await this.#connection.close();
   }
@@ -167,21 +167,14 @@ export class Publisher {
       const text = 'cannot publish: the publisher is closed';
       return Promise.reject(new RespoolError('engine.stopping', text));
     }
-    this.#pending += 1;
     let done: Promise<T>;
     try {
       done = work();
     } catch (error) {
       done = Promise.reject(asError(error));
     }
-    done.then(this.#onDone, this.#onDone);
-    return done;
+    return this.#inFlight.track(done);
   }
-
-  readonly #onDone = (): void => {
-    this.#pending -= 1;
-    if (this.#pending === 0) for (const tell of this.#onIdle.splice(0)) tell();
-  };
 
   async #result(message: PublishMessage): Promise<PublishResult> {
     try {

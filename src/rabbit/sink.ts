@@ -14,6 +14,7 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
 import type { Tracer } from '../ports/tracer.ts';
 import { systemClock } from '../system/clock.ts';
+import { InFlight } from '../system/in-flight.ts';
 import type { AmqpConnection, Outgoing } from './amqp.ts';
 import type { TlsOptions } from './client.ts';
 import { CONTENT_TYPE_BYTES } from './codecs.ts';
@@ -96,7 +97,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
   const outlet = new Outlet(link, clock, limits);
   const gate = new Gate({ link, outlet, clock, limits, declare: undefined, stuckAfterMs });
   const keyOf = typeof key === 'function' ? key : ({ topic }: Parcel) => key ?? topic;
-  const onTheirWay = new Set<Promise<unknown>>();
+  const inFlight = new InFlight();
 
   const publish = (parcel: Parcel, routingKey: string): Promise<void> => {
     const { id, headers } = parcel;
@@ -126,7 +127,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
   };
   const close = async (waits: boolean): Promise<void> => {
     isClosed = true;
-    if (waits) await Promise.all(onTheirWay);
+    if (waits) await inFlight.idle();
     gate.close();
     await outlet.close({ waits });
     if (isOwned) await connection.close();
@@ -140,9 +141,7 @@ export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
         const text = `cannot send to exchange "${exchange}": the sink is closed`;
         return Promise.reject(new RespoolError('engine.stopping', text));
       }
-      const sending = Promise.all(parcels.map(sendOne));
-      onTheirWay.add(sending);
-      return sending.finally(() => onTheirWay.delete(sending));
+      return inFlight.track(Promise.all(parcels.map(sendOne)));
     },
     onBack: (call) =>
       link.on(({ kind }) => {

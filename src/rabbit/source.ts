@@ -86,7 +86,7 @@ export class RabbitSource implements Source {
     });
     this.#trial = new Trial({
       clock: parts.clock,
-      quiet: () => this.#passing.quiet(),
+      idle: () => this.#passing.idle(),
       passed: () => this.#passing.passed,
       begin: (claim) => this.#begin(claim),
       giveBack: (claim) => this.#giveBack(claim),
@@ -174,7 +174,7 @@ export class RabbitSource implements Source {
     const intake = this.#intake;
     await intake?.cancel();
     for (const claim of this.#buffer.splice(0)) void this.#giveBack(claim);
-    await this.#passing.quiet();
+    await this.#passing.idle();
   }
 
   /** Ends the channel. What was not settled goes back to the queue. */

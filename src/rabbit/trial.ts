@@ -27,7 +27,7 @@ const LATER_MS = 1_000;
 export interface TrialParts {
   readonly clock: Clock;
   /** Resolves when nothing is passed on any more. */
-  readonly quiet: () => Promise<void>;
+  readonly idle: () => Promise<void>;
   /** How many messages were passed on so far. */
   readonly passed: () => number;
   readonly begin: (claim: RabbitClaim) => void;
@@ -76,11 +76,11 @@ export class Trial {
   }
 
   async #hold(claim: RabbitClaim): Promise<void> {
-    const { quiet, passed, begin, giveBack, isWanted } = this.#parts;
+    const { idle, passed, begin, giveBack, isWanted } = this.#parts;
     for (let holds = 0; holds < HOLDS_MAX && isWanted(); holds += 1) {
       const before = passed();
       await this.#sleeper.sleep(HELD_MS);
-      await quiet();
+      await idle();
       // A moment without any: the acks of what was passed on are at the broker, too.
       if (passed() === before) break;
     }

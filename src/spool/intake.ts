@@ -4,6 +4,7 @@
  */
 
 import type { Clock } from '../ports/clock.ts';
+import { WhenIdle } from '../system/in-flight.ts';
 import type { OwnBody } from './body.ts';
 
 /** Once their streams failed, enqueues have this long to clean up. */
@@ -16,7 +17,7 @@ export type Guard = (body: OwnBody) => OwnBody;
 export class Intake {
   readonly #clock: Clock;
   readonly #open = new Set<Failing>();
-  #onEmpty: (() => void) | undefined;
+  readonly #whenIdle = new WhenIdle(() => this.#open.size === 0);
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -32,26 +33,15 @@ export class Intake {
       );
     } finally {
       this.#open.delete(failing);
-      if (this.#open.size === 0) this.#onEmpty?.();
+      this.#whenIdle.check();
     }
   }
 
   /** Waits until nothing is coming in, at most this long; then fails what is. */
   async end(withinMs: number, error: Error): Promise<void> {
-    await this.#emptyWithin(withinMs);
+    await this.#whenIdle.within(this.#clock, withinMs);
     for (const failing of this.#open) failing.fail(error);
-    await this.#emptyWithin(CLEAN_UP_MS);
-  }
-
-  #emptyWithin(ms: number): Promise<void> {
-    if (this.#open.size === 0) return Promise.resolve();
-    return new Promise((resolve) => {
-      const cancel = this.#clock.after(ms, resolve);
-      this.#onEmpty = () => {
-        cancel();
-        resolve();
-      };
-    });
+    await this.#whenIdle.within(this.#clock, CLEAN_UP_MS);
   }
 }
 

@@ -81,8 +81,8 @@ export function backoff(range: BackoffRange): Backoff {
 }
 
 /**
- * The result of the work; once the time is over, the result of `onTimeout`, or what it throws. A
- * result or failure that comes later is ignored.
+ * The result of the work; once the time is over (`Infinity`: never), the result of `onTimeout`, or
+ * what it throws. A result or failure that comes later is ignored.
  */
 export function withTimeout<T, L = never>(
   clock: Timers,
@@ -92,7 +92,7 @@ export function withTimeout<T, L = never>(
 ): Promise<T | L> {
   return new Promise((resolve, reject) => {
     const timedOut = async (): Promise<L> => onTimeout();
-    const cancel = clock.after(ms, () => resolve(timedOut()));
+    const cancel = startTimer(clock, ms, () => resolve(timedOut()));
     // Twice, and not in a row: this path is as short as that of the work itself.
     work.then(resolve, reject);
     work.then(cancel, cancel);
@@ -160,11 +160,15 @@ function startSleep(
   onEnd: () => void,
 ): () => void {
   const end = (): void => {
-    cancel?.();
+    cancel();
     signal?.removeEventListener('abort', end);
     onEnd();
   };
-  const cancel = Number.isFinite(ms) ? clock.after(ms, end) : undefined;
+  const cancel = startTimer(clock, ms, end);
   signal?.addEventListener('abort', end);
   return end;
+}
+
+function startTimer(clock: Timers, ms: number, call: () => void): () => void {
+  return Number.isFinite(ms) ? clock.after(ms, call) : () => undefined;
 }

@@ -18,11 +18,11 @@ import type { MetricsText } from '../observe/metrics/types.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Logger } from '../ports/logger.ts';
 import { systemClock } from '../system/clock.ts';
+import { WhenIdle } from '../system/in-flight.ts';
 import { ByteBudget } from './budget.ts';
 import type { App } from './endpoint.ts';
 import { type Caller, checkRole, checkTarget, Gate } from './gate.ts';
 import { Gathering } from './gathering.ts';
-import { InFlight } from './in-flight.ts';
 import { type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
 import type { Listener, ListenerTimes } from './listener.ts';
 import { networkOf } from './network.ts';
@@ -104,7 +104,12 @@ class WebService implements Service {
   readonly #gathering: Gathering;
   readonly #desks = new Map<string, Desk>();
   readonly #budget = new ByteBudget();
-  readonly #posts: InFlight;
+  /**
+   * Posts whose bodies are being read here, for which a stop waits before the spool takes nothing
+   * more. Streams are not among them: the spool has those from their first byte.
+   */
+  readonly #posts = new Set<Inlet>();
+  readonly #whenNoPosts = new WhenIdle(() => this.#posts.size === 0);
   /** Refusals of each address in a minute, by reason: a log line for each would fill the disk. */
   readonly #refusals: RecentCounts;
   readonly #turns = new Turns();
@@ -122,7 +127,6 @@ class WebService implements Service {
     this.#clock = clock;
     this.#gate = new Gate(settings, clock);
     this.#gathering = new Gathering(clock);
-    this.#posts = new InFlight(clock);
     this.#refusals = new RecentCounts(clock, MINUTE_MS);
     this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
   }
@@ -145,7 +149,7 @@ class WebService implements Service {
       const shared = sharedBytesOf(answer);
       return shared === undefined ? answer : new Response(Buffer.from(shared), answer);
     } catch (error) {
-      this.#posts.delete(inlet);
+      this.#endPost(inlet);
       this.#note(error, inlet.path, inlet.address);
       const { status, headers, text } = refusedOf(error);
       return new Response(text, {
@@ -173,8 +177,10 @@ class WebService implements Service {
     this.#stopping.abort();
   }
 
-  drain(withinMs: number): Promise<void> {
-    return this.#posts.empty(withinMs);
+  async drain(withinMs: number): Promise<void> {
+    // What is on its way to the spool in this turn is there in the next.
+    await new Promise<void>((resolve) => this.#clock.soon(resolve));
+    await this.#whenNoPosts.within(this.#clock, withinMs);
   }
 
   async stop(withinMs?: number): Promise<void> {
@@ -187,7 +193,7 @@ class WebService implements Service {
   #onRequest(request: IncomingMessage, response: ServerResponse, goOn?: () => void): void {
     const inlet = new NodeInlet(request, goOn);
     const refuse = (error: unknown): void => {
-      this.#posts.delete(inlet);
+      this.#endPost(inlet);
       this.#note(error, inlet.path, inlet.address);
       writeRefusal(request, response, error, this.#clock);
     };
@@ -251,9 +257,14 @@ class WebService implements Service {
     return postRaw(inlet, topic, { control: this.#desk(caller.by), limit: this.#bodyLimit });
   }
 
+  #endPost(inlet: Inlet): void {
+    this.#posts.delete(inlet);
+    this.#whenNoPosts.check();
+  }
+
   /** A message is down: whoever waits for it may go on, and the disk has room. */
   #isPut(inlet: Inlet): void {
-    this.#posts.delete(inlet);
+    this.#endPost(inlet);
     this.#fullAt = undefined;
     this.#refusedAt = undefined;
   }
@@ -266,7 +277,7 @@ class WebService implements Service {
       if (answer.ok) this.#isPut(inlet);
       return answer;
     } finally {
-      this.#posts.delete(inlet);
+      this.#endPost(inlet);
     }
   }
 

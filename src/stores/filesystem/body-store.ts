@@ -16,13 +16,14 @@ import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames, checkOneOf, checkRef, REF_PATTERN } from '../../core/limits.ts';
 import type { BodyStore, StoredBody } from '../../ports/body-store.ts';
+import { nodeZlib } from '../../system/builtins.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { nodeZlib } from '../../system/builtins.ts';
+import { InFlight } from '../../system/in-flight.ts';
 import { LentBuffers } from '../../system/memory.ts';
 import { createBatchLine } from '../shared/batching.ts';
-import { Operations } from '../shared/operations.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
+import { Operations } from '../shared/operations.ts';
 import type { SyncMode } from './disk-protocol.ts';
 import { makeFolder, syncFolder } from './durable.ts';
 import { storeError } from './errors.ts';
@@ -69,7 +70,7 @@ class FilesystemBodies implements BodyStore {
   readonly #sync: SyncMode;
   readonly #madeShards = new Set<string>();
   readonly #folders = createBatchLine<string, void>(syncFolders, { batchMax: FOLDERS_MAX });
-  readonly #running = new Set<Promise<unknown>>();
+  readonly #puts = new InFlight();
   readonly #operations = new Operations('bodies', systemClock);
   readonly onOperation: NonNullable<BodyStore['onOperation']> = this.#operations.on;
   #isOpen = false;
@@ -92,19 +93,13 @@ class FilesystemBodies implements BodyStore {
 
   async close(): Promise<void> {
     this.#isOpen = false;
-    await Promise.allSettled(this.#running);
+    await this.#puts.idle();
   }
 
   async put(ref: string, stream: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }> {
     this.#checkOpen();
     checkRef(ref);
-    const running = this.#operations.time('put', 1, () => this.#put(ref, stream));
-    this.#running.add(running);
-    try {
-      return await running;
-    } finally {
-      this.#running.delete(running);
-    }
+    return this.#puts.track(this.#operations.time('put', 1, () => this.#put(ref, stream)));
   }
 
   get(ref: string, heldMaxBytes?: number): AsyncIterable<Uint8Array> {

@@ -20,8 +20,9 @@ import type { BodyStore, SettledAs, StoredBody } from '../../ports/body-store.ts
 import type { Durability } from '../../ports/entry-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { Operations } from '../shared/operations.ts';
+import { InFlight } from '../../system/in-flight.ts';
 import { Opening } from '../shared/opening.ts';
+import { Operations } from '../shared/operations.ts';
 import { listBodies } from './body-list.ts';
 import {
   type BodyPlaces,
@@ -64,7 +65,7 @@ class NatsBodies implements BodyStore {
   readonly #operations: Operations;
   readonly #settings: BodySettings;
   readonly #places: BodyPlaces;
-  readonly #underway = new Set<Promise<unknown>>();
+  readonly #inFlight = new InFlight();
   #durability: Durability = 'server';
   readonly #opening = new Opening(
     () => this.#open(),
@@ -95,7 +96,9 @@ class NatsBodies implements BodyStore {
 
   async put(ref: string, source: AsyncIterable<Uint8Array>): Promise<{ readonly size: number }> {
     const bucket = this.#checkOpen();
-    return this.#track(this.#operations.time('put', 1, () => this.#put(bucket, ref, source)));
+    return this.#inFlight.track(
+      this.#operations.time('put', 1, () => this.#put(bucket, ref, source)),
+    );
   }
 
   get(ref: string): AsyncIterable<Uint8Array> {
@@ -104,7 +107,7 @@ class NatsBodies implements BodyStore {
 
   async *#get(ref: string): AsyncGenerator<Uint8Array> {
     const { stream } = this.#checkOpen();
-    const stored = await this.#track(stream.last(this.#places.metaOf(ref)));
+    const stored = await this.#inFlight.track(stream.last(this.#places.metaOf(ref)));
     const meta = stored === undefined ? undefined : readMeta(stored);
     if (meta === undefined) {
       throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
@@ -124,12 +127,12 @@ class NatsBodies implements BodyStore {
   async remove(refs: readonly string[], settledAs?: SettledAs): Promise<void> {
     const { stream } = this.#checkOpen();
     const all = () => Promise.all(refs.map((ref) => this.#removeOne(stream, ref, settledAs)));
-    await this.#track(this.#operations.time('remove', refs.length, all));
+    await this.#inFlight.track(this.#operations.time('remove', refs.length, all));
   }
 
   async wasSettled(ref: string): Promise<SettledAs | undefined> {
     const { stream } = this.#checkOpen();
-    return readSettled(await this.#track(stream.last(this.#places.metaOf(ref))));
+    return readSettled(await this.#inFlight.track(stream.last(this.#places.metaOf(ref))));
   }
 
   async *refs(writtenBefore: number): AsyncGenerator<StoredBody> {
@@ -179,7 +182,7 @@ class NatsBodies implements BodyStore {
     const subject = this.#places.chunksOf(meta.nuid);
     if (meta.seqs === undefined) {
       for (let at = 0, seq = 1; at < meta.chunks; at += 1) {
-        const stored = await this.#track(stream.next(subject, seq));
+        const stored = await this.#inFlight.track(stream.next(subject, seq));
         if (stored === undefined) throw corrupt(ref, `chunk ${at} of ${meta.chunks} is not there`);
         seq = stored.seq + 1;
         yield new Uint8Array(stored.data);
@@ -191,7 +194,7 @@ class NatsBodies implements BodyStore {
       // One at first: many readers look at the beginning only.
       const wanted = Math.min(CHUNKS_AT_ONCE, at + 1, meta.seqs.length - at);
       while (ahead.length < wanted) {
-        const asked = this.#track(stream.at(meta.seqs[at + ahead.length] ?? 0));
+        const asked = this.#inFlight.track(stream.at(meta.seqs[at + ahead.length] ?? 0));
         // A reader that goes away leaves it unanswered; whoever awaits it still gets the error.
         asked.catch(() => undefined);
         ahead.push(asked);
@@ -254,14 +257,8 @@ class NatsBodies implements BodyStore {
     const opened = this.#opened;
     if (opened === undefined) return;
     this.#opened = undefined;
-    await Promise.allSettled(this.#underway);
+    await this.#inFlight.idle();
     await opened.close();
-  }
-
-  #track<T>(work: Promise<T>): Promise<T> {
-    const done = work.finally(() => this.#underway.delete(done));
-    this.#underway.add(done);
-    return done;
   }
 
   #checkOpen(): Bucket {

@@ -37,8 +37,9 @@ import type {
 import type { RecordStore } from '../../ports/record-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { itemsOf, Operations } from '../shared/operations.ts';
+import { InFlight } from '../../system/in-flight.ts';
 import { Opening } from '../shared/opening.ts';
+import { itemsOf, Operations } from '../shared/operations.ts';
 import { claimDue, Rivalry } from './claim.ts';
 import { commitOne } from './commit.ts';
 import { draftOf, insertAll } from './insert.ts';
@@ -71,7 +72,7 @@ class NatsStore implements EntryStore {
   readonly #rivalry = new Rivalry(this.instance);
   readonly #onDue = new Set<() => void>();
   readonly #onTrouble = new Set<(error: RespoolError) => void>();
-  readonly #underway = new Set<Promise<unknown>>();
+  readonly #inFlight = new InFlight();
   #traits: EntryStoreTraits = {
     processes: 'many',
     wakes: true,
@@ -94,13 +95,13 @@ class NatsStore implements EntryStore {
     this.onOperation = this.#operations.on;
     const records = this.#operations.records(createRecords(() => this.#checkOpen()));
     this.records = {
-      append: (...given) => this.#track(records.append(...given)),
-      read: (...given) => this.#track(records.read(...given)),
-      trim: (...given) => this.#track(records.trim(...given)),
-      put: (...given) => this.#track(records.put(...given)),
-      get: (...given) => this.#track(records.get(...given)),
-      list: (...given) => this.#track(records.list(...given)),
-      remove: (...given) => this.#track(records.remove(...given)),
+      append: (...given) => this.#inFlight.track(records.append(...given)),
+      read: (...given) => this.#inFlight.track(records.read(...given)),
+      trim: (...given) => this.#inFlight.track(records.trim(...given)),
+      put: (...given) => this.#inFlight.track(records.put(...given)),
+      get: (...given) => this.#inFlight.track(records.get(...given)),
+      list: (...given) => this.#inFlight.track(records.list(...given)),
+      remove: (...given) => this.#inFlight.track(records.remove(...given)),
     };
   }
 
@@ -121,7 +122,7 @@ class NatsStore implements EntryStore {
   async now(): Promise<Millis> {
     const { stream, prefix, makeToken } = this.#checkOpen();
     const subject = `${prefix}g.${this.instance}.clock`;
-    return this.#track(
+    return this.#inFlight.track(
       (async () => {
         const seq = await stream.write(subject, '', { token: makeToken() });
         const stored = seq === undefined ? undefined : await stream.at(seq);
@@ -135,7 +136,7 @@ class NatsStore implements EntryStore {
   async insert(entries: readonly Entry[]): Promise<readonly ('stored' | Duplicate)[]> {
     const opened = this.#checkOpen();
     if (entries.length === 0) return [];
-    if (opened.room.maxBytes > 0) await this.#track(opened.watcher.caughtUp());
+    if (opened.room.maxBytes > 0) await this.#inFlight.track(opened.watcher.caughtUp());
     this.#checkRoom(opened, entries.length);
     const drafts = entries.map((entry) => {
       checkId(entry.envelope.id);
@@ -143,7 +144,7 @@ class NatsStore implements EntryStore {
       return draftOf(opened.keeper, entry);
     });
     const all = () => this.#ready(opened, () => insertAll(opened.keeper, drafts));
-    return this.#track(this.#operations.time('insert', entries.length, all));
+    return this.#inFlight.track(this.#operations.time('insert', entries.length, all));
   }
 
   async claim(request: ClaimRequest): Promise<readonly Entry[]> {
@@ -151,7 +152,7 @@ class NatsStore implements EntryStore {
     if (request.max <= 0) return [];
     const parts = { caughtUp: () => watcher.caughtUp(), rivalry: this.#rivalry };
     const all = () => claimDue(keeper, request, parts);
-    return this.#track(this.#operations.time('claim', itemsOf, all));
+    return this.#inFlight.track(this.#operations.time('claim', itemsOf, all));
   }
 
   async nextDueAt(filter: ClaimFilter): Promise<Millis | null> {
@@ -175,7 +176,7 @@ class NatsStore implements EntryStore {
         ),
       );
     const run = () => this.#ready(opened, all);
-    return this.#track(this.#operations.time('commit', changes.length, run));
+    return this.#inFlight.track(this.#operations.time('commit', changes.length, run));
   }
 
   /**
@@ -185,7 +186,7 @@ class NatsStore implements EntryStore {
   async flush(): Promise<void> {
     const { stream, restartsForget } = this.#checkOpen();
     const { line } = stream;
-    await this.#track(stream.info());
+    await this.#inFlight.track(stream.info());
     const before = this.#restarts;
     this.#restarts = line.restarts;
     if (!restartsForget || this.#traits.durability === 'power-loss') return;
@@ -245,7 +246,7 @@ class NatsStore implements EntryStore {
     this.#opened = undefined;
     this.#cancelLater?.();
     this.#cancelLater = undefined;
-    await Promise.allSettled(this.#underway);
+    await this.#inFlight.idle();
     await opened.close();
   }
 
@@ -274,13 +275,7 @@ class NatsStore implements EntryStore {
   }
 
   #read<T>(read: () => Promise<T>): Promise<T> {
-    return this.#track(this.#operations.time('read', itemsOf, read));
-  }
-
-  #track<T>(work: Promise<T>): Promise<T> {
-    const done = work.finally(() => this.#underway.delete(done));
-    this.#underway.add(done);
-    return done;
+    return this.#inFlight.track(this.#operations.time('read', itemsOf, read));
   }
 
   #checkInline(id: string, bytes: Uint8Array | undefined): void {

@@ -15,9 +15,9 @@ import type { BodyStore } from '../../ports/body-store.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { InFlight } from '../../system/in-flight.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { Lifetime } from '../shared/lifetime.ts';
-import { OpenCalls } from '../shared/open-calls.ts';
 import { Operations } from '../shared/operations.ts';
 import { Blob, numberArray, textArray } from './arrays.ts';
 import { readPromise, tellPromise } from './durability.ts';
@@ -45,7 +45,7 @@ interface Opened {
   readonly sql: ReturnType<typeof sqlOf>;
   readonly line: BatchLine<Small, boolean>;
   readonly durability: Durability;
-  readonly calls: OpenCalls;
+  readonly calls: InFlight;
 }
 
 /** A body store in a PostgreSQL database. Needs the package `pg` when it is given a URL. */
@@ -123,7 +123,7 @@ async function openAll(options: CheckedOptions, server: Server): Promise<Opened>
       (items) => server.run('put bodies', (ask, isUnknown) => putSmall(ask, sql, items, isUnknown)),
       { batchMax: BATCH_MAX, inFlightMax: BATCHES_MAX },
     );
-    return { server, sql, line, durability, calls: new OpenCalls() };
+    return { server, sql, line, durability, calls: new InFlight() };
   } catch (error) {
     await server.close();
     throw error;
@@ -133,7 +133,7 @@ async function openAll(options: CheckedOptions, server: Server): Promise<Opened>
 async function closeAll({ server, line, calls }: Opened): Promise<void> {
   try {
     await line.idle();
-    await calls.none();
+    await calls.idle();
   } finally {
     await server.close();
   }
@@ -146,7 +146,7 @@ async function run<T>(
   work: (ask: Ask, opened: Opened, isUnknown: boolean) => Promise<T>,
 ): Promise<T> {
   const opened = use();
-  return opened.calls.run(() =>
+  return opened.calls.track(
     opened.server.run(doing, (ask, isUnknown) => work(ask, opened, isUnknown)),
   );
 }

@@ -24,8 +24,8 @@ import type {
 import type { SqlTx } from '../../ports/sql.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
+import { InFlight } from '../../system/in-flight.ts';
 import { Lifetime } from '../shared/lifetime.ts';
-import { OpenCalls } from '../shared/open-calls.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { readHeadsMax } from '../shared/page.ts';
 import { type ChangeRow, changeRow } from './change-row.ts';
@@ -40,8 +40,8 @@ import { migrate } from './migrate.ts';
 import type { Names } from './names.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
 import { keyHeads } from './order.ts';
-import { createRecordStore } from './records.ts';
 import { Receipts, sweepReceipts } from './receipts.ts';
+import { createRecordStore } from './records.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from './rows.ts';
 import { checkSentQuery, type SentPage, SentParts, type SentQuery, sentPage } from './sent.ts';
 import { NOW_SQL, Server } from './server.ts';
@@ -93,7 +93,7 @@ interface Opened extends Lines {
   readonly operations: Operations;
   readonly durability: Durability;
   /** What close() has to wait for beside the lines. */
-  readonly calls: OpenCalls;
+  readonly calls: InFlight;
 }
 
 /** An entry store in a PostgreSQL database. Needs the package `pg` when it is given a URL. */
@@ -206,7 +206,7 @@ async function openAll(
       lists: new Lists(names),
       tallies: new Tallies(names, clock, countMax),
       ...createLines({ server, inserts, receipts, changes, lazy, wakes, turns, operations }),
-      calls: new OpenCalls(),
+      calls: new InFlight(),
     };
   } catch (error) {
     await sent.close();
@@ -220,7 +220,7 @@ async function closeAll(opened: Opened): Promise<void> {
   try {
     const { insertLine, commitLine, heartbeatLine } = opened;
     await Promise.all([insertLine, commitLine, heartbeatLine].map((line) => line.idle()));
-    await opened.calls.none();
+    await opened.calls.idle();
     await opened.lazy.end();
     // One that stays harms nobody, and is removed after a day.
     await opened.receipts.end().catch(() => undefined);
@@ -234,7 +234,7 @@ async function closeAll(opened: Opened): Promise<void> {
 /** Runs a question that close() waits for. */
 async function busy<T>(use: () => Opened, work: (opened: Opened) => Promise<T>): Promise<T> {
   const opened = use();
-  return opened.calls.run(() => work(opened));
+  return opened.calls.track(work(opened));
 }
 
 function createWrites(

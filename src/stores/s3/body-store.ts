@@ -15,8 +15,9 @@ import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
-import { Operations } from '../shared/operations.ts';
+import { InFlight } from '../../system/in-flight.ts';
 import { Opening } from '../shared/opening.ts';
+import { Operations } from '../shared/operations.ts';
 import { Calls } from './calls.ts';
 import { type Answers, endpointFound, loadS3, type S3ClientLike } from './client.ts';
 import { codeOf, isForbidden, isMissing, isUnsupported, storeError } from './errors.ts';
@@ -53,7 +54,7 @@ class S3BodyStore implements S3Bodies {
   readonly onOperation: NonNullable<BodyStore['onOperation']>;
   readonly #operations: Operations;
   readonly #options: CheckedOptions;
-  readonly #running = new Set<Promise<unknown>>();
+  readonly #inFlight = new InFlight();
   /**
    * Refs that are being written here; a second write waits for the first. Not every server keeps to
    * a condition, and Ceph 16 does so for one request, not for the end of an upload in parts.
@@ -113,7 +114,7 @@ class S3BodyStore implements S3Bodies {
     await opening.catch(() => undefined);
     const opened = this.#opened;
     this.#opened = undefined;
-    await Promise.allSettled(this.#running);
+    await this.#inFlight.idle();
     if (this.#options.client === undefined) opened?.client.destroy?.();
   }
 
@@ -128,7 +129,7 @@ class S3BodyStore implements S3Bodies {
     const target = { ref, key: keyOf(this.#options.prefix, ref), token: randomName(systemDice) };
     const parts = { ...this.#options, calls: opened.calls, isConditional: opened.isConditional };
     const put = () => this.#inLine(ref, () => upload(parts, target, stream));
-    return { size: await this.#run(this.#operations.time('put', 1, put)) };
+    return { size: await this.#inFlight.track(this.#operations.time('put', 1, put)) };
   }
 
   get(ref: string): AsyncIterable<Uint8Array> {
@@ -168,7 +169,7 @@ class S3BodyStore implements S3Bodies {
   async remove(refs: readonly string[]): Promise<void> {
     const { calls } = this.#open();
     const remove = () => this.#remove(calls, refs);
-    await this.#run(this.#operations.time('remove', refs.length, remove));
+    await this.#inFlight.track(this.#operations.time('remove', refs.length, remove));
   }
 
   async #remove(calls: Calls, refs: readonly string[]): Promise<void> {
@@ -276,15 +277,6 @@ class S3BodyStore implements S3Bodies {
       return await mine;
     } finally {
       if (this.#writing.get(ref) === mine) this.#writing.delete(ref);
-    }
-  }
-
-  async #run<Value>(running: Promise<Value>): Promise<Value> {
-    this.#running.add(running);
-    try {
-      return await running;
-    } finally {
-      this.#running.delete(running);
     }
   }
 

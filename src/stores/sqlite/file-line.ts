@@ -6,6 +6,7 @@
  */
 
 import type { Clock, Dice } from '../../ports/clock.ts';
+import { InFlight } from '../../system/in-flight.ts';
 import { sleep } from '../../system/wait.ts';
 import { type BatchLine, createBatchLine, type RunBatch } from '../shared/batching.ts';
 import type { BatchReply, BatchRequest, Bytes, MoveLogRequest, SyncOp } from './batch.ts';
@@ -141,7 +142,7 @@ class Line implements FileLine<FileTalk> {
   readonly #parts: ParsedParts;
   readonly #line: BatchLine<AnyItem, unknown>;
   readonly #mover: LogMover;
-  readonly #asked = new Set<Promise<unknown>>();
+  readonly #asked = new InFlight();
   #cancelSync: (() => void) | undefined;
   #closing: Promise<void> | undefined;
 
@@ -179,14 +180,8 @@ class Line implements FileLine<FileTalk> {
     return this.#ask(this.#parts.watch.isThere ? aside : seat, request);
   }
 
-  async #ask(seat: Seat, request: SeatRequest): Promise<never> {
-    const asked = this.#askUntilFree(seat, request);
-    this.#asked.add(asked);
-    try {
-      return await asked;
-    } finally {
-      this.#asked.delete(asked);
-    }
+  #ask(seat: Seat, request: SeatRequest): Promise<never> {
+    return this.#asked.track(this.#askUntilFree(seat, request));
   }
 
   /** Asks until no other process is in the way, or busyTimeout is over. */
@@ -216,7 +211,7 @@ class Line implements FileLine<FileTalk> {
 
   async #close(): Promise<void> {
     try {
-      await Promise.allSettled(this.#asked);
+      await this.#asked.idle();
       await this.#line.idle();
       await this.flush();
     } finally {
