@@ -5,9 +5,10 @@
 
 import { OpenAPIHono, z } from '@hono/zod-openapi';
 import type { MetricsText } from '../observe/metrics/types.ts';
+import { type MemoOptions, memo } from '../system/memo.ts';
 import { addActionRoutes } from './action-routes.ts';
 import { addBulkRoutes } from './bulk-routes.ts';
-import { addEndpoint, type App } from './endpoint.ts';
+import { type App, addEndpoint } from './endpoint.ts';
 import { addEventRoutes } from './event-routes.ts';
 import { addHealth, type HealthParts } from './health.ts';
 import { addLetterRoutes } from './letter-routes.ts';
@@ -18,8 +19,10 @@ import { addRecordRoutes } from './record-routes.ts';
 import { Refusal, refusedOf } from './refusal.ts';
 import { addRekeyRoutes } from './rekey-routes.ts';
 import { SharedText } from './shared-answer.ts';
-import { SharedReads } from './shared-reads.ts';
 import { JSON_TYPE, SAFE_HEADERS } from './writing.ts';
+
+/** Heavy counts, asked once for all who want them, and good for a few seconds. */
+const COUNTS: MemoOptions = { ttlMs: 5_000, max: 64 };
 
 /** What the app needs. */
 export interface AppParts extends HealthParts {
@@ -40,7 +43,7 @@ export function createApp(parts: AppParts): App {
     return answerTo(error);
   });
   app.notFound((context) => answerTo(unknownRoute(app, context.req.method, context.req.path)));
-  const shared = new SharedReads(parts.clock);
+  const shared = memo(parts.clock, COUNTS);
   app.use('*', async ({ req }, next) => {
     await next();
     if (req.method !== 'GET' && req.path !== '/v1/messages') shared.clear();

@@ -6,10 +6,10 @@ import { z } from '@hono/zod-openapi';
 import { checkNumber } from '../core/limits.ts';
 import type { TallyBy } from '../ports/entry-store.ts';
 import type { CheckProgress } from '../spool/check.ts';
-import { addEndpoint, type App } from './endpoint.ts';
+import { type Memo } from '../system/memo.ts';
+import { type App, addEndpoint } from './endpoint.ts';
 import { filterOf } from './filter-query.ts';
 import { auditQuery, FILTER_LISTS, headsQuery, shapeQuery, tallyQuery } from './schemas.ts';
-import type { SharedReads } from './shared-reads.ts';
 import { wholeOf } from './texts.ts';
 
 const pause = z.object({ topic: z.string(), by: z.string(), at: z.number() });
@@ -94,7 +94,7 @@ const policiesSchema = z.object({
 });
 
 /** Adds them to the app. */
-export function addLookRoutes(app: App, shared: SharedReads): void {
+export function addLookRoutes(app: App, shared: Memo): void {
   addCounts(app, shared);
   addEndpoint(app, {
     method: 'get',
@@ -188,14 +188,14 @@ function addCheck(app: App): void {
 const AUDIT_DEFAULT = 100;
 const AUDIT_MAX = 1_000;
 
-function addCounts(app: App, shared: SharedReads): void {
+function addCounts(app: App, shared: Memo): void {
   addEndpoint(app, {
     method: 'get',
     path: '/v1/stats',
     summary: 'The spool in numbers; at most 5 s old.',
     role: 'read',
     answers: { 200: { description: 'The numbers.', schema: statsSchema } },
-    answer: async ({ control }) => Response.json(await shared.ask('stats', () => control.stats())),
+    answer: async ({ control }) => Response.json(await shared.get('stats', () => control.stats())),
   });
   addEndpoint(app, {
     method: 'get',
@@ -210,7 +210,7 @@ function addCounts(app: App, shared: SharedReads): void {
       const by = (query['by'] ?? 'topic') as 'topic' | 'destination';
       const options = Object.keys(filter).length === 0 ? { by } : { by, filter };
       const question = `shape ${JSON.stringify(options)}`;
-      return Response.json(await shared.ask(question, () => control.shape(options)));
+      return Response.json(await shared.get(question, () => control.shape(options)));
     },
   });
   addEndpoint(app, {
@@ -226,7 +226,7 @@ function addCounts(app: App, shared: SharedReads): void {
       const filter = filterOf(query);
       const by = query['by'] as TallyBy;
       const question = `tally ${by} ${JSON.stringify(filter)}`;
-      const rows = await shared.ask(question, () => control.tally(by, filter));
+      const rows = await shared.get(question, () => control.tally(by, filter));
       return Response.json({ rows });
     },
   });

@@ -9,22 +9,23 @@ import { MINUTE_MS, type Millis, SECOND_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import type { EventOf } from '../../core/event.ts';
 import { drainsInMs } from '../../core/forecast.ts';
+import type { State } from '../../core/state.ts';
 import { topicMatches } from '../../core/topic.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { TallyBy, TallyRow } from '../../ports/entry-store.ts';
-import type { State } from '../../core/state.ts';
 import type { ListFilter } from '../../spool/list.ts';
 import type { Spool } from '../../spool/spool.ts';
+import { type Memo, memo } from '../../system/memo.ts';
+import { type Measure, printMeasure, type Unit } from './condition.ts';
+import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
 import {
   Around,
   type BacklogForecast,
   besideOf,
+  RESTED,
   type Reading,
   type Surroundings,
 } from './surroundings.ts';
-import { type Measure, printMeasure, type Unit } from './condition.ts';
-import { ALERT_TOPIC, isNoticeTopic } from './notice.ts';
-import { Rested } from './rested.ts';
 import { type Flows, SlidingWindow, type WindowParts } from './window.ts';
 
 /** Measures. */
@@ -66,13 +67,13 @@ class SpoolMeasures implements Measures {
   /** Marked: what left. */
   readonly #flow: SlidingWindow;
   readonly #stops: (() => void)[] = [];
-  readonly #tallies: Rested<readonly TallyRow[]>;
+  readonly #tallies: Memo;
   readonly #around: Around;
   #others: readonly Flows[] = [];
 
   constructor(parts: MeasureParts) {
     this.#parts = parts;
-    this.#tallies = new Rested(parts.clock);
+    this.#tallies = memo(parts.clock, RESTED);
     const { spool, wanted, clock } = parts;
     this.#around = new Around(parts, clock, () => spool.now());
     const now = spool.now();
@@ -198,7 +199,7 @@ class SpoolMeasures implements Measures {
 
   #tally(by: TallyBy, filter: ListFilter): Promise<readonly TallyRow[]> {
     const question = JSON.stringify([by, filter]);
-    return this.#tallies.ask(question, () => this.#parts.spool.tally(by, filter));
+    return this.#tallies.get(question, () => this.#parts.spool.tally(by, filter));
   }
 
   async #oldest({ state, of }: Measure): Promise<number> {

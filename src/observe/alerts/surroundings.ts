@@ -6,11 +6,17 @@
  * backlog is known as soon as a rule is about it.
  */
 
-import type { Millis } from '../../core/duration.ts';
-import { Trend, TREND_MS } from '../../core/forecast.ts';
+import { MINUTE_MS, type Millis } from '../../core/duration.ts';
+import { TREND_MS, Trend } from '../../core/forecast.ts';
 import type { Clock } from '../../ports/clock.ts';
+import { type Memo, type MemoOptions, memo } from '../../system/memo.ts';
 import type { Measure, Target, Unit } from './condition.ts';
-import { Rested } from './rested.ts';
+
+/**
+ * Asking is at most a twentieth of the time, however often rules are looked at and however many
+ * messages there are. An answer that has not come in a minute is not waited for.
+ */
+export const RESTED: MemoOptions = { restTimes: 19, giveUpMs: MINUTE_MS };
 
 /** A value, or why there is none. */
 export type Reading =
@@ -72,13 +78,13 @@ export interface BacklogForecast {
 export class Around {
   readonly #parts: Surroundings;
   readonly #now: () => Millis;
-  readonly #rested: Rested<unknown>;
+  readonly #rested: Memo;
   readonly #trends = new Map<string, Trend>();
 
   constructor(parts: Surroundings, clock: Pick<Clock, 'monotonic'>, now: () => Millis) {
     this.#parts = parts;
     this.#now = now;
-    this.#rested = new Rested(clock);
+    this.#rested = memo(clock, RESTED);
   }
 
   /** What is free. */
@@ -144,7 +150,7 @@ export class Around {
       return (await this.#ask('deadQueues')).reduce((sum, { depth }) => sum + depth, 0);
     }
     const ask = this.#need('queueDepth');
-    return (await this.#rested.ask(keyOf(of), () => ask(of.queue))) as number;
+    return this.#rested.get(keyOf(of), () => ask(of.queue));
   }
 
   #trend(key: string): Trend {
@@ -162,7 +168,8 @@ export class Around {
   async #ask<K extends 'disk' | 'deadQueues' | 'outbox'>(
     what: K,
   ): Promise<Awaited<ReturnType<NonNullable<Surroundings[K]>>>> {
-    const answer = await this.#rested.ask(what, this.#need(what));
+    const ask: () => Promise<unknown> = this.#need(what);
+    const answer = await this.#rested.get(what, ask);
     return answer as Awaited<ReturnType<NonNullable<Surroundings[K]>>>;
   }
 }

@@ -7,9 +7,10 @@
  */
 
 import type { Clock } from '../../ports/clock.ts';
+import { memo } from '../../system/memo.ts';
 
-/** So many times as long as a look took, there is no other. */
-const REST = 19;
+/** The rest after a look, as a multiple of how long it took. */
+const REST_TIMES = 19;
 
 /** What is asked, and what is done with the answer. */
 export interface LookOptions {
@@ -37,29 +38,20 @@ export function makeLook(
   onStop: () => void,
 ): Look {
   let answeredAt = clock.monotonic();
-  let nextAt = Number.NEGATIVE_INFINITY;
-  let asking: Promise<void> | undefined;
   let isStopped = false;
+  const asked = memo(clock, { everyMs, restTimes: REST_TIMES });
   const ask = async (): Promise<void> => {
-    const askedAt = clock.monotonic();
     try {
       await read();
       answeredAt = clock.monotonic();
     } catch (error) {
       if (!isStopped) onFailure(error);
     }
-    const endedAt = clock.monotonic();
-    nextAt = Math.max(askedAt + everyMs, endedAt + REST * (endedAt - askedAt));
   };
   return {
     refresh() {
       if (isStopped || isThere?.() === false) return Promise.resolve();
-      if (asking === undefined && clock.monotonic() >= nextAt) {
-        asking = ask().finally(() => {
-          asking = undefined;
-        });
-      }
-      return asking ?? Promise.resolve();
+      return asked.get('', ask);
     },
     get ageMs() {
       return clock.monotonic() - answeredAt;

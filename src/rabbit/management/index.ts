@@ -7,11 +7,14 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
+import { type MemoOptions, memo } from '../../system/memo.ts';
 import type { PolicySpec } from '../topology/model.ts';
-import { createCache } from './cache.ts';
 import * as forms from './forms.ts';
 import { type Asker, createAsker, type Question } from './http.ts';
 import { checkManagementOptions, type ManagementOptions } from './options.ts';
+
+/** RabbitMQ itself counts messages every 5 s: asking more often brings nothing new. */
+const NUMBERS: MemoOptions = { everyMs: 5_000, giveUpMs: 5_000, max: 32 };
 
 /** The largest page that RabbitMQ gives. */
 const PAGE_SIZE_MAX = 500;
@@ -86,7 +89,7 @@ export interface Management extends AsyncDisposable {
 export function createManagement(options: ManagementOptions): Management {
   const settings = checkManagementOptions(options);
   const asker = createAsker(settings);
-  const cache = createCache(settings.clock);
+  const cache = memo(settings.clock, NUMBERS);
   const { address, vhost, username } = settings;
   const at = { asker, vhost: encodeURIComponent(vhost) };
   const one = async (question: Question): Promise<unknown> => (await asker.ask(question)).json;
@@ -95,7 +98,7 @@ export function createManagement(options: ManagementOptions): Management {
     try {
       return (await asker.ask(question)).status;
     } finally {
-      cache.forget();
+      cache.clear();
     }
   };
   const look = <T>(path: string, doing: string, form: (told: unknown) => T): Promise<T> =>
@@ -138,7 +141,7 @@ export function createManagement(options: ManagementOptions): Management {
     alarms: () => cache.get('alarms', () => askAlarms(asker)),
     definitions: () =>
       look(`/definitions/${at.vhost}`, `export the virtual host ${show(vhost)}`, forms.record),
-    forget: () => cache.forget(),
+    forget: () => cache.clear(),
     close,
     [Symbol.asyncDispose]: close,
   };
