@@ -1,10 +1,61 @@
 /**
- * cli-sections — the parts of docs/reference/cli.md that are made from the table of commands.
+ * cli-sections — what docs/reference/cli.md and the pages below docs/reference/cli/ take from the
+ * table of commands: parts of the index, and one whole page per group of commands.
  *
- * Pure. cli.test.ts compares them with the page, scripts/cli-reference.ts writes them into it.
+ * Pure. cli.test.ts compares them with the pages, scripts/cli-reference.ts writes them.
  */
 import type { EXIT_CODES } from '../../src/cli/exit-codes.ts';
-import type { CommandSpec, OptionSpec } from '../../src/cli/spec.ts';
+import type { CommandGroup, CommandSpec, OptionSpec } from '../../src/cli/spec.ts';
+
+/** Where the commands of a group are described: the file's name, its title and its first line. */
+const GROUP_PAGES: Readonly<Record<CommandGroup, GroupPage>> = {
+  Start: {
+    name: 'start',
+    title: 'Commands: start',
+    about: 'Set up a project, run the service, and install shell completion.',
+  },
+  Messages: {
+    name: 'messages',
+    title: 'Commands: messages',
+    about: 'Enqueue messages, list them, and read one with its body.',
+  },
+  Steering: {
+    name: 'control',
+    title: 'Commands: control',
+    about: 'Change what happens to messages: hold, release, retry, bounce, remove, pause.',
+  },
+  Looking: {
+    name: 'inspect',
+    title: 'Commands: inspect',
+    about: 'Counts, backlog by age, live events, the audit record, and alerts.',
+  },
+  'Looking after': {
+    name: 'maintain',
+    title: 'Commands: maintain',
+    about: 'Configuration, tokens, keys, consistency checks, diagnosis and benchmarks.',
+  },
+  RabbitMQ: {
+    name: 'rabbitmq',
+    title: 'Commands: RabbitMQ',
+    about: 'Run consumers, manage topologies, and inspect or drain queues.',
+  },
+  'Dead letters': {
+    name: 'dead-letters',
+    title: 'Commands: dead letters',
+    about: 'Inspect, repair, replay and sweep dead letters of the spool and of RabbitMQ.',
+  },
+  Outbox: {
+    name: 'outbox',
+    title: 'Commands: outbox',
+    about: 'Create the tables of an outbox, run its relay, and operate on its messages.',
+  },
+};
+
+interface GroupPage {
+  readonly name: string;
+  readonly title: string;
+  readonly about: string;
+}
 
 /** What stands around a part that is made. */
 const BEGIN = (name: string): string => `<!-- made from the code: ${name} -->`;
@@ -17,10 +68,15 @@ export interface CliTable {
   readonly codes: typeof EXIT_CODES;
 }
 
-/** The parts by name, each without its marks. */
+/** The parts of the index by name, each without its marks. */
 export function cliSections({ commands, globals, codes }: CliTable): Map<string, string> {
-  const groups = [...new Set(commands.map(({ group }) => group))];
   return new Map([
+    [
+      'groups',
+      groupsOf(commands)
+        .map((group) => indexOf(GROUP_PAGES[group], ofGroup(commands, group)))
+        .join('\n\n'),
+    ],
     ['options', table(['Option', 'Meaning'], globals.map(optionRow))],
     [
       'exit codes',
@@ -29,16 +85,59 @@ export function cliSections({ commands, globals, codes }: CliTable): Map<string,
         codes.map(({ code, meaning }) => [String(code), meaning]),
       ),
     ],
-    [
-      'commands',
-      groups
-        .map((group) => {
-          const own = commands.filter((spec) => spec.group === group);
-          return [`## ${group}`, ...own.map((spec) => sectionOf(spec, []))].join('\n\n');
-        })
-        .join('\n\n'),
-    ],
   ]);
+}
+
+/** The page of each group, by its path from the root of the project. */
+export function cliPages({ commands }: CliTable): Map<string, string> {
+  return new Map(
+    groupsOf(commands).map((group) => {
+      const { name, title, about } = GROUP_PAGES[group];
+      const parts = [
+        '<!-- Made from the code by scripts/cli-reference.ts. Do not edit. -->',
+        `# ${title}`,
+        about,
+        'Options of every command, exit codes and conventions: [command line](../cli.md).',
+        ...ofGroup(commands, group).map((spec) => sectionOf(spec, [])),
+      ];
+      return [`docs/reference/cli/${name}.md`, `${parts.join('\n\n')}\n`];
+    }),
+  );
+}
+
+function groupsOf(commands: readonly CommandSpec[]): CommandGroup[] {
+  return [...new Set(commands.map(({ group }) => group))];
+}
+
+function ofGroup(commands: readonly CommandSpec[], group: CommandGroup): CommandSpec[] {
+  return commands.filter((spec) => spec.group === group);
+}
+
+/** What the index says of a group: a link to its page, and a line for each of its commands. */
+function indexOf({ name, title, about }: GroupPage, commands: readonly CommandSpec[]): string {
+  const page = `cli/${name}.md`;
+  const rows = commands
+    .flatMap((spec) => leavesOf(spec, []))
+    .map(({ words, summary }) => {
+      const link = `[\`${words.join(' ')}\`](${page}#${words.join('-')})`;
+      return [link, summary];
+    });
+  const heading = capital(title.replace('Commands: ', ''));
+  return [
+    `### ${heading}`,
+    `${about} [Details](${page}).`,
+    table(['Command', 'What it does'], rows),
+  ].join('\n\n');
+}
+
+/** The commands that do something, each with the words that call it. */
+function leavesOf(
+  { name, summary, run, subcommands = [] }: CommandSpec,
+  above: readonly string[],
+): { readonly words: readonly string[]; readonly summary: string }[] {
+  const words = [...above, name];
+  const own = run === undefined ? [] : [{ words, summary }];
+  return [...own, ...subcommands.flatMap((one) => leavesOf(one, words))];
 }
 
 /** The page with its made parts replaced. */
@@ -59,7 +158,7 @@ function sectionOf(spec: CommandSpec, above: readonly string[]): string {
   const names = (spec.arguments ?? []).map(({ name }) => name);
   const usage = ['respool', ...words, ...names, '[options]'].join(' ');
   const parts = [
-    `${'#'.repeat(2 + words.length)} ${words.join(' ')}`,
+    `${'#'.repeat(1 + words.length)} ${words.join(' ')}`,
     spec.description ?? `${capital(spec.summary)}.`,
     ...(spec.run === undefined ? [] : [`\`\`\`text\n${usage}\n\`\`\``]),
   ];

@@ -1,19 +1,25 @@
-/** docs/reference/cli.md says what the table of commands says, and its samples print what they show. */
+/** The pages of the command line say what the table of commands says, and samples print what they show. */
 import { describe, expect, test } from 'vitest';
 import { commands } from '../../src/cli/commands.ts';
 import { EXIT_CODES } from '../../src/cli/exit-codes.ts';
 import { GLOBAL_OPTIONS } from '../../src/cli/program.ts';
 import { setup } from '../cli/setup.ts';
-import { cliSections, withSections } from './cli-sections.ts';
-import { type Block, readPage } from './pages.ts';
+import { cliPages, cliSections, withSections } from './cli-sections.ts';
+import { type Block, readPage, readPages } from './pages.ts';
 import { alike, withoutAges } from './programs.ts';
 
 const page = readPage('docs/reference/cli.md');
+const table = { commands, globals: GLOBAL_OPTIONS, codes: EXIT_CODES };
 
-test('every command, argument, option and exit code is on the page as in the code', () => {
-  const sections = cliSections({ commands, globals: GLOBAL_OPTIONS, codes: EXIT_CODES });
-  // After a change: node --conditions=respool-source scripts/cli-reference.ts
-  expect(page.text).toBe(withSections(page.text, sections));
+// After a change: node --conditions=respool-source scripts/cli-reference.ts
+test('every command, common option and exit code is in the index as in the code', () => {
+  expect(page.text).toBe(withSections(page.text, cliSections(table)));
+});
+
+test('every group of commands has its page, with every argument and option, and no page is left', () => {
+  const written = readPages().filter(({ file }) => file.startsWith('docs/reference/cli/'));
+  const texts = Object.fromEntries(written.map(({ file, text }) => [file, text]));
+  expect(texts).toEqual(Object.fromEntries(cliPages(table)));
 });
 
 describe('samples', () => {
