@@ -71,7 +71,7 @@ interface Choice {
 /** Runs the chosen cases, or the quick ones, or all. */
 export async function outboxBench(options: BenchOptions): Promise<void> {
   const chosen = [...relayChoices(), ...flowChoices()].filter((one) => isChosen(one, options));
-  if (chosen.length === 0) throw new Error('there is no such case; see docs/performance.md');
+  if (chosen.length === 0) throw new Error('there is no such case; see docs/project/benchmarks.md');
   const servers = createServers();
   try {
     const ground = { url: await servers.url('postgres'), amqp: await servers.url('rabbitmq') };

@@ -52,7 +52,7 @@ export async function storesBench(options: BenchOptions): Promise<void> {
   const chosen = choices().filter(
     (choice) => isChosen(choice, only) && (!isQuick || choice.isQuick),
   );
-  if (chosen.length === 0) throw new Error('there is no such case; see docs/performance.md');
+  if (chosen.length === 0) throw new Error('there is no such case; see docs/project/benchmarks.md');
   const servers = createServers();
   try {
     for (const { make } of chosen) {

@@ -1,4 +1,4 @@
-/** docs/features.md: every row once, and every test that it names is there. */
+/** docs/project/features.md: every row once, and every test that it names is there. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { nats, natsBodies } from 'respool/stores/nats';
@@ -8,7 +8,7 @@ import { describe, expect, test } from 'vitest';
 import { headingsOf, ROOT, readPage, tableUnder, wordOf } from './pages.ts';
 
 const ROWS = 221;
-const page = readPage('docs/features.md');
+const page = readPage('docs/project/features.md');
 const rows = headingsOf(page, 2)
   .flatMap((heading) => tableUnder(page, heading))
   .filter(([row]) => /^R\d+$/.test(row ?? ''));

@@ -1,4 +1,4 @@
-/** The effect of options that no other test sees on its own; docs/features.md names them. */
+/** The effect of options that no other test sees on its own; docs/project/features.md names them. */
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

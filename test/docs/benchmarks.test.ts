@@ -1,11 +1,11 @@
-/** docs/performance.md names benches that exist. */
+/** docs/project/benchmarks.md names benches that exist. */
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { ROOT, readPage } from './pages.ts';
 
-test('the bench command knows the benches that docs/performance.md names', async () => {
-  const { text } = readPage('docs/performance.md');
+test('the bench command knows the benches that docs/project/benchmarks.md names', async () => {
+  const { text } = readPage('docs/project/benchmarks.md');
   const named = new Set(
     [...text.matchAll(/npm run bench -- (\w+)/g)].map(([, name]) => name ?? ''),
   );
