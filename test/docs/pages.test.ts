@@ -47,6 +47,25 @@ test('every page can be reached from README.md', () => {
   expect(lost).toEqual([]);
 });
 
+test('docs/README.md has every page, but those that an index of their own lists', () => {
+  const index = byFile.get('docs/README.md') as Page;
+  const linked = new Set(linksOf(index).map((link) => targetOf(index, link).file));
+  const elsewhere = ['docs/README.md', 'docs/decisions/', 'docs/reference/cli/'];
+  const missing = pages
+    .map(({ file }) => file)
+    .filter((file) => file.startsWith('docs/') && !linked.has(file))
+    .filter((file) => !elsewhere.some((start) => file.startsWith(start)));
+  expect(missing).toEqual([]);
+});
+
+test('README.md is short: at most 140 lines and 15 links, ARCHITECTURE.md at most 130 lines', () => {
+  const readme = readPage('README.md');
+  const lines = ({ text }: Page): number => text.trimEnd().split('\n').length;
+  expect(lines(readme)).toBeLessThanOrEqual(140);
+  expect(linksOf(readme).length).toBeLessThanOrEqual(15);
+  expect(lines(readPage('ARCHITECTURE.md'))).toBeLessThanOrEqual(130);
+});
+
 test('README.md gives the two commands word for word', () => {
   const { blocks } = readPage('README.md');
   const commands = blocks
