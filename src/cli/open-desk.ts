@@ -17,11 +17,12 @@
 import { isTokenHash } from '../connect/key.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import type { StorePlace } from '../connect/stores.ts';
-import type { Control } from '../control/control.ts';
-import { SECOND_MS } from '../core/duration.ts';
+import { formatDuration, SECOND_MS } from '../core/duration.ts';
 import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { Spool } from '../spool/spool.ts';
+import { IN_MEMORY } from '../spool/store-id.ts';
 import { TimeLimit } from '../system/wait.ts';
+import { STORE_HEADER } from '../web/texts.ts';
 import { readConfig } from './config.ts';
 import { CommandError } from './exit-codes.ts';
 import type { Io } from './io.ts';
@@ -33,6 +34,8 @@ export interface Desk {
   readonly control: Control;
   /** The same desk in another name, for what is done without anybody asking. */
   readonly as: (by: string) => Control;
+  /** The id of the store, where the desk works on the store itself: spool.storeId. */
+  readonly storeId?: () => Promise<string | undefined>;
   /** The address of the service it goes through; undefined when it works on the store itself. */
   readonly url: string | undefined;
   /** Whether the configuration here has a seal; of a service that was named nothing is known. */
@@ -67,7 +70,11 @@ export async function openDesk(parts: DeskParts): Promise<Desk> {
   const { place, entries, isThere } = stores;
   const url = configuredUrl(loaded);
   if (place.kind === 'memory') {
-    if (await answers(parts, url)) return serviceDesk(parts, url, loaded);
+    const service = await askHealth(parts, url);
+    if ('storeId' in service) {
+      if (!isSameStore(service.storeId, { place })) throw otherService(url, 'memory:');
+      return serviceDesk(parts, url, loaded);
+    }
     throw new RespoolError(
       'store.unavailable',
       `cannot open the store "memory:": it lives inside respool serve only, and no service ` +
@@ -112,7 +119,50 @@ export async function openService(parts: DeskParts): Promise<Desk> {
   // A store that has a lock would name its service: whatever answers at the configured address may
   // be the service of another spool.
   if (owner === undefined && place.path !== undefined) throw noService(place.path);
-  return serviceDesk(parts, owner ?? configuredUrl(loaded), loaded);
+  const url = owner ?? configuredUrl(loaded);
+  if (owner === undefined) await refuseOther(parts, loaded, { url, place });
+  return serviceDesk(parts, url, loaded);
+}
+
+/** Of a store on servers nobody says where its service is: what answers may have another one. */
+async function refuseOther(
+  parts: DeskParts,
+  loaded: LoadedConfig,
+  { url, place }: { readonly url: string; readonly place: StorePlace },
+): Promise<void> {
+  const service = await askHealth(parts, url);
+  if (!('storeId' in service)) return;
+  const storeId = place.kind === 'memory' ? undefined : await storeIdOf(loaded);
+  if (isSameStore(service.storeId, { place, storeId })) return;
+  throw otherService(url, place.address ?? `${place.kind}:`);
+}
+
+async function storeIdOf(loaded: LoadedConfig): Promise<string | undefined> {
+  const { createConfiguredSpool } = await import('../connect/open.ts');
+  const { spool } = await createConfiguredSpool(loaded, { deliver: false });
+  try {
+    return await spool.storeId();
+  } finally {
+    await spool.stop({ within: 0 });
+  }
+}
+
+/** Whether a service with this id of a store has ours; one that says none is taken for it. */
+export function isSameStore(
+  theirs: string | undefined,
+  { place, storeId }: { readonly place: StorePlace; readonly storeId?: string | undefined },
+): boolean {
+  if (theirs === undefined) return true;
+  // What is in memory is in the service only.
+  return place.kind === 'memory' ? theirs.startsWith(IN_MEMORY) : theirs === storeId;
+}
+
+function otherService(url: string, store: string): RespoolError {
+  return new RespoolError(
+    'store.unavailable',
+    `the service at ${url} has another store open, not "${store}"; give the service of this one ` +
+      'another port (serve.port), or name the other one with --url',
+  );
 }
 
 function noService(path: string): RespoolError {
@@ -158,10 +208,12 @@ async function serviceDesk(
     connectControl({
       url,
       by,
+      clock: io.clock,
       tokenAdvice: tokenAdvice(token !== undefined, hasHash),
       ...(token === undefined ? {} : { token }),
     });
-  return { control: as(byOf(io)), as, url, isSealed: loaded?.config.seal !== undefined };
+  const isSealed = loaded?.config.seal !== undefined;
+  return { control: as(byOf(io)), as, url, isSealed };
 }
 
 /** There is no flag for a token: every user of a machine can read the command lines of others. */
@@ -186,7 +238,8 @@ async function deskOver(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Des
   const { createControl } = await import('../control/desk.ts');
   const topics = await routedTopics(loaded);
   const as = (by: string): Control => createControl(spool, { by, topics });
-  return { control: as(byOf(io)), as, url: undefined, isSealed: loaded.config.seal !== undefined };
+  const isSealed = loaded.config.seal !== undefined;
+  return { control: as(byOf(io)), as, url: undefined, storeId: () => spool.storeId(), isSealed };
 }
 
 /** The topics that have a route; undefined if the configuration does not say. */
@@ -216,9 +269,9 @@ async function sharedDesk(
     if (!isRespoolError(error, 'store.unavailable')) throw error;
     const url = await ownersUrl();
     if (url === undefined) throw error;
-    const silence = await whySilent(parts, url);
-    if (silence === undefined) return serviceDesk(parts, url, loaded);
-    const text = `${error.message}; its service at ${url} did not answer: ${silence}`;
+    const service = await askHealth(parts, url);
+    if ('storeId' in service) return serviceDesk(parts, url, loaded);
+    const text = `${error.message}; its service at ${url} did not answer: ${service.silence}`;
     throw new RespoolError('store.unavailable', text, { cause: error });
   }
   return deskOver(spool, parts.io, loaded);
@@ -251,7 +304,7 @@ async function sharingDesk(
   loaded: LoadedConfig,
 ): Promise<Desk | undefined> {
   const url = parts.prefersService === true ? await ownerOf(place) : undefined;
-  if (url === undefined || !(await answers(parts, url))) return undefined;
+  if (url === undefined || 'silence' in (await askHealth(parts, url))) return undefined;
   const desk = await serviceDesk(parts, url, loaded);
   try {
     await desk.control.pauses();
@@ -263,21 +316,22 @@ async function sharingDesk(
   }
 }
 
-/** Whether a service is there; one that is stopping or busy counts. */
-async function answers(parts: DeskParts, url: string): Promise<boolean> {
-  return (await whySilent(parts, url)) === undefined;
-}
-
-/** Why nobody answers there; undefined when somebody does. */
-async function whySilent({ io }: DeskParts, url: string): Promise<string | undefined> {
+/** What answers says of its store, or why nothing does; one that is stopping or busy counts. */
+async function askHealth(
+  { io }: DeskParts,
+  url: string,
+): Promise<{ readonly storeId: string | undefined } | { readonly silence: string }> {
   const limit = new TimeLimit(io.clock, ANSWERS_WITHIN_MS);
   try {
     const answer = await fetch(new URL('/healthz', url), { signal: limit.signal });
     await answer.body?.cancel();
-    return undefined;
+    return { storeId: answer.headers.get(STORE_HEADER) ?? undefined };
   } catch (error) {
+    if (limit.isOver) {
+      return { silence: `no answer within ${formatDuration(ANSWERS_WITHIN_MS)}` };
+    }
     const { cause } = asError(error);
-    return safe(textOf(cause ?? error));
+    return { silence: safe(textOf(cause ?? error)) };
   } finally {
     limit.stop();
   }

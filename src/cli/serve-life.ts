@@ -89,6 +89,7 @@ export async function serveUntilSignal(
   let isReady = false;
   let consumers: ConsumersLife | undefined = undefined;
   let relay: RelayLife | undefined = undefined;
+  let storeId: string | undefined = undefined;
   const meter = new FlowMeter(spool);
   const disk = diskMeterOf(context, configured);
   metrics?.watchMeters({ meter, disk });
@@ -99,6 +100,7 @@ export async function serveUntilSignal(
     clock: context.io.clock,
     logger: loggerOf(log, config.log.redact),
     isReady: () => isReady,
+    storeId: () => storeId,
     consumers: () => consumers?.health(),
     relay: () => relay?.health(),
     metrics: metrics && (() => metrics.text()),
@@ -107,7 +109,7 @@ export async function serveUntilSignal(
   context.atEnd(() => service.stop(0));
   const { url } = await service.listen();
   await spool.start();
-  await spool.announce(url);
+  storeId = await spool.announce(url);
   consumers = startConsumers?.();
   relay = startRelay?.();
   const rules = await startRules(context, { configured, loaded, log });

@@ -26,6 +26,7 @@ import type { Handler } from '../ports/handler.ts';
 import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
 import type { StoreOperation } from '../ports/store-operation.ts';
 import type { RecordStore } from '../ports/record-store.ts';
+import { randomName } from '../system/ids.ts';
 import type { Enqueued } from './accept.ts';
 import * as actions from './actions.ts';
 import type { ActionResult, AuditRecord } from './actions.ts';
@@ -55,6 +56,7 @@ import { processOne } from './process.ts';
 import type { RekeyOptions, RekeyProgress } from './rekey.ts';
 import { replay, type ReplayOrder } from './replay.ts';
 import { Runtime } from './runtime.ts';
+import { IN_MEMORY, makeStoreId, storeIdOf } from './store-id.ts';
 
 /** Who acts when nobody says who. */
 const BY_DEFAULT = 'program';
@@ -354,10 +356,19 @@ export class Spool {
     await actions.audit(this.#runtime, record);
   }
 
-  /** Leaves the address of a service for other processes on this store. */
-  async announce(address: string): Promise<void> {
+  /** Leaves the address of a service for other processes on this store; resolves to its id. */
+  async announce(address: string): Promise<string> {
     await this.#runtime.ready();
-    await this.#runtime.entries.announce?.(address);
+    const { entries, dice } = this.#runtime;
+    await entries.announce?.(address);
+    const isInMemory = entries.traits.durability === 'none';
+    return makeStoreId(entries.records, `${isInMemory ? IN_MEMORY : ''}${randomName(dice)}`);
+  }
+
+  /** The id of the store; undefined before a service has announced itself there. */
+  async storeId(): Promise<string | undefined> {
+    await this.#runtime.ready();
+    return storeIdOf(this.#runtime.entries.records);
   }
 
   /** What operators did, oldest first, above this sequence. */

@@ -4,12 +4,15 @@
  */
 
 import type { Control, ToldEvent } from '../control/control.ts';
+import { SECOND_MS } from '../core/duration.ts';
 import type { EventKind } from '../core/event.ts';
 import { because, failure, type Form, fields, lane, list } from './client-forms.ts';
 import { Misfit, number, optional, text } from './client-forms.ts';
 import type { ServiceClient } from './client-http.ts';
 
 const DATA = 'data: ';
+/** A service gives a sign of life every 15 s. */
+const QUIET_MS: number = 30 * SECOND_MS;
 /** One event is no longer than this; the longest name the ids of one action. */
 const LINE_MAX_CHARS = 16_777_216;
 
@@ -25,7 +28,7 @@ export async function* eventsOf(
       signal,
       accept: 'text/event-stream',
     });
-    for await (const line of linesOf(client.parts(answer))) {
+    for await (const line of linesOf(client.parts(answer, QUIET_MS))) {
       const event = line.startsWith(DATA) ? eventOf(line.slice(DATA.length)) : undefined;
       if (event !== undefined) yield event;
     }

@@ -4,11 +4,18 @@
  */
 
 import { SECOND_MS } from '../core/duration.ts';
-import { ERROR_CODES, type ErrorCode, RespoolError, textOf } from '../core/errors.ts';
+import {
+  ERROR_CODES,
+  type ErrorCode,
+  isRespoolError,
+  RespoolError,
+  textOf,
+} from '../core/errors.ts';
 import type { Clock } from '../ports/clock.ts';
 import { systemClock } from '../system/clock.ts';
 import { sleep } from '../system/wait.ts';
 import { type Form, Misfit } from './client-forms.ts';
+import { SilenceGuard } from './client-silence.ts';
 import { API_HEADER } from './texts.ts';
 
 /** Which service, and who asks. */
@@ -51,10 +58,12 @@ export class ServiceClient {
   readonly #headers: Readonly<Record<string, string>>;
   readonly #clock: Clock;
   readonly #tokenAdvice: string | undefined;
+  readonly #silence: SilenceGuard;
 
   constructor({ url, token, by, clock = systemClock, tokenAdvice }: ClientOptions) {
     this.#url = baseOf(url);
     this.#clock = clock;
+    this.#silence = new SilenceGuard(this.#url, clock);
     this.#tokenAdvice = tokenAdvice;
     this.#headers = {
       ...(token === undefined ? {} : { authorization: `Bearer ${checkToken(token)}` }),
@@ -75,7 +84,7 @@ export class ServiceClient {
   ): Promise<{ readonly status: number; readonly value: T }> {
     const answer = await this.send(path, sending);
     try {
-      return { status: answer.status, value: form(await answer.json(), '') };
+      return { status: answer.status, value: form(await this.#jsonOf(answer), '') };
     } catch (error) {
       if (error instanceof SyntaxError) throw this.strange('the answer is no JSON');
       throw error instanceof Misfit ? this.strange(error.message) : this.#lost(error, sending);
@@ -103,11 +112,11 @@ export class ServiceClient {
   }
 
   async #fetch(path: string, sending: Sending): Promise<Response> {
-    const { method = 'GET', query, json, bytes, stream, headers, signal } = sending;
+    const { method = 'GET', query, json, bytes, stream, headers, signal: given } = sending;
     const search = query === undefined || query.size === 0 ? '' : `?${query.toString()}`;
     const body = json === undefined ? (bytes ?? stream) : JSON.stringify(json);
-    try {
-      return await fetch(`${this.#url}${path}${search}`, {
+    const request = (signal: AbortSignal): Promise<Response> =>
+      fetch(`${this.#url}${path}${search}`, {
         method,
         redirect: 'error',
         headers: {
@@ -117,8 +126,10 @@ export class ServiceClient {
         },
         ...(body === undefined ? {} : { body }),
         ...(stream === undefined ? {} : { duplex: 'half' }),
-        ...(signal === undefined ? {} : { signal }),
+        signal,
       });
+    try {
+      return await this.#silence.guard(request, given === undefined ? {} : { signal: given });
     } catch (error) {
       throw this.#lost(error, sending);
     }
@@ -137,13 +148,37 @@ export class ServiceClient {
     if (signal?.aborted === true) throw this.gone('was not asked again');
   }
 
-  /** The parts of an answer; a connection that ends too early is an error. */
-  async *parts(answer: Response): AsyncGenerator<Uint8Array> {
+  /** The parts of an answer; a connection that ends too early, or is silent, is an error. */
+  async *parts(answer: Response, quietMs?: number): AsyncGenerator<Uint8Array> {
     try {
-      if (answer.body !== null) yield* answer.body;
+      yield* this.#read(answer, quietMs);
     } catch (error) {
       throw this.#lost(error, {});
     }
+  }
+
+  async *#read(answer: Response, quietMs?: number): AsyncGenerator<Uint8Array> {
+    if (answer.body === null) return;
+    const reader = answer.body.getReader();
+    try {
+      for (;;) {
+        const part = await this.#silence.guard(
+          (signal) => Promise.race([reader.read(), rejectionBy(signal)]),
+          quietMs === undefined ? {} : { quietMs },
+        );
+        if (part.done) return;
+        yield part.value;
+      }
+    } finally {
+      // Of what was read to its end nothing is left to cancel.
+      await reader.cancel().catch(() => undefined);
+    }
+  }
+
+  async #jsonOf(answer: Response): Promise<unknown> {
+    const parts: Uint8Array[] = [];
+    for await (const part of this.#read(answer)) parts.push(part);
+    return JSON.parse(new TextDecoder().decode(Buffer.concat(parts)));
   }
 
   /** The error of an answer that no service of ours gives. */
@@ -160,6 +195,11 @@ export class ServiceClient {
   }
 
   #lost(error: unknown, { method = 'GET' }: Sending): RespoolError {
+    const isOpen =
+      method === 'GET' ? '' : '; whether it was done is not known, look before you repeat it';
+    if (isRespoolError(error)) {
+      return new RespoolError(error.code, `${error.message}${isOpen}`, { cause: error });
+    }
     const cause = error instanceof Error ? error.cause : undefined;
     const code = (cause as NodeJS.ErrnoException | undefined)?.code;
     if (code === 'ECONNREFUSED' || code === 'ENOENT') {
@@ -169,8 +209,10 @@ export class ServiceClient {
         { cause: error },
       );
     }
-    const isOpen =
-      method === 'GET' ? '' : '; whether it was done is not known, look before you repeat it';
+    if (code !== undefined && UNREACHED.has(code)) {
+      const text = `cannot reach ${this.#url}: ${textOf(cause)}; check the address of the service`;
+      return new RespoolError('store.unavailable', text, { cause: error });
+    }
     return new RespoolError(
       'store.unavailable',
       `the service at ${this.#url} did not answer to the end: ${textOf(cause ?? error)}${isOpen}`,
@@ -179,7 +221,7 @@ export class ServiceClient {
   }
 
   async #refused(answer: Response): Promise<RespoolError> {
-    const body: unknown = await answer.json().catch(() => undefined);
+    const body: unknown = await this.#jsonOf(answer).catch(() => undefined);
     const error = (body as { error?: { code?: unknown; message?: unknown } } | undefined)?.error;
     const code = ERROR_CODES.find((known) => known === error?.code) ?? codeOf(answer.status);
     const advice = answer.status === 401 ? this.#tokenAdvice : undefined;
@@ -203,6 +245,22 @@ function checkToken(token: string): string {
 function plainName(by: string): string {
   return by.replaceAll(/[^\x20-\x7e]/gu, '?').slice(0, NAME_MAX_CHARS);
 }
+
+/** Rejects when the signal fires, with its reason. */
+function rejectionBy(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+  });
+}
+
+/** Codes of a host or a network that was not reached: nothing was sent. */
+const UNREACHED: ReadonlySet<string> = new Set([
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+]);
 
 const NAME_MAX_CHARS = 64;
 const JSON_TYPE = 'application/json';

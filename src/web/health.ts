@@ -15,6 +15,7 @@ import {
 import type { Clock } from '../ports/clock.ts';
 import { addEndpoint, type App } from './endpoint.ts';
 import { Refusal, refusedOf } from './refusal.ts';
+import { STORE_HEADER } from './texts.ts';
 
 /** What health is found out from. */
 export interface HealthParts {
@@ -23,6 +24,8 @@ export interface HealthParts {
   /** Fires when the service stops. */
   readonly signal: AbortSignal;
   isReady(): boolean;
+  /** The id of its store; undefined while it is not known. */
+  storeId?(): string | undefined;
   /** How many consumers of a broker are connected; undefined: there are none. */
   consumers?(): ConsumerHealth | undefined;
   /** What the relay of an outbox is doing; undefined: there is none. */
@@ -67,8 +70,13 @@ export function addHealth(app: App, parts: HealthParts): void {
     summary: 'Is the process alive?',
     answers: { 200: { description: 'Yes; consumers and relay if any.', schema: alive } },
     // Whether a broker can be reached is no reason to kill the process: it is only told.
-    answer: () =>
-      Response.json({ ok: true, consumers: parts.consumers?.(), relay: parts.relay?.() }),
+    answer: () => {
+      const storeId = parts.storeId?.();
+      return Response.json(
+        { ok: true, consumers: parts.consumers?.(), relay: parts.relay?.() },
+        { headers: storeId === undefined ? {} : { [STORE_HEADER]: storeId } },
+      );
+    },
   });
   addEndpoint(app, {
     method: 'get',

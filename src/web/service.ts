@@ -54,6 +54,8 @@ export interface ServiceParts {
   readonly logger?: Logger;
   /** The spool is started. */
   isReady(): boolean;
+  /** The id of the store that is open; undefined while it is not known. */
+  storeId?(): string | undefined;
   /** How many consumers of a broker are connected, of how many; undefined: there are none. */
   consumers?(): ConsumerHealth | undefined;
   /** What the relay of an outbox is doing; undefined: there is none. */
@@ -324,6 +326,7 @@ class WebService implements Service {
         version,
         signal: this.#stopping.signal,
         isReady: () => this.#parts.isReady(),
+        storeId: () => this.#parts.storeId?.(),
         consumers: () => this.#parts.consumers?.(),
         relay: () => this.#parts.relay?.(),
         metrics,

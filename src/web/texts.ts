@@ -10,6 +10,8 @@ import { Refusal } from './refusal.ts';
 /** The header that every answer of a service carries, and the version of the API in it. */
 export const API_HEADER = 'respool';
 export const API_VERSION = 'v1';
+/** The id of the store that the service has open; an answer of `/healthz` has it. */
+export const STORE_HEADER = 'respool-store';
 
 /** A span: digits alone are milliseconds, everything else is read by the spool. */
 export function spanOf(text: string): Duration {

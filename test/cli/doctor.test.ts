@@ -2,7 +2,7 @@
 import { generateKeyPairSync, X509Certificate } from 'node:crypto';
 import { chmod, copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import path from 'node:path';
 import { SimClock } from 'respool/testkit';
 import { generateKey } from 'respool/transforms';
@@ -487,6 +487,39 @@ describe('the service', () => {
     const { code, found } = await examined(await setup(), [], { env });
     expect(code).toBe(1);
     expect(found['service']?.text).toContain('not respool (status 404)');
+  });
+
+  test.each(['sqlite:./mine', 'memory:'])(
+    'one that has another store open than %s is not taken for its own',
+    async (store) => {
+      const other = await configured({ store: 'sqlite:./other' });
+      const serving = other.start(['serve', '--port', '0']);
+      const [url = ''] = await serving.printed(/http:\/\/127\.0\.0\.1:(?!7667|0\b)\d+/);
+      const shell = await configured({ store });
+      if (store !== 'memory:') await shell.cli(['enqueue', 'a', '--body', 'x']);
+      const env = { RESPOOL_SERVE_PORT: new URL(url).port };
+      const { code, found } = await examined(shell, [], { env });
+      expect(code).toBe(1);
+      expect(found['service.store']).toMatchObject({ level: 'unsafe' });
+      expect(found['service.store']?.text).toContain(`the service at ${url} has another store`);
+      if (store !== 'memory:') expect(found['messages.nobody']?.level).toBe('note');
+      serving.signal('SIGTERM');
+      await serving.ended;
+    },
+  );
+
+  test('what takes its port and never answers is unsafe, and is asked for nothing else', async () => {
+    const server = createTcpServer((socket) => socket.resume());
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => {
+      server.close();
+    });
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const { code, found } = await examined(await setup(), ['--url', url]);
+    expect(code).toBe(1);
+    expect(found['service']).toMatchObject({ level: 'unsafe' });
+    expect(found['service']?.text).toContain(`what listens at ${url} does not answer`);
+    expect(found['messages']).toBeUndefined();
   });
 
   test('a store whose owner is no service is looked at without its messages', async () => {

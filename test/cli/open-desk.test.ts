@@ -54,6 +54,33 @@ test('a memory store lives in the service only: found there, or a sentence', asy
   expect((await shell.cli(['list', '--json'])).objects()).toHaveLength(1);
 });
 
+test('the service of another store is not taken for that of a memory store', async () => {
+  const other = await setup();
+  const url = await serve(other, '--port', '0');
+  const shell = await setup();
+  const config = JSON.stringify({ store: 'memory:', serve: { port: Number(new URL(url).port) } });
+  await writeFile(path.join(shell.folder, 'respool.config.json'), config);
+  for (const words of [['remove', 'ALL', '--hard', '--yes'], ['list'], ['events']]) {
+    const ran = await shell.cli(words);
+    expect(ran).toMatchObject({ code: 3, stdout: '' });
+    expect(ran.stderr).toContain(`the service at ${url} has another store open, not "memory:"`);
+  }
+});
+
+test('events of a store that is given are not read from the service of another store', async () => {
+  const url = await serve(await setup(), '--port', '0', '--store', 'memory:');
+  const shell = await setup();
+  const config = `
+    import { memory, memoryBodies } from 'respool/stores/memory';
+    export default {
+      entries: memory(), bodies: memoryBodies(), serve: { port: ${new URL(url).port} },
+    };`;
+  await writeFile(path.join(shell.folder, 'respool.config.mjs'), config);
+  const ran = await shell.cli(['events']);
+  expect(ran).toMatchObject({ code: 3, stdout: '' });
+  expect(ran.stderr).toContain('has another store open');
+});
+
 test('the token comes from RESPOOL_TOKEN, and without it the service refuses', async () => {
   const shell = await setup();
   const file = path.join(shell.folder, 'respool.config.json');

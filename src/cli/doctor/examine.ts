@@ -6,9 +6,16 @@
  */
 
 import type { LoadedConfig } from '../../connect/load-config.ts';
-import type { ConfiguredStores } from '../../connect/stores.ts';
+import type { StorePlace } from '../../connect/stores.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
-import { configuredUrl, namedUrl, openDesk, ownerOf } from '../open-desk.ts';
+import {
+  configuredUrl,
+  type Desk,
+  isSameStore,
+  namedUrl,
+  openDesk,
+  ownerOf,
+} from '../open-desk.ts';
 import type { CommandContext } from '../spec.ts';
 import { readVersion } from '../version.ts';
 import { type DoctorFinding, note, unsafe } from './finding.ts';
@@ -16,7 +23,7 @@ import { examineClock, examineEnvironment, examineVersions } from './machine.ts'
 import { examineMessages } from './messages.ts';
 import { examineFiles, examineStores, nearest, type StoresFound } from './places.ts';
 import { examineSeeing } from './seeing.ts';
-import { examineService } from './service.ts';
+import { examineService, otherStore } from './service.ts';
 import { examineConfig, examineRoutes, examineServe, examineUrl } from './settings.ts';
 import { examineTls } from './tls.ts';
 import { examineTransforms } from './transforms.ts';
@@ -54,11 +61,34 @@ export async function* examine(context: CommandContext): AsyncGenerator<DoctorFi
   const { path: at } = stores.place;
   const folder = at === undefined ? io.cwd : await nearest(at);
   yield* await attempt('clock', () => examineClock(io.clock, folder));
-  const url = named ?? (await ownerOf(stores.place)) ?? configuredUrl(loaded);
+  const owner = await ownerOf(stores.place);
+  const url = named ?? owner ?? configuredUrl(loaded);
   const service = await examineService(url, { clock: io.clock, version: readVersion() });
   yield* service.findings;
-  const isServed = service.isThere;
-  yield* await attempt('messages', () => look(context, loaded, { stores, isServed, hasEntries }));
+  // With an address there is nothing to look at where no service answers.
+  if (named !== undefined && !service.isThere) return;
+  const desk = deskOnce(context);
+  let isServed = service.isThere;
+  // Whatever has the configured address may be the service of another store.
+  if (named === undefined && owner === undefined && isServed) {
+    yield* await attempt('service', async () => {
+      const { place } = stores;
+      const storeId = hasEntries ? await (await desk()).storeId?.() : undefined;
+      if (isSameStore(service.storeId, { place, storeId })) return [];
+      isServed = false;
+      return [otherStore(url, place.path ?? place.address ?? `${place.kind}:`)];
+    });
+  }
+  yield* await attempt('messages', () =>
+    look(context, loaded, { place: stores.place, isServed, hasEntries, desk }),
+  );
+}
+
+/** The desk, opened when it is wanted; what is odd about the configuration is told already. */
+function deskOnce(context: CommandContext): () => Promise<Desk> {
+  let desk: Promise<Desk> | undefined;
+  const out = { ...context.out, warn: () => undefined };
+  return () => (desk ??= openDesk({ ...context, out }));
 }
 
 /** What a server or its package says is not in our hand. */
@@ -88,24 +118,21 @@ async function load({
 }
 
 interface Looking {
-  readonly stores: ConfiguredStores;
+  readonly place: StorePlace;
   readonly isServed: boolean;
   readonly hasEntries: boolean;
+  readonly desk: () => Promise<Desk>;
 }
 
 async function look(
-  context: CommandContext,
+  { io }: CommandContext,
   { config }: LoadedConfig,
-  { stores, isServed, hasEntries }: Looking,
+  { place, isServed, hasEntries, desk }: Looking,
 ): Promise<DoctorFinding[]> {
-  const { globals, io, out, atEnd } = context;
-  const { place } = stores;
   if (!hasEntries && place.kind !== 'memory') return [];
   if (place.kind === 'memory' && !isServed) return [];
-  // What is odd about the configuration is in the report already.
-  const quiet = { ...out, warn: () => undefined };
   try {
-    const { control, url } = await openDesk({ globals, io, out: quiet, atEnd });
+    const { control, url } = await desk();
     return await examineMessages(control, {
       clock: io.clock,
       isServed: isServed || url !== undefined,

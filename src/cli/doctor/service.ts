@@ -4,16 +4,20 @@ import { SECOND_MS } from '../../core/duration.ts';
 import { asError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { TimeLimit } from '../../system/wait.ts';
+import { STORE_HEADER } from '../../web/texts.ts';
 import { span } from '../times.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
 
 const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
+const LATE = `not within ${span(ANSWERS_WITHIN_MS)}`;
 /** Reasons and notes of a service that are told, at the most. */
 const TOLD_MAX = 10;
 
 /** What was found out. */
 export interface ServiceFound {
   readonly isThere: boolean;
+  /** The id of its store; undefined where it does not say. */
+  readonly storeId?: string | undefined;
   readonly findings: readonly DoctorFinding[];
 }
 
@@ -24,8 +28,7 @@ export async function examineService(
 ): Promise<ServiceFound> {
   const health = await ask(url, '/healthz', clock);
   if ('failed' in health) {
-    const why = health.failed === 'ECONNREFUSED' ? '' : ` (${health.failed})`;
-    return { isThere: false, findings: [note('service', `no service answers at ${url}${why}`)] };
+    return { isThere: false, findings: [silentFinding(url, health.failed)] };
   }
   if (health.status !== 200 || (health.body as { ok?: unknown } | undefined)?.ok !== true) {
     const text = `something answers at ${url} that is not respool (status ${health.status})`;
@@ -52,7 +55,25 @@ export async function examineService(
     const other = `the service is respool ${theirs}, this is ${version}`;
     findings.push(note('service.version', other, 'start the service again after an update'));
   }
-  return { isThere: true, findings };
+  return { isThere: true, storeId: health.storeId, findings };
+}
+
+function silentFinding(url: string, failed: string): DoctorFinding {
+  if (failed !== LATE) {
+    const why = failed === 'ECONNREFUSED' ? '' : ` (${failed})`;
+    return note('service', `no service answers at ${url}${why}`);
+  }
+  const todo = 'look at what listens there: another program has the port, or the service hangs';
+  return unsafe('service', `what listens at ${url} does not answer (${failed})`, todo);
+}
+
+/** A service has the port that answers for another store: here nothing is delivered. */
+export function otherStore(url: string, store: string): DoctorFinding {
+  return unsafe(
+    'service.store',
+    `the service at ${url} has another store open, not "${store}"`,
+    'give the service of this store another port (serve.port, or --port), or end the other one',
+  );
 }
 
 /** Why it is not ready and what else is wrong, as far as it says so. */
@@ -71,14 +92,16 @@ async function ask(
   url: string,
   where: string,
   clock: Clock,
-): Promise<{ status: number; body: unknown } | { failed: string }> {
+): Promise<{ status: number; body: unknown; storeId?: string } | { failed: string }> {
   const limit = new TimeLimit(clock, ANSWERS_WITHIN_MS);
   try {
     const answer = await fetch(new URL(where, url), { signal: limit.signal, redirect: 'error' });
     const text = await answer.text();
-    return { status: answer.status, body: parsed(text) };
+    const storeId = answer.headers.get(STORE_HEADER) ?? undefined;
+    const { status } = answer;
+    return { status, body: parsed(text), ...(storeId === undefined ? {} : { storeId }) };
   } catch (error) {
-    if (limit.isOver) return { failed: `not within ${span(ANSWERS_WITHIN_MS)}` };
+    if (limit.isOver) return { failed: LATE };
     // The error itself says "fetch failed"; why is in its cause.
     const { cause } = asError(error);
     const code = cause instanceof Error && 'code' in cause ? cause.code : undefined;
