@@ -7,7 +7,7 @@ import type { Out, Style } from './out.ts';
 import { numberText, safe } from './safe.ts';
 import type { Column } from './table.ts';
 import { tableOf } from './table.ts';
-import { both, brief, span } from './times.ts';
+import { both, brief, span, withoutMoment } from './times.ts';
 
 /** What is known of a message, without its body. */
 export type SeenEntry = MessageView;
@@ -119,7 +119,7 @@ export async function fullView(out: Out, entry: SeenEntry, view: View): Promise<
 }
 
 const HISTORY_COLUMNS: readonly Column[] = [
-  { head: 'when' },
+  { head: 'when', shorter: withoutMoment },
   { head: 'try', align: 'right' },
   { head: 'took', align: 'right' },
   { head: 'by', isFlexible: true },

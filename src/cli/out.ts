@@ -50,6 +50,9 @@ export interface Out extends OutOptions {
   readonly columns: number | undefined;
 }
 
+/** Below this no table is readable: the value is taken for a mistake. */
+const COLUMNS_MIN = 20;
+
 /** Printing to these streams. */
 export function createOut(io: Io, options: OutOptions): Out {
   const hasStyle = showsStyle(io, options);
@@ -81,9 +84,16 @@ export function createOut(io: Io, options: OutOptions): Out {
     },
     style,
     get columns() {
-      return io.isTTY('stdout') && options.wide !== true ? io.columns() : undefined;
+      if (options.wide === true) return undefined;
+      return io.isTTY('stdout') ? io.columns() : columnsAskedFor(io.env['COLUMNS']);
     },
   };
+}
+
+/** What `watch`, or a user, has exported for output that is no terminal. */
+function columnsAskedFor(text = ''): number | undefined {
+  const columns = /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  return columns >= COLUMNS_MIN ? columns : undefined;
 }
 
 function showsStyle(io: Io, { color, json }: OutOptions): boolean {

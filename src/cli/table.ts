@@ -1,5 +1,6 @@
 /**
- * table — rows under headings, without lines, cut to the terminal where there is one.
+ * table — rows under headings, without lines, cut to the terminal, or to COLUMNS where stdout is
+ * none. What a table is read for, such as the reason of a failure, has the room; see Column.
  *
  * Cells are safe text already (safe.ts).
  */
@@ -14,8 +15,10 @@ export interface Column {
   readonly align?: 'left' | 'right';
   /** Cut when the terminal is too narrow, the last such column first. */
   readonly isFlexible?: true;
-  /** Why something is as it is: cut after all others, and others make room for it. */
+  /** What the table is read for, such as a reason: cut last, and others make room for it. */
   readonly isReason?: true;
+  /** A shorter form of a cell, taken when the terminal is too narrow for all cells in full. */
+  readonly shorter?: (cell: string) => string;
   /** Left out where the terminal is too narrow for the reason, the last such column first. */
   readonly isOptional?: true;
   /** Ids: on a terminal in their shortest unique form. */
@@ -26,10 +29,14 @@ export interface Column {
 
 /** The gap between two columns. */
 const GAP = 2;
-/** No flexible column becomes narrower than this. */
+/** Minimum width of a column that is cut. */
 const NARROWEST = 8;
-/** So much room the reason has before columns are left out. */
+/** Width of the reason below which optional columns are left out. */
 const REASON_ROOM = 24;
+/** Width to which the reason is cut before any other column is. */
+const REASON_WISH = 40;
+/** Width to which other text, such as codes, is cut before the reason gives up more. */
+const TEXT_ROOM = 12;
 
 /** The table as text, without a line end at its end. */
 export async function tableOf(
@@ -38,7 +45,9 @@ export async function tableOf(
   rows: readonly (readonly string[])[],
 ): Promise<string> {
   const { drawTable } = await import('./draw-table.ts');
-  const shown = withShortIds(columns, rows, out.columns);
+  const whole = withShortIds(columns, rows, out.columns);
+  const form = formOf(columns, whole, out.columns);
+  const shown = whole.map(form);
   const places = fitted(columns, shown, out.columns);
   const heads = places.map(({ column, width }) => out.style('bold', cut(column.head, width)));
   const cells = shown.map((row) =>
@@ -60,12 +69,13 @@ export function pagedTable(
   columns: readonly Column[],
 ): (rows: readonly (readonly string[])[]) => string {
   let places: readonly Placed[] | undefined;
+  let form: Form | undefined;
   const lineOf = (row: readonly string[], fixed: readonly Placed[], isHead: boolean): string => {
-    const cells = fixed.map(({ at, column, width }) => {
+    const cells = fixed.map(({ at, column, width, fullWidth }) => {
       const cell = row[at] ?? '';
+      const isToFit = out.columns !== undefined && (column.isFlexible || width < fullWidth);
       // Wider than on the first page: an id is never cut, it only stands out of its column.
-      const shown =
-        column.isFlexible === true && out.columns !== undefined ? cut(cell, width) : cell;
+      const shown = isToFit ? cut(cell, width) : cell;
       const blanks = ' '.repeat(Math.max(0, width - widthOf(shown)));
       const painted = isHead ? out.style('bold', shown) : (column.paint?.(out, shown) ?? shown);
       return column.align === 'right' ? `${blanks}${painted}` : `${painted}${blanks}`;
@@ -73,7 +83,9 @@ export function pagedTable(
     return cells.join(' '.repeat(GAP)).trimEnd();
   };
   return (given) => {
-    const rows = withShortIds(columns, given, out.columns);
+    const whole = withShortIds(columns, given, out.columns);
+    form ??= formOf(columns, whole, out.columns);
+    const rows = whole.map(form);
     const heads = columns.map(({ head }) => head);
     const isFirst = places === undefined;
     const fixed = (places ??= fitted(columns, rows, out.columns));
@@ -94,10 +106,39 @@ function withShortIds(
   return rows.map((row, index) => row.with(at, short[index] ?? ''));
 }
 
+/** A row, perhaps in shorter words. */
+type Form = (row: readonly string[]) => readonly string[];
+
+function formOf(
+  columns: readonly Column[],
+  rows: readonly (readonly string[])[],
+  available: number | undefined,
+): Form {
+  const isWhole = available === undefined || total(widthsOf(columns, rows)) <= available;
+  if (isWhole) return (row) => row;
+  return (row) => row.map((cell, at) => columns[at]?.shorter?.(cell) ?? cell);
+}
+
+function widthsOf(
+  columns: readonly Column[],
+  rows: readonly (readonly string[])[],
+): readonly number[] {
+  return columns.map(({ head }, at) =>
+    rows.reduce((widest, row) => Math.max(widest, widthOf(row[at] ?? '')), widthOf(head)),
+  );
+}
+
+/** Text that stays readable without its end; numbers and ids do not. */
+function isCut({ align, isId }: Column): boolean {
+  return align !== 'right' && isId !== true;
+}
+
 /** A column that is shown, and how wide. */
 interface Placed {
   readonly at: number;
   readonly column: Column;
+  /** What its cells take uncut. */
+  readonly fullWidth: number;
   width: number;
 }
 
@@ -106,9 +147,10 @@ function fitted(
   rows: readonly (readonly string[])[],
   available: number | undefined,
 ): readonly Placed[] {
+  const widths = widthsOf(columns, rows);
   let places = columns.map((column, at): Placed => {
-    const cells = rows.map((row) => widthOf(row[at] ?? ''));
-    return { at, column, width: cells.reduce((a, b) => Math.max(a, b), widthOf(column.head)) };
+    const width = widths[at] ?? 0;
+    return { at, column, width, fullWidth: width };
   });
   if (available === undefined) return places;
   const isTooNarrow = (): boolean => total(places.map(leastOf)) > available;
@@ -118,9 +160,6 @@ function fitted(
     places = places.filter((place) => place !== last);
   }
   let over = total(places.map(({ width }) => width)) - available;
-  const flexible = places.filter(({ column }) => column.isFlexible === true).reverse();
-  const reasons = flexible.filter(({ column }) => column.isReason === true);
-  const others = flexible.filter(({ column }) => column.isReason !== true);
   const narrow = (some: readonly Placed[], least: number): void => {
     for (const place of some) {
       const narrower = Math.min(place.width, Math.max(least, place.width - Math.max(0, over)));
@@ -128,10 +167,17 @@ function fitted(
       place.width = narrower;
     }
   };
-  // The reason gives what it has beyond its room, then the others what they can, then it again.
-  narrow(reasons, REASON_ROOM);
-  narrow(others, NARROWEST);
+  const cuttable = places.filter(({ column }) => isCut(column)).reverse();
+  const reasons = cuttable.filter(({ column }) => column.isReason === true);
+  const texts = cuttable.filter(({ column }) => column.isReason !== true);
+  narrow(reasons, REASON_WISH);
+  narrow(
+    texts.filter(({ column }) => column.isFlexible === true),
+    NARROWEST,
+  );
+  narrow(texts, TEXT_ROOM);
   narrow(reasons, NARROWEST);
+  narrow(texts, NARROWEST);
   return places;
 }
 

@@ -51,3 +51,8 @@ export function timeOfDay(at: Millis): string {
 export function both(at: Millis, now: Millis): string {
   return `${relative(at, now)} (${exact(at)})`;
 }
+
+/** The first part of both, for narrow columns. */
+export function withoutMoment(text: string): string {
+  return text.replace(/ \(.*$/, '');
+}

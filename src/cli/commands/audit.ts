@@ -1,10 +1,11 @@
 /** audit — what operators did, the last of it. */
 
+import type { Millis } from '../../core/duration.ts';
 import type { Control } from '../../control/control.ts';
 import { numberText, safe } from '../safe.ts';
 import type { CommandSpec } from '../spec.ts';
 import { type Column, tableOf } from '../table.ts';
-import { exact } from '../times.ts';
+import { exact, relative } from '../times.ts';
 
 const LIMIT_DEFAULT = 50;
 const LIMIT_MAX = 1_000_000;
@@ -16,14 +17,28 @@ const UNREAD_MAX_CHARS = 200;
 
 type Line = Awaited<ReturnType<Control['audit']>>[number];
 
-const COLUMNS: readonly Column[] = [
+const columnsAt = (now: Millis): readonly Column[] => [
   { head: 'number', align: 'right' },
-  { head: 'when' },
+  { head: 'when', shorter: (at) => relativeOf(at, now) },
   { head: 'who', isFlexible: true },
   { head: 'action' },
   { head: 'messages', align: 'right' },
-  { head: 'what', isFlexible: true },
+  { head: 'what', isFlexible: true, isReason: true, shorter: withShortIds },
 ];
+
+/** A time that was printed; of a line that cannot be read there is none. */
+function relativeOf(at: string, now: Millis): string {
+  const ms = Date.parse(at);
+  return Number.isNaN(ms) ? at : relative(ms, now);
+}
+
+/** Made ids by the moment they were made at, which is enough to look them up. */
+function withShortIds(what: string): string {
+  return what.replaceAll(
+    /\b([0-9a-f]{8}-[0-9a-f]{4})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b/g,
+    '$1',
+  );
+}
 
 /** `respool audit` */
 export const audit: CommandSpec = {
@@ -39,7 +54,7 @@ export const audit: CommandSpec = {
   ],
   examples: [{ line: 'respool audit --limit 1000 --json', does: 'one object per record' }],
   role: 'read',
-  run: async ({ desk, options, out }) => {
+  run: async ({ desk, io, options, out }) => {
     const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_DEFAULT;
     const after = options.number('after', { min: 0, max: Number.MAX_SAFE_INTEGER }) ?? 0;
     const { control } = await desk();
@@ -48,7 +63,7 @@ export const audit: CommandSpec = {
     if (out.json)
       for (const line of lines) await out.object({ id: String(line.sequence), ...line });
     else if (lines.length === 0) out.note('no operator has done anything yet');
-    else await out.line(await tableOf(out, COLUMNS, lines.map(rowOf)));
+    else await out.line(await tableOf(out, columnsAt(io.clock.now()), lines.map(rowOf)));
     return undefined;
   },
 };

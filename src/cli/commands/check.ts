@@ -66,8 +66,8 @@ async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): 
     ]);
     const columns = [
       { head: 'found' },
-      { head: 'where' },
-      { head: 'what', isFlexible: true as const },
+      { head: 'where', isId: true as const },
+      { head: 'what', isFlexible: true as const, isReason: true as const },
       { head: 'done' },
     ];
     await out.line(await tableOf(out, columns, rows));

@@ -5,7 +5,7 @@ import { readConfig } from '../config.ts';
 import { CommandError } from '../exit-codes.ts';
 import { jsonLine, safe } from '../safe.ts';
 import type { CommandContext, CommandSpec } from '../spec.ts';
-import { tableOf } from '../table.ts';
+import { type Column, tableOf } from '../table.ts';
 
 /** What can be set from the command line so far. */
 const SETTABLE = ['store', 'entries', 'bodies', 'transforms'] as const;
@@ -29,7 +29,11 @@ async function showConfig(context: CommandContext): Promise<undefined> {
     return undefined;
   }
   out.note(loaded.file === undefined ? 'no configuration file' : `file: ${safe(loaded.file)}`);
-  const columns = [{ head: 'key' }, { head: 'value', isFlexible: true as const }, { head: 'from' }];
+  const columns: Column[] = [
+    { head: 'key' },
+    { head: 'value', isFlexible: true },
+    { head: 'from', isFlexible: true },
+  ];
   const shorten = shortFrom(loaded.file);
   await out.line(
     await tableOf(

@@ -74,7 +74,11 @@ const list: CommandSpec = {
     }
     const rows = policies.map(({ name, policy }) => [safe(name), safe(describePolicy(policy))]);
     await out.line(
-      await tableOf(out, [{ head: 'name' }, { head: 'policy', isFlexible: true }], rows),
+      await tableOf(
+        out,
+        [{ head: 'name' }, { head: 'policy', isFlexible: true, isReason: true }],
+        rows,
+      ),
     );
     return undefined;
   },

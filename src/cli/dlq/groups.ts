@@ -16,13 +16,13 @@ const RIGHT = { align: 'right' as const };
 const GROUP_COLUMNS: readonly Column[] = [
   { head: 'group' },
   { head: 'letters', ...RIGHT },
-  { head: 'category' },
+  { head: 'category', isOptional: true },
   { head: 'at', isFlexible: true },
   { head: 'code' },
-  { head: 'reason', isFlexible: true },
-  { head: 'first', ...RIGHT },
-  { head: 'last', ...RIGHT },
-  { head: 'replays', ...RIGHT },
+  { head: 'reason', isFlexible: true, isReason: true },
+  { head: 'first', ...RIGHT, isOptional: true },
+  { head: 'last', ...RIGHT, isOptional: true },
+  { head: 'replays', ...RIGHT, isOptional: true },
   { head: 'note', isFlexible: true },
 ];
 const SAMPLES_MAX = 100;
@@ -108,7 +108,10 @@ export async function printCounts(context: LettersContext): Promise<ExitCode> {
   else {
     const all = [...rows, ...(others > 0 ? [{ key: '(others)', count: others }] : [])];
     const cells = all.map(({ key, count }) => [safe(key), numberText(count)]);
-    const columns: Column[] = [{ head: by }, { head: 'letters', ...RIGHT }];
+    const columns: Column[] = [
+      { head: by, isFlexible: true, isReason: true },
+      { head: 'letters', ...RIGHT },
+    ];
     await out.line(await tableOf(out, columns, [...cells, ['total', numberText(total)]]));
   }
   return look.code;

@@ -28,23 +28,23 @@ const LIST_COLUMNS: readonly Column[] = [
   { head: 'rule' },
   { head: 'when', isFlexible: true },
   { head: 'state' },
-  { head: 'since' },
-  { head: 'fired', align: 'right' },
-  { head: 'told' },
-  { head: 'why', isFlexible: true },
+  { head: 'since', isOptional: true },
+  { head: 'fired', align: 'right', isOptional: true },
+  { head: 'told', isOptional: true },
+  { head: 'why', isFlexible: true, isReason: true },
 ];
 const CHECK_COLUMNS: readonly Column[] = [
   { head: 'rule' },
   { head: 'when', isFlexible: true },
   { head: 'now', align: 'right' },
   { head: 'holds' },
-  { head: 'why', isFlexible: true },
+  { head: 'why', isFlexible: true, isReason: true },
 ];
 const TEST_COLUMNS: readonly Column[] = [
   { head: 'receiver' },
   { head: 'by' },
   { head: 'result' },
-  { head: 'why', isFlexible: true },
+  { head: 'why', isFlexible: true, isReason: true },
 ];
 
 /** Every rule, with where it stands. */

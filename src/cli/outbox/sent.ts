@@ -15,7 +15,7 @@ const LIMIT_MAX = 1_000_000_000;
 
 const COLUMNS: readonly Column[] = [
   { head: 'id', isId: true },
-  { head: 'topic', isFlexible: true },
+  { head: 'topic', isFlexible: true, isReason: true },
   { head: 'sent' },
   { head: 'bytes', align: 'right' },
 ];

@@ -32,11 +32,11 @@ const NUMBER_COLUMNS: readonly Column[] = [
 const STUCK_COLUMNS: readonly Column[] = [
   { head: 'stuck key', isFlexible: true },
   { head: 'behind', align: 'right' },
-  { head: 'first' },
+  { head: 'first', isId: true },
   { head: 'state' },
-  { head: 'tries', align: 'right' },
+  { head: 'tries', align: 'right', isOptional: true },
   { head: 'next' },
-  { head: 'why', isFlexible: true },
+  { head: 'why', isFlexible: true, isReason: true },
 ];
 
 /** The target did not answer, and that is not the message's fault: no action at it helps. */

@@ -20,15 +20,15 @@ const CLEAR = '\u001b[H\u001b[J';
 
 const RIGHT = { align: 'right' as const };
 const COLUMNS: readonly Column[] = [
-  { head: 'queue', isFlexible: true },
+  { head: 'queue', isFlexible: true, isReason: true },
   { head: 'role' },
   { head: 'ready', ...RIGHT },
   { head: 'unacked', ...RIGHT },
-  { head: 'leaving', ...RIGHT },
+  { head: 'leaving', ...RIGHT, isOptional: true },
   { head: 'in/s', ...RIGHT },
   { head: 'out/s', ...RIGHT },
   { head: 'consumers', ...RIGHT },
-  { head: 'oldest', ...RIGHT },
+  { head: 'oldest', ...RIGHT, isOptional: true },
 ];
 
 interface Watched {

@@ -20,11 +20,11 @@ import { ruleToolsOf } from './rule-tools.ts';
 const COLUMNS: readonly Column[] = [
   { head: 'rule' },
   { head: 'when', isFlexible: true },
-  { head: 'last' },
+  { head: 'last', isOptional: true },
   { head: 'result' },
-  { head: 'sent', align: 'right' },
-  { head: 'next' },
-  { head: 'why', isFlexible: true },
+  { head: 'sent', align: 'right', isOptional: true },
+  { head: 'next', isOptional: true },
+  { head: 'why', isFlexible: true, isReason: true },
 ];
 
 /** Every rule, with what came of its last round. */

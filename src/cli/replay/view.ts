@@ -28,8 +28,8 @@ export const REPLAY_COLUMNS: readonly Column[] = [
   { head: 'from', isFlexible: true },
   { head: 'sent', ...RIGHT },
   { head: 'of', ...RIGHT },
-  { head: 'made' },
-  { head: 'by', isFlexible: true },
+  { head: 'made', isOptional: true },
+  { head: 'by', isFlexible: true, isOptional: true },
   { head: 'why', isFlexible: true, isReason: true },
 ];
 
@@ -80,7 +80,7 @@ export async function planView(out: Out, name: string, plan: ReplayPlan): Promis
   };
   await rowsOf(
     [
-      { head: 'goes to', isFlexible: true },
+      { head: 'goes to', isFlexible: true, isReason: true },
       { head: 'messages', ...RIGHT },
     ],
     routes.map((route) => [safe(route.to), numberText(route.count)]),
@@ -99,7 +99,7 @@ export async function planView(out: Out, name: string, plan: ReplayPlan): Promis
       { head: 'cannot go' },
       { head: 'messages', ...RIGHT },
       { head: 'why', isFlexible: true, isReason: true },
-      { head: 'such as', isFlexible: true },
+      { head: 'such as', isId: true, isOptional: true },
     ],
     cannot.map((one) => [one.why, numberText(one.count), safe(one.text), safe(one.ids[0] ?? '')]),
   );

@@ -17,13 +17,13 @@ const RIGHT = { align: 'right' as const };
 
 function columnsOf({ isDryRun }: SweepSettings): readonly Column[] {
   return [
-    { head: 'queue', isFlexible: true },
+    { head: 'queue', isFlexible: true, isReason: true },
     { head: 'target', isFlexible: true },
     { head: 'there', ...RIGHT },
     { head: movedText(isDryRun), ...RIGHT },
     { head: 'left', ...RIGHT },
     { head: 'unseen', ...RIGHT },
-    { head: 'end' },
+    { head: 'end', isFlexible: true },
   ];
 }
 
