@@ -75,7 +75,8 @@ function nextOf({ state, dueAt }: Entry['status'], { now, isOutbox }: View): str
   // Not the message is due, but the word that it bounced.
   if (state === 'bounce') return dueAt <= now ? 'notice due' : `notice ${brief(dueAt - now)}`;
   if (state === 'active') return dueAt < now ? 'lease over' : `lease ${brief(dueAt - now)}`;
-  // An archived message is due when it is forgotten.
+  // What is archived is not sent again, but forgotten.
+  if (state === 'archived') return `kept ${brief(Math.max(0, dueAt - now))}`;
   return dueAt <= now ? 'due' : `in ${brief(dueAt - now)}`;
 }
 
@@ -181,6 +182,7 @@ function becauseText({ because }: Entry['status'], isOutbox: boolean): string | 
 
 function dueWord({ state }: Entry['status']): string {
   if (state === 'active') return 'lease until';
+  if (state === 'archived') return 'forgotten';
   return state === 'bounce' ? 'notice due' : 'due';
 }
 

@@ -15,6 +15,16 @@ test('show says where a message is, why, and what was tried, with exact times', 
   expect(stdout).toMatch(/^attempts\nwhen .*\n.* smtp\.451 +greylisted$/m);
 });
 
+test('of an archived message it is said when it is forgotten, not when it is due', async () => {
+  const shell = await setup();
+  await fill(shell);
+  const { stdout } = await shell.cli(['show', 'in-archived']);
+  expect(stdout).toMatch(/^forgotten +in 6d23h/m);
+  expect(stdout).not.toMatch(/^due /m);
+  const { stdout: table } = await shell.cli(['list', '--state', 'archived']);
+  expect(table).toMatch(/in-archived .* kept 6d +operator\.remove/);
+});
+
 test('with --json it is one object with the id on top', async () => {
   const shell = await setup();
   await fill(shell);

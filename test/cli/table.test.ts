@@ -23,12 +23,11 @@ async function drawn(columns: readonly Column[], rows: string[][], width: number
   return lines;
 }
 
-const TEXT: Column = { head: 'code' };
 const COLUMNS: readonly Column[] = [
   { head: 'id', isId: true },
   { head: 'died', align: 'right' },
   { head: 'place', isFlexible: true },
-  TEXT,
+  { head: 'code' },
   { head: 'reason', isFlexible: true, isReason: true },
   { head: 'deaths', align: 'right', isOptional: true },
 ];
