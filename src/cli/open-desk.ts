@@ -17,6 +17,7 @@
 import { isTokenHash } from '../connect/key.ts';
 import type { LoadedConfig } from '../connect/load-config.ts';
 import type { StorePlace } from '../connect/stores.ts';
+import type { Control } from '../control/control.ts';
 import { formatDuration, SECOND_MS } from '../core/duration.ts';
 import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
 import type { Spool } from '../spool/spool.ts';
