@@ -123,6 +123,8 @@ export type Fate =
       readonly change?: LetterChange;
       /** The replay that sends it; written with the message, beside a counter that is raised. */
       readonly replay: string;
+      /** One of those that go first: how it ends is put on record, where the place can do so. */
+      readonly isCanary?: true;
       readonly by: string;
     }
   | { readonly kind: 'park'; readonly code: string; readonly reason: string; readonly by: string }
@@ -150,6 +152,11 @@ export interface Since {
   readonly failed: readonly Pick<Letter, 'id' | 'code' | 'reason'>[];
   /** Ids of those that are known to be delivered; a queue cannot tell. */
   readonly delivered: readonly string[];
+  /**
+   * Ids of those that are not there any more, which does not tell why: delivered and not kept,
+   * removed, or sent again by others; absent where the place cannot tell.
+   */
+  readonly gone?: readonly string[];
 }
 
 /** Messages that were given up, in one place. */
@@ -179,7 +186,7 @@ export interface DeadLetters {
   since(replay: string, ids: readonly string[]): Promise<Since>;
   /**
    * How many messages no consumer has taken yet where these routes lead; undefined: that cannot be
-   * known. Only at a place whose `since` does not tell deliveries.
+   * known, as where none is left and there is no consumer. Only at a place whose `since` does not tell deliveries.
    */
   waitingAt?(routes: readonly LetterRoute[]): Promise<number | undefined>;
   close(): Promise<void>;

@@ -7,10 +7,12 @@
  * Kinds of work in order (kinds.ts): due deferred (and lost leases), incoming, bounce notices.
  */
 
+import { canaryEnd, canaryOf, logKindOf, REPLAYS_KIND } from '../core/canary.ts';
 import type { Millis } from '../core/duration.ts';
 import type { Entry, Status } from '../core/entry.ts';
 import { extended, keepsBody, nextStatus, type SettleContext } from '../core/next-status.ts';
 import { isSealed, markHeld, SEAL_MISSING } from '../core/sealed.ts';
+import type { Verdict } from '../core/verdict.ts';
 import type { SettledAs } from '../ports/body-store.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
@@ -274,8 +276,10 @@ export class SpoolSource implements Source {
     }
     const { entry } = ours;
     let to: Status | 'remove';
-    if (settledAs === undefined) to = this.#statusAfter(entry, settlement);
-    else {
+    if (settledAs === undefined) {
+      to = this.#statusAfter(entry, settlement);
+      await this.#recordCanary(entry, settlement.verdict);
+    } else {
       to = statusBefore(entry, settledAs, this.#context(entry));
       await this.#parts.recordSettledAgain(ours.id, settledAs);
     }
@@ -284,6 +288,17 @@ export class SpoolSource implements Source {
     if (answer !== 'done') return 'stale';
     this.#afterwards(entry, to);
     return 'done';
+  }
+
+  /** Before the write that ends it: afterwards nothing may be left that proves how it ended. */
+  async #recordCanary(entry: Entry, verdict: Verdict): Promise<void> {
+    const replay = canaryOf(entry);
+    if (replay === undefined) return;
+    const { records } = this.#parts.entries;
+    const end = canaryEnd(entry.envelope.id, verdict, this.now());
+    // Nothing would ever trim the log of a replay that was removed.
+    if (end === undefined || (await records.get(REPLAYS_KIND, replay)) === undefined) return;
+    await records.append(logKindOf(replay), end);
   }
 
   deferredTo(claim: Claim): Millis | undefined {

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { interruptible } from '../../src/cli/interruptible.ts';
 import { createControl } from '../../src/control/desk.ts';
-import { logKindOf, REPLAYS_KIND } from '../../src/control/replay/record.ts';
+import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
 import type { Replay } from '../../src/control/replay/types.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 

@@ -82,6 +82,20 @@ test('canaries that no consumer takes stop it; a resume without canaries sends t
   expect((await ground.idsIn(ground.main)).toSorted()).toEqual(names(10));
 });
 
+test('canaries that are gone from a queue without a consumer stop it', async () => {
+  const ground = await deadQueue();
+  await ground.declare(ground.main, { arguments: { 'x-message-ttl': 1 } });
+  await ground.die(names(8));
+  const argv = ['--canary', '3', '--canary-wait', '1s', '--yes', '--json'];
+  const ran = await ground.cli(['dlq', 'replay', '--queue', ground.dead, ...argv]);
+  const { state, counts, because, canaries } = replayOf(ran);
+  expect([ran.code, state, counts.sent]).toEqual([1, 'stopped', 3]);
+  expect(because).toMatch(/^it cannot be determined whether the 3 canaries were attempted/);
+  expect(canaries).toEqual({ passed: 0, failed: 0, waiting: 3 });
+  expect(await ground.depth(ground.main)).toBe(0);
+  expect(await ground.depth(ground.dead)).toBe(5);
+});
+
 test('canaries behind a backlog that a consumer has not come to stop it', async () => {
   const ground = await deadQueue();
   await ground.declare(ground.main);

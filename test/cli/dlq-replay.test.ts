@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { createControl } from '../../src/control/desk.ts';
-import { logKindOf, REPLAYS_KIND } from '../../src/control/replay/record.ts';
+import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
 import type { Replay } from '../../src/control/replay/types.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 

@@ -70,7 +70,8 @@ async function tell({ out }: CommandContext, replay: Replay): Promise<void> {
   await out.line(`replay ${safe(id)} is ${state}${why}`);
   await out.line(countsText(counts, plan.count));
   if (state === 'stopped') out.note(`when the cause is gone: ${resumeLine(id)}`);
-  if (state === 'stopped' && (canaries?.waiting ?? 0) > 0) {
+  const { waiting = 0, removed = 0 } = canaries ?? {};
+  if (state === 'stopped' && waiting + removed > 0) {
     out.note(`to send the rest without canaries: ${resumeLine(id)} --canary 0`);
   }
   if (state === 'done' && counts.failed > 0) out.note(`to try the failed ones: ${resumeLine(id)}`);

@@ -164,8 +164,9 @@ export function countsText(counts: ReplayCounts, count: number): string {
 }
 
 /** `passed 2, failed 0, not attempted yet 1`. */
-function canariesText({ passed, failed, waiting }: ReplayCanaries): string {
-  return `passed ${passed}, failed ${failed}, not attempted yet ${waiting}`;
+function canariesText({ passed, failed, waiting, removed = 0 }: ReplayCanaries): string {
+  const text = `passed ${passed}, failed ${failed}, not attempted yet ${waiting}`;
+  return removed === 0 ? text : `${text}, removed ${removed}`;
 }
 
 /** How many letters are decided. */

@@ -117,21 +117,21 @@ class SpoolLetters implements DeadLetters {
   async since(replay: string, ids: readonly string[]): Promise<Since> {
     const failed: Since['failed'][number][] = [];
     const delivered: string[] = [];
+    const gone: string[] = [];
     for (const some of chunksOf(ids.filter((id) => ID_PATTERN.test(id)))) {
       const page = await this.#control.page({ ids: some, limit: PAGE_MAX });
       const found = new Map(page.entries.map((entry) => [entry.envelope.id, entry]));
       for (const id of some) {
         const entry = found.get(id);
-        // Delivered messages are removed by default, so a missing one counts as delivered. It may
-        // also have been removed with `hard`, or forgotten after its retention (docs: canaries).
-        const fate = entry === undefined ? 'delivered' : fateOf(entry, replay);
+        const fate = entry === undefined ? 'gone' : fateOf(entry, replay);
         if (fate === 'delivered') delivered.push(id);
+        if (fate === 'gone') gone.push(id);
         if (fate !== 'failed' || entry === undefined) continue;
         const { code, reason } = whyOf(entry.status);
         failed.push({ id, code, reason });
       }
     }
-    return { failed, delivered };
+    return { failed, delivered, gone };
   }
 
   async close(): Promise<void> {
@@ -236,13 +236,16 @@ function chunksOf(ids: readonly string[]): (readonly string[])[] {
 
 type Found = Awaited<ReturnType<Control['page']>>['entries'][number];
 
-function fateOf({ envelope, status }: Found, replay: string): 'failed' | 'delivered' | undefined {
-  if (replayedBy(envelope.headers) !== replay) return undefined;
+function fateOf(
+  { envelope, status }: Found,
+  replay: string,
+): 'failed' | 'delivered' | 'gone' | undefined {
+  if (replayedBy(envelope.headers) !== replay) return 'gone';
   const { state, ending, attempts, lastFailure } = status;
   if (state === 'bounce' || state === 'hold') return 'failed';
   if (state === 'archived') {
     if (ending === 'delivered') return 'delivered';
-    return ending === 'removed' ? undefined : 'failed';
+    return ending === 'removed' ? 'gone' : 'failed';
   }
   // Attempts began anew with the replay; one that runs is not known yet.
   const ended = state === 'active' ? attempts - 1 : attempts;

@@ -5,6 +5,7 @@
  * mark of this replay was sent by it, whatever was said.
  */
 
+import { CANARY_HEADER } from '../../core/canary.ts';
 import { isRespoolError, textOf, unreachable } from '../../core/errors.ts';
 import type { Fate, Letter, LetterRoute, Settled } from '../../ports/dead-letters.ts';
 import type { ActionResult } from '../../spool/actions.ts';
@@ -50,7 +51,8 @@ export async function settleTogether(
 function nameOf({ letter, fate }: Order, at: number): string {
   if (fate.kind !== 'send') return JSON.stringify(fate);
   if (fate.change?.body !== undefined) return String(at);
-  return JSON.stringify([fate.replay, topicOf(letter, fate.to), fate.change, letter.replays]);
+  const { replay, isCanary, change } = fate;
+  return JSON.stringify([replay, isCanary, topicOf(letter, fate.to), change, letter.replays]);
 }
 
 function settleAlike(control: Control, orders: readonly Order[]): Promise<readonly Settled[]> {
@@ -74,7 +76,7 @@ function settleAlike(control: Control, orders: readonly Order[]): Promise<readon
 async function send(
   control: Control,
   letters: readonly Letter[],
-  { to, replay, change }: SendFate,
+  { to, replay, isCanary, change: repair }: SendFate,
 ): Promise<readonly Settled[]> {
   if (to?.kind === 'queue') {
     const reason =
@@ -84,6 +86,10 @@ async function send(
   }
   const [first] = letters;
   const topic = first === undefined ? undefined : topicOf(first, to);
+  const change =
+    isCanary === true
+      ? { ...repair, headers: { ...repair?.headers, [CANARY_HEADER]: replay } }
+      : repair;
   const order: ReplayOrder = {
     replay,
     ...(topic === undefined ? {} : { topic }),

@@ -5,15 +5,16 @@
  *   step            these are about to be sent · those came to this
  *   canaries        what is sent from here on is a canary, until they are proven
  *   proven          the canaries did well
+ *   canary          how one of them ended, by the process that settled it
  *
  * Letters are numbers here: their place in the plan. One append per batch: results ride along with
  * the next intent, since a result that is missing costs nothing but a look after a crash.
  */
 
+import { type CanaryEnd, logKindOf } from '../../core/canary.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import type { Millis } from '../../core/duration.ts';
-import { logKindOf } from './record.ts';
 import type { ReplayLine } from './types.ts';
 
 /** A letter of a plan; without an id where that is the key. */
@@ -42,7 +43,8 @@ export type JournalRecord =
       readonly results?: readonly OutcomeGroup[];
     }
   | { readonly kind: 'canaries'; readonly at: Millis }
-  | { readonly kind: 'proven'; readonly at: Millis };
+  | { readonly kind: 'proven'; readonly at: Millis }
+  | CanaryEnd;
 
 const CHUNK_MAX = 500;
 /** Records at once; one of a plan may have 50 KiB. */
@@ -60,12 +62,13 @@ export async function writePlan(
   }
 }
 
-/** The whole log, oldest first. */
+/** The log above this sequence, oldest first. */
 export async function* readJournal(
   records: RecordStore,
   id: string,
+  above = 0,
 ): AsyncIterable<{ readonly sequence: number; readonly record: JournalRecord }> {
-  let after = 0;
+  let after = above;
   for (;;) {
     const page = await records.read(logKindOf(id), after, READ_MAX);
     for (const { sequence, record } of page) {

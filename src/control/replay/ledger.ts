@@ -10,9 +10,10 @@
  * may stand for any of them.
  */
 
+import type { CanaryEnd } from '../../core/canary.ts';
 import type { Millis } from '../../core/duration.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
-import { type Outcome, readJournal } from './journal.ts';
+import { type JournalRecord, type Outcome, readJournal } from './journal.ts';
 import type { ReplayCanaries, ReplayCounts, ReplayLine } from './types.ts';
 
 type Standing = 'open' | 'busy' | 'meant' | Exclude<ReplayLine['result'], 'again'>;
@@ -44,6 +45,10 @@ export const NO_COUNTS: Omit<ReplayCounts, 'waiting'> = {
 
 /** Where everything stands. */
 export class Ledger {
+  readonly #records: RecordStore;
+  readonly #id: string;
+  /** Of the journal, up to and including this sequence. */
+  #readTo = 0;
   readonly #ids: string[] = [];
   readonly #standings: Standing[] = [];
   readonly #lines: ({ readonly at: Millis; readonly outcome: Outcome } | undefined)[] = [];
@@ -53,6 +58,8 @@ export class Ledger {
   readonly #retry = new Set<number>();
   readonly #missed = new Set<number>();
   readonly #canaries = new Set<number>();
+  /** By id. */
+  readonly #canaryEnds = new Map<string, CanaryEnd>();
   #counts: Record<Exclude<keyof ReplayCounts, 'waiting'>, number> = { ...NO_COUNTS };
   /** Open or meant: still to be looked for. */
   #wanted = 0;
@@ -62,24 +69,17 @@ export class Ledger {
   waiting = 0;
   canaryTally: ReplayCanaries | undefined;
 
+  private constructor(records: RecordStore, id: string) {
+    this.#records = records;
+    this.#id = id;
+  }
+
   /** Reads the journal of a replay. */
   static async load(records: RecordStore, id: string): Promise<Ledger> {
-    const ledger = new Ledger();
-    for await (const { record } of readJournal(records, id)) {
-      if (record.kind === 'plan')
-        for (const [key, name = key] of record.items) ledger.add(key, name);
-      else if (record.kind === 'proven') ledger.#isProven = true;
-      else if (record.kind === 'canaries') ledger.#forgetCanaries();
-      else {
-        // Results first: they are of what was meant before.
-        for (const { items, ...outcome } of record.results ?? []) {
-          for (const item of items) {
-            ledger.settle(item, outcome, record.at);
-            if (!ledger.#isProven) ledger.#noteCanary(item, outcome);
-          }
-        }
-        for (const item of record.intent ?? []) ledger.#set(item, 'meant');
-      }
+    const ledger = new Ledger(records, id);
+    for await (const { sequence, record } of readJournal(records, id)) {
+      ledger.#readTo = sequence;
+      ledger.#replay(record);
     }
     return ledger;
   }
@@ -106,6 +106,16 @@ export class Ledger {
   /** Whether a canary of earlier runs failed, and they are not proven. */
   get hasBadCanary(): boolean {
     return this.#hasBadCanary && !this.#isProven;
+  }
+
+  /** How canaries ended, by id, as far as it is on record by now. */
+  async canaryEnds(): Promise<ReadonlyMap<string, CanaryEnd>> {
+    for await (const { sequence, record } of readJournal(this.#records, this.#id, this.#readTo)) {
+      this.#readTo = sequence;
+      // The other records are of this run.
+      if (record.kind === 'canary') this.#noteEnd(record);
+    }
+    return this.#canaryEnds;
   }
 
   idOf(item: number): string {
@@ -215,6 +225,29 @@ export class Ledger {
       const { result, ...rest } = line.outcome;
       if (result !== 'back') yield { at: line.at, id: this.idOf(item), result, ...rest };
     }
+  }
+
+  #replay(record: JournalRecord): void {
+    if (record.kind === 'plan') for (const [key, id = key] of record.items) this.add(key, id);
+    else if (record.kind === 'proven') this.#isProven = true;
+    else if (record.kind === 'canaries') this.#forgetCanaries();
+    else if (record.kind === 'canary') this.#noteEnd(record);
+    else {
+      // Results first: they are of what was meant before.
+      for (const { items, ...outcome } of record.results ?? []) {
+        for (const item of items) {
+          this.settle(item, outcome, record.at);
+          if (!this.#isProven) this.#noteCanary(item, outcome);
+        }
+      }
+      for (const item of record.intent ?? []) this.#set(item, 'meant');
+    }
+  }
+
+  /** What bounced may be delivered later, after a retry. */
+  #noteEnd(end: CanaryEnd): void {
+    if (this.#canaryEnds.get(end.id)?.result === 'delivered') return;
+    this.#canaryEnds.set(end.id, end);
   }
 
   #noteCanary(item: number, { result }: Outcome): void {

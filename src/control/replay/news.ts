@@ -6,7 +6,7 @@
 import { SECOND_MS } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
-import type { DeadLetters, LetterRoute } from '../../ports/dead-letters.ts';
+import type { DeadLetters, LetterRoute, Since } from '../../ports/dead-letters.ts';
 import { sleep } from '../../system/wait.ts';
 import type { Guard } from './guard.ts';
 import type { Journal } from './journal.ts';
@@ -56,6 +56,11 @@ export class News {
     this.#tenure = tenure;
   }
 
+  /** Whether what is sent now is a canary. */
+  get isOfCanaries(): boolean {
+    return this.#tenure === undefined;
+  }
+
   /** Whether it can be heard here that a letter was delivered. */
   get hearsDeliveries(): boolean {
     return this.#parts.letters.waitingAt === undefined;
@@ -72,7 +77,7 @@ export class News {
   expect(item: number, route?: LetterRoute): void {
     const { ledger, guard, clock } = this.#parts;
     const id = ledger.idOf(item);
-    if (this.#tenure === undefined) {
+    if (this.isOfCanaries) {
       this.#canaries.set(item, 'waiting');
       if (route !== undefined) this.#routes.set(JSON.stringify(route), route);
       this.#tally();
@@ -102,7 +107,7 @@ export class News {
       await this.#ask(tenure, isAskedAgain);
     });
     if (!tenure.isHeld) return;
-    if (hasRead) this.#pass([...this.#silent.values()].flat());
+    if (hasRead) this.#mark([...this.#silent.values()].flat(), 'passed');
     this.#judge(tenure, true);
     const because = this.#undecided();
     if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
@@ -132,9 +137,9 @@ export class News {
    * there, as one who looks, is waited for.
    */
   async #ask(tenure: Tenure, isAskedAgain = false): Promise<void> {
-    const isCanary = this.#tenure === undefined;
+    const most = this.isOfCanaries ? undefined : IDS_MAX;
     try {
-      await this.#hear([...this.#silent.keys()].slice(0, isCanary ? undefined : IDS_MAX));
+      await this.#hear([...this.#silent.keys()].slice(0, most));
       this.#judge(tenure, false);
     } catch (error) {
       if (isAskedAgain && isRespoolError(error, 'move.refused')) return;
@@ -175,21 +180,27 @@ export class News {
     return this.#waitingThere === 0;
   }
 
-  #pass(items: readonly number[]): void {
-    for (const item of items) if (this.#canaries.has(item)) this.#canaries.set(item, 'passed');
+  #mark(items: readonly number[], fate: keyof ReplayCanaries): void {
+    for (const item of items) if (this.#canaries.has(item)) this.#canaries.set(item, fate);
     this.#tally();
   }
 
   /** Why nothing can be said of the canaries; undefined: an attempt of each has ended. */
   #undecided(): string | undefined {
-    const { waiting } = this.#tally();
+    const { waiting, passed, removed } = this.#tally();
     const count = this.#canaries.size;
-    if (waiting === 0) return undefined;
+    if (waiting === 0 && removed === 0) return undefined;
+    const were = removed === 1 ? ['was', 'it was'] : ['were', 'they were'];
+    const gone = `${removed} ${were[0]} removed before ${were[1]} delivered`;
+    if (waiting === 0) {
+      return `${passed} of ${count} canaries were delivered, ${gone}; nothing else was sent`;
+    }
     const there = this.#waitingThere;
     if (!this.hearsDeliveries && there === undefined) {
       return (
         `it cannot be determined whether the ${count} canaries were attempted, since it is not ` +
-        'known which queue they are in; nothing else was sent'
+        'known which queue they are in, or that queue is empty and has no consumer; nothing ' +
+        'else was sent'
       );
     }
     const untouched = there === undefined ? waiting : Math.min(waiting, there);
@@ -197,36 +208,33 @@ export class News {
       there === undefined
         ? 'no attempt of the others has ended; is a process delivering, or is the topic paused?'
         : `${there} messages wait at their destination, and no consumer has taken them`;
-    const attempted = `${count - untouched} of ${count} canaries were attempted`;
-    return `${attempted}; nothing else was sent: ${why}`;
+    const attempted = `${count - untouched - removed} of ${count} canaries were attempted`;
+    const also = removed === 0 ? '' : `, ${gone}`;
+    return `${attempted}${also}; nothing else was sent: ${why}`;
   }
 
-  #tally(): ReplayCanaries {
+  #tally(): Required<ReplayCanaries> {
     const all = [...this.#canaries.values()];
-    const tally = { passed: 0, failed: 0, waiting: 0 };
+    const tally = { passed: 0, failed: 0, waiting: 0, removed: 0 };
     for (const fate of all) tally[fate] += 1;
-    if (all.length > 0) this.#parts.ledger.canaryTally = tally;
+    const { removed, ...others } = tally;
+    if (all.length > 0) this.#parts.ledger.canaryTally = removed === 0 ? others : tally;
     return tally;
   }
 
   async #hear(ids: readonly string[]): Promise<void> {
-    const { id, letters, clock, guard, ledger, journal } = this.#parts;
+    const { id, letters, clock, guard } = this.#parts;
     const beganMs = clock.monotonic();
-    const { failed, delivered } = await letters.since(id, ids);
+    const since = await letters.since(id, ids);
+    const { failed, delivered, removed } = await this.#explainGone(since);
     const endedMs = clock.monotonic();
     this.#nextMs = endedMs + Math.max(ASK_EVERY_MS, REST_FACTOR * (endedMs - beganMs));
     let again = 0;
-    for (const { id: name, code, reason } of failed) {
-      for (const item of this.#forget(name)) {
-        again += 1;
-        if (this.#canaries.has(item)) this.#canaries.set(item, 'failed');
-        const outcome = { result: 'again', code, reason } as const;
-        ledger.settle(item, outcome, clock.now());
-        journal.note(item, outcome);
-      }
-    }
+    for (const failure of failed) again += this.#noteFailed(failure);
     const passed = delivered.flatMap((name) => this.#forget(name));
-    this.#pass(passed);
+    this.#mark(passed, 'passed');
+    const lost = removed.flatMap((name) => this.#forget(name));
+    this.#mark(lost, 'removed');
     guard.countNews(again, passed.length);
     // Those nothing is heard of go to the end of the line.
     for (const name of ids) {
@@ -235,6 +243,40 @@ export class News {
       this.#silent.delete(name);
       this.#silent.set(name, items);
     }
+  }
+
+  /**
+   * What is gone was delivered, as far as the guard needs to know: delivered messages are removed
+   * by default. A canary was delivered only where that is on record.
+   */
+  async #explainGone(since: Since): Promise<Omit<Since, 'gone'> & { readonly removed: string[] }> {
+    const failed = [...since.failed];
+    const delivered = [...since.delivered];
+    const removed: string[] = [];
+    const { gone = [] } = since;
+    const isCanary = (name: string): boolean =>
+      this.#silent.get(name)?.some((item) => this.#canaries.has(item)) ?? false;
+    const ends = gone.some(isCanary) ? await this.#parts.ledger.canaryEnds() : undefined;
+    for (const id of gone) {
+      const { result, code = 'unknown', reason = '' } = ends?.get(id) ?? {};
+      if (!isCanary(id) || result === 'delivered') delivered.push(id);
+      else if (result === 'bounced') failed.push({ id, code, reason });
+      else removed.push(id);
+    }
+    return { failed, delivered, removed };
+  }
+
+  /** How many letters these are. */
+  #noteFailed({ id, code, reason }: Since['failed'][number]): number {
+    const { clock, ledger, journal } = this.#parts;
+    const items = this.#forget(id);
+    const outcome = { result: 'again', code, reason } as const;
+    for (const item of items) {
+      ledger.settle(item, outcome, clock.now());
+      journal.note(item, outcome);
+    }
+    this.#mark(items, 'failed');
+    return items.length;
   }
 
   #forget(name: string): readonly number[] {

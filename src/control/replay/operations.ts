@@ -5,6 +5,7 @@
  * record is changed at once.
  */
 
+import { REPLAYS_KIND } from '../../core/canary.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
@@ -12,7 +13,7 @@ import { Journal, removeJournal } from './journal.ts';
 import { Ledger } from './ledger.ts';
 import { tellMeant } from './piece.ts';
 import { readReplay, replayIn } from './read-replay.ts';
-import { auditReplay, changeReplay, isRunBySomebody, needReplay, REPLAYS_KIND } from './record.ts';
+import { auditReplay, changeReplay, isRunBySomebody, needReplay } from './record.ts';
 import type { Replay, ReplayCounts, ReplayDesk } from './types.ts';
 
 interface OperationTools {

@@ -5,6 +5,7 @@ import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Fate, KeptCopy, TakenLetter } from '../../ports/dead-letters.ts';
 import type { Journal, Outcome } from './journal.ts';
 import type { Claim, Ledger } from './ledger.ts';
+import type { News } from './news.ts';
 import type { ReplaySettings } from './options.ts';
 import { routeText } from './plan.ts';
 import { type LetterTransform, repairLetter } from './transform.ts';
@@ -33,6 +34,8 @@ export interface DecideParts {
   readonly by: string;
   readonly settings: ReplaySettings;
   readonly transform: LetterTransform | undefined;
+  /** What it knows of canaries. */
+  readonly news: Pick<News, 'isOfCanaries'>;
 }
 
 /** The code of letters that were replayed too often. */
@@ -53,7 +56,7 @@ export function tellMeant(ledger: Ledger, journal: Journal, at: Millis): void {
 
 /** Decides on one letter. */
 export async function decide(
-  { id, by, settings, transform }: DecideParts,
+  { id, by, settings, transform, news }: DecideParts,
   taken: TakenLetter,
   { wasMeant }: Claim,
 ): Promise<Decision> {
@@ -73,6 +76,7 @@ export async function decide(
     kind: 'send',
     replay: id,
     by,
+    ...(news.isOfCanaries ? { isCanary: true } : {}),
     ...(settings.to === undefined ? {} : { to: route }),
   };
   const outcome: Outcome = { result: 'sent', to };

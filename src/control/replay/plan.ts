@@ -4,6 +4,7 @@
  * Promise: nothing is touched; what comes after the look is not part of the replay.
  */
 
+import { REPLAYS_KIND } from '../../core/canary.ts';
 import type { Millis } from '../../core/duration.ts';
 import { RespoolError, unreachable } from '../../core/errors.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
@@ -14,7 +15,7 @@ import { unlessAborted } from '../../system/wait.ts';
 import { type PlanItem, writePlan } from './journal.ts';
 import { NO_COUNTS } from './ledger.ts';
 import { checkReplayOptions, type ReplaySettings, replaySettings } from './options.ts';
-import { auditReplay, REPLAYS_KIND } from './record.ts';
+import { auditReplay } from './record.ts';
 import { type LetterTransform, loadTransform, repairLetter } from './transform.ts';
 import type {
   CannotKind,

@@ -183,11 +183,12 @@ async function sendAll(order: Order, scene: Scene): Promise<string | undefined> 
 }
 
 /** Sends the canaries, and watches them; what halts the tenure keeps the rest where it is. */
-async function prove(parts: PassParts, { state, options }: Replay): Promise<void> {
+async function prove(parts: PassParts, { state, options, canaries }: Replay): Promise<void> {
   const { ledger, journal, guard, news, tenure, settings } = parts;
   const { canary, canaryWaitMs } = settings;
   // Canaries that did well need not do so again, unless the guard had a reason to stop since.
-  const isAnew = state === 'stopped' && (ledger.isProven || ledger.hasBadCanary);
+  const isUnfit = ledger.isProven || ledger.hasBadCanary || (canaries?.removed ?? 0) > 0;
+  const isAnew = state === 'stopped' && isUnfit;
   if (ledger.isProven && !isAnew) return;
   if (canary === 0) {
     // An operator said so, against the plan: a later resume does not begin with canaries either.

@@ -5,10 +5,10 @@
  * Promise: told after it is on record; what is not about a replay goes through untouched.
  */
 
+import { REPLAYS_KIND } from '../../core/canary.ts';
 import type { EventOf } from '../../core/event.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { readReplay } from './read-replay.ts';
-import { REPLAYS_KIND } from './record.ts';
 import type { Replay } from './types.ts';
 
 /** The same records; `tell` hears of replays. */

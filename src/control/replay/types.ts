@@ -107,6 +107,8 @@ export interface ReplayCanaries {
   readonly failed: number;
   /** No attempt of theirs has ended. */
   readonly waiting: number;
+  /** Not there any more, and not known to be delivered: removed by an operator, or forgotten. */
+  readonly removed?: number;
 }
 
 /** A replay as it is on record. */

@@ -197,8 +197,9 @@ class RoundOfRule {
     if (state !== 'stopped' && !isStuck) {
       return counts.again > before.again ? { result: 'done', because: said } : { result: 'done' };
     }
-    // A canary that was not attempted says nothing about whether it would work.
-    const isUndecided = canaries !== undefined && canaries.waiting > 0 && canaries.failed === 0;
+    // A canary without an ended attempt says nothing about whether it would work.
+    const { waiting, removed = 0, failed } = canaries ?? { waiting: 0, failed: 0 };
+    const isUndecided = waiting + removed > 0 && failed === 0;
     return { result: isUndecided ? 'waiting' : 'stopped', because: said };
   }
 

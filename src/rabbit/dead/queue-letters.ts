@@ -157,7 +157,10 @@ class QueueLetters implements door.DeadLetters {
     let waiting = 0;
     for (const answer of (await passiveQueues(await this.#amqp(), [...queues])).values()) {
       if (!('found' in answer) || answer.found === undefined) return undefined;
-      waiting += answer.found.messageCount;
+      const { messageCount, consumerCount } = answer.found;
+      // Purged or expired, or taken by a consumer that has gone since: nobody can tell.
+      if (messageCount === 0 && consumerCount === 0) return undefined;
+      waiting += messageCount;
     }
     return waiting;
   }

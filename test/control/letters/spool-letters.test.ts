@@ -365,9 +365,9 @@ describe('taking', () => {
   });
 });
 
-test('since tells apart what waits, failed once, bounced, is held, delivered or forgotten', async () => {
+test('since tells apart what waits, failed once, bounced, is held, delivered or gone', async () => {
   const { spool, letters } = await setup({ retention: { delivered: { archive: '1d' } } });
-  const ids = ['waits', 'deferred', 'bounced', 'held', 'delivered', 'forgotten', 'other'];
+  const ids = ['waits', 'deferred', 'bounced', 'held', 'delivered', 'removed', 'forgotten', 'other'];
   for (const id of ids) await bounce({ spool }, { id });
   await spool.replay(ids.slice(0, -1), { replay: 'r1' });
   await spool.replay(['other'], { replay: 'r2' });
@@ -378,6 +378,7 @@ test('since tells apart what waits, failed once, bounced, is held, delivered or 
   await again({ spool }, 'other');
   await spool.hold(['held']);
   await spool.process('delivered', () => undefined);
+  await spool.remove(['removed']);
   await spool.remove(['forgotten'], { hard: true });
   expect(await letters.since('r1', ids)).toEqual({
     failed: [
@@ -385,6 +386,8 @@ test('since tells apart what waits, failed once, bounced, is held, delivered or 
       { id: 'bounced', code: 'x', reason: 'no' },
       { id: 'held', code: 'operator.hold', reason: 'held by an operator' },
     ],
-    delivered: ['delivered', 'forgotten'],
+    delivered: ['delivered'],
+    // Of the last one it is another replay that will hear.
+    gone: ['removed', 'forgotten', 'other'],
   });
 });

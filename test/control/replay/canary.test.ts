@@ -1,17 +1,20 @@
 /** Canaries over a real spool, in virtual time: they count only when their attempts have ended. */
 import { describe, expect, test } from 'vitest';
-import { PermanentError } from 'respool';
+import { type EntryStore, PermanentError } from 'respool';
 import {
   cancelReplay,
   createControl,
   planReplay,
+  removeReplay,
   type ReplayOptions,
   reportReplay,
   resumeReplay,
   runReplay,
   type RunTools,
 } from 'respool/control';
-import { createTestSpool } from 'respool/testkit';
+import { createMemoryData, memory } from 'respool/stores/memory';
+import { createTestSpool, faultyStore } from 'respool/testkit';
+import type { CanaryEnd } from '../../../src/core/canary.ts';
 import { createSpoolLetters } from '../../../src/control/letters/spool-letters.ts';
 import { chosenOf } from '../../../src/cli/replay/chosen.ts';
 import { drive, setup as memorySetup } from './setup.ts';
@@ -30,8 +33,8 @@ function postpone(): never {
 }
 
 /** Messages of these topics that bounced; `receivers` decide about attempts from then on. */
-async function bounced(topics: readonly string[]) {
-  const { spool, clock } = await createTestSpool({ concurrency: 4 });
+async function bounced(topics: readonly string[], entries: EntryStore = memory()) {
+  const { spool, clock } = await createTestSpool({ concurrency: 4, entries });
   const receivers = new Map<string, Receiver>();
   const delivered: string[] = [];
   for (const topic of new Set(topics)) {
@@ -194,6 +197,146 @@ describe('a canary whose attempt failed', () => {
     expect(done.because).toBe('1 of 12 letters that were sent failed again');
     await spool.stop();
   });
+});
+
+describe('a canary that is not there any more', () => {
+  test('was removed by an operator: it stops, says so, and a resume sends others', async () => {
+    const { spool, desk, plan, run, resume, receivers } = await bounced(mails(20));
+    receivers.set('mail', works);
+    await desk.pause('#');
+    const id = await plan(THREE);
+    expect(await run(id)).toMatchObject({ state: 'stopped', canaries: { waiting: 3 } });
+    const waiting = (await desk.page({ state: 'incoming' })).entries;
+    const [first, second] = waiting.map(({ envelope }) => envelope.id);
+    await desk.remove([first ?? ''], { hard: true });
+    await desk.remove([second ?? '']);
+    await desk.resume('#');
+    const stopped = await resume(id);
+    expect(stopped).toMatchObject({
+      state: 'stopped',
+      counts: { sent: 3, again: 0 },
+      canaries: { passed: 1, failed: 0, waiting: 0, removed: 2 },
+      because:
+        '1 of 3 canaries were delivered, 2 were removed before they were delivered; ' +
+        'nothing else was sent',
+    });
+    expect((await spool.count()).bounce).toBe(17);
+    const done = await resume(id);
+    expect(done).toMatchObject({ state: 'done', counts: { sent: 20 } });
+    expect(done.canaries).toEqual({ passed: 3, failed: 0, waiting: 0 });
+    await spool.stop();
+  });
+
+  test('was removed, while others wait: it tells the two apart', async () => {
+    const { spool, desk, plan, run, resume } = await bounced(mails(8));
+    await desk.pause('#');
+    const id = await plan(THREE);
+    await run(id);
+    const [first] = (await desk.page({ state: 'incoming' })).entries;
+    await desk.remove([first?.envelope.id ?? ''], { hard: true });
+    const stopped = await resume(id);
+    expect(stopped.because).toMatch(
+      /^0 of 3 canaries were attempted, 1 was removed before it was delivered; nothing else was/,
+    );
+    expect(stopped).toMatchObject({ canaries: { waiting: 2, removed: 1 }, counts: { sent: 3 } });
+    await spool.stop();
+  });
+
+  test('bounced and was forgotten: it failed, with its code', async () => {
+    const retention = { bounced: { archive: '1m' } } as const;
+    const { spool, clock } = await createTestSpool({ retention });
+    spool.handle('mail', refuse);
+    const desk = createControl(spool, { by: 'ann' });
+    await desk.pause('#');
+    const all = await Promise.all(mails(8).map((topic) => spool.enqueue({ topic, body: 'x' })));
+    await desk.hold(all.map(({ id }) => id));
+    const letters = createSpoolLetters(desk, { kinds: ['parked'] });
+    const source = { kind: 'spool', kinds: ['parked'] } as const;
+    const { id } = await planReplay(desk, letters, source, THREE, { clock });
+    await drive(clock, runReplay(desk, letters, id, { clock }));
+    await desk.resume('#');
+    await clock.advance('1h');
+    expect(Object.values(await spool.count())).toEqual([0, 0, 0, 5, 0, 0]);
+    const stopped = await drive(clock, resumeReplay(desk, letters, id, { clock }));
+    expect(stopped).toMatchObject({
+      state: 'stopped',
+      counts: { sent: 3, again: 3 },
+      canaries: { passed: 0, failed: 3, waiting: 0 },
+    });
+    const lines: object[] = [];
+    for await (const { result, code } of reportReplay(desk, id)) lines.push({ result, code });
+    expect(lines).toEqual(
+      Array.from({ length: 3 }, () => ({ result: 'again', code: 'mail.refused' })),
+    );
+    await spool.stop();
+  });
+
+  test('was delivered while no replay ran, also long ago: it passed', async () => {
+    const { spool, desk, plan, run, resume, receivers, clock } = await bounced(mails(8));
+    receivers.set('mail', works);
+    await desk.pause('#');
+    const id = await plan(THREE);
+    await run(id);
+    await desk.resume('#');
+    await clock.advance('1d');
+    expect(await spool.count()).toMatchObject({ incoming: 0, archived: 0, bounce: 5 });
+    expect(await resume(id)).toMatchObject({ state: 'done', canaries: { passed: 3 } });
+    await spool.stop();
+  });
+
+  test('leaves nothing in the store: it is removed at once, and its log with the replay', async () => {
+    const { spool, desk, plan, run, receivers, clock } = await bounced(mails(8));
+    receivers.set('mail', works);
+    const id = await plan(THREE);
+    expect(await run(id)).toMatchObject({ state: 'done' });
+    await clock.settle();
+    expect(Object.values(await spool.count())).toEqual([0, 0, 0, 0, 0, 0]);
+    await removeReplay(desk, id, { clock });
+    expect(await desk.records.read(`dlq.replay.${id}`, 0, 100)).toEqual([]);
+    await spool.stop();
+  });
+
+  test('and whose replay is not on record any more leaves no log behind', async () => {
+    const { spool, desk, plan, run, receivers, clock, delivered } = await bounced(mails(8));
+    receivers.set('mail', works);
+    await desk.pause('#');
+    const id = await plan(THREE);
+    await run(id);
+    await removeReplay(desk, id, { clock });
+    await desk.resume('#');
+    await clock.advance('1m');
+    expect(delivered).toHaveLength(3);
+    expect(await desk.records.read(`dlq.replay.${id}`, 0, 100)).toEqual([]);
+    await spool.stop();
+  });
+});
+
+test('how a canary ended is on record before it is gone, and nothing else is', async () => {
+  const shared = createMemoryData();
+  const store = faultyStore(memory({ shared }));
+  const { spool, desk, plan, run, resume, receivers, clock } = await bounced(mails(8), store);
+  receivers.set('mail', works);
+  await desk.pause('#');
+  const id = await plan(THREE);
+  await run(id);
+  // A producer cannot make a canary of its message.
+  const headers = { 'respool-replay': id, 'respool-canary': id };
+  await spool.enqueue({ topic: 'mail', headers });
+  // It has delivered, and dies before the write that removes the messages.
+  store.faults.plan = (operation) => (operation === 'commit' ? 'before' : 'ok');
+  await desk.resume('#').catch(() => undefined);
+  await clock.advance('5s');
+  const ends = async () => {
+    const log = await desk.records.read(`dlq.replay.${id}`, 0, 1_000);
+    return log.filter(({ record }) => (record as { kind: string }).kind === 'canary');
+  };
+  expect(new Set((await ends()).map(({ record }) => (record as CanaryEnd).id)).size).toBe(3);
+  expect((await spool.count()).active).toBe(4);
+  store.faults.plan = () => 'ok';
+  await clock.advance('5m');
+  expect(await spool.count()).toMatchObject({ active: 0, incoming: 0, bounce: 5 });
+  expect(await resume(id)).toMatchObject({ state: 'done', canaries: { passed: 3 } });
+  await spool.stop();
 });
 
 test('letters that are parked on the way are no canaries', async () => {

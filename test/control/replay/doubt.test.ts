@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { cancelReplay, getReplay, pauseReplay } from '../../../src/control/index.ts';
 import { RespoolError } from '../../../src/core/errors.ts';
-import { logKindOf } from '../../../src/control/replay/record.ts';
+import { logKindOf } from '../../../src/core/canary.ts';
 import { everywhere, idOf, named, setup, type Setup } from './setup.ts';
 
 const NO_CANARY = { canary: 0 } as const;

@@ -244,6 +244,27 @@ withService('rabbitmq', () => {
     expect(bodiesOf(await ground.lying(ground.queue, 3))).toEqual(['a', 'b', 'c']);
   });
 
+  test('waitingAt tells what no consumer has taken, and nothing of an empty queue without one', async () => {
+    const { home, hands, open } = await setup();
+    const door = open();
+    const routes = [{ kind: 'queue', exchange: '', key: home }] as const;
+    await hands.publish('', home, Buffer.from('a'));
+    expect(await door.waitingAt?.(routes)).toBe(1);
+    const channel = await hands.connection.createChannel();
+    const taken = Promise.withResolvers<void>();
+    const { consumerTag } = await channel.consume(home, (message) => {
+      if (message !== null) channel.ack(message);
+      taken.resolve();
+    });
+    await taken.promise;
+    await expect.poll(() => door.waitingAt?.(routes)).toBe(0);
+    // Whether they were taken, purged or over cannot be known any more.
+    await channel.cancel(consumerTag);
+    expect(await door.waitingAt?.(routes)).toBeUndefined();
+    const elsewhere = [{ kind: 'queue', exchange: 'shop', key: home }] as const;
+    expect(await door.waitingAt?.(elsewhere)).toBeUndefined();
+  });
+
   test.each(TYPES)(
     'since can be asked in the middle of a pass through a %s queue',
     async (type) => {
