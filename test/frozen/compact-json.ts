@@ -7,13 +7,14 @@
 
 type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
 
-const LINE_MAX_CHARS = 100;
+const LINE_MAX_CHARS = 140;
 /** A shorter schema is as easy to read as its name. */
 const SHARED_MIN_CHARS = 120;
 
 /** The document, with a trailing newline. */
 export function compactJson(value: unknown): string {
-  return `${printed(value as Json, 0)}\n`;
+  // What is undefined is not there.
+  return `${printed(JSON.parse(JSON.stringify(value)) as Json, 0)}\n`;
 }
 
 /** `{ shared, document }`: the document with what it repeats taken out. */
