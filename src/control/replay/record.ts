@@ -3,37 +3,34 @@
 import { REPLAYS_KIND } from '../../core/canary.ts';
 import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
-import type { RecordStore } from '../../ports/record-store.ts';
+import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
+import { changeRecord, type RecordPlace } from '../../spool/record-lease.ts';
 import { replayIn } from './read-replay.ts';
 import type { Replay, ReplayDesk } from './types.ts';
 
-/** Others may write at the same time; nobody does so often. */
-const TRIES_MAX = 100;
-
 /** The replay of this id; `message.unknown` when there is none. */
 export async function needReplay(records: RecordStore, id: string): Promise<Replay> {
-  const found = await records.get(REPLAYS_KIND, id);
-  if (found === undefined) throw unknownReplay(id);
-  return replayIn(found);
+  return replayOf(await records.get(REPLAYS_KIND, id), id);
+}
+
+/** Where a replay is on record. */
+export function placeOfReplay(records: RecordStore, id: string): RecordPlace {
+  return { records, kind: REPLAYS_KIND, key: id, what: `replay "${id}"` };
+}
+
+/** The replay in its record; `message.unknown` when there is none. */
+export function replayOf(record: KeyedRecord | undefined, id: string): Replay {
+  if (record === undefined) throw unknownReplay(id);
+  return replayIn(record);
 }
 
 /** Writes what the change makes of the record; the change may be asked several times. */
-export async function changeReplay(
+export function changeReplay(
   records: RecordStore,
   id: string,
   change: (replay: Replay) => Replay,
 ): Promise<Replay> {
-  for (let tries = 0; tries < TRIES_MAX; tries += 1) {
-    const found = await records.get(REPLAYS_KIND, id);
-    if (found === undefined) throw unknownReplay(id);
-    const changed = change(replayIn(found));
-    const put = await records.put(REPLAYS_KIND, id, changed, found.revision);
-    if (put === 'done') return changed;
-  }
-  throw new RespoolError(
-    'store.unavailable',
-    `cannot change replay "${id}": others changed it ${TRIES_MAX} times meanwhile; try again`,
-  );
+  return changeRecord(placeOfReplay(records, id), (record) => change(replayOf(record, id)));
 }
 
 /** Whether some process runs it, as far as can be told. */

@@ -13,7 +13,8 @@ import { SECOND_MS } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
-import { changeReplay, isRunBySomebody } from './record.ts';
+import { type LeaseOptions, RecordLease } from '../../spool/record-lease.ts';
+import { isRunBySomebody, placeOfReplay, replayOf } from './record.ts';
 import type { Replay, ReplayState } from './types.ts';
 
 /** Why a run ends before its end. */
@@ -70,51 +71,40 @@ interface TenureParts {
 
 /** The time in which this process runs a replay. */
 export class Tenure {
-  readonly halt: Halt = new Halt();
+  readonly halt: Halt;
   readonly #parts: TenureParts;
-  #heldUntilMs: number;
-  #cancel: (() => void) | undefined;
-  #beat: Promise<void> = Promise.resolve();
+  readonly #lease: RecordLease<Replay>;
 
-  private constructor(parts: TenureParts, heldUntilMs: number) {
+  private constructor(parts: TenureParts, halt: Halt, lease: RecordLease<Replay>) {
+    this.halt = halt;
     this.#parts = parts;
-    this.#heldUntilMs = heldUntilMs;
-    this.#next();
+    this.#lease = lease;
+    lease.lost.addEventListener('abort', () => halt.stop({ kind: 'lost' }));
   }
 
   /** Takes the lease; `move.refused` when somebody else has it or the replay is over. */
   static async begin(parts: TenureParts): Promise<Tenure> {
-    const { records, clock, id, name } = parts;
-    const untilMs = clock.monotonic() + LEASE_MS;
-    await changeReplay(records, id, (replay) => {
+    const { clock, id } = parts;
+    const halt = new Halt();
+    const lease = await RecordLease.take(leaseOf(parts, halt), (replay) => {
       checkRunnable(replay, clock);
       const { wanted: _, because: __, ...rest } = replay;
-      const now = clock.now();
-      return {
-        ...rest,
-        state: 'running',
-        updatedAt: now,
-        runner: { name, until: now + LEASE_MS },
-      };
+      return { ...rest, state: 'running' as const, updatedAt: clock.now() };
     });
-    return new Tenure(parts, untilMs);
+    if (lease === undefined) throw lostError(id);
+    return new Tenure(parts, halt, lease);
   }
 
   /** Whether it may begin something now. */
   get isHeld(): boolean {
-    if (this.halt.isSet) return false;
-    if (this.#parts.clock.monotonic() < this.#heldUntilMs - MARGIN_MS) return true;
-    this.halt.stop({ kind: 'lost' });
-    return false;
+    return !this.halt.isSet && this.#lease.isHeld;
   }
 
   /** Gives the lease back, with how it ended. */
   async end(state: ReplayState, because: string | undefined): Promise<Replay> {
-    await this.drop();
-    const { records, clock, id, name, progress, onProgress } = this.#parts;
-    const replay = await changeReplay(records, id, (before) => {
-      if (before.runner?.name !== name) throw lostError(id);
-      const { wanted: _, because: __, runner: ___, ...rest } = before;
+    const { clock, progress, onProgress } = this.#parts;
+    const replay = await this.#lease.release((before) => {
+      const { wanted: _, because: __, ...rest } = before;
       const reason = because === undefined ? {} : { because };
       return { ...rest, ...reason, state, ...progress(), updatedAt: clock.now() };
     });
@@ -123,41 +113,34 @@ export class Tenure {
   }
 
   /** Stops the heartbeat; the lease runs out by itself. */
-  async drop(): Promise<void> {
-    this.#cancel?.();
-    this.#cancel = undefined;
-    await this.#beat;
+  drop(): Promise<void> {
+    return this.#lease.drop();
   }
+}
 
-  #next(): void {
-    this.#cancel = this.#parts.clock.after(BEAT_MS, () => {
-      this.#beat = this.#beatOnce();
-    });
-  }
-
-  async #beatOnce(): Promise<void> {
-    const { records, clock, id, name, progress, onProgress } = this.#parts;
-    const untilMs = clock.monotonic() + LEASE_MS;
-    let isLost = false;
-    try {
-      const replay = await changeReplay(records, id, (before) => {
-        isLost = before.runner?.name !== name;
-        if (isLost) throw lostError(id);
-        const now = clock.now();
-        const runner = { name, until: now + LEASE_MS };
-        return { ...before, ...progress(), updatedAt: now, runner };
-      });
-      this.#heldUntilMs = untilMs;
-      if (replay.wanted === 'pause') this.halt.stop({ kind: 'end', state: 'paused' });
-      if (replay.wanted === 'cancel') this.halt.stop({ kind: 'end', state: 'cancelled' });
+function leaseOf(parts: TenureParts, halt: Halt): LeaseOptions<Replay> {
+  const { records, clock, id, name, progress, onProgress } = parts;
+  return {
+    ...placeOfReplay(records, id),
+    name,
+    clock,
+    leaseMs: LEASE_MS,
+    beatMs: BEAT_MS,
+    marginMs: MARGIN_MS,
+    now: () => clock.now(),
+    read: (record) => replayOf(record, id),
+    holderOf: ({ runner }) => runner?.name,
+    isHeld: isRunBySomebody,
+    hold: (replay, until) => ({ ...replay, runner: { name, until } }),
+    free: ({ runner: _, ...replay }) => replay,
+    beat: (replay) => ({ ...replay, ...progress(), updatedAt: clock.now() }),
+    onBeat: (replay) => {
+      if (replay.wanted === 'pause') halt.stop({ kind: 'end', state: 'paused' });
+      if (replay.wanted === 'cancel') halt.stop({ kind: 'end', state: 'cancelled' });
       onProgress?.(replay);
-    } catch {
-      // A store that is away for a moment is asked again at the next beat; without an answer the
-      // lease runs out, which `isHeld` turns into the end of this run.
-      if (isLost) this.halt.stop({ kind: 'lost' });
-    }
-    if (this.#cancel !== undefined) this.#next();
-  }
+    },
+    lostError: () => lostError(id),
+  };
 }
 
 /**

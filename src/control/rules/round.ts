@@ -10,10 +10,10 @@ import { categoryOf } from '../../core/category.ts';
 import { durationMs } from '../../core/duration.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import type { Letter, LetterQuery, LetterRoute } from '../../ports/dead-letters.ts';
+import type { RecordLease } from '../../spool/record-lease.ts';
 import { INTERRUPTED } from '../replay/tenure.ts';
 import type { Replay, ReplayOptions } from '../replay/types.ts';
-import type { Turn } from './ledger.ts';
-import type { Health, ReplayRule, RoundResult, RulePlace, RuleTools } from './types.ts';
+import type { Health, ReplayRule, RoundResult, RulePlace, RuleState, RuleTools } from './types.ts';
 
 /** What came of a round. */
 export interface Round {
@@ -50,14 +50,18 @@ interface Part {
 interface RoundParts {
   readonly rule: ReplayRule;
   readonly tools: RuleTools;
-  readonly turn: Turn;
+  readonly lease: RecordLease<RuleState>;
   readonly signal: AbortSignal;
 }
 
 /** One round over all places of a rule. */
-export async function runRound(rule: ReplayRule, tools: RuleTools, turn: Turn): Promise<Round> {
-  const signal = AbortSignal.any([tools.signal, turn.lost]);
-  const round = new RoundOfRule({ rule, tools, turn, signal });
+export async function runRound(
+  rule: ReplayRule,
+  tools: RuleTools,
+  lease: RecordLease<RuleState>,
+): Promise<Round> {
+  const signal = AbortSignal.any([tools.signal, lease.lost]);
+  const round = new RoundOfRule({ rule, tools, lease, signal });
   await round.over();
   return round.end();
 }
@@ -81,8 +85,8 @@ class RoundOfRule {
   constructor(parts: RoundParts) {
     this.#parts = parts;
     this.#by = byOfRule(parts.rule);
-    this.#unsure = new Set(parts.turn.before.unsure);
-    this.#known = new Set(parts.turn.before.replays);
+    this.#unsure = new Set(parts.lease.before.unsure);
+    this.#known = new Set(parts.lease.before.replays);
     this.#left = parts.rule.max;
   }
 
@@ -120,7 +124,7 @@ class RoundOfRule {
     );
     // What was interrupted stays so until it is run: its destination may not be well for long.
     const isPending = [...this.#known].some((id) => !this.#replays.includes(id));
-    const wasInterrupted = this.#parts.turn.before.isInterrupted === true && isPending;
+    const wasInterrupted = this.#parts.lease.before.isInterrupted === true && isPending;
     return {
       ...worst,
       replays: this.#replays,
@@ -135,7 +139,7 @@ class RoundOfRule {
 
   /** What a round before has begun here comes first. */
   async #goOn(place: RulePlace): Promise<Part> {
-    const { tools, turn } = this.#parts;
+    const { tools, lease } = this.#parts;
     for (const id of this.#known) {
       const replay = await tools.hands.read(id);
       if (replay !== undefined && !isAt(replay, place)) continue;
@@ -144,7 +148,7 @@ class RoundOfRule {
         this.#known.delete(id);
         continue;
       }
-      const isOurs = turn.before.isInterrupted === true && replay.because === INTERRUPTED;
+      const isOurs = lease.before.isInterrupted === true && replay.because === INTERRUPTED;
       if (replay.state === 'paused' && !isOurs) {
         return { result: 'waiting', because: `replay ${id} is paused: resume or cancel it` };
       }
@@ -183,10 +187,11 @@ class RoundOfRule {
   }
 
   async #run(place: RulePlace, { id, counts: before }: Replay): Promise<Part> {
-    const { tools, turn, signal } = this.#parts;
+    const { tools, lease, signal } = this.#parts;
     // Before anything is sent: whoever comes after a crash, or after a round that could not say
     // how it ended, has to know of it, and that nobody paused it on purpose.
-    await turn.note({ replays: [...this.#known], isInterrupted: true });
+    const replays = [...this.#known];
+    await lease.change((state) => ({ ...state, replays, isInterrupted: true }));
     const replay = await tools.hands.run(place, id, { by: this.#by, signal });
     await this.#remember(replay);
     const { state, counts, because, canaries } = replay;

@@ -6,7 +6,7 @@
 import { durationMs, HOUR_MS, MINUTE_MS } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
 import { backoffMs, sleep } from '../../system/wait.ts';
-import { runnerOf, stateOf, takeTurn } from './ledger.ts';
+import { runnerOf, stateOf, takeRule } from './ledger.ts';
 import { byOfRule, runRound } from './round.ts';
 import type { ReplayRule, RuleNews, RuleState, RuleTools } from './types.ts';
 
@@ -70,18 +70,19 @@ function waitOf(state: RuleState, { clock, runner }: RuleTools): number {
 async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | undefined> {
   const { clock, runner } = tools;
   const { records } = tools.desk(byOfRule(rule));
-  const turn = await takeTurn({ records, rule: rule.name, runner, clock });
-  if (turn === 'taken') return undefined;
-  const round = await runRound(rule, tools, turn);
+  const lease = await takeRule({ records, rule: rule.name, runner, clock });
+  if (lease === undefined) return undefined;
+  const round = await runRound(rule, tools, lease);
   const at = clock.now();
   const { result, because, replays, known, sent, again, unsure } = round;
   const { isInterrupted, wasInterrupted } = round;
   const hasFailed = result === 'stopped' || result === 'failed';
-  const before = turn.before.failures ?? 0;
+  const before = lease.before.failures ?? 0;
   // A destination that is not well says nothing about whether it would work again.
   const failures = hasFailed ? before + 1 : result === 'waiting' ? before : 0;
   const nextAt = isInterrupted ? at : at + pauseOf(rule, hasFailed ? failures : 0);
-  await turn.give({
+  await lease.release((state) => ({
+    ...state,
     lastAt: at,
     result,
     because,
@@ -91,7 +92,7 @@ async function roundOf(rule: ReplayRule, tools: RuleTools): Promise<RuleNews | u
     sent,
     unsure,
     isInterrupted: isInterrupted || wasInterrupted,
-  });
+  }));
   const failedAgain = again === 0 ? {} : { again };
   const news = { rule: rule.name, at, result, replays, sent, ...failedAgain, nextAt };
   const whole: RuleNews = because === undefined ? news : { ...news, because };

@@ -8,6 +8,12 @@
 import { createHash } from 'node:crypto';
 import type { Millis } from '../../core/duration.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
+import {
+  type LeaseRecord,
+  type OwnedRecord,
+  releaseLease,
+  takeLease,
+} from '../../spool/record-lease.ts';
 import { printCondition } from './condition.ts';
 import type { AlertRule } from './types.ts';
 
@@ -51,25 +57,35 @@ export async function takeTurn(
   records: RecordStore,
   { by, now, everyMs, rules }: TurnParts,
 ): Promise<'taken' | { readonly lastAt: Millis | undefined }> {
-  const found = await records.get(TURN_KIND, TURN_KEY);
-  const before = found?.value as Turn | undefined;
-  if (before !== undefined && before.by !== by && isHeld(before, now)) return 'taken';
-  const turn: Turn = { by, until: now + leaseMsOf(everyMs), at: now, rules };
-  const result = await records.put(TURN_KIND, TURN_KEY, turn, found?.revision ?? 0);
-  return result === 'stale' ? 'taken' : { lastAt: before?.at };
-}
-
-/** n.b. One that began far in the future is of a clock that went back, and would never end. */
-function isHeld({ at, until }: Turn, now: Millis): boolean {
-  return until > now && at - now <= until - at;
+  const lease: LeaseRecord<Turn | undefined> = {
+    ...leaseOf(records, by),
+    leaseMs: leaseMsOf(everyMs),
+    now: () => now,
+    hold: (_, until) => ({ by, until, at: now, rules }),
+  };
+  const taken = await takeLease(lease);
+  return taken === undefined ? 'taken' : { lastAt: taken.before?.at };
 }
 
 /** Lets another process go on at once. */
 export async function giveTurn(records: RecordStore, by: string): Promise<void> {
-  const found = await records.get(TURN_KIND, TURN_KEY);
-  const turn = found?.value as Turn | undefined;
-  if (found === undefined || turn?.by !== by) return;
-  await records.put(TURN_KIND, TURN_KEY, { ...turn, until: 0 }, found.revision);
+  await releaseLease(leaseOf(records, by));
+}
+
+function leaseOf(records: RecordStore, by: string): OwnedRecord<Turn | undefined> {
+  return {
+    records,
+    kind: TURN_KIND,
+    key: TURN_KEY,
+    what: 'the turn of the alerts',
+    name: by,
+    read: (record) => record?.value as Turn | undefined,
+    holderOf: (turn) => turn?.by,
+    // n.b. One that began far in the future is of a clock that went back, and would never end.
+    isHeld: (turn, now) =>
+      turn !== undefined && turn.until > now && turn.at - now <= turn.until - turn.at,
+    free: (turn) => turn && { ...turn, until: 0 },
+  };
 }
 
 /** Who looked last, if anybody ever has. */
