@@ -2,6 +2,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { configText } from '../../src/cli/init/config-text.ts';
 import { anchorsOf, headingsOf, linksOf, type Page, ROOT, readPage, readPages } from './pages.ts';
 
 const pages = readPages();
@@ -73,6 +75,14 @@ test('README.md gives the two commands word for word', () => {
     .map(({ text }) => text.trim());
   expect(commands).toContain('npm ci && npm start');
   expect(commands).toContain('npm ci && npm test');
+});
+
+test('the configuration in README.md is the one that its commands make', () => {
+  const blocks = readPage('README.md').blocks.filter(({ language }) => language === 'yaml');
+  const [first] = blocks;
+  expect(parse(first?.text ?? '')).toEqual(parse(configText('yaml', 7_668)));
+  const commands = readPage('README.md').blocks.map(({ text }) => text);
+  expect(commands.some((text) => text.includes('respool init --format yaml'))).toBe(true);
 });
 
 test('the scripts that pages name exist', () => {
