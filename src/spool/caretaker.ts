@@ -19,6 +19,7 @@ import { goingBody, isDamaged } from './body-record.ts';
 import { idOfRef } from './refs.ts';
 import type { Reaper } from './reaper.ts';
 import type { SpoolSource } from './source.ts';
+import type { Unserved } from './unserved.ts';
 
 /** What the caretaker needs. */
 export interface CaretakerParts {
@@ -30,6 +31,7 @@ export interface CaretakerParts {
   readonly events: Events;
   readonly orphanGraceMs: number;
   readonly unhandled: 'hold' | 'leave';
+  readonly unserved: Pick<Unserved, 'look'>;
 }
 
 /** What one round did. */
@@ -45,7 +47,9 @@ export interface Swept {
 const PAGE_MAX = 500;
 /** A body must be without entry in two looks at least this far apart. */
 const ORPHAN_LOOKS_APART_MS: number = 10 * MINUTE_MS;
-/** With several processes, a topic nobody claims is held only after this long. */
+/** With several processes, a topic nobody claims is told after this long. */
+const TOLD_AFTER_MS: number = MINUTE_MS;
+/** And held only after this long. */
 const UNHANDLED_AFTER_MS: number = 5 * MINUTE_MS;
 /** Messages of one topic that a round holds, about: a spool that stops waits for its round. */
 const UNHANDLED_MAX = 10_000;
@@ -168,6 +172,8 @@ export class Caretaker {
     const topics = await entries.tally('topic', { states: CLAIMED_STATES });
     const unserved = topics.filter(({ key }) => !routes.serves('delivery', key));
     if (unserved.length === 0) return 0;
+    const names = unserved.map(({ key }) => key);
+    await this.#parts.unserved.look(names, source.now() - TOLD_AFTER_MS);
     const dueBefore = source.now() - UNHANDLED_AFTER_MS;
     const served = routes.of('delivery').map(({ pattern }) => ({ pattern, take: false }));
     if (!(await this.#hasOverdue([...served, { pattern: '#', take: true }], dueBefore))) return 0;

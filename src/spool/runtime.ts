@@ -116,8 +116,9 @@ export class Runtime implements AcceptParts, ActionParts, RekeyParts {
     });
     this.engine = this.#makeEngine();
     this.entries.onTrouble?.((error) => this.engine.trouble('following the store', error));
-    this.caretaker = new Caretaker({ ...this.#shared(), ...settings });
     this.unserved = new Unserved({ ...this.#shared(), unhandled: settings.unhandled });
+    const { unserved } = this;
+    this.caretaker = new Caretaker({ ...this.#shared(), ...settings, unserved });
     const { logger } = options;
     if (logger !== undefined) this.events.on('*', (event) => logEvent(logger, event));
   }

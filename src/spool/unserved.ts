@@ -4,9 +4,11 @@
  *
  * Told as events, and so to a logger; once on stderr where nothing listens. A topic is told one
  * second after the start, or after its message was accepted, whichever is later: so handlers may be
- * registered before or right after both.
+ * registered before or right after both. What another process put down meanwhile is found by the
+ * caretaker.
  */
 
+import type { Millis } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import type { Events } from '../engine/events.ts';
 import type { Route, Routes } from '../engine/routes.ts';
@@ -18,8 +20,11 @@ import type { SpoolSource } from './source.ts';
 const GRACE_MS = 1_000;
 /** Maximum number of topics to remember; each is reported once. */
 const TOPICS_MAX = 1_000;
-/** Messages of before the start that are looked at. */
+/** Messages of before the start that are looked at; behind them, topics are. */
 const LOOK_MAX = 500;
+/** Maximum number of topics in one look; each is asked for by itself. */
+const TOPICS_LOOKED_AT = 100;
+const WAITING = ['incoming', 'deferred'] as const;
 
 /** What the reports need. */
 export interface UnservedParts {
@@ -103,15 +108,36 @@ export class Unserved {
     events.emit({ at: source.now(), kind: 'trouble', doing: `registering a ${name}`, error });
   }
 
-  /** Also what was put down before this process came; a look at the first that are due. */
+  /** Looks for what was due before, of topics that may have no handler; reads nothing else. */
+  async look(topics: readonly string[], dueBefore: Millis): Promise<void> {
+    const { entries, routes } = this.#parts;
+    const isNew = (topic: string): boolean =>
+      !routes.serves('delivery', topic) && !this.#told.has(topic) && !this.#open.has(topic);
+    if (!this.#isRunning) return;
+    for (const topic of topics.filter(isNew).slice(0, TOPICS_LOOKED_AT)) {
+      const rules = [{ pattern: topic, take: true }];
+      const asked = { lane: 'delivery', states: WAITING, topics: rules } as const;
+      const dueAt = await entries.nextDueAt(asked);
+      if (dueAt === null || dueAt >= dueBefore) continue;
+      const query = { states: WAITING, topic, order: 'dueAt', dueBefore, limit: 1 } as const;
+      for (const { envelope } of (await entries.list(query)).entries) this.accepted(envelope);
+    }
+  }
+
+  /** Also what was put down before this process came. */
   async #lookAtStart(): Promise<void> {
     const { entries, source } = this.#parts;
     if (this.#isHeldAtOnce()) return this.#tellOpen();
     try {
       const dueBefore = source.now() + 1;
-      const query = { states: ['incoming', 'deferred'], order: 'dueAt', dueBefore } as const;
+      const query = { states: WAITING, order: 'dueAt', dueBefore } as const;
       const page = await entries.list({ ...query, limit: LOOK_MAX });
       for (const { envelope } of page.entries) this.accepted(envelope);
+      if (page.next !== undefined) {
+        const rows = await entries.tally('topic', { states: WAITING });
+        const topics = rows.map(({ key }) => key);
+        await this.look(topics, dueBefore);
+      }
     } catch {
       // The next claim meets the same error, and reports it.
     }

@@ -56,6 +56,31 @@ describe('a topic without a handler', () => {
     expect(missing(before)).toEqual([]);
   });
 
+  test('is told though more is due before it than one look reads', async () => {
+    const before = await setup({ traits, isStarted: false });
+    const many = Array.from({ length: 700 }, () => ({ topic: 'a' }));
+    for (let at = 0; at < 2; at += 1) await before.spool.enqueueMany(many);
+    await before.clock.advance('1s');
+    await before.spool.enqueueMany([{ topic: 'late' }, { topic: 'future', delay: '1h' }]);
+    const world = await setup({ traits, with: before, isStarted: false });
+    world.spool.handle('a', () => new Promise(() => undefined), { concurrency: 1 });
+    await world.spool.start();
+    await world.clock.advance('2s');
+    expect(missing(world)).toEqual(['late']);
+  });
+
+  test('is told within two minutes when another process puts a message down', async () => {
+    const world = await setup({ traits });
+    world.spool.handle('a', () => undefined);
+    await world.clock.advance('10s');
+    const other = await setup({ traits, with: world, isStarted: false });
+    await other.spool.enqueueMany([{ topic: 'other' }, { topic: 'future', delay: '1h' }]);
+    await world.clock.advance('2m5s');
+    expect(missing(world)).toEqual(['other']);
+    await world.clock.advance('2m');
+    expect(missing(world)).toEqual(['other']);
+  });
+
   test('is no topic whose handler is registered after the start and the enqueue', async () => {
     const world = await setup({ traits });
     await world.spool.enqueue({ topic: 'a' });

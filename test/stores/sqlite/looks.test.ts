@@ -327,4 +327,22 @@ describe('a store with a crowd of 30,000 that are not due', () => {
     expect(await spool.sweep()).toMatchObject({ unhandled: 0 });
     expect(rows.count).toBeLessThan(CROWD / 10);
   }, 60_000);
+
+  test('is not read to find a topic without a handler behind 600 others that are due', async () => {
+    const store = await openStore({ path: await makeFolder() });
+    await insertCrowd(store, (index) => ({ ...FUTURE, topic: topicOf(index) }));
+    await store.insert(sampleEntries(600, 'busy', { dueAt: Date.now() - 2 * DAY_MS, topic: 'a' }));
+    await store.insert([sampleEntry('zz-last', { ...PAST, topic: 'other' })]);
+    const { spool } = makeSpool(store);
+    const gate = makeGate();
+    spool.handle('a', gate.handler, { concurrency: 1 });
+    const told = new Promise((resolve) => {
+      spool.on('handler-missing', resolve);
+    });
+    rows.count = 0;
+    await spool.start();
+    expect(await told).toMatchObject({ topic: 'other', id: 'zz-last' });
+    expect(rows.count).toBeLessThan(CROWD / 10);
+    gate.open();
+  }, 60_000);
 });
