@@ -186,7 +186,8 @@ export interface DeadLetters {
   since(replay: string, ids: readonly string[]): Promise<Since>;
   /**
    * How many messages no consumer has taken yet where these routes lead; undefined: that cannot be
-   * known, as where none is left and there is no consumer. Only at a place whose `since` does not tell deliveries.
+   * known, as where none is left and there is no consumer. Only at a place whose `since` does not
+   * tell deliveries.
    */
   waitingAt?(routes: readonly LetterRoute[]): Promise<number | undefined>;
   close(): Promise<void>;

@@ -278,7 +278,8 @@ export class SpoolSource implements Source {
     let to: Status | 'remove';
     if (settledAs === undefined) {
       to = this.#statusAfter(entry, settlement);
-      await this.#recordCanary(entry, settlement.verdict);
+      const replay = canaryOf(entry);
+      if (replay !== undefined) await this.#recordCanary(replay, ours.id, settlement.verdict);
     } else {
       to = statusBefore(entry, settledAs, this.#context(entry));
       await this.#parts.recordSettledAgain(ours.id, settledAs);
@@ -291,11 +292,9 @@ export class SpoolSource implements Source {
   }
 
   /** Before the write that ends it: afterwards nothing may be left that proves how it ended. */
-  async #recordCanary(entry: Entry, verdict: Verdict): Promise<void> {
-    const replay = canaryOf(entry);
-    if (replay === undefined) return;
+  async #recordCanary(replay: string, id: string, verdict: Verdict): Promise<void> {
     const { records } = this.#parts.entries;
-    const end = canaryEnd(entry.envelope.id, verdict, this.now());
+    const end = canaryEnd(id, verdict, this.now());
     // Nothing would ever trim the log of a replay that was removed.
     if (end === undefined || (await records.get(REPLAYS_KIND, replay)) === undefined) return;
     await records.append(logKindOf(replay), end);

@@ -204,11 +204,13 @@ export class News {
       );
     }
     const untouched = there === undefined ? waiting : Math.min(waiting, there);
+    const attempts = count - untouched - removed;
+    const others = attempts + removed === 0 ? '' : ' of the others';
     const why =
       there === undefined
-        ? 'no attempt of the others has ended; is a process delivering, or is the topic paused?'
+        ? `no attempt${others} has ended; is a process delivering, or is the topic paused?`
         : `${there} messages wait at their destination, and no consumer has taken them`;
-    const attempted = `${count - untouched - removed} of ${count} canaries were attempted`;
+    const attempted = `${attempts} of ${count} canaries were attempted`;
     const also = removed === 0 ? '' : `, ${gone}`;
     return `${attempted}${also}; nothing else was sent: ${why}`;
   }

@@ -367,7 +367,16 @@ describe('taking', () => {
 
 test('since tells apart what waits, failed once, bounced, is held, delivered or gone', async () => {
   const { spool, letters } = await setup({ retention: { delivered: { archive: '1d' } } });
-  const ids = ['waits', 'deferred', 'bounced', 'held', 'delivered', 'removed', 'forgotten', 'other'];
+  const ids = [
+    'waits',
+    'deferred',
+    'bounced',
+    'held',
+    'delivered',
+    'removed',
+    'forgotten',
+    'other',
+  ];
   for (const id of ids) await bounce({ spool }, { id });
   await spool.replay(ids.slice(0, -1), { replay: 'r1' });
   await spool.replay(['other'], { replay: 'r2' });

@@ -245,8 +245,9 @@ withService('rabbitmq', () => {
   });
 
   test('waitingAt tells what no consumer has taken, and nothing of an empty queue without one', async () => {
-    const { home, hands, open } = await setup();
-    const door = open();
+    const ground = await setup();
+    const { home, hands } = ground;
+    const door = ground.open();
     const routes = [{ kind: 'queue', exchange: '', key: home }] as const;
     await hands.publish('', home, Buffer.from('a'));
     expect(await door.waitingAt?.(routes)).toBe(1);
