@@ -71,13 +71,6 @@ describe.each(['docs/reference/config.md', 'docs/how-to/configure.md'])('%s', (f
   );
 });
 
-test('the configuration in README.md loads without a warning', async () => {
-  const [block] = readPage('README.md').blocks.filter(({ marks }) => marks.includes('load'));
-  const { warnings, config } = await load({ yaml: block?.text ?? '' });
-  expect(warnings).toEqual([]);
-  expect(config.routes.map(({ topic }) => topic)).toEqual(['webhook.*', 'report']);
-});
-
 test('every policy that can be written as data has an example', async () => {
   const [, , , , policies] = page.blocks.filter(({ marks }) => marks.includes('load'));
   const text = await refusal({ config: { policies: { p: { unknown: 1 } } } });
