@@ -178,7 +178,7 @@ test('limits.md tells the limits of the code', () => {
   const number = (value: number): string => value.toLocaleString('en');
   expect({
     body: limit('body'),
-    inline: limit('body that rides with its entry'),
+    inline: limit('inline body'),
     headers: limit('headers, names and values together'),
     count: limit('number of headers'),
     topic: limit('topic, topic pattern'),
