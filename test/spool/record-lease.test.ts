@@ -29,11 +29,14 @@ function leaseOf(
     beatMs: 1_000,
     marginMs: 5_000,
     now: () => clock.now(),
-    read: (record) => (record?.value ?? {}) as Value,
+    read: (record) => record?.value ?? {},
     holderOf: ({ holder }) => holder?.name,
     isHeld: ({ holder }, now) => holder !== undefined && holder.until > now,
     hold: (value, until) => ({ ...value, holder: { name, until } }),
-    free: ({ holder: _, ...value }) => value,
+    free: (value) => {
+      const { holder: _, ...rest } = value;
+      return rest;
+    },
     lostError: () => new Error(`${name} lost it`),
   };
 }

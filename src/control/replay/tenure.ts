@@ -132,7 +132,10 @@ function leaseOf(parts: TenureParts, halt: Halt): LeaseOptions<Replay> {
     holderOf: ({ runner }) => runner?.name,
     isHeld: isRunBySomebody,
     hold: (replay, until) => ({ ...replay, runner: { name, until } }),
-    free: ({ runner: _, ...replay }) => replay,
+    free: (replay) => {
+      const { runner: _, ...rest } = replay;
+      return rest;
+    },
     beat: (replay) => ({ ...replay, ...progress(), updatedAt: clock.now() }),
     onBeat: (replay) => {
       if (replay.wanted === 'pause') halt.stop({ kind: 'end', state: 'paused' });

@@ -50,7 +50,10 @@ export function takeRule(parts: TurnParts): Promise<RecordLease<RuleState> | und
     holderOf: ({ runner }) => runner?.name,
     isHeld: (state, now) => runnerOf(state, now) !== undefined,
     hold: (state, until) => ({ ...state, runner: { name, until } }),
-    free: ({ runner: _, ...state }) => state,
+    free: (state) => {
+      const { runner: _, ...rest } = state;
+      return rest;
+    },
     lostError: () => goneError(rule),
   });
 }
