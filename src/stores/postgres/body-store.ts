@@ -19,6 +19,7 @@ import { InFlight } from '../../system/in-flight.ts';
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import { Lifetime } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
+import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../shared/sql-body.ts';
 import { Blob, numberArray, textArray } from './arrays.ts';
 import { readPromise, tellPromise } from './durability.ts';
 import type { PostgresParts } from './entry-store.ts';
@@ -27,8 +28,6 @@ import type { Names } from './names.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
 import { type Ask, Server } from './server.ts';
 
-const CHUNK_BYTES: number = 256 * 1024;
-const REFS_PAGE = 1_000;
 /** Bodies of one chunk that go in one statement, at most 8 MiB of them. */
 const BATCH_MAX = 32;
 const BATCHES_MAX = 2;
@@ -163,7 +162,7 @@ async function put(given: Put): Promise<number> {
   const { use, ref, token, stream } = given;
   // Refused before the caller's stream is touched; the first write decides again.
   const found = await run(use, 'look for a body', (ask, { sql }) => ask(sql.exists, [ref]));
-  if (found.length > 0) throw taken(ref);
+  if (found.length > 0) throw bodyTakenError(ref);
   let kept: Uint8Array | undefined;
   let size = 0;
   let chunks = 0;
@@ -181,7 +180,7 @@ async function put(given: Put): Promise<number> {
     else {
       const bytes = kept ?? new Uint8Array(0);
       const [isDone] = await use().line.add([{ ref, token, bytes }]);
-      if (isDone !== true) throw taken(ref);
+      if (isDone !== true) throw bodyTakenError(ref);
     }
     return size;
   } catch (error) {
@@ -206,7 +205,7 @@ async function writeChunk(
       const begun = await ask(sql.begin, [ref, token]);
       const isOurs =
         begun.length > 0 || (isUnknown && (await ask(sql.mine, [ref, token])).length > 0);
-      if (!isOurs) throw taken(ref);
+      if (!isOurs) throw bodyTakenError(ref);
     }
     return ask(sql.chunk, [ref, token, at, bytes]);
   });
@@ -258,13 +257,6 @@ async function putSmall(
   return items.map(({ token }) => tokens.has(token));
 }
 
-function taken(ref: string): RespoolError {
-  return new RespoolError(
-    'message.duplicate',
-    `cannot put body "${ref}": there is one already; a ref is used once`,
-  );
-}
-
 function removed(ref: string): RespoolError {
   return new RespoolError(
     'store.unavailable',
@@ -274,45 +266,13 @@ function removed(ref: string): RespoolError {
 
 async function* read(use: () => Opened, ref: string): AsyncGenerator<Uint8Array> {
   const [head] = await run(use, 'read a body', (ask, { sql }) => ask(sql.first, [ref]));
-  if (head === undefined) {
-    throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
-  }
-  const size = Number(head[0]);
-  let bytes = head[1];
-  for (let at = 0; at < size; ) {
-    if (at > 0) {
-      const from = at;
-      const [row] = await run(use, 'read a body', (ask, { sql }) => ask(sql.read, [ref, from]));
-      bytes = row?.[0];
-    }
-    if (!(bytes instanceof Uint8Array) || bytes.byteLength === 0) {
-      throw new RespoolError(
-        'body.missing',
-        `cannot go on reading body "${ref}" at byte ${at} of ${size}: the rest is not there`,
-      );
-    }
-    yield new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    at += bytes.byteLength;
-  }
-}
-
-/** The bytes of a stream in pieces of CHUNK_BYTES, the last one shorter; each its own memory. */
-async function* chunked(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-  let parts: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const piece of stream) {
-    for (let from = 0; from < piece.byteLength; ) {
-      const part = piece.slice(from, from + CHUNK_BYTES - bytes);
-      parts.push(part);
-      bytes += part.byteLength;
-      from += part.byteLength;
-      if (bytes < CHUNK_BYTES) continue;
-      yield Buffer.concat(parts);
-      parts = [];
-      bytes = 0;
-    }
-  }
-  if (bytes > 0) yield Buffer.concat(parts);
+  if (head === undefined) throw noBodyError(ref);
+  const [size, first] = head;
+  yield* readChunks(ref, Number(size), async (at) => {
+    if (at === 0) return first;
+    const [row] = await run(use, 'read a body', (ask, { sql }) => ask(sql.read, [ref, at]));
+    return row?.[0];
+  });
 }
 
 function sqlOf({ table }: Names, isForced: boolean) {

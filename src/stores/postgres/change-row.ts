@@ -3,9 +3,9 @@
  */
 
 import type { Change } from '../../ports/entry-store.ts';
+import { checkInline } from '../shared/sql-row.ts';
 import { checkColumns } from './arrays.ts';
 import {
-  checkInline,
   type EnvelopeColumns,
   envelopeColumns,
   type StatusColumns,

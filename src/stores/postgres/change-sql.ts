@@ -8,7 +8,7 @@
 import type { Cell, CellType, Rows, Values } from './arrays.ts';
 import type { Numbered } from './change-row.ts';
 import type { Names } from './names.ts';
-import { blockingSql, DUE_SLOTS_SQL, firstSql, letGoSql } from './order.ts';
+import { blockingSql, DUE_KEYS_SQL, firstSql, letGoSql } from './order.ts';
 import type { EnvelopeColumns, StatusColumns } from './rows.ts';
 
 /** `synchronous_commit` of a batch; null: as the server has it. */
@@ -200,7 +200,7 @@ ended AS MATERIALIZED (
 ), heads AS MATERIALIZED (
   SELECT h.id FROM ended k CROSS JOIN LATERAL (
     ${firstSql(names, 'k.order_key', ' AND b.seq <> ALL(k.seqs)')}
-  ) h WHERE h.slot IN (${DUE_SLOTS_SQL}) AND h.seq <> ALL(k.touched)
+  ) h WHERE h.slot IN (${DUE_KEYS_SQL}) AND h.seq <> ALL(k.touched)
 ), woken AS (${letGo})
 ${answers.join(' UNION ALL ')} UNION ALL SELECT NULL, order_key FROM ended`;
 }

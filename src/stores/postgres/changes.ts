@@ -8,6 +8,7 @@
  */
 
 import { assert, RespoolError, textOf } from '../../core/errors.ts';
+import { type BrokenRow } from '../shared/sql-row.ts';
 import { numberArray, Rows, textArray, Values } from './arrays.ts';
 import { type ChangeRow, isShrinking, type Numbered, type Shrinking } from './change-row.ts';
 import {
@@ -27,7 +28,6 @@ import {
 } from './change-sql.ts';
 import { codeOf } from './failures.ts';
 import type { Names } from './names.ts';
-import type { BrokenRow } from './rows.ts';
 import { type Ask, NOW_SQL } from './server.ts';
 import type { Turns } from './turns.ts';
 

@@ -7,8 +7,8 @@
 
 import { PRIORITY_DEFAULT } from '../../core/limits.ts';
 import type { ClaimRequest } from '../../ports/entry-store.ts';
+import { stateKeyOf } from '../shared/sql-row.ts';
 import { BODY_SQL, type EntryRow } from './rows.ts';
-import { slotOf } from './slots.ts';
 
 /** A column of the answer, and its value where NULL comes: one of the claim's own, or the usual. */
 type Column = readonly [sql: string, usual?: (request: ClaimRequest) => number | string];
@@ -19,7 +19,7 @@ const usually = (sql: string, value: number): Column => [`nullif(${sql}, ${value
 const COLUMNS: readonly Column[] = [
   ['e.seq'],
   ['e.id'],
-  ['NULL', ({ lane }) => slotOf('active', lane)],
+  ['NULL', ({ lane }) => stateKeyOf('active', lane)],
   ['NULL', ({ now, leaseMs }) => now + leaseMs],
   usually('e.revision', 2),
   usually('e.attempts', 1),

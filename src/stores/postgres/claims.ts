@@ -12,6 +12,7 @@
 
 import type { Clock } from '../../ports/clock.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
+import { ARCHIVED_KEY, type StateKey, stateKeyOf } from '../shared/sql-row.ts';
 import { byOrder, CLAIMED_SQL, claimedRows } from './claimed-rows.ts';
 import { allOf } from './conditions.ts';
 import { Floors } from './floors.ts';
@@ -33,7 +34,6 @@ import {
 } from './searches.ts';
 import type { Ask } from './server.ts';
 import { Sight } from './sight.ts';
-import { ARCHIVED_SLOT, type Slot, slotOf } from './slots.ts';
 import { Turns } from './turns.ts';
 
 /** Later than everything. */
@@ -53,7 +53,7 @@ const CROWDED_CLAIMS = 4;
 /** A claim, and the slots of its states. */
 interface Wanted {
   readonly request: ClaimRequest;
-  readonly slots: readonly Slot[];
+  readonly slots: readonly StateKey[];
 }
 
 interface Taken {
@@ -255,7 +255,7 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
     const behind = isInTurn ? ', behind = false' : '';
     const counter = lane === 'delivery' ? 'attempts' : 'notices';
     const counts = 'CASE WHEN c.slot IN (2, 3) THEN 0 ELSE 1 END';
-    return `UPDATE ${entries} e SET slot = ${slotOf('active', lane)}, revision = e.revision + 1,
+    return `UPDATE ${entries} e SET slot = ${stateKeyOf('active', lane)}, revision = e.revision + 1,
     ${counter} = e.${counter} + ${counts}, lost = e.lost + 1 - ${counts},
     due_at = ${literal(now + leaseMs, 'int8')}, holder = ${literal(holder, 'text')},
     claimed_from = c.slot / 2, updated_at = ${literal(now, 'int8')}${behind}
@@ -268,7 +268,7 @@ SELECT t.*, ${counted}, s.left_out, s.seen FROM (${parts.seen}) s LEFT JOIN take
   async #earliest(
     ask: Ask,
     filter: ClaimFilter,
-    slots: readonly Slot[],
+    slots: readonly StateKey[],
     way: Way,
   ): Promise<Earliest> {
     const { isOrdered, lastNow } = this.#turns;
@@ -307,11 +307,11 @@ FROM (${parts.seen}) s`;
   /** What a claim that was not answered has taken. */
   async #held(ask: Ask, { holder, lane }: ClaimRequest): Promise<EntryRow[]> {
     const { entries, contents } = this.#names.table;
-    const slot = slotOf('active', lane);
+    const slot = stateKeyOf('active', lane);
     const rows = await ask(
       `SELECT ${STATUS_SQL}, ${CONTENTS_SQL}, e.priority, e.due_at
 FROM ${entries} e LEFT JOIN ${contents} k ON k.seq = e.seq
-WHERE e.slot = ${slot} AND e.slot < ${ARCHIVED_SLOT} AND e.holder = $1`,
+WHERE e.slot = ${slot} AND e.slot < ${ARCHIVED_KEY} AND e.holder = $1`,
       [holder],
     );
     return (rows as unknown as EntryRow[]).sort(byOrder);
@@ -325,6 +325,6 @@ function listed(ctes: string): string {
   return ctes === '' ? '' : `, ${ctes}`;
 }
 
-function slotsOf({ states, lane }: ClaimFilter): Slot[] {
-  return [...new Set(states)].map((state) => slotOf(state, lane));
+function slotsOf({ states, lane }: ClaimFilter): StateKey[] {
+  return [...new Set(states)].map((state) => stateKeyOf(state, lane));
 }

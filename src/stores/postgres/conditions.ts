@@ -8,8 +8,8 @@
 import { STATES } from '../../core/state.ts';
 import type { EntryQuery } from '../../ports/entry-store.ts';
 import { idRange } from '../shared/query.ts';
+import { ARCHIVED_KEY, STATE_KEY_COUNT, type StateKey, stateKeyOf } from '../shared/sql-row.ts';
 import { type Bind, textArray } from './arrays.ts';
-import { ARCHIVED_SLOT, SLOT_COUNT, type Slot, slotOf } from './slots.ts';
 import { patternSql } from './topics.ts';
 
 /** A query, taken apart. */
@@ -17,7 +17,7 @@ export interface Conditions {
   /** Conditions on `entries e`, each true for every entry that fits. */
   readonly sql: readonly string[];
   /** The slots it asks for. */
-  readonly slots: readonly Slot[];
+  readonly slots: readonly StateKey[];
   /** Whether entries have to be read to decide: headers and texts have no column. */
   readonly needsReading: boolean;
   /** Whether states and lane are all it asks. */
@@ -36,7 +36,7 @@ const TIMES = [
 export function conditionsOf(query: EntryQuery, bind: Bind): Conditions {
   const slots = slotsOf(query);
   const sql: string[] = [];
-  if (slots.length < SLOT_COUNT) sql.push(slotsSql(slots));
+  if (slots.length < STATE_KEY_COUNT) sql.push(stateKeysSql(slots));
   const before = sql.length;
   const { topic, destination, ids, fingerprint } = query;
   if (topic !== undefined && topic !== '#') sql.push(patternSql('e.topic', topic, bind));
@@ -60,12 +60,11 @@ export function conditionsOf(query: EntryQuery, bind: Bind): Conditions {
 }
 
 /** With the conditions of the partial indexes, so that the server can use them. */
-export function slotsSql(slots: readonly Slot[]): string {
+export function stateKeysSql(slots: readonly StateKey[]): string {
   if (slots.length === 0) return 'false';
   const wanted = `e.slot IN (${slots.join(', ')})`;
-  if (slots.every((slot) => slot >= ARCHIVED_SLOT))
-    return `${wanted} AND e.slot >= ${ARCHIVED_SLOT}`;
-  if (slots.every((slot) => slot < ARCHIVED_SLOT)) return `${wanted} AND e.slot < ${ARCHIVED_SLOT}`;
+  if (slots.every((slot) => slot >= ARCHIVED_KEY)) return `${wanted} AND e.slot >= ${ARCHIVED_KEY}`;
+  if (slots.every((slot) => slot < ARCHIVED_KEY)) return `${wanted} AND e.slot < ${ARCHIVED_KEY}`;
   return wanted;
 }
 
@@ -73,7 +72,7 @@ export function allOf(sql: readonly string[]): string {
   return sql.length === 0 ? 'true' : sql.join(' AND ');
 }
 
-function slotsOf({ states = STATES, lane }: EntryQuery): Slot[] {
+function slotsOf({ states = STATES, lane }: EntryQuery): StateKey[] {
   const lanes = lane === undefined ? (['delivery', 'notice'] as const) : [lane];
-  return [...new Set(states)].flatMap((state) => lanes.map((name) => slotOf(state, name)));
+  return [...new Set(states)].flatMap((state) => lanes.map((name) => stateKeyOf(state, name)));
 }

@@ -28,6 +28,7 @@ import { InFlight } from '../../system/in-flight.ts';
 import { Lifetime } from '../shared/lifetime.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { readHeadsMax } from '../shared/page.ts';
+import { type BrokenRow, decodeAll, INLINE_MAX_BYTES, isActiveKey } from '../shared/sql-row.ts';
 import { type ChangeRow, changeRow } from './change-row.ts';
 import { type Changed, Changes, refusal } from './changes.ts';
 import { Claims } from './claims.ts';
@@ -42,10 +43,9 @@ import { type CheckedOptions, checkOptions, type PostgresOptions } from './optio
 import { keyHeads } from './order.ts';
 import { Receipts, sweepReceipts } from './receipts.ts';
 import { createRecordStore } from './records.ts';
-import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from './rows.ts';
+import { decodeRow } from './rows.ts';
 import { checkSentQuery, type SentPage, SentParts, type SentQuery, sentPage } from './sent.ts';
 import { NOW_SQL, Server } from './server.ts';
-import { isActiveSlot } from './slots.ts';
 import { Tallies } from './tallies.ts';
 import { Turns } from './turns.ts';
 import { Wakes } from './wakes.ts';
@@ -254,7 +254,7 @@ function createWrites(
           server.run('claim entries', (ask, isUnknown) => claims.claim(ask, request, isUnknown)),
         );
         if (rows.length > 0) wakes.noteWrite();
-        const { entries, broken } = decodeAll(rows);
+        const { entries, broken } = decodeAll(rows, decodeRow);
         // A row that stays is leased by this claim, and is met again when that is over.
         await quarantine(opened, broken).catch(() => undefined);
         return entries;
@@ -276,7 +276,7 @@ function createWrites(
 
 /** Whether a change only keeps an entry for longer. */
 function isHeartbeat({ isDurable, status, envelope }: ChangeRow): boolean {
-  return !isDurable && envelope === undefined && status !== null && isActiveSlot(status.slot);
+  return !isDurable && envelope === undefined && status !== null && isActiveKey(status.slot);
 }
 
 function told(result: Changed, change: Change | undefined): 'done' | 'stale' {

@@ -12,9 +12,9 @@
  */
 
 import type { Clock } from '../../ports/clock.ts';
+import { ARCHIVED_KEY, isActiveKey, type StateKey, stateKeyOf } from '../shared/sql-row.ts';
 import type { Names } from './names.ts';
 import type { Ask } from './server.ts';
-import { ARCHIVED_SLOT, isActiveSlot, type Slot, slotOf } from './slots.ts';
 
 /**
  * Two looks in a row that take so long tell of dead rows, and a quick full one tells of none: long
@@ -32,19 +32,19 @@ const FULL_EVERY_MAX_MS = 30_000;
 const MARGIN_MS = 2_000;
 
 /** What can be claimed. */
-const SLOTS: readonly Slot[] = [
-  slotOf('incoming', 'delivery'),
-  slotOf('active', 'delivery'),
-  slotOf('deferred', 'delivery'),
-  slotOf('active', 'notice'),
-  slotOf('bounce', 'notice'),
+const SLOTS: readonly StateKey[] = [
+  stateKeyOf('incoming', 'delivery'),
+  stateKeyOf('active', 'delivery'),
+  stateKeyOf('deferred', 'delivery'),
+  stateKeyOf('active', 'notice'),
+  stateKeyOf('bounce', 'notice'),
 ];
 
 /** The floors of one store. */
 export class Floors {
   readonly #names: Names;
   readonly #clock: Clock;
-  readonly #dueAt = new Map<Slot, number>();
+  readonly #dueAt = new Map<StateKey, number>();
   #quickestMs = Number.POSITIVE_INFINITY;
   #costlyLooks = 0;
   #isCostly = false;
@@ -58,7 +58,7 @@ export class Floors {
   }
 
   /** The condition for rows of a slot; nothing where all are looked at. */
-  sql(slot: Slot): string {
+  sql(slot: StateKey): string {
     const floor = this.#isCostly ? this.#dueAt.get(slot) : undefined;
     return floor === undefined ? '' : ` AND due_at >= ${Math.floor(floor)}`;
   }
@@ -92,7 +92,7 @@ export class Floors {
     );
     for (const [at, slot] of SLOTS.entries()) {
       const first = (firsts[at] as number | null) ?? Number.POSITIVE_INFINITY;
-      const comingAt = last.now - MARGIN_MS + (isActiveSlot(slot) ? last.leaseMs : 0);
+      const comingAt = last.now - MARGIN_MS + (isActiveKey(slot) ? last.leaseMs : 0);
       this.#dueAt.set(slot, Math.min(first, comingAt));
     }
     if (isFull) this.#noteFull(beganAt);
@@ -114,10 +114,10 @@ export class Floors {
     this.#fullAgainAt = Number.NEGATIVE_INFINITY;
   }
 
-  #firstSql(slot: Slot): string {
+  #firstSql(slot: StateKey): string {
     return `(SELECT min(e.due_at) FROM generate_series(0, 9) AS p(n) CROSS JOIN LATERAL (
   SELECT due_at FROM ${this.#names.table.entries}
-  WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.n::int2${this.sql(slot)}
+  WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.n::int2${this.sql(slot)}
   ORDER BY due_at, id LIMIT 1
 ) e)`;
   }

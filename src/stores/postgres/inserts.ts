@@ -9,11 +9,11 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
+import { checkInline } from '../shared/sql-row.ts';
 import { Blob, type Cell, type CellType, Rows, textArray, Values } from './arrays.ts';
 import type { Names } from './names.ts';
 import { keepResults, receiptSql, takeReceipt } from './receipts.ts';
 import {
-  checkInline,
   type EnvelopeColumns,
   envelopeColumns,
   type StatusColumns,

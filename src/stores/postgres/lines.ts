@@ -4,13 +4,13 @@
 
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import type { Operations } from '../shared/operations.ts';
+import { isActiveKey } from '../shared/sql-row.ts';
 import type { ChangeRow } from './change-row.ts';
 import type { Changed, Changes } from './changes.ts';
 import type { LazyWrites } from './durability.ts';
 import { type Inserted, type Inserts, isKeyed, type NewRow } from './inserts.ts';
 import type { Receipts } from './receipts.ts';
 import type { Server } from './server.ts';
-import { isActiveSlot } from './slots.ts';
 import type { Turns } from './turns.ts';
 import type { Wakes } from './wakes.ts';
 
@@ -78,7 +78,7 @@ async function insertRows(
   // A receipt that stays is removed after a day.
   if (!isDoubtful) void receipts.answered(receipt).catch(() => undefined);
   // What came in active is in hand already.
-  if (rows.some(({ status }) => !isActiveSlot(status.slot))) noteDue(wakes);
+  if (rows.some(({ status }) => !isActiveKey(status.slot))) noteDue(wakes);
   return results;
 }
 
@@ -92,7 +92,7 @@ async function commitRows(
     changes.change(ask, rows, isUnknown, ended),
   );
   if (rows.every(({ isDurable }) => !isDurable)) lazy.note();
-  if (rows.some(({ status }) => status !== null && !isActiveSlot(status.slot))) noteDue(wakes);
+  if (rows.some(({ status }) => status !== null && !isActiveKey(status.slot))) noteDue(wakes);
   await letNextGo(parts, ended);
   return results;
 }

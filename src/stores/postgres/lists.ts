@@ -10,19 +10,12 @@ import { RespoolError } from '../../core/errors.ts';
 import type { CorruptEntry, ListOrder, ListPage, ListQuery } from '../../ports/entry-store.ts';
 import { type PageRequest, type Place, readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery } from '../shared/query.ts';
+import { ARCHIVED_KEY, type BrokenRow, decodeAll } from '../shared/sql-row.ts';
 import { Values } from './arrays.ts';
 import { allOf, conditionsOf } from './conditions.ts';
 import type { Names } from './names.ts';
-import {
-  type BrokenRow,
-  CONTENTS_SQL,
-  decodeAll,
-  decodeRow,
-  type EntryRow,
-  STATUS_SQL,
-} from './rows.ts';
+import { CONTENTS_SQL, decodeRow, type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
-import { ARCHIVED_SLOT } from './slots.ts';
 
 /** Rows that one page may read as a whole, to look into headers and texts. */
 const READ_MAX = 5_000;
@@ -94,8 +87,8 @@ LEFT JOIN ${contents} k ON k.seq = e.seq WHERE e.id = $1`,
   async #read(ask: Ask, query: ListQuery, page: PageRequest, ahead: number): Promise<Read> {
     const { limit } = page;
     const found = await this.#rows(ask, query, page, limit + ahead);
-    const { entries } = decodeAll(found.slice(0, limit));
-    const { broken } = decodeAll(found);
+    const { entries } = decodeAll(found.slice(0, limit), decodeRow);
+    const { broken } = decodeAll(found, decodeRow);
     const last = found.length > limit ? placeOf(found[limit - 1]) : undefined;
     return { entries, broken, ...(last === undefined ? {} : { last }) };
   }
@@ -108,7 +101,7 @@ LEFT JOIN ${contents} k ON k.seq = e.seq WHERE e.id = $1`,
     for (let read = 0; read < READ_MAX; read += READ_CHUNK) {
       const rows = await this.#rows(ask, query, from, READ_CHUNK);
       for (const row of rows) {
-        const one = decodeAll([row]);
+        const one = decodeAll([row], decodeRow);
         broken.push(...one.broken);
         entries.push(...one.entries.filter((entry) => matchesQuery(entry, query)));
         if (entries.length < page.limit) continue;
@@ -133,7 +126,7 @@ LEFT JOIN ${contents} k ON k.seq = e.seq WHERE e.id = $1`,
     const { sql, slots } = conditionsOf(query, values.bind);
     if (slots.length === 0 || query.ids?.length === 0) return [];
     const { entries, contents } = this.#names.table;
-    const isEnded = slots.every((slot) => slot >= ARCHIVED_SLOT);
+    const isEnded = slots.every((slot) => slot >= ARCHIVED_KEY);
     // Without `coalesce` where nothing can be null, so that an index gives the order.
     const hasDue = query.dueBefore !== undefined || query.dueAfter !== undefined;
     const isPlain = page.order === 'dueAt' && hasDue && isEnded;

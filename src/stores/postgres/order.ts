@@ -13,23 +13,24 @@
 
 import type { State } from '../../core/state.ts';
 import type { KeyHead } from '../../ports/entry-store.ts';
+import {
+  BLOCKING_KEYS,
+  type StateKey,
+  stateKeyOf,
+  stateOfKey,
+  WAITING_KEYS,
+} from '../shared/sql-row.ts';
 import type { Names } from './names.ts';
 import type { Ask } from './server.ts';
-import { type Slot, slotOf, stateOfSlot, WAITING_SLOTS } from './slots.ts';
 
-/** While a message is in one of these, later ones of its key wait. */
-const BLOCKING_SLOTS: readonly Slot[] = (['incoming', 'active', 'deferred', 'hold'] as const).map(
-  (state) => slotOf(state, 'delivery'),
-);
-
-/** n.b. As an expression for the same reason as `FLOW_SLOT_SQL`: only `entries_order` fits it. */
+/** n.b. As an expression for the same reason as `FLOW_KEY_SQL`: only `entries_order` fits it. */
 export function blockingSql(alias: string): string {
-  return `(${alias}slot + 0) IN (${BLOCKING_SLOTS.join(', ')})`;
+  return `(${alias}slot + 0) IN (${BLOCKING_KEYS.join(', ')})`;
 }
 
 /** Slots whose messages wait to be claimed for a delivery. */
-const DUE_SLOTS: readonly Slot[] = WAITING_SLOTS.filter((slot) => BLOCKING_SLOTS.includes(slot));
-export const DUE_SLOTS_SQL: string = DUE_SLOTS.join(', ');
+const DUE_KEYS: readonly StateKey[] = WAITING_KEYS.filter((slot) => BLOCKING_KEYS.includes(slot));
+export const DUE_KEYS_SQL: string = DUE_KEYS.join(', ');
 
 /** How long one waits behind one that is in nobody's hands, until it is looked at again. */
 const BEHIND_NEXT_MS = 60_000;
@@ -86,14 +87,14 @@ export function putBehindSql({ table }: Names, glances: readonly string[], now: 
   const isDeep = `(x.behind OR EXISTS (SELECT FROM ${entries} y WHERE ${aheadSql('y', 'x')}))`;
   return `blocked AS MATERIALIZED (${seen.join(' UNION ALL ')}), waits AS MATERIALIZED (
   SELECT e.ctid AS at, CASE
-      WHEN x.slot = ${slotOf('hold', 'delivery')} THEN ${now} + ${BEHIND_LONG_MS}
+      WHEN x.slot = ${stateKeyOf('hold', 'delivery')} THEN ${now} + ${BEHIND_LONG_MS}
       WHEN ${isDeep} THEN greatest(x.due_at, ${now} + ${BEHIND_LONG_MS})
-      WHEN x.slot <> ${slotOf('incoming', 'delivery')} AND x.due_at > ${now} THEN x.due_at
+      WHEN x.slot <> ${stateKeyOf('incoming', 'delivery')} AND x.due_at > ${now} THEN x.due_at
       ELSE ${now} + ${BEHIND_NEXT_MS} END AS until
   FROM blocked w, ${entries} e, ${entries} x
   WHERE e.ctid = ANY(ARRAY(SELECT at FROM blocked)) AND e.ctid = w.at
     AND x.ctid = ANY(ARRAY(SELECT ahead FROM blocked)) AND x.ctid = w.ahead
-    AND CASE WHEN e.slot IN (${DUE_SLOTS_SQL}) AND e.due_at <= ${now}
+    AND CASE WHEN e.slot IN (${DUE_KEYS_SQL}) AND e.due_at <= ${now}
       THEN ${aheadSql('x', 'e')} ELSE false END
   FOR UPDATE OF e SKIP LOCKED FOR SHARE OF x SKIP LOCKED
 ), put AS (
@@ -119,7 +120,7 @@ export function firstSql({ table }: Names, key: string, more = ''): string {
 
 /** Those that hold up others for long come first: a list may be cut off, but not before them. */
 const STANDING_SQL: string = `CASE e.slot
-  WHEN ${slotOf('active', 'delivery')} THEN 2 WHEN ${slotOf('incoming', 'delivery')} THEN 1
+  WHEN ${stateKeyOf('active', 'delivery')} THEN 2 WHEN ${stateKeyOf('incoming', 'delivery')} THEN 1
   ELSE 0 END`;
 
 /** The first ones of keys that others wait behind. It passes over all that have a key. */
@@ -139,7 +140,7 @@ ORDER BY ${STANDING_SQL}, h.seq LIMIT $1::int4`,
   return rows.map(([orderKey, id, slot, dueAt, behind]) => ({
     orderKey: String(orderKey),
     id: String(id),
-    state: stateOfSlot(Number(slot)) as State,
+    state: stateOfKey(Number(slot)) as State,
     dueAt: dueAt as number | null,
     behind: Number(behind),
   }));

@@ -4,12 +4,13 @@
  */
 
 import type { ClaimFilter } from '../../ports/entry-store.ts';
+import { ARCHIVED_KEY, type StateKey, WAITING_KEYS } from '../shared/sql-row.ts';
 import { textArray } from './arrays.ts';
 import type { Floors } from './floors.ts';
 import { literal } from './looks.ts';
 import type { Names } from './names.ts';
 import { nearestAheadSql, type Order } from './order.ts';
-import { ARCHIVED_SLOT, FLOW_SLOT_SQL, type Slot, WAITING_SLOTS } from './slots.ts';
+import { FLOW_KEY_SQL } from './schema.ts';
 import { rulesSql } from './topics.ts';
 
 /** What of a filter decides over a row beside its slot and due time. */
@@ -17,7 +18,7 @@ type Permit = ((alias: string) => string) | undefined;
 
 /** A search for due rows. */
 export interface Search {
-  readonly slots: readonly Slot[];
+  readonly slots: readonly StateKey[];
   readonly permit: Permit;
   /** The part of it that looks at topics. */
   readonly topicPermit: Permit;
@@ -76,7 +77,7 @@ export function byDue(names: Names, search: Search, way: Way): Parts {
       isSorted: true,
     };
   }
-  const glances = isStraight ? [] : slots.filter((slot) => WAITING_SLOTS.includes(slot));
+  const glances = isStraight ? [] : slots.filter((slot) => WAITING_KEYS.includes(slot));
   const ctes = slots.map((slot) =>
     glances.includes(slot) ? glanceAt(names, search, slot) : straightTo(entries, search, slot),
   );
@@ -125,7 +126,7 @@ function allowedOf(alias: string, permit: Permit, free: Order['free'] | undefine
   return all.length === 0 ? 'true' : all.join(' AND ');
 }
 
-function foundIn(slots: readonly Slot[], more = ''): string {
+function foundIn(slots: readonly StateKey[], more = ''): string {
   return slots.map((slot) => `SELECT ${FOUND}${more} FROM c${slot}`).join(' UNION ALL ');
 }
 
@@ -147,7 +148,7 @@ export function byFront(names: Names, search: Search): Parts {
   };
 }
 
-function straightTo(entries: string, search: Search, slot: Slot, more = ''): string {
+function straightTo(entries: string, search: Search, slot: StateKey, more = ''): string {
   return `c${slot} AS MATERIALIZED (
   ${dueOf(entries, search, slot, more)}
 )`;
@@ -157,18 +158,18 @@ function straightTo(entries: string, search: Search, slot: Slot, more = ''): str
  * Due rows in order. n.b. The inner limit makes the server use the index for the order; the outer
  * one ends the walk over the priorities, so that no more is locked than is taken.
  */
-function dueOf(entries: string, search: Search, slot: Slot, more = ''): string {
+function dueOf(entries: string, search: Search, slot: StateKey, more = ''): string {
   const { permit, order, until, max, isLocking, floors } = search;
   return `SELECT e.* FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
     SELECT ctid AS at, seq, slot, priority, due_at, id${more} FROM ${entries} x
-    WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.priority::int2
+    WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.priority::int2
       AND due_at <= ${until}${floors.sql(slot)} AND ${allowedOf('x', permit, order?.free)}
     ORDER BY due_at, id LIMIT ${max}${isLocking ? ' FOR UPDATE SKIP LOCKED' : ''}
   ) e${isLocking ? ` LIMIT ${max}` : ''}`;
 }
 
 /** The first due rows, whatever they are; of these, those that are allowed. */
-function glanceAt(names: Names, search: Search, slot: Slot): string {
+function glanceAt(names: Names, search: Search, slot: StateKey): string {
   const { permit, order, until, glance, isLocking, floors } = search;
   const { entries } = names.table;
   const ahead = order === undefined ? '' : `, ${nearestAheadSql(names, 'e')} AS ahead`;
@@ -177,7 +178,7 @@ function glanceAt(names: Names, search: Search, slot: Slot): string {
   return `g${slot} AS MATERIALIZED (
   SELECT e.*${ahead} FROM generate_series(0, 9) AS p(priority) CROSS JOIN LATERAL (
     SELECT ctid AS at, topic, destination, priority, due_at, id${more} FROM ${entries}
-    WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.priority::int2
+    WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.priority::int2
       AND due_at <= ${until}${floors.sql(slot)}
     ORDER BY due_at, id LIMIT ${glance}
   ) e${isLocking ? ` LIMIT ${glance}` : ''}
@@ -190,7 +191,7 @@ function glanceAt(names: Names, search: Search, slot: Slot): string {
  * Rows by their place, if they still are what was looked for. n.b. That is asked in a way no index
  * answers: before its first ANALYZE the server would rather walk all due rows than go by places.
  */
-function lockedOf(entries: string, source: string, search: Search, slot: Slot): string {
+function lockedOf(entries: string, source: string, search: Search, slot: StateKey): string {
   const { until, max, isLocking } = search;
   const order = 'ORDER BY x.priority, x.due_at, x.id';
   return `SELECT x.ctid AS at, x.seq, x.slot, x.priority, x.due_at, x.id
@@ -210,7 +211,7 @@ const LAST_SQL = "E'\\U0010FFFF'";
 export function byFlows({ table }: Names, search: Search): Parts {
   const { entries } = table;
   const ctes = search.slots.map((slot) =>
-    WAITING_SLOTS.includes(slot)
+    WAITING_KEYS.includes(slot)
       ? `${flowsOf(entries, search, slot)}, c${slot} AS MATERIALIZED (
   ${lockedOf(entries, dueOfFlows(entries, search, slot), search, slot)}
 )`
@@ -219,9 +220,9 @@ export function byFlows({ table }: Names, search: Search): Parts {
   return { sql: ctes.join(', '), from: foundIn(search.slots), seen: 'SELECT 0 AS seen' };
 }
 
-function flowsOf(entries: string, { topicPermit, floors }: Search, slot: Slot): string {
+function flowsOf(entries: string, { topicPermit, floors }: Search, slot: StateKey): string {
   const flow = 'topic, destination, priority';
-  const from = `FROM ${entries} WHERE ${FLOW_SLOT_SQL} = ${slot}${floors.sql(slot)}`;
+  const from = `FROM ${entries} WHERE ${FLOW_KEY_SQL} = ${slot}${floors.sql(slot)}`;
   const isAllowed = topicPermit?.('t') ?? 'true';
   return `t${slot} AS (
   (SELECT ${flow} ${from} ORDER BY ${flow} LIMIT 1)
@@ -234,12 +235,12 @@ function flowsOf(entries: string, { topicPermit, floors }: Search, slot: Slot): 
 )`;
 }
 
-function dueOfFlows(entries: string, search: Search, slot: Slot): string {
+function dueOfFlows(entries: string, search: Search, slot: StateKey): string {
   const { permit, order, until, max, isLocking, floors } = search;
   // Twice as many as wanted: others may be taking the first of them at this moment.
   return `(SELECT e.at FROM t${slot} t CROSS JOIN LATERAL (
     SELECT ctid AS at, due_at, id FROM ${entries} x
-    WHERE ${FLOW_SLOT_SQL} = ${slot} AND topic = t.topic AND destination = t.destination
+    WHERE ${FLOW_KEY_SQL} = ${slot} AND topic = t.topic AND destination = t.destination
       AND priority = t.priority AND due_at <= ${until}${floors.sql(slot)}
       AND ${allowedOf('x', undefined, order?.free)}
     ORDER BY due_at, id LIMIT ${2 * max}

@@ -10,12 +10,12 @@ import { STATES } from '../../core/state.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { EntryQuery, TallyBy, TallyRow } from '../../ports/entry-store.ts';
 import { matchesQuery } from '../shared/query.ts';
+import { decodeAll, type StateKey, stateOfKey } from '../shared/sql-row.ts';
 import { Values } from './arrays.ts';
-import { allOf, type Conditions, conditionsOf, slotsSql } from './conditions.ts';
+import { allOf, type Conditions, conditionsOf, stateKeysSql } from './conditions.ts';
 import type { Names } from './names.ts';
-import { decodeAll, type EntryRow, STATUS_SQL } from './rows.ts';
+import { decodeRow, type EntryRow, STATUS_SQL } from './rows.ts';
 import type { Ask } from './server.ts';
-import { type Slot, stateOfSlot } from './slots.ts';
 
 /** Entries that are counted one by one. */
 const COUNT_MAX = 100_000;
@@ -72,17 +72,17 @@ export class Tallies {
   }
 
   /** Each slot through its index. */
-  async #bySlot(ask: Ask, slots: readonly Slot[]): Promise<Count[]> {
+  async #bySlot(ask: Ask, slots: readonly StateKey[]): Promise<Count[]> {
     const { entries } = this.#names.table;
     const parts = slots.map(
       (slot) => `SELECT ${slot} AS slot, count(*) AS n, min(enqueued_at) AS oldest FROM (
-  SELECT e.enqueued_at FROM ${entries} e WHERE ${slotsSql([slot])} LIMIT ${this.#countMax + 1}
+  SELECT e.enqueued_at FROM ${entries} e WHERE ${stateKeysSql([slot])} LIMIT ${this.#countMax + 1}
 ) z`,
     );
     const found = await ask(parts.join(' UNION ALL '));
     const counts: Count[] = [];
     for (const [slot, count, oldestAt] of found as [number, number, number | null][]) {
-      const key = stateOfSlot(slot) ?? null;
+      const key = stateOfKey(slot) ?? null;
       if (count <= this.#countMax) counts.push({ key, count, oldestAt });
       else counts.push({ key, ...(await this.#estimate(ask, slot)) });
     }
@@ -90,10 +90,10 @@ export class Tallies {
   }
 
   /** What the server's statistics say, and at least what was counted. */
-  async #estimate(ask: Ask, slot: Slot): Promise<Omit<Count, 'key'>> {
+  async #estimate(ask: Ask, slot: StateKey): Promise<Omit<Count, 'key'>> {
     const { entries } = this.#names.table;
     const rows = await ask(
-      `EXPLAIN (FORMAT JSON) SELECT FROM ${entries} e WHERE ${slotsSql([slot])}`,
+      `EXPLAIN (FORMAT JSON) SELECT FROM ${entries} e WHERE ${stateKeysSql([slot])}`,
     );
     const plan = JSON.parse(String(rows[0]?.[0])) as readonly {
       readonly Plan?: { readonly 'Plan Rows'?: number };
@@ -134,7 +134,7 @@ WHERE ${allOf([...sql, start])} ORDER BY e.id LIMIT ${READ_CHUNK}`,
       )) as unknown as EntryRow[];
       for (const row of rows) {
         // What cannot be read is counted by nobody: the next list or claim reports it.
-        const [entry] = decodeAll([row]).entries;
+        const [entry] = decodeAll([row], decodeRow).entries;
         if (entry === undefined || !matchesQuery(entry, query)) continue;
         const key = keyOf(by, row[16] as string | number | null);
         counts.push({ key, count: 1, oldestAt: Number(row[17]) });
@@ -154,7 +154,7 @@ const KEY_SQL: Readonly<Record<TallyBy, string>> = {
 };
 
 function keyOf(by: TallyBy, key: string | number | null): string | null {
-  if (by === 'state') return stateOfSlot(Number(key)) ?? null;
+  if (by === 'state') return stateOfKey(Number(key)) ?? null;
   return key === null ? null : String(key);
 }
 

@@ -9,7 +9,7 @@
 
 import { textArray } from './arrays.ts';
 import type { Names } from './names.ts';
-import { DUE_SLOTS_SQL, firstSql, letGoSql } from './order.ts';
+import { DUE_KEYS_SQL, firstSql, letGoSql } from './order.ts';
 import type { Ask } from './server.ts';
 
 /** What one store knows of its keys. */
@@ -70,7 +70,7 @@ export class Turns {
 heads AS MATERIALIZED (
   SELECT h.* FROM lazy, unnest($1::text[]) AS k(key) CROSS JOIN LATERAL (
     ${firstSql(names, 'k.key')}
-  ) h WHERE h.slot IN (${DUE_SLOTS_SQL})
+  ) h WHERE h.slot IN (${DUE_KEYS_SQL})
 ), woken AS (${letGoSql(names, ids, '$2::int8')} RETURNING 1)
 SELECT n, CASE WHEN n > 0 THEN nextval('${names.turns}') END FROM (
   SELECT count(*)::int4 AS n FROM heads WHERE (SELECT count(*) FROM woken) >= 0

@@ -8,12 +8,12 @@
  */
 
 import type { Clock } from '../../ports/clock.ts';
+import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
 import { loadPg, type PgListener, TYPES } from './client.ts';
 import type { Floors } from './floors.ts';
 import type { CheckedOptions } from './options.ts';
 import type { Ask, Server } from './server.ts';
 import { Sockets } from './sockets.ts';
-import { ARCHIVED_SLOT, WAITING_SLOTS } from './slots.ts';
 
 const TELL_EVERY_MS = 20;
 const LOOK_MIN_MS = 50;
@@ -251,11 +251,11 @@ export class Wakes {
 }
 
 function lookSql({ table, sequence, turns }: CheckedOptions['names'], floors: Floors): string {
-  const heads = WAITING_SLOTS.map(
+  const heads = WAITING_KEYS.map(
     (slot) => `(SELECT string_agg(e.due_at::text || e.id, ' ') FROM generate_series(0, 9) AS p(n)
   CROSS JOIN LATERAL (
     SELECT due_at, id FROM ${table.entries}
-    WHERE slot = ${slot} AND slot < ${ARCHIVED_SLOT} AND priority = p.n::int2${floors.sql(slot)}
+    WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.n::int2${floors.sql(slot)}
     ORDER BY due_at, id LIMIT 1
   ) e)`,
   );

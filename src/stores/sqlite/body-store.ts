@@ -10,14 +10,12 @@ import { checkKey } from '../../core/limits.ts';
 import type { BodyStore } from '../../ports/body-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { Operations } from '../shared/operations.ts';
+import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../shared/sql-body.ts';
 import type { BodyTalk, WriteOp } from './body-protocol.ts';
 import { type FileLine, type LineParts, openFileLine } from './file-line.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
 
 type Line = FileLine<BodyTalk>;
-
-const CHUNK_BYTES: number = 256 * 1024;
-const REFS_PAGE = 1_000;
 
 /** A body store in a SQLite file; in a folder the file is `bodies.db`. */
 export function sqliteBodies(options: SqliteOptions, parts: Partial<LineParts> = {}): BodyStore {
@@ -83,7 +81,7 @@ interface Put {
 
 async function put({ use, ref, stream, now }: Put): Promise<number> {
   // Refused before the caller's stream is touched; the first write decides again.
-  if ((await use().ask({ kind: 'size', ref })) !== null) throw taken(ref);
+  if ((await use().ask({ kind: 'size', ref })) !== null) throw bodyTakenError(ref);
   let chunk: { readonly at: number; readonly bytes: Uint8Array | null } = { at: 0, bytes: null };
   let size = 0;
   let isFirst = true;
@@ -115,55 +113,15 @@ async function dropHalf(use: () => Line, ref: string): Promise<void> {
 async function write(line: Line, op: WriteOp, bytes: Uint8Array | null): Promise<void> {
   const [isDone] = await line.add([{ op, bytes }]);
   if (isDone === true) return;
-  if (op.isFirst) throw taken(op.ref);
+  if (op.isFirst) throw bodyTakenError(op.ref);
   throw new RespoolError(
     'store.unavailable',
     `cannot go on writing body "${op.ref}": it was removed meanwhile; put it again`,
   );
 }
 
-function taken(ref: string): RespoolError {
-  return new RespoolError(
-    'message.duplicate',
-    `cannot put body "${ref}": there is one already; a ref is used once`,
-  );
-}
-
 async function* read(use: () => Line, ref: string): AsyncGenerator<Uint8Array> {
   const size = await use().ask({ kind: 'size', ref });
-  if (size === null) {
-    throw new RespoolError('body.missing', `cannot read body "${ref}": there is none`);
-  }
-  for (let at = 0; at < size; ) {
-    const bytes = await use().ask({ kind: 'read', ref, at });
-    if (bytes === null || bytes.byteLength === 0) {
-      throw new RespoolError(
-        'body.missing',
-        `cannot go on reading body "${ref}" at byte ${at} of ${size}: the rest is not there`,
-      );
-    }
-    yield new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    at += bytes.byteLength;
-  }
-}
-
-/**
- * The bytes of a stream in pieces of CHUNK_BYTES, the last one shorter; each piece its own memory.
- */
-async function* chunked(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-  let parts: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const piece of stream) {
-    for (let from = 0; from < piece.byteLength; ) {
-      const part = piece.slice(from, from + CHUNK_BYTES - bytes);
-      parts.push(part);
-      bytes += part.byteLength;
-      from += part.byteLength;
-      if (bytes < CHUNK_BYTES) continue;
-      yield Buffer.concat(parts);
-      parts = [];
-      bytes = 0;
-    }
-  }
-  if (bytes > 0) yield Buffer.concat(parts);
+  if (size === null) throw noBodyError(ref);
+  yield* readChunks(ref, size, (at) => use().ask({ kind: 'read', ref, at }));
 }

@@ -6,17 +6,18 @@
  */
 
 import { type SqliteDatabase, sqliteCode } from '../shared/client.ts';
-import { type Candidate, byDueAtAndId, CANDIDATE_SQL } from './candidates.ts';
+import { type StateKey } from '../shared/sql-row.ts';
+import { byDueAtAndId, CANDIDATE_SQL, type Candidate } from './candidates.ts';
 import type { Connection } from './connection.ts';
 import type { Permit } from './permits.ts';
-import { BOUND_LIMIT, FLOW_INDEX_SQL, hasFlowIndex, type Slot, WAITING_SQL } from './schema.ts';
+import { BOUND_LIMIT, FLOW_INDEX_SQL, hasFlowIndex, WAITING_SQL } from './schema.ts';
 
 /** After a try to make the index has failed, this many looks go without it before the next try. */
 const LOOKS_WITHOUT = 1_000;
 
 /** A look through the flows of a filter. */
 export interface FlowProbe {
-  readonly slot: Slot;
+  readonly slot: StateKey;
   readonly priority: number;
   readonly until: number;
   readonly want: number;

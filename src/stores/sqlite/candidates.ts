@@ -1,13 +1,13 @@
 /** candidates — due entries that a claim may take, as statements select them. */
 
-import type { Slot } from './schema.ts';
+import type { StateKey } from '../shared/sql-row.ts';
 
 /** A due entry, not yet claimed; without flow and key where nothing asks for them. */
 export type Candidate = readonly [
   seq: number,
   dueAt: number,
   id: string,
-  slot: Slot,
+  slot: StateKey,
   flow: number | null,
   orderKey: string | null,
   behind: number,

@@ -3,6 +3,7 @@
  */
 
 import type { SqliteDatabase } from '../shared/client.ts';
+import { BLOCKING_KEYS, STATE_KEY_COUNT, type StateKey } from '../shared/sql-row.ts';
 import type { Bytes } from './batch.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
@@ -10,12 +11,12 @@ import { createInserts, type Inserts } from './inserts.ts';
 import type { Order } from './order.ts';
 import type { ChangeOp, ExpireOp, InsertOp, QuarantineOp, Refusal } from './protocol.ts';
 import type { EnvelopeColumns } from './rows.ts';
-import { ACTIVE_SQL, BLOCKING_SLOTS, SLOT_COUNT, type Slot } from './schema.ts';
+import { ACTIVE_SQL } from './schema.ts';
 
 /** What the guard of a change looks at, and the key whose next one it may let go. */
 type Guarded = readonly [
   seq: number,
-  slot: Slot,
+  slot: StateKey,
   flow: number,
   revision: number,
   holder: string | null,
@@ -78,7 +79,7 @@ export class Changes {
       | {
           readonly id: string;
           readonly flow: number;
-          readonly slot: Slot;
+          readonly slot: StateKey;
           readonly order_key: string | null;
         }
       | undefined;
@@ -89,7 +90,7 @@ export class Changes {
     if (row.order_key !== null) this.#order.wake(row.order_key);
     // What is damaged may name a flow or a slot that does not exist.
     const { flow, slot } = row;
-    const isCounted = this.#flows.get(flow) !== undefined && slot >= 0 && slot < SLOT_COUNT;
+    const isCounted = this.#flows.get(flow) !== undefined && slot >= 0 && slot < STATE_KEY_COUNT;
     if (isCounted) this.#flows.count(flow, slot, -1);
   }
 
@@ -101,12 +102,12 @@ export class Changes {
   }
 
   /** Lets the next of a key go when this change ends what blocked it, or brings another key. */
-  #passOn(orderKey: string, from: Slot, { status, envelope }: ChangeOp): void {
+  #passOn(orderKey: string, from: StateKey, { status, envelope }: ChangeOp): void {
     // It may block others from now on.
     this.#order.noteKey();
-    if (!BLOCKING_SLOTS.includes(from)) return;
+    if (!BLOCKING_KEYS.includes(from)) return;
     const isSame = envelope === null || envelope[6] === orderKey;
-    if (status !== null && BLOCKING_SLOTS.includes(status[0]) && isSame) return;
+    if (status !== null && BLOCKING_KEYS.includes(status[0]) && isSame) return;
     this.#order.wake(orderKey);
   }
 

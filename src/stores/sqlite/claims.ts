@@ -10,26 +10,26 @@
 import { stateNumber } from '../../core/state.ts';
 import type { ClaimFilter, ClaimRequest } from '../../ports/entry-store.ts';
 import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
+import {
+  ARCHIVED_KEY,
+  isActiveKey,
+  type StateKey,
+  stateKeyOf,
+  stateOfKey,
+  WAITING_KEYS,
+} from '../shared/sql-row.ts';
 import { ByFlow } from './by-flow.ts';
-import { byDueAtAndId, type Candidate, CANDIDATE_SQL } from './candidates.ts';
+import { byDueAtAndId, CANDIDATE_SQL, type Candidate } from './candidates.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
 import type { Order } from './order.ts';
 import { type Permit, Permits } from './permits.ts';
 import { type EntryRow, STATUS_SQL } from './rows.ts';
-import {
-  ARCHIVED_SLOT,
-  BOUND_LIMIT,
-  isActiveSlot,
-  type Slot,
-  slotOf,
-  stateOfSlot,
-  WAITING_SLOTS,
-} from './schema.ts';
+import { BOUND_LIMIT } from './schema.ts';
 
 /** One probe: a slot and a priority, up to a due time, at most so many. */
 interface Probe {
-  readonly slot: Slot;
+  readonly slot: StateKey;
   readonly priority: number;
   readonly until: number;
   readonly want: number;
@@ -73,7 +73,7 @@ export class Claims {
   claim(request: ClaimRequest): EntryRow[] {
     this.#byFlow.begin();
     const picked = this.#pick(request);
-    const bySlot = new Map<Slot, number[]>();
+    const bySlot = new Map<StateKey, number[]>();
     for (const [seq, , , slot] of picked) {
       const seqs = bySlot.get(slot);
       if (seqs === undefined) bySlot.set(slot, [seq]);
@@ -202,7 +202,7 @@ export class Claims {
     const glance = this.#glance(probe, permit, 4 * want + 16);
     if (glance.isEnough) return glance.fit;
     // Those that are active are few: as many as there are leases.
-    if (!WAITING_SLOTS.includes(slot)) return this.#dueByScan(probe, permit);
+    if (!WAITING_KEYS.includes(slot)) return this.#dueByScan(probe, permit);
     if (!this.#byFlow.isMade()) {
       const scan = this.#glance(probe, permit, SCAN_MAX);
       if (scan.isEnough) return scan.fit;
@@ -241,7 +241,7 @@ export class Claims {
     return [...fit, [seq, dueAt, id, slot, null, null, 0]];
   }
 
-  #among(ids: readonly string[], slots: readonly Slot[], permit: Permit | undefined) {
+  #among(ids: readonly string[], slots: readonly StateKey[], permit: Permit | undefined) {
     return [...new Set(ids)]
       .map((id) => this.#sql.byId.get(id) as readonly [...Candidate, number] | undefined)
       .filter((row) => row !== undefined)
@@ -257,11 +257,11 @@ export class Claims {
     return found !== undefined && permit.allows(found);
   }
 
-  #activate(from: Slot, seqs: readonly number[], request: ClaimRequest): EntryRow[] {
-    const isLost = isActiveSlot(from);
+  #activate(from: StateKey, seqs: readonly number[], request: ClaimRequest): EntryRow[] {
+    const isLost = isActiveKey(from);
     const counts = isLost ? 0 : 1;
     const isDelivery = request.lane === 'delivery';
-    const to = slotOf('active', request.lane);
+    const to = stateKeyOf('active', request.lane);
     const { activate, activateOne } = this.#sql;
     const rows = (seqs.length === 1 ? activateOne : activate).all(
       to,
@@ -270,7 +270,7 @@ export class Claims {
       isLost ? 1 : 0,
       request.now + request.leaseMs,
       request.holder,
-      stateNumber(stateOfSlot(from) ?? 'active'),
+      stateNumber(stateOfKey(from) ?? 'active'),
       request.now,
       seqs.length === 1 ? seqs[0] : JSON.stringify(seqs),
     ) as [...EntryRow, flow: number][];
@@ -289,7 +289,7 @@ function prepare(database: SqliteDatabase) {
     database
       .prepare(
         `SELECT ${columns} FROM {entries} INDEXED BY {entries_due}
-        WHERE slot = ? AND slot < ${ARCHIVED_SLOT} AND priority = ? AND due_at <= ?
+        WHERE slot = ? AND slot < ${ARCHIVED_KEY} AND priority = ? AND due_at <= ?
         ORDER BY due_at, id LIMIT ${BOUND_LIMIT}`,
       )
       .raw();
@@ -318,8 +318,8 @@ function prepareActivate(database: SqliteDatabase, which: string): SqliteStateme
     .raw();
 }
 
-function slotsOf({ states, lane }: ClaimFilter): Slot[] {
-  return [...new Set(states)].map((state) => slotOf(state, lane));
+function slotsOf({ states, lane }: ClaimFilter): StateKey[] {
+  return [...new Set(states)].map((state) => stateKeyOf(state, lane));
 }
 
 function earlier(a: number | null, b: number | null): number | null {

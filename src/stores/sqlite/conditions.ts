@@ -9,8 +9,8 @@ import { STATES } from '../../core/state.ts';
 import { isPattern, topicMatches } from '../../core/topic.ts';
 import type { EntryQuery } from '../../ports/entry-store.ts';
 import { idRange } from '../shared/query.ts';
+import { STATE_KEY_COUNT, type StateKey, stateKeyOf } from '../shared/sql-row.ts';
 import type { Flows } from './flows.ts';
-import { SLOT_COUNT, type Slot, slotOf } from './schema.ts';
 
 /** A query, taken apart. */
 export interface Conditions {
@@ -18,7 +18,7 @@ export interface Conditions {
   readonly sql: readonly string[];
   readonly values: readonly unknown[];
   /** The slots it asks for. */
-  readonly slots: readonly Slot[];
+  readonly slots: readonly StateKey[];
   /** The flows it asks for; undefined: all. */
   readonly flows: ReadonlySet<number> | undefined;
   /** Whether entries have to be read to decide: headers and texts have no column. */
@@ -36,7 +36,7 @@ export function conditionsOf(query: EntryQuery, flows: Flows): Conditions {
     sql.push(condition);
     values.push(value);
   }
-  if (slots.length < SLOT_COUNT) sql.push(`slot IN (${slots.join(', ')})`);
+  if (slots.length < STATE_KEY_COUNT) sql.push(`slot IN (${slots.join(', ')})`);
   if (wanted !== undefined) {
     add('flow IN (SELECT value FROM json_each(?))', JSON.stringify([...wanted]));
   }
@@ -73,9 +73,9 @@ const TIMES = [
   ['dueAfter', 'due_at > ?'],
 ] as const;
 
-function slotsOf({ states = STATES, lane }: EntryQuery): Slot[] {
+function slotsOf({ states = STATES, lane }: EntryQuery): StateKey[] {
   const lanes = lane === undefined ? (['delivery', 'notice'] as const) : [lane];
-  return [...new Set(states)].flatMap((state) => lanes.map((name) => slotOf(state, name)));
+  return [...new Set(states)].flatMap((state) => lanes.map((name) => stateKeyOf(state, name)));
 }
 
 function flowsOf({ topic, destination }: EntryQuery, flows: Flows): Set<number> | undefined {

@@ -10,7 +10,7 @@
  */
 
 import type { Entry } from '../../core/entry.ts';
-import { asError, assert, RespoolError, textOf } from '../../core/errors.ts';
+import { asError, assert, RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type {
   Change,
@@ -28,12 +28,13 @@ import type {
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
-import { itemsOf, Operations, type CountPart } from '../shared/operations.ts';
+import { type CountPart, itemsOf, Operations } from '../shared/operations.ts';
+import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from '../shared/sql-row.ts';
 import type { AnyItem, FileLine, LineParts } from './file-line.ts';
 import type { InstancePlace, Instances } from './instances.ts';
-import { changeItem, INLINE_MAX_BYTES, insertItem } from './items.ts';
+import { changeItem, insertItem } from './items.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
-import type { BrokenRow, EntryReply, EntryResult, EntryTalk } from './protocol.ts';
+import type { EntryReply, EntryResult, EntryTalk } from './protocol.ts';
 import { createRecordStore } from './records.ts';
 import { decodeRow, type EntryRow } from './rows.ts';
 import { createWithin } from './within.ts';
@@ -191,7 +192,8 @@ function createWrites(use: () => Line): Pick<EntryStore, 'insert' | 'claim' | 'c
     async claim(request) {
       const line = use();
       if (request.max <= 0) return [];
-      const read = ([rows]: readonly EntryResult[]) => decodeAll(rows as readonly EntryRow[]);
+      const read = ([rows]: readonly EntryResult[]) =>
+        decodeAll(rows as readonly EntryRow[], decodeRow);
       const { entries, broken } = await line.add([{ op: { kind: 'claim', request } }], read);
       // A row that stays where it is was leased by this claim, and is met again when that is over.
       if (broken.length > 0) await quarantine(line, broken).catch(() => undefined);
@@ -259,26 +261,12 @@ function createReads(
   };
 }
 
-function decodeAll(rows: readonly EntryRow[]): { entries: Entry[]; broken: BrokenRow[] } {
-  const entries: Entry[] = [];
-  const broken: BrokenRow[] = [];
-  for (const row of rows) {
-    try {
-      entries.push(decodeRow(row));
-    } catch (error) {
-      // Not lost: it goes into quarantine with this reason, and lists tell of it.
-      broken.push({ seq: row[0], id: row[1], reason: textOf(error) });
-    }
-  }
-  return { entries, broken };
-}
-
 async function quarantine(line: Line, broken: readonly BrokenRow[]): Promise<void> {
   await line.add(broken.map(({ seq, reason }) => ({ op: { kind: 'quarantine', seq, reason } })));
 }
 
 async function readOne(line: Line, row: EntryReply, id: string): Promise<Entry> {
-  const { entries, broken } = decodeAll('where' in row ? [] : [row]);
+  const { entries, broken } = decodeAll('where' in row ? [] : [row], decodeRow);
   const [entry] = entries;
   if (entry !== undefined) return entry;
   await quarantine(line, broken);
@@ -295,7 +283,7 @@ async function list(line: Line, query: ListQuery): Promise<ListPage> {
     (await line.ask({ kind: 'list', query, mayBeLong })) ??
     (await line.askAside({ kind: 'list', query, mayBeLong: true }));
   assert(page !== null, 'a list that may be long is answered');
-  const { entries, broken } = decodeAll(page.rows);
+  const { entries, broken } = decodeAll(page.rows, decodeRow);
   const met = [...page.broken, ...broken];
   await quarantine(line, met);
   const fresh: CorruptEntry[] = met.map(({ seq, id, reason }) => ({

@@ -8,8 +8,9 @@
 
 import { assert } from '../../core/errors.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
+import { ARCHIVED_KEY, STATE_KEY_COUNT, type StateKey } from '../shared/sql-row.ts';
 import type { Connection } from './connection.ts';
-import { ARCHIVED_SLOT, CLAIMED_SLOTS, COUNT_COLUMNS, SLOT_COUNT, type Slot } from './schema.ts';
+import { CLAIMED_KEYS, COUNT_COLUMNS } from './schema.ts';
 
 /** What a flow stands for. */
 export interface Flow {
@@ -109,10 +110,10 @@ export class Flows {
   }
 
   /** Notes that an entry came into a slot (+1) or left it (-1). */
-  count(flow: number, slot: Slot, by: number): void {
+  count(flow: number, slot: StateKey, by: number): void {
     let delta = this.#deltas.get(flow);
     if (delta === undefined) {
-      delta = Array.from<number>({ length: SLOT_COUNT }).fill(0);
+      delta = Array.from<number>({ length: STATE_KEY_COUNT }).fill(0);
       this.#deltas.set(flow, delta);
       this.#notePriority(flow);
     }
@@ -210,11 +211,11 @@ export function sweepFlows(connection: Connection): void {
 }
 
 const NEXT_PRIORITY_SQL = `SELECT min(priority) FROM {entries} INDEXED BY {entries_due}
-  WHERE slot < ${ARCHIVED_SLOT} AND slot = s.value`;
+  WHERE slot < ${ARCHIVED_KEY} AND slot = s.value`;
 
 /** From one priority of a slot to the next, through the index: a row for each. */
 const PRIORITIES_SQL = `WITH RECURSIVE found (slot, priority) AS (
-    SELECT s.value, (${NEXT_PRIORITY_SQL}) FROM json_each('[${CLAIMED_SLOTS.join(',')}]') s
+    SELECT s.value, (${NEXT_PRIORITY_SQL}) FROM json_each('[${CLAIMED_KEYS.join(',')}]') s
     UNION ALL
     SELECT s.slot, (${NEXT_PRIORITY_SQL.replace('s.value', 's.slot')} AND priority > s.priority)
     FROM found s WHERE s.priority IS NOT NULL

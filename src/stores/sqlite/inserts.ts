@@ -7,10 +7,10 @@
 
 import { assert } from '../../core/errors.ts';
 import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
+import { type StateKey, stateKeyOf } from '../shared/sql-row.ts';
 import type { Bytes } from './batch.ts';
 import { FIRST_TWO_SQL, type Head, lookAt } from './order.ts';
 import type { InsertOp } from './protocol.ts';
-import { type Slot, slotOf } from './schema.ts';
 
 /** Inserts through one database; only in a transaction. */
 export interface Inserts {
@@ -80,9 +80,9 @@ export function createInserts(database: SqliteDatabase): Inserts {
 }
 
 /** What is active has a lease, and what is held no due time. */
-const PUT_BEHIND_SLOTS: readonly Slot[] = [
-  slotOf('incoming', 'delivery'),
-  slotOf('deferred', 'delivery'),
+const PUT_BEHIND_SLOTS: readonly StateKey[] = [
+  stateKeyOf('incoming', 'delivery'),
+  stateKeyOf('deferred', 'delivery'),
 ];
 
 /** How many columns a whole status has. */

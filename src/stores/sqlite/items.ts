@@ -4,14 +4,11 @@
  */
 
 import type { Entry } from '../../core/entry.ts';
-import { RespoolError } from '../../core/errors.ts';
 import type { Change } from '../../ports/entry-store.ts';
+import { checkInline } from '../shared/sql-row.ts';
 import type { Bytes } from './batch.ts';
 import type { ChangeOp, InsertOp } from './protocol.ts';
 import { envelopeColumns, newColumns, statusColumns } from './rows.ts';
-
-/** The largest body that may ride with its entry. */
-export const INLINE_MAX_BYTES: number = 1024 * 1024;
 
 /** An operation and the bytes that go with it. */
 interface Encoded<Op> {
@@ -43,13 +40,4 @@ export function changeItem(change: Change, isDurable: boolean): Encoded<ChangeOp
   };
   if (envelope === undefined) return { op };
   return { op, bytes: envelope.body.place === 'inline' ? checkInline(inlineBody, id) : null };
-}
-
-function checkInline(bytes: Uint8Array | undefined, id: string): Uint8Array | undefined {
-  if (bytes === undefined || bytes.byteLength <= INLINE_MAX_BYTES) return bytes;
-  throw new RespoolError(
-    'limit.exceeded',
-    `cannot store "${id}": its inline body has ${bytes.byteLength} bytes, allowed are ` +
-      `${INLINE_MAX_BYTES}; keep it in a body store`,
-  );
 }

@@ -10,10 +10,11 @@ import type { CorruptEntry, ListQuery } from '../../ports/entry-store.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import { readPage, writePlace } from '../shared/page.ts';
 import { matchesQuery } from '../shared/query.ts';
+import { type BrokenRow } from '../shared/sql-row.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
 import { findPlaces, type Place } from './places.ts';
-import type { BrokenRow, EntryReply, ListReply } from './protocol.ts';
+import type { EntryReply, ListReply } from './protocol.ts';
 import { decodeRow, type EntryRow, STATUS_SQL } from './rows.ts';
 import { ACTIVE_SQL } from './schema.ts';
 

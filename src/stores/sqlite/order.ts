@@ -11,9 +11,10 @@
 
 import type { KeyHead } from '../../ports/entry-store.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
+import { isActiveKey, type StateKey, stateKeyOf, stateOfKey } from '../shared/sql-row.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
-import { BOUND_LIMIT, isActiveSlot, KEYED_SQL, type Slot, slotOf, stateOfSlot } from './schema.ts';
+import { BOUND_LIMIT, KEYED_SQL } from './schema.ts';
 
 /** When the next of a key is looked at again if its head may be taken any time. */
 const SOON_MS = 60_000;
@@ -23,7 +24,7 @@ const LATE_MS = 600_000;
 const BEHIND_MAX = 1_000;
 
 /** The first of a key, as far as it decides when those behind it are looked at. */
-export type Head = readonly [seq: number, slot: Slot, dueAt: number | null];
+export type Head = readonly [seq: number, slot: StateKey, dueAt: number | null];
 
 /** The entries of a key that block, or are blocked. */
 const OF_KEY_SQL: string = `FROM {entries} INDEXED BY {entries_by_key}
@@ -97,27 +98,27 @@ export class Order {
 
   /** The first ones of keys with others behind them; those that hold them up for long first. */
   heads(max: number): KeyHead[] {
-    const rows = this.#sql.heads.all(max) as [string, string, Slot, number | null, number][];
+    const rows = this.#sql.heads.all(max) as [string, string, StateKey, number | null, number][];
     return rows.map(([orderKey, id, slot, dueAt, behind]) => ({
       orderKey,
       id,
-      state: stateOfSlot(slot) ?? 'incoming',
+      state: stateOfKey(slot) ?? 'incoming',
       dueAt,
       behind: Math.min(behind, BEHIND_MAX),
     }));
   }
 }
 
-const INCOMING_SLOT: Slot = slotOf('incoming', 'delivery');
-const ACTIVE_SLOT: Slot = slotOf('active', 'delivery');
-const HOLD_SLOT: Slot = slotOf('hold', 'delivery');
-const DEFERRED_SLOT: Slot = slotOf('deferred', 'delivery');
+const INCOMING_SLOT: StateKey = stateKeyOf('incoming', 'delivery');
+const ACTIVE_SLOT: StateKey = stateKeyOf('active', 'delivery');
+const HOLD_SLOT: StateKey = stateKeyOf('hold', 'delivery');
+const DEFERRED_SLOT: StateKey = stateKeyOf('deferred', 'delivery');
 
 /** When one that waits behind a head is worth a look, if nobody wakes it before. */
 export function lookAt([, slot, dueAt]: Head, isNext: boolean, now: number): number {
   const lateAt = now + LATE_MS;
   if (slot === HOLD_SLOT || dueAt === null) return lateAt;
-  const hasTime = isActiveSlot(slot) || slot === DEFERRED_SLOT;
+  const hasTime = isActiveKey(slot) || slot === DEFERRED_SLOT;
   // A time that is over tells only that the head is waited for: it may be of a paused topic.
   const nextAt = hasTime && dueAt > now ? dueAt : now + SOON_MS;
   // Who is third has another before it that ends first; a crowd is not to come due all at once.

@@ -11,9 +11,10 @@ import type { ListOrder, ListQuery } from '../../ports/entry-store.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import type { PageRequest } from '../shared/page.ts';
 import { idRange } from '../shared/query.ts';
+import { ARCHIVED_KEY, type StateKey, WAITING_KEYS } from '../shared/sql-row.ts';
 import { type Conditions, conditionsOf } from './conditions.ts';
 import type { Flows } from './flows.ts';
-import { ARCHIVED_SLOT, hasFlowIndex, type Slot, WAITING_SLOTS, WAITING_SQL } from './schema.ts';
+import { hasFlowIndex, WAITING_SQL } from './schema.ts';
 
 /** Where an entry stands in the order. */
 export type Place = readonly [seq: number, value: number, id: string];
@@ -72,12 +73,12 @@ export function findPlaces(
       ? walkIds(search, query.idPrefix)
       : { places: pass(search, '{entries} INDEXED BY {entries_id}') };
   }
-  const byFlow = conditions.flows !== undefined && hasFlowIndex(database) ? WAITING_SLOTS : [];
+  const byFlow = conditions.flows !== undefined && hasFlowIndex(database) ? WAITING_KEYS : [];
   if (costOf(conditions, flows, byFlow) <= SCAN_MAX) {
     return { places: pass(search, `(${shortSources(conditions, byFlow)})`) };
   }
   if (page.order === 'id') return walkIds(search);
-  const isOpen = conditions.slots.every((slot) => slot < ARCHIVED_SLOT);
+  const isOpen = conditions.slots.every((slot) => slot < ARCHIVED_KEY);
   if (isOpen && page.order === 'dueAt' && query.dueBefore !== undefined) {
     // With a condition besides, what fits may be little among much that is due.
     const isShort = conditions.sql.length <= 2;
@@ -85,7 +86,7 @@ export function findPlaces(
       ? { places: walkDue(search, query.dueBefore, flows.priorities()) }
       : null;
   }
-  const isEnded = conditions.slots.every((slot) => slot >= ARCHIVED_SLOT);
+  const isEnded = conditions.slots.every((slot) => slot >= ARCHIVED_KEY);
   if (isEnded && page.order === 'dueAt') return { places: walkEnded(search) };
   return mayBeLong ? { places: pass(search, '{entries}') } : null;
 }
@@ -138,7 +139,7 @@ function walkEnded({ database, conditions, page, max }: Search): Place[] {
   return database
     .prepare(
       `SELECT seq, due_at, id FROM {entries} INDEXED BY {entries_ended}
-      WHERE slot >= ${ARCHIVED_SLOT} AND due_at IS NOT NULL AND ${where}
+      WHERE slot >= ${ARCHIVED_KEY} AND due_at IS NOT NULL AND ${where}
       ORDER BY due_at ${way}, id ${way} LIMIT ?`,
     )
     .raw()
@@ -156,7 +157,7 @@ function walkDue(
   const walk = database
     .prepare(
       `SELECT seq, due_at, id FROM {entries} INDEXED BY {entries_due}
-      WHERE slot = ? AND slot < ${ARCHIVED_SLOT} AND priority = ? AND due_at < ? AND ${where}
+      WHERE slot = ? AND slot < ${ARCHIVED_KEY} AND priority = ? AND due_at < ? AND ${where}
       ORDER BY due_at ${way}, id ${way} LIMIT ?`,
     )
     .raw();
@@ -172,7 +173,7 @@ function walkDue(
 }
 
 /** How many rows the indexes would have to give for these conditions. */
-function costOf({ slots, flows }: Conditions, all: Flows, byFlow: readonly Slot[]): number {
+function costOf({ slots, flows }: Conditions, all: Flows, byFlow: readonly StateKey[]): number {
   const counts = all.counts();
   const ofFlows = byFlow.length === 0 ? [] : all.counts(flows);
   const costs = slots.map((slot) => (byFlow.includes(slot) ? ofFlows[slot] : counts[slot]) ?? 0);
@@ -180,20 +181,20 @@ function costOf({ slots, flows }: Conditions, all: Flows, byFlow: readonly Slot[
 }
 
 /** The entries of these slots through their indexes, as one source to select from. */
-function shortSources({ slots, flows }: Conditions, byFlow: readonly Slot[]): string {
+function shortSources({ slots, flows }: Conditions, byFlow: readonly StateKey[]): string {
   const ofFlow = slots.filter((slot) => byFlow.includes(slot));
   const others = slots.filter((slot) => !byFlow.includes(slot));
-  const open = others.filter((slot) => slot < ARCHIVED_SLOT);
-  const ended = others.filter((slot) => slot >= ARCHIVED_SLOT);
+  const open = others.filter((slot) => slot < ARCHIVED_KEY);
+  const ended = others.filter((slot) => slot >= ARCHIVED_KEY);
   const ofFlows = `${WAITING_SQL} AND flow IN (${[...(flows ?? [])].join(', ')})`;
   return [
-    ...source('{entries_due}', open, `slot < ${ARCHIVED_SLOT}`),
-    ...source('{entries_ended}', ended, `slot >= ${ARCHIVED_SLOT}`),
+    ...source('{entries_due}', open, `slot < ${ARCHIVED_KEY}`),
+    ...source('{entries_ended}', ended, `slot >= ${ARCHIVED_KEY}`),
     ...source('{entries_by_flow}', ofFlow, ofFlows),
   ].join(' UNION ALL ');
 }
 
-function source(index: string, slots: readonly Slot[], where: string): string[] {
+function source(index: string, slots: readonly StateKey[], where: string): string[] {
   if (slots.length === 0) return [];
   const wanted = `slot IN (${slots.join(', ')})`;
   return [`SELECT * FROM {entries} INDEXED BY ${index} WHERE ${wanted} AND ${where}`];

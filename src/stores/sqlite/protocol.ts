@@ -13,6 +13,7 @@ import type {
   TallyBy,
   TallyRow,
 } from '../../ports/entry-store.ts';
+import { type BrokenRow } from '../shared/sql-row.ts';
 import type { BatchReply, BatchRequest, SyncOp } from './batch.ts';
 import type { EntryRow, EnvelopeColumns, NewColumns, StatusColumns } from './rows.ts';
 
@@ -136,13 +137,6 @@ export interface EntryTalk {
 
 /** An entry's row, or what lies in quarantine under its id. */
 export type EntryReply = EntryRow | CorruptEntry;
-
-/** A row that cannot be read, where it was met. */
-export interface BrokenRow {
-  readonly seq: number;
-  readonly id: string;
-  readonly reason: string;
-}
 
 /** A page of rows, without bodies. */
 export interface ListReply {

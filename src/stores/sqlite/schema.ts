@@ -6,29 +6,21 @@
  * published. Names are written `{entries}`: see names.ts.
  */
 
-import { type Lane, STATES, type State } from '../../core/state.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
+import {
+  ARCHIVED_KEY,
+  BLOCKING_KEYS,
+  STATE_KEY_COUNT,
+  type StateKey,
+  WAITING_KEYS,
+} from '../shared/sql-row.ts';
 import { namesIn } from './names.ts';
 
-/**
- * State and lane in one number: twice the state's number, plus one in lane notice. So a claim of
- * one lane is a prefix of the index, also for lost leases.
- */
-export type Slot = number;
-
-export const SLOT_COUNT = 12;
-
-/** Slots from here on are archived; below, `entries_due` holds every entry. */
-export const ARCHIVED_SLOT = 10;
-
-/** The slots that `entries_by_flow` holds: in these entries wait for a claim in numbers. */
-export const WAITING_SLOTS: readonly Slot[] = [0, 4, 9];
-
-/** The slots that a claim may ask for. */
-export const CLAIMED_SLOTS: readonly Slot[] = [0, 1, 2, 3, 4, 5, 8, 9];
+/** The state keys that a claim may ask for. */
+export const CLAIMED_KEYS: readonly StateKey[] = [0, 1, 2, 3, 4, 5, 8, 9];
 
 /** The condition of `entries_by_flow`, word for word. */
-export const WAITING_SQL: string = `slot IN (${WAITING_SLOTS.join(', ')})`;
+export const WAITING_SQL: string = `slot IN (${WAITING_KEYS.join(', ')})`;
 
 /**
  * Made by the first look that needs it (by-flow.ts) and kept from then on: it costs an insert 2 to
@@ -57,41 +49,15 @@ export function hasFlowIndex(database: SqliteDatabase): boolean {
  */
 export const BOUND_LIMIT = '? + 0';
 
-/**
- * The slots in which an entry blocks those of its order key behind it: incoming, active, deferred
- * and held, in lane delivery.
- */
-export const BLOCKING_SLOTS: readonly Slot[] = [0, 2, 4, 6];
-
 /** The condition of `entries_by_key`, word for word. */
-export const KEYED_SQL: string = `order_key IS NOT NULL AND slot IN (${BLOCKING_SLOTS.join(', ')})`;
+export const KEYED_SQL: string = `order_key IS NOT NULL AND slot IN (${BLOCKING_KEYS.join(', ')})`;
 
 /** Active entries of both lanes, through `entries_due`. */
-export const ACTIVE_SQL: string = `slot IN (2, 3) AND slot < ${ARCHIVED_SLOT}`;
+export const ACTIVE_SQL: string = `slot IN (2, 3) AND slot < ${ARCHIVED_KEY}`;
 
-const STATE_NUMBERS: Readonly<Record<State, number>> = Object.fromEntries(
-  STATES.map((state, number) => [state, number]),
-) as Record<State, number>;
-
-export function slotOf(state: State, lane: Lane): Slot {
-  return 2 * STATE_NUMBERS[state] + (lane === 'notice' ? 1 : 0);
-}
-
-export function isActiveSlot(slot: Slot): boolean {
-  return slot === 2 || slot === 3;
-}
-
-export function stateOfSlot(slot: Slot): State | undefined {
-  return STATES[slot >> 1];
-}
-
-export function laneOfSlot(slot: Slot): Lane {
-  return slot % 2 === 0 ? 'delivery' : 'notice';
-}
-
-/** The columns of `flows` that count entries by slot. */
+/** The columns of `flows` that count entries by state key. */
 export const COUNT_COLUMNS: readonly string[] = Array.from(
-  { length: SLOT_COUNT },
+  { length: STATE_KEY_COUNT },
   (_, slot) => `n${slot}`,
 );
 
@@ -125,8 +91,8 @@ CREATE TABLE {entries} (
 ) STRICT;
 CREATE UNIQUE INDEX {entries_id} ON {entries} (id);
 CREATE UNIQUE INDEX {entries_dedupe} ON {entries} (dedupe_key) WHERE dedupe_key IS NOT NULL;
-CREATE INDEX {entries_due} ON {entries} (slot, priority, due_at, id) WHERE slot < ${ARCHIVED_SLOT};
-CREATE INDEX {entries_ended} ON {entries} (due_at, id) WHERE slot >= ${ARCHIVED_SLOT};
+CREATE INDEX {entries_due} ON {entries} (slot, priority, due_at, id) WHERE slot < ${ARCHIVED_KEY};
+CREATE INDEX {entries_ended} ON {entries} (due_at, id) WHERE slot >= ${ARCHIVED_KEY};
 CREATE TABLE {contents} (seq INTEGER PRIMARY KEY, envelope TEXT NOT NULL, body BLOB) STRICT;
 CREATE TABLE {flows} (
   flow INTEGER PRIMARY KEY,

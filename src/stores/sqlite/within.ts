@@ -10,11 +10,12 @@ import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
 import { type SqliteDatabase, sqliteCode } from '../shared/client.ts';
+import { STATE_KEY_COUNT } from '../shared/sql-row.ts';
 import { createInserts } from './inserts.ts';
 import { insertItem } from './items.ts';
 import { checkVersion, fileOf } from './migrate.ts';
 import { withNames } from './names.ts';
-import { COUNT_COLUMNS, SLOT_COUNT } from './schema.ts';
+import { COUNT_COLUMNS } from './schema.ts';
 
 type Statements = ReturnType<typeof prepare>;
 
@@ -120,7 +121,7 @@ class FlowsOfCall {
   count(flow: number, slot: number): void {
     let counts = this.#counts.get(flow);
     if (counts === undefined) {
-      counts = Array.from<number>({ length: SLOT_COUNT }).fill(0);
+      counts = Array.from<number>({ length: STATE_KEY_COUNT }).fill(0);
       this.#counts.set(flow, counts);
     }
     counts[slot] = (counts[slot] ?? 0) + 1;
