@@ -3,6 +3,7 @@
 import type { Duration } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkOneOf, checkTopicPattern } from '../core/limits.ts';
+import { isPlainObject } from '../core/plain-object.ts';
 import { topicMatches, topicsMeet } from '../core/topic.ts';
 import type { ExecOptions, HttpOptions, ReadyHandler } from '../deliver/index.ts';
 import { type Condition, printCondition } from '../observe/alerts/condition.ts';
@@ -13,7 +14,6 @@ import type { Handler } from '../ports/handler.ts';
 import { didYouMean } from './nearest.ts';
 import { checkKeys, refused, within } from './problems.ts';
 import { describeHandler, handlerOf } from './routes.ts';
-import { isPlain } from './secrets.ts';
 
 /** When somebody is told, and how. */
 export interface AlertsConfig {
@@ -129,7 +129,7 @@ function shownAction(action: AlertAction): Data {
 function receiversOf(given: unknown, parts: AlertsParts): EffectiveAlerts['to'] {
   const key = 'alerts.to';
   if (given === undefined) return {};
-  if (!isPlain(given) || Object.keys(given).length > RECEIVERS_MAX) {
+  if (!isPlainObject(given) || Object.keys(given).length > RECEIVERS_MAX) {
     throw refused(key, Array.isArray(given) ? 'a list' : typeof given, 'receivers by name');
   }
   const pairs = Object.entries(given).map(([name, one]) => {
@@ -141,7 +141,7 @@ function receiversOf(given: unknown, parts: AlertsParts): EffectiveAlerts['to'] 
 
 function receiverOf(given: unknown, key: string, { folder }: AlertsParts): EffectiveReceiver {
   // n.b. Values are not shown: a URL or a command may hold a secret.
-  if (!isPlain(given)) throw refused(key, typeof given, RECEIVER_ALLOWED);
+  if (!isPlainObject(given)) throw refused(key, typeof given, RECEIVER_ALLOWED);
   checkKeys(key, given, ['http', 'exec', 'log']);
   const kinds = Object.keys(given);
   const [kind] = kinds;
@@ -177,7 +177,7 @@ function rulesOf(given: unknown, parts: RuleParts): readonly AlertRule[] {
 }
 
 function ruleOf(given: unknown, key: string, parts: RuleParts): AlertRule {
-  if (!isPlain(given)) throw refused(key, given, '{ name, when, … }');
+  if (!isPlainObject(given)) throw refused(key, given, '{ name, when, … }');
   checkKeys(key, given, ['name', 'when', 'to', 'then']);
   const { name } = given;
   if (typeof name !== 'string' || !NAME.test(name))
@@ -225,7 +225,7 @@ function actionsOf(given: unknown, key: string, parts: RuleParts): readonly Aler
 }
 
 function actionOf(given: unknown, key: string, parts: RuleParts): AlertAction {
-  if (!isPlain(given)) throw refused(key, given, ACTION_ALLOWED);
+  if (!isPlainObject(given)) throw refused(key, given, ACTION_ALLOWED);
   checkKeys(key, given, ['pause', 'hold', 'replay', 'until']);
   const { pause, hold, replay, until } = given;
   const said = [pause, hold, replay].filter((one) => one !== undefined);

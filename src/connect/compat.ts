@@ -1,12 +1,12 @@
 /** compat — whose queues are shared: another system by its name, or as a program has made it. */
 
+import { isPlainObject } from '../core/plain-object.ts';
 import type { Compat } from '../rabbit/compat/compat.ts';
-import { goqueue, type GoqueueOptions } from '../rabbit/compat/goqueue.ts';
-import { outbox, type OutboxOptions } from '../rabbit/compat/outbox.ts';
-import { spring, type SpringOptions } from '../rabbit/compat/spring.ts';
+import { type GoqueueOptions, goqueue } from '../rabbit/compat/goqueue.ts';
+import { type OutboxOptions, outbox } from '../rabbit/compat/outbox.ts';
+import { type SpringOptions, spring } from '../rabbit/compat/spring.ts';
 import { didYouMean } from './nearest.ts';
 import { checkKeys, refused, within } from './problems.ts';
-import { isPlain } from './secrets.ts';
 
 /** Another system by its name, with its options, or made by a program. */
 export type CompatConfig =
@@ -36,12 +36,12 @@ export function compatOf(given: unknown, key: string): Compat | undefined {
     throw refused(key, given, `${ALLOWED}${didYouMean(given, COMPAT_NAMES)}`);
   }
   if (isMade(given)) return given;
-  if (!isPlain(given)) throw refused(key, given, ALLOWED);
+  if (!isPlainObject(given)) throw refused(key, given, ALLOWED);
   checkKeys(key, given, COMPAT_NAMES);
   const [name, second] = Object.keys(given).filter(isName);
   if (name === undefined || second !== undefined) throw refused(key, given, ALLOWED);
   const options = given[name] ?? {};
-  if (!isPlain(options)) throw refused(`${key}.${name}`, options, 'an object of options');
+  if (!isPlainObject(options)) throw refused(`${key}.${name}`, options, 'an object of options');
   return within(`${key}.${name}`, () => MAKERS[name](options));
 }
 

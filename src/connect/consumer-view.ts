@@ -3,10 +3,10 @@
  * from consumers.ts, which loads half of the room of RabbitMQ: most configurations have none.
  */
 
+import { isPlainObject } from '../core/plain-object.ts';
 import { shownUrl } from '../rabbit/client.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
 import type { EffectiveConsumer } from './consumers.ts';
-import { isPlain } from './secrets.ts';
 
 /** Keys that a consumer may leave to their defaults, for who wants to say so. */
 export const CONSUMER_DEFAULTS: readonly string[] = [
@@ -24,7 +24,7 @@ export const CONSUMER_DEFAULTS: readonly string[] = [
 /** The same data without what goes by the name of a key, and is no secret: where it is bound. */
 export function withoutRoutingKeys(given: unknown): unknown {
   if (!Array.isArray(given)) return given;
-  return given.map((one: unknown) => (isPlain(one) ? { ...one, bindings: undefined } : one));
+  return given.map((one: unknown) => (isPlainObject(one) ? { ...one, bindings: undefined } : one));
 }
 
 /** A binding in a few words. */

@@ -6,6 +6,7 @@
 import { type Duration, durationMs, MINUTE_MS } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkNumber, checkOneOf } from '../core/limits.ts';
+import { isPlainObject } from '../core/plain-object.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import type { ReadyHandler } from '../deliver/index.ts';
 import type { Handler } from '../ports/handler.ts';
@@ -23,7 +24,6 @@ import type { Config } from './define-config.ts';
 import { checkBrokerUrl } from './key.ts';
 import { checkKeys, refused, within } from './problems.ts';
 import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
-import { isPlain } from './secrets.ts';
 import { styleOf } from './styles.ts';
 
 /** A consumer that is checked, with its defaults. */
@@ -194,7 +194,7 @@ function urlOf(given: unknown, key: string, { url }: ConsumerParts): string {
 function bindingsOf(given: unknown, key: string): readonly UserBinding[] {
   return listOf(given, key, BINDINGS_MAX, 'bindings').map((one, at) => {
     const whole = `${key}[${at}]`;
-    if (!isPlain(one)) throw refused(whole, one, '{ exchange, key, type, arguments }');
+    if (!isPlainObject(one)) throw refused(whole, one, '{ exchange, key, type, arguments }');
     checkKeys(whole, one, BINDING_NAMES);
     const { exchange, key: routingKey, type, arguments: args } = one;
     if (typeof exchange !== 'string' || !isBrokersOwn(exchange)) {
@@ -204,7 +204,7 @@ function bindingsOf(given: unknown, key: string): readonly UserBinding[] {
       throw refused(`${whole}.key`, routingKey, 'text, with * and # at a topic exchange');
     }
     if (type !== undefined && type !== false) checkOneOf(`${whole}.type`, type, EXCHANGE_TYPES);
-    if (args !== undefined && !isPlain(args)) {
+    if (args !== undefined && !isPlainObject(args)) {
       throw refused(`${whole}.arguments`, args, 'an object');
     }
     return one as unknown as UserBinding;

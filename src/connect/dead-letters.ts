@@ -3,14 +3,14 @@
  * are replayed without anybody asking. Checked here; nothing is connected.
  */
 
+import type { ReplayRule, ReplayRuleConfig } from '../control/rules/types.ts';
 import { CATEGORIES, type CategoryRule, checkCategoryRules } from '../core/category.ts';
 import { DAY_MS, type Duration, durationMs, SECOND_MS } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { compileGlob } from '../core/glob.ts';
 import { checkNumber, checkOneOf, checkTopicPattern } from '../core/limits.ts';
-import type { ReplayRule, ReplayRuleConfig } from '../control/rules/types.ts';
+import { isPlainObject } from '../core/plain-object.ts';
 import { checkKeys, refused } from './problems.ts';
-import { isPlain } from './secrets.ts';
 
 /** What a configuration may say of dead letters. */
 export interface DeadLettersConfig {
@@ -104,7 +104,7 @@ function rulesOf(given: unknown, parts: RuleParts): readonly ReplayRule[] {
 }
 
 function ruleOf(given: unknown, key: string, parts: RuleParts): ReplayRule {
-  if (!isPlain(given)) throw refused(key, given, '{ name, when, … }');
+  if (!isPlainObject(given)) throw refused(key, given, '{ name, when, … }');
   checkKeys(key, given, RULE_NAMES);
   const { name } = given;
   if (typeof name !== 'string' || !/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
@@ -137,7 +137,7 @@ function whenOf(given: unknown, key: string): ReplayRule['when'] {
   const allowed =
     'at least one of group, category, code, topic, queue and olderThan, such as ' +
     "{ category: 'network' }; { topic: '#' } means every letter";
-  if (!isPlain(given)) throw refused(key, given, allowed);
+  if (!isPlainObject(given)) throw refused(key, given, allowed);
   checkKeys(key, given, WHEN_NAMES);
   const { group, category, code, topic, queue, olderThan } = given;
   for (const [name, value] of Object.entries({ group, code })) {
@@ -184,7 +184,7 @@ function healthyOf(
         'out, use { http: url }, or name dead queues in "when.queue"',
     );
   }
-  if (!isPlain(given)) throw refused(key, given, HEALTHY_ALLOWED);
+  if (!isPlainObject(given)) throw refused(key, given, HEALTHY_ALLOWED);
   checkKeys(key, given, ['http']);
   const { http } = given;
   const url = typeof http === 'string' ? URL.parse(http) : null;

@@ -1,16 +1,17 @@
 /** describe-config — what holds and who said it, line by line, without secrets. */
 
+import { isPlainObject } from '../core/plain-object.ts';
 import { describePolicy, type RetryPolicy } from '../core/policy.ts';
+import { HIDDEN } from '../core/redact.ts';
 import { shownReceivers, shownRules } from './alerts.ts';
-import { withoutKeys } from './key-data.ts';
 import { bindingText, brokerOf } from './consumer-view.ts';
 import type { EffectiveConsumer } from './consumers.ts';
+import { withoutKeys } from './key-data.ts';
 import { KEYS } from './keys.ts';
 import type { LoadedConfig } from './load-config.ts';
 import { describeTarget } from './outbox-view.ts';
 import { nearestOrigin } from './problems.ts';
 import { describeHandler, type EffectiveRoute } from './routes.ts';
-import { HIDDEN, isPlain } from './secrets.ts';
 import { isStoreData } from './store-url.ts';
 
 /** One value that holds. */
@@ -65,7 +66,7 @@ function flatLines(loaded: LoadedConfig, key: string, value: unknown): ConfigLin
   if (Array.isArray(value)) {
     return value.flatMap((item, at) => flatLines(loaded, `${key}[${at}]`, item));
   }
-  if (isPlain(value)) {
+  if (isPlainObject(value)) {
     return Object.entries(value).flatMap(([name, item]) =>
       flatLines(loaded, `${key}.${name}`, item),
     );

@@ -7,10 +7,11 @@
  */
 
 import path from 'node:path';
+import { isPlainObject } from '../core/plain-object.ts';
+import { HIDDEN, type KnownSecrets } from '../core/redact.ts';
 import type { Transform } from '../ports/transform.ts';
 import { faultOfPlace, placeOf } from '../transforms/key.ts';
 import type { Environment } from './read-file.ts';
-import { HIDDEN, isPlain, type Secrets } from './secrets.ts';
 
 /** Data that goes deeper goes round in circles. */
 const DEPTH_MAX = 32;
@@ -26,7 +27,7 @@ type Change = (value: unknown, isKey: boolean) => unknown;
 export const KEY_HOLDERS: readonly string[] = ['transforms', 'seal'];
 
 /** Remembers every key that is there, and those of variables; returns the variables' names. */
-export function collectKeys(value: unknown, secrets: Secrets, env: Environment): string[] {
+export function collectKeys(value: unknown, secrets: KnownSecrets, env: Environment): string[] {
   const names: string[] = [];
   mapLeaves(value, (leaf, isKey) => {
     if (typeof leaf !== 'string') return leaf;
@@ -79,7 +80,7 @@ export function hasLiteralKey(value: unknown): boolean {
 /** Whether it is a transform that a program has made, or looks like one, and no data. */
 export function isTransform(value: unknown): value is Transform {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false;
-  return !isPlain(value) || typeof value['reader'] === 'function';
+  return !isPlainObject(value) || typeof value['reader'] === 'function';
 }
 
 function isPlace(text: string): boolean {
@@ -93,7 +94,7 @@ function mapLeaves(value: unknown, change: Change, isKey = false, depth = 0): un
   if (Array.isArray(value)) {
     return value.map((one: unknown) => mapLeaves(one, change, isKey, depth + 1));
   }
-  if (!isPlain(value) || isTransform(value)) return change(value, isKey);
+  if (!isPlainObject(value) || isTransform(value)) return change(value, isKey);
   const pairs = Object.entries(value).map(([name, one]) => [
     name,
     mapLeaves(one, change, isKey || name === 'keys', depth + 1),

@@ -7,6 +7,8 @@
 import { access, constants, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { isRespoolError, RespoolError, show, textOf } from '../core/errors.ts';
+import { isSecretVariable, KnownSecrets } from '../core/redact.ts';
+import { withoutRoutingKeys } from './consumer-view.ts';
 import {
   type EffectiveConfig,
   effectiveConfig,
@@ -15,12 +17,10 @@ import {
 } from './effective-config.ts';
 import { addDotEnv, isOfProcess, strangeNames, valuesOfEnvironment } from './environment.ts';
 import { findConfigFile } from './find-file.ts';
-import { withoutRoutingKeys } from './consumer-view.ts';
 import { collectKeys, KEY_HOLDERS } from './key-data.ts';
 import { KEYS, valueOfText } from './keys.ts';
 import { type Origin, withOrigin } from './problems.ts';
 import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
-import { isSecretVariable, Secrets } from './secrets.ts';
 import { storesOf } from './stores.ts';
 import { sealedBy, transformsOf } from './transforms.ts';
 
@@ -106,7 +106,7 @@ export async function configFileOf({
 
 /** Finds, reads and checks the configuration; `config.invalid` says what is wrong and where. */
 export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
-  const secrets = new Secrets();
+  const secrets = new KnownSecrets();
   try {
     const { cwd, env } = options;
     const file = await configFileOf(options);
@@ -141,7 +141,7 @@ export async function completeConfig({
   readonly folder: string;
   readonly raw: RawConfig;
   readonly added: ReadonlySet<string>;
-  readonly secrets: Secrets;
+  readonly secrets: KnownSecrets;
   readonly routes?: LoadOptions['routes'];
 }): Promise<LoadedConfig> {
   collectFrom(env, secrets);
@@ -275,7 +275,7 @@ async function checkStores(
 }
 
 /** A configuration that is a program takes its secrets from there without our seeing it. */
-function collectFrom(env: Environment, secrets: Secrets): void {
+function collectFrom(env: Environment, secrets: KnownSecrets): void {
   for (const [name, value = ''] of Object.entries(env)) {
     if (value.length < ENV_SECRET_MIN_CHARS) continue;
     if (isSecretVariable(name)) secrets.add(value);
@@ -283,7 +283,7 @@ function collectFrom(env: Environment, secrets: Secrets): void {
 }
 
 /** The same error, without what it should not say; its cause could say it again. */
-function hidden(error: unknown, secrets: Secrets): unknown {
+function hidden(error: unknown, secrets: KnownSecrets): unknown {
   if (!isRespoolError(error)) return error;
   return new RespoolError(error.code, secrets.hide(error.message));
 }

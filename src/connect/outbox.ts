@@ -14,7 +14,9 @@ import {
 } from '../core/duration.ts';
 import { RespoolError, show } from '../core/errors.ts';
 import { checkNumber, checkTopicPattern } from '../core/limits.ts';
+import { isPlainObject } from '../core/plain-object.ts';
 import type { RetryPolicy } from '../core/policy.ts';
+import { redactUrls } from '../core/redact.ts';
 import type { ReadyHandler } from '../deliver/index.ts';
 import type { CleanUp } from '../outbox/types.ts';
 import type { Handler } from '../ports/handler.ts';
@@ -23,7 +25,6 @@ import { namesOf } from '../stores/postgres/names.ts';
 import { checkBrokerUrl } from './key.ts';
 import { checkKeys, refused, within } from './problems.ts';
 import { handlerOf, routePolicy } from './routes.ts';
-import { isPlain, maskUrls } from './secrets.ts';
 import { PG_OPTIONS } from './server-stores.ts';
 import { parseStore } from './store-url.ts';
 
@@ -143,7 +144,7 @@ function placeOf(given: unknown, { folder }: OutboxParts): OutboxPlace {
     );
   }
   if (typeof given !== 'string' || !/^(?:postgres(?:ql)?|sqlite):/i.test(given)) {
-    throw refused(key, typeof given === 'string' ? maskUrls(given) : given, STORE_ALLOWED);
+    throw refused(key, typeof given === 'string' ? redactUrls(given) : given, STORE_ALLOWED);
   }
   const { kind, path: at, url = '', options } = parseStore(given, key);
   if (kind === 'sqlite') {
@@ -186,7 +187,7 @@ function policiesOf(
 ): Readonly<Record<string, RetryPolicy>> {
   const key = 'outbox.policies';
   if (given === undefined) return {};
-  if (!isPlain(given)) throw refused(key, given, 'an object of names to policies');
+  if (!isPlainObject(given)) throw refused(key, given, 'an object of names to policies');
   const pairs = Object.entries(given).flatMap(([name, said]) => {
     if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
       throw refused(key, name, 'names of 1 to 64 letters, digits, . _ -');
@@ -231,7 +232,7 @@ function targetOf(given: unknown, key: string, parts: RelayParts): EffectiveTarg
   if (typeof given === 'function') {
     return { kind: 'deliver', deliver: handlerOf(given, key, parts) };
   }
-  if (!isPlain(given)) throw refused(key, given, TO_ALLOWED);
+  if (!isPlainObject(given)) throw refused(key, given, TO_ALLOWED);
   if ('spool' in given) {
     checkKeys(key, given, ['spool']);
     if (given['spool'] === true) return { kind: 'spool' };
@@ -262,7 +263,7 @@ function isSink(given: unknown): given is Sink {
 
 function cleanUpOf(given: unknown, key: string, { place }: RelayParts): CleanUp {
   if (given === 'at once' || given === 'never') return given;
-  if (!isPlain(given)) {
+  if (!isPlainObject(given)) {
     if (typeof given === 'number' || /^\s*\d/.test(String(given))) {
       durationMs(given as Duration, key, { minMs: 1 });
       return given as Duration;

@@ -5,6 +5,7 @@
  */
 
 import type { Duration } from '../core/duration.ts';
+import { isPlainObject } from '../core/plain-object.ts';
 import {
   checkPolicy,
   custom,
@@ -18,7 +19,6 @@ import {
   type RetryPolicy,
 } from '../core/policy.ts';
 import { checkKeys, refused, within } from './problems.ts';
-import { isPlain } from './secrets.ts';
 
 type Data = Readonly<Record<string, unknown>>;
 
@@ -84,7 +84,7 @@ export function policyOf(given: unknown, key: string): RetryPolicy {
   }
   if (typeof given !== 'object' || given === null) throw refused(key, given, ALLOWED);
   if ('backoff' in given) return within(key, () => checkPolicy(given as RetryPolicy, key));
-  const data = isPlain(given) ? given : { ...given };
+  const data = isPlainObject(given) ? given : { ...given };
   const names = Object.keys(data).filter((name) => Object.hasOwn(MAKERS, name));
   const [name = '', second] = names;
   const maker = MAKERS[name];
@@ -97,8 +97,8 @@ export function policyOf(given: unknown, key: string): RetryPolicy {
 
 function make(name: string, maker: Maker, data: Data, key: string): RetryPolicy {
   const { [name]: inner, ...beside } = data;
-  const options = isPlain(inner) ? { ...inner } : {};
-  const isShort = !isPlain(inner) && inner !== null && inner !== true;
+  const options = isPlainObject(inner) ? { ...inner } : {};
+  const isShort = !isPlainObject(inner) && inner !== null && inner !== true;
   if (isShort) {
     // `fixed: '5s'` and `ladder: ['2s']`: the one argument that is no option stands alone.
     if (maker.first === undefined) throw refused(`${key}.${name}`, inner, 'an object of options');

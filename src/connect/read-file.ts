@@ -10,9 +10,10 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { asError, RespoolError, show, textOf } from '../core/errors.ts';
 import { checkTopicPattern } from '../core/limits.ts';
+import { isPlainObject } from '../core/plain-object.ts';
+import { isSecretVariable, type KnownSecrets } from '../core/redact.ts';
 import { importFile } from '../system/peer.ts';
 import { parseJson } from './read-json.ts';
-import { isPlain, isSecretVariable, type Secrets } from './secrets.ts';
 
 /** A configuration file is not larger than this. */
 const FILE_MAX_BYTES: number = 2 ** 20;
@@ -52,7 +53,7 @@ export function isProgram(file: string): boolean {
 export async function readConfigFile(
   file: string,
   env: Environment,
-  secrets: Secrets,
+  secrets: KnownSecrets,
   options: ReadOptions = {},
 ): Promise<RawConfig> {
   if (!isProgram(file)) return parseConfig(await readText(file), file, env, secrets, options);
@@ -68,7 +69,9 @@ export async function readConfigFile(
 function topicsOf({ routes }: Readonly<Record<string, unknown>>): readonly string[] | undefined {
   if (!Array.isArray(routes) || routes.length === 0) return undefined;
   try {
-    return routes.map((route: unknown) => checkTopicPattern(isPlain(route) ? route['topic'] : ''));
+    return routes.map((route: unknown) =>
+      checkTopicPattern(isPlainObject(route) ? route['topic'] : ''),
+    );
   } catch {
     return undefined;
   }
@@ -84,11 +87,11 @@ function leave(
       const below = (inside: string): string[] =>
         without.filter((name) => name.startsWith(inside)).map((name) => name.slice(inside.length));
       const inGroup = below(`${key}.`);
-      if (inGroup.length > 0 && isPlain(value)) return [key, leave(value, inGroup)];
+      if (inGroup.length > 0 && isPlainObject(value)) return [key, leave(value, inGroup)];
       const names = below(`${key}[].`);
       if (names.length === 0 || !Array.isArray(value)) return [key, value];
       const items: readonly unknown[] = value;
-      return [key, items.map((item) => (isPlain(item) ? leave(item, names) : item))];
+      return [key, items.map((item) => (isPlainObject(item) ? leave(item, names) : item))];
     }),
   );
 }
@@ -98,11 +101,11 @@ export async function parseConfig(
   text: string,
   file: string,
   env: Environment,
-  secrets: Secrets,
+  secrets: KnownSecrets,
   { without = [], added = new Set() }: ReadOptions = {},
 ): Promise<RawConfig> {
   const data = file.endsWith('.json') ? parseJson(text, file) : await parseYamlFile(text, file);
-  if (!isPlain(data)) {
+  if (!isPlainObject(data)) {
     const said = Array.isArray(data) ? 'a list' : show(data);
     throw new RespoolError(
       'config.invalid',
@@ -170,7 +173,7 @@ function kindOf(value: unknown): string {
 interface FillParts {
   readonly file: string;
   readonly env: Environment;
-  readonly secrets: Secrets;
+  readonly secrets: KnownSecrets;
   readonly filled: Set<string>;
   readonly lent: Set<string>;
   readonly added: ReadonlySet<string>;
@@ -202,7 +205,7 @@ function createFill({ file, env, secrets, filled, lent, added }: FillParts) {
     if (Array.isArray(value)) {
       return value.map((item, at) => fill(item, `${key}[${at}]`, depth + 1));
     }
-    if (!isPlain(value)) return value;
+    if (!isPlainObject(value)) return value;
     const clean: Record<string, unknown> = {};
     for (const [name, item] of Object.entries(value)) {
       const inner = key === '' ? name : `${key}.${name}`;

@@ -5,19 +5,19 @@
 import { DAY_MS, type Duration, durationMs } from '../core/duration.ts';
 import { RespoolError } from '../core/errors.ts';
 import { checkNumber, checkTopicPattern } from '../core/limits.ts';
+import { isPlainObject } from '../core/plain-object.ts';
 import type { RetryPolicy } from '../core/policy.ts';
 import {
-  exec,
   type ExecOptions,
-  http,
+  exec,
   type HttpOptions,
+  http,
   type ReadyHandler,
 } from '../deliver/index.ts';
 import type { Handler } from '../ports/handler.ts';
 import { didYouMean } from './nearest.ts';
 import { policyOf } from './policies.ts';
 import { checkKeys, refused, within } from './problems.ts';
-import { isPlain } from './secrets.ts';
 
 /** A route that is checked, with its defaults. */
 export interface EffectiveRoute {
@@ -89,7 +89,7 @@ export function describeHandler(
   if (!('describe' in handler) || typeof handler.describe !== 'function') return { handler: name };
   try {
     const told: unknown = handler.describe();
-    return isPlain(told) ? told : { handler: name };
+    return isPlainObject(told) ? told : { handler: name };
   } catch {
     // What a handler cannot tell about itself must not keep it from delivering.
     return { handler: name };
@@ -155,7 +155,7 @@ export function handlerOf(
   { folder }: Pick<RouteParts, 'folder'>,
 ): Handler | ReadyHandler {
   if (typeof given === 'function') return fromFolder(given as Handler | ReadyHandler, folder);
-  if (!isPlain(given)) throw refused(key, given, DELIVER_ALLOWED);
+  if (!isPlainObject(given)) throw refused(key, given, DELIVER_ALLOWED);
   checkKeys(key, given, ['http', 'exec']);
   const isHttp = 'http' in given;
   if (isHttp === 'exec' in given) throw refused(key, Object.keys(given), DELIVER_ALLOWED);
@@ -171,23 +171,30 @@ function fromFolder(handler: Handler | ReadyHandler, folder: string): Handler | 
 }
 
 function httpOf(given: unknown, key: string): ReadyHandler {
-  if (!isPlain(given)) throw refused(key, typeof given, 'an object of options, such as { url }');
+  if (!isPlainObject(given))
+    throw refused(key, typeof given, 'an object of options, such as { url }');
   return within(key, () => http(given as unknown as HttpOptions));
 }
 
 function execOf(given: unknown, key: string, folder: string): Handler | ReadyHandler {
-  const { command, ...options } = (isPlain(given) ? given : { command: given }) as ExecOptions & {
+  const { command, ...options } = (
+    isPlainObject(given) ? given : { command: given }
+  ) as ExecOptions & {
     readonly command?: readonly string[];
   };
   if (!Array.isArray(command)) {
-    throw refused(isPlain(given) ? `${key}.command` : key, command, 'a list: command, arguments');
+    throw refused(
+      isPlainObject(given) ? `${key}.command` : key,
+      command,
+      'a list: command, arguments',
+    );
   }
   const wrong = command.findIndex((word: unknown) => typeof word !== 'string');
   if (wrong !== -1) {
     const word: unknown = command[wrong];
     const isPlainWord = typeof word === 'number' || typeof word === 'boolean';
     const hint = isPlainWord ? `; write "${String(word)}" in quotes` : '';
-    const list = isPlain(given) ? `${key}.command` : key;
+    const list = isPlainObject(given) ? `${key}.command` : key;
     throw refused(`${list}[${wrong}]`, word, `text${hint}`);
   }
   return within(key, () => fromFolder(exec(command as readonly string[], options), folder));

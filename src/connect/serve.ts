@@ -1,12 +1,12 @@
 /** serve — the lists and pairs among the service's keys, checked. */
 
 import { hash } from 'node:crypto';
-import { checkKey, checkOneOf } from '../core/limits.ts';
 import { RespoolError } from '../core/errors.ts';
+import { checkKey, checkOneOf } from '../core/limits.ts';
+import { isPlainObject } from '../core/plain-object.ts';
 import type { ServeConfig, TokenConfig } from './define-config.ts';
 import { hostName, isTokenHash } from './key.ts';
 import { checkKeys, refused, within } from './problems.ts';
-import { isPlain } from './secrets.ts';
 
 const TOKENS_MAX = 1_000;
 const HOSTS_MAX = 1_000;
@@ -17,7 +17,7 @@ export function tokensOf(given: unknown): readonly TokenConfig[] {
   const names = new Set<string>();
   return listOf(given, 'serve.tokens', TOKENS_MAX).map((token, at) => {
     const key = `serve.tokens[${at}]`;
-    if (!isPlain(token)) throw refused(key, typeof token, '{ name, role, sha256 }');
+    if (!isPlainObject(token)) throw refused(key, typeof token, '{ name, role, sha256 }');
     checkKeys(key, token, ['name', 'role', 'sha256']);
     const name = within(key, () => keyName(token['name']));
     if (names.has(name)) throw refused(`${key}.name`, name, 'every name once');

@@ -8,19 +8,19 @@ import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { type Document, isMap, parseDocument } from 'yaml';
 import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import { KnownSecrets } from '../core/redact.ts';
 import { systemDice } from '../system/clock.ts';
 import { randomName } from '../system/ids.ts';
 import { newlineOf, type Source, withKey, withoutKey } from './edit-text.ts';
 import { addDotEnv } from './environment.ts';
 import { configFilesIn } from './find-file.ts';
-import { hasLiteralKey } from './key-data.ts';
 import type { Key } from './key.ts';
-import { isScalar, keyOf, KEYS, valueOfText } from './keys.ts';
+import { hasLiteralKey } from './key-data.ts';
+import { isScalar, KEYS, keyOf, valueOfText } from './keys.ts';
 import { completeConfig } from './load-config.ts';
 import { didYouMean } from './nearest.ts';
 import { refused } from './problems.ts';
 import { type Environment, isProgram, parseConfig, readText } from './read-file.ts';
-import { Secrets } from './secrets.ts';
 
 /** The file's name when there was none. */
 const NEW_NAME = 'respool.config.yaml';
@@ -123,7 +123,7 @@ async function changeText(
   file: string,
   { known, value, others }: Change,
 ): Promise<Changed> {
-  await parseConfig(text, file, EVERYTHING_SET, new Secrets());
+  await parseConfig(text, file, EVERYTHING_SET, new KnownSecrets());
   const isJson = file.endsWith('.json');
   const sourceOf = (given: string): Source => {
     return { text: given, document: parseDocument(given, { merge: true }), isJson };
@@ -190,7 +190,7 @@ const EVERYTHING_SET: Environment = new Proxy<Environment>({}, { get: () => '' }
 
 /** Refuses a text that would be no configuration, before it is one. */
 async function checkText(text: string, file: string, given: Environment): Promise<void> {
-  const secrets = new Secrets();
+  const secrets = new KnownSecrets();
   const folder = path.dirname(file);
   // What `.env` says is for this check alone.
   const env = { ...given };

@@ -5,8 +5,9 @@
  */
 
 import { RespoolError, show } from '../core/errors.ts';
+import { isPlainObject } from '../core/plain-object.ts';
+import { redactUrls } from '../core/redact.ts';
 import { checkKeys } from './problems.ts';
-import { isPlain, maskUrls } from './secrets.ts';
 
 /** Which store. */
 export type StoreKind = 'sqlite' | 'file' | 'memory' | ServerKind;
@@ -63,7 +64,7 @@ export function checkStore(value: unknown, what: string): void {
 
 /** Whether it is a store on a server, said as data. */
 export function isStoreData(value: unknown): value is Readonly<Record<string, unknown>> {
-  return isPlain(value) && SERVER_KINDS.some((kind) => Object.hasOwn(value, kind));
+  return isPlainObject(value) && SERVER_KINDS.some((kind) => Object.hasOwn(value, kind));
 }
 
 function parseText(text: string, what: string): StoreUrl {
@@ -94,11 +95,11 @@ function parseText(text: string, what: string): StoreUrl {
 }
 
 function parseData(given: unknown, what: string): StoreUrl {
-  if (!isPlain(given)) throw refusal(what, given, allowedAs(what));
+  if (!isPlainObject(given)) throw refusal(what, given, allowedAs(what));
   checkKeys(what, given, SERVER_KINDS);
   const [kind, ...others] = SERVER_KINDS.filter((one) => given[one] !== undefined);
   const options = kind === undefined ? undefined : given[kind];
-  if (kind === undefined || others.length > 0 || !isPlain(options)) {
+  if (kind === undefined || others.length > 0 || !isPlainObject(options)) {
     throw refusal(what, 'this data', 'one of { postgres }, { nats } or { s3 } with its options');
   }
   const url = typeof options['url'] === 'string' ? { url: options['url'] } : {};
@@ -136,7 +137,7 @@ function allowedAs(what: string): string {
 }
 
 function refusal(what: string, value: unknown, allowed: string): RespoolError {
-  const shown = typeof value === 'string' ? maskUrls(value) : value;
+  const shown = typeof value === 'string' ? redactUrls(value) : value;
   return new RespoolError(
     'config.invalid',
     `cannot use ${show(shown)} as "${what}": allowed is ${allowed}`,

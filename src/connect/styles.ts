@@ -1,12 +1,12 @@
 /** styles — the style of a topology by its name, as data, or as a program has made it. */
 
-import { perAttempt } from '../rabbit/topology/per-attempt.ts';
-import { perDelay, type PerDelayOptions } from '../rabbit/topology/per-delay.ts';
-import { shared, type SharedOptions } from '../rabbit/topology/shared.ts';
+import { isPlainObject } from '../core/plain-object.ts';
 import type { TopologyStyle } from '../rabbit/topology/model.ts';
+import { perAttempt } from '../rabbit/topology/per-attempt.ts';
+import { type PerDelayOptions, perDelay } from '../rabbit/topology/per-delay.ts';
+import { type SharedOptions, shared } from '../rabbit/topology/shared.ts';
 import { didYouMean } from './nearest.ts';
 import { checkKeys, refused, within } from './problems.ts';
-import { isPlain } from './secrets.ts';
 
 /** A style by its name, with its options, or made by a program. */
 export type StyleConfig =
@@ -43,13 +43,13 @@ export function styleOf(given: unknown, key: string): TopologyStyle | undefined 
     return MAKERS[given].make({});
   }
   if (isStyle(given)) return given;
-  if (!isPlain(given)) throw refused(key, given, ALLOWED);
+  if (!isPlainObject(given)) throw refused(key, given, ALLOWED);
   checkKeys(key, given, STYLE_NAMES);
   const [name, second] = Object.keys(given).filter(isStyleName);
   if (name === undefined || second !== undefined) throw refused(key, given, ALLOWED);
   const options = given[name] ?? {};
   const whole = `${key}.${name}`;
-  if (!isPlain(options)) throw refused(whole, options, 'an object of options');
+  if (!isPlainObject(options)) throw refused(whole, options, 'an object of options');
   checkKeys(whole, options, MAKERS[name].options);
   return within(whole, () => MAKERS[name].make(options));
 }

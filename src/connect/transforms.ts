@@ -5,6 +5,7 @@
 
 import { RespoolError, show } from '../core/errors.ts';
 import { checkOneOf } from '../core/limits.ts';
+import { isPlainObject } from '../core/plain-object.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Transform } from '../ports/transform.ts';
 import { checkTransforms } from '../spool/check-transforms.ts';
@@ -14,7 +15,6 @@ import type { Config } from './define-config.ts';
 import { isTransform, withKeyFiles } from './key-data.ts';
 import { isNear } from './nearest.ts';
 import { checkKeys, within } from './problems.ts';
-import { isPlain } from './secrets.ts';
 
 type Room = Awaited<ReturnType<typeof loadRoom>>;
 type Data = Readonly<Record<string, unknown>>;
@@ -62,7 +62,7 @@ export async function sealedBy(
   if (given === undefined) return entries;
   const { seal } = await import('../transforms/seal.ts');
   const options = withKeyFiles(given, folder);
-  if (!isPlain(options)) throw refusedKind('seal', given, '{ keys, primary }');
+  if (!isPlainObject(options)) throw refusedKind('seal', given, '{ keys, primary }');
   checkNamesIn('seal', options, ['keys', 'primary']);
   return within('seal', () => seal(entries, options as unknown as SealOptions));
 }
@@ -71,7 +71,7 @@ function transformOf(room: Room, given: unknown, key: string): unknown {
   // A transform that a program has made is checked with all the others.
   if (isTransform(given)) return given;
   if (typeof given === 'string') return compressOf(room, key, { codec: given, name: key });
-  if (!isPlain(given)) throw refusedKind(key, given, ALLOWED);
+  if (!isPlainObject(given)) throw refusedKind(key, given, ALLOWED);
   checkNamesIn(key, given, [...KINDS, 'level']);
   const [kind, second] = KINDS.filter((name) => name in given);
   if (kind === undefined || second !== undefined) throw refusedKind(key, given, ALLOWED);
@@ -104,7 +104,7 @@ function cipherOf(room: Room, kind: 'encrypt' | 'decrypt', data: Data, key: stri
   const options = data[kind];
   const names = kind === 'encrypt' ? ['keys', 'primary', 'cipher', 'pad'] : ['keys'];
   const whole = `${key}.${kind}`;
-  if (!isPlain(options)) throw refusedKind(whole, options, `{ ${names.join(', ')} }`);
+  if (!isPlainObject(options)) throw refusedKind(whole, options, `{ ${names.join(', ')} }`);
   checkNamesIn(whole, options, names);
   checkWord(`${whole}.cipher`, options['cipher'], CIPHERS);
   return within(whole, () =>

@@ -1,12 +1,116 @@
 /**
- * redact — the fields of a log line as they may be seen: plain data, without secrets, of bounded
- * size.
+ * redact — what may be seen of data and of text: no secrets, and of bounded size.
  *
- * Pure. Every line that leaves through a logger passes through here. Promise: never throws,
- * whatever it is given, changes nothing of it, and what comes out holds no cycle and only data.
+ *   redact, createRedactor   fields of a log line: by their names, and by how their texts look
+ *   redactText, redactUrls   a text that nobody made for a log: by how secrets look in it
+ *   KnownSecrets, hideKnown  secrets that are known, wherever they are quoted
+ *
+ * Pure. Every line that leaves through a logger passes through here. Promise: `redact` never
+ * throws, whatever it is given, changes nothing of it, and what comes out holds no cycle and only
+ * data; each pattern looks at a text once, however hostile it is.
  */
 
-import { HIDDEN, isSecretName, maskText } from './secret-text.ts';
+import { isPlainObject } from './plain-object.ts';
+
+/** What stands in a secret's place. */
+export const HIDDEN = '(secret)';
+
+const KEY = '(?:api|private|signing|access|encryption|master)[-_]?key';
+const SECRET_NAME = new RegExp(
+  [
+    'authorization|cookie|passw|passphrase|secret|token|credential|dsn|sha256|signature',
+    KEY,
+    '(?:^|[-_])(?:key|pass|pwd|creds|nkey|jwt|sig)$',
+  ].join('|'),
+  'i',
+);
+/** Keys that open nothing. */
+const OPEN_KEY = /(?:routing|order|dedupe|partition|primary|foreign|public|sort|message)[-_]?key$/i;
+const SUSPECT_NAME =
+  /auth|cookie|passw|secret|token|key|credential|signature|session|dsn|(?:^|[-_.])sig(?:$|[-_.])/i;
+
+/** Whether what goes by this name is not to be seen. */
+export function isSecretName(name: string): boolean {
+  return SECRET_NAME.test(name) && !OPEN_KEY.test(name);
+}
+
+/**
+ * Whether what goes by this name should rather not be shown: of settings and of headers, which may
+ * have any name, so that too much is hidden and not too little.
+ */
+export function mayBeSecretName(name: string): boolean {
+  return SUSPECT_NAME.test(name);
+}
+
+/** Whether a variable of the environment is not to be seen. */
+export function isSecretVariable(name: string): boolean {
+  // The folder that a shell stands in is no password.
+  return name !== 'PWD' && isSecretName(name);
+}
+
+/** n.b. Looks back from `://`: who looks ahead for it tries 30 characters at each place. */
+const USERS = /(?<=[a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/?#@"']*(?:@[^\s/?#@"']*)*@/gi;
+
+/** A text with user, password and secret parameters of its URLs hidden. */
+export function redactUrls(text: string): string {
+  return text
+    .replaceAll(USERS, `${HIDDEN}@`)
+    .replaceAll(/([?&])([^\s=&?#"']+)=([^\s&#"']*)/g, (whole, mark: string, name: string, value) =>
+      isSecretName(name) || hasUser(String(value)) ? `${mark}${name}=${HIDDEN}` : whole,
+    );
+}
+
+/** Whether a parameter is an address with a user, written so that it fits into another. */
+function hasUser(value: string): boolean {
+  return /%/.test(value) && /:\/\/[^\s/]*@/.test(decoded(value));
+}
+
+/** A part of an address as it is meant; as it stands where it cannot be read. */
+export function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Texts without any of these signs hold nothing that the patterns below look for. */
+const SUSPECT = /[:=]|bearer|basic|digest|rsp_|eyJ|private key/i;
+/** An example may name where a secret is kept. */
+const NO_VARIABLE = String.raw`(?!\s{0,8}(?:\w+ )?\$[A-Z{])`;
+/** Between a name and its value; quotes may be escaped, where JSON stands in JSON. */
+const IS = String.raw`\\{0,4}["']?\s{0,8}[:=]\s{0,8}\\{0,4}`;
+const IS_SURELY = String.raw`=|\\{0,4}["']\s{0,8}:\s{0,8}\\{0,4}`;
+const QUOTED = String.raw`"(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*'`;
+const LINE = String.raw`${NO_VARIABLE}(?:${QUOTED}|[^\r\n]+)`;
+const WORD = String.raw`${NO_VARIABLE}(?:${QUOTED}|["']?[^\s,;&"']+)`;
+const PASSWORD = String.raw`password|passwd|passphrase|\bpass|\bpwd|${KEY}`;
+const SECRET = 'secret|token|credentials?|dsn';
+
+/** How secrets look in a text that nobody made for a log; a replacement keeps what names them. */
+const LOOKS: readonly (readonly [pattern: RegExp, shown: string])[] = [
+  [/-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,40}-----)?/g, HIDDEN],
+  // Headers go to the end of their line: a scheme and what follows, or many cookies.
+  [new RegExp(`(authorization|cookie)(${IS})${LINE}`, 'gi'), `$1$2${HIDDEN}`],
+  [new RegExp(String.raw`\b(Bearer)\s{1,64}${WORD}`, 'gi'), `$1 ${HIDDEN}`],
+  // Words may follow these two; what has no digit, capital or `=` is one.
+  [/\b(Basic|Digest)\s{1,64}(?=[^\s"',;]*[A-Z0-9=])[^\s"',;]{6,}/g, `$1 ${HIDDEN}`],
+  // Tokens of our service, and JSON web tokens.
+  [/\brsp_[A-Za-z0-9_-]{16,}/g, HIDDEN],
+  [/\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?/g, HIDDEN],
+  // A sentence may say `token: it …`: such words count only with `=`, or in quotes.
+  [new RegExp(`(${PASSWORD})(${IS})${WORD}`, 'gi'), `$1$2${HIDDEN}`],
+  [new RegExp(`(${SECRET})(${IS_SURELY})${WORD}`, 'gi'), `$1$2${HIDDEN}`],
+];
+
+/** A text with everything hidden that looks like a secret, in URLs or elsewhere. */
+export function redactText(text: string): string {
+  if (!SUSPECT.test(text)) return text;
+  return LOOKS.reduce(
+    (rest, [pattern, shown]) => rest.replaceAll(pattern, shown),
+    redactUrls(text),
+  );
+}
 
 /** What is hidden beside what is always hidden. */
 export interface RedactOptions {
@@ -165,8 +269,132 @@ function isError(value: object): value is Error {
 
 /** Secrets first, then the cut: half a secret does not look like one. */
 function cutText(text: string, maxChars: number): string {
-  const masked = maskText(text.length > maxChars ? text.slice(0, maxChars + BEYOND_CHARS) : text);
+  const masked = redactText(text.length > maxChars ? text.slice(0, maxChars + BEYOND_CHARS) : text);
   if (text.length <= maxChars && masked.length <= maxChars) return masked;
   const cut = masked.slice(0, maxChars).toWellFormed();
   return `${cut}… ${Math.max(0, text.length - maxChars)} more characters`;
+}
+
+/** Shorter ones are part of too many ordinary words to be cut out of a text. */
+const KNOWN_MIN_CHARS = 6;
+/** Data that goes deeper goes round in circles. */
+const DATA_DEPTH_MAX = 32;
+
+/**
+ * A text without these secrets, in whatever form they are written. It may have been cut within one:
+ * at its end, or before each ellipsis.
+ */
+export function hideKnown(
+  text: string,
+  secrets: Iterable<string>,
+  isCutAt: 'end' | 'ellipsis',
+): string {
+  if (text.length < KNOWN_MIN_CHARS) return text;
+  const forms = new Set<string>();
+  for (const secret of secrets) {
+    for (const form of formsOf(secret)) if (form.length >= KNOWN_MIN_CHARS) forms.add(form);
+  }
+  // The longest first: one secret may be a part of another.
+  const sorted = [...forms].toSorted((a, b) => b.length - a.length);
+  let hidden = text;
+  for (const form of sorted) hidden = hidden.replaceAll(form, HIDDEN);
+  if (isCutAt === 'end') return hideCut(hidden, sorted);
+  const parts = hidden.split('…');
+  const clean = parts.slice(0, -1).map((part) => hideCut(part, sorted));
+  return [...clean, parts.at(-1) ?? ''].join('…');
+}
+
+/** A text without the beginning of a secret at its end. */
+function hideCut(text: string, forms: readonly string[]): string {
+  let hidden = text;
+  for (const form of forms) {
+    for (
+      let length = Math.min(form.length, hidden.length);
+      length >= KNOWN_MIN_CHARS;
+      length -= 1
+    ) {
+      if (hidden.endsWith(form.slice(0, length))) hidden = hidden.slice(0, -length) + HIDDEN;
+    }
+  }
+  return hidden;
+}
+
+/**
+ * A secret as it is, as the UTF-8 that headers carry, in quotes, in a URL and in the name of a
+ * host; each as others write it, too.
+ */
+function formsOf(secret: string): readonly string[] {
+  const read = Buffer.from(secret, 'latin1').toString();
+  return [secret, read]
+    .filter((text) => text.isWellFormed())
+    .flatMap((text) => {
+      const quoted = JSON.stringify(text).slice(1, -1);
+      const inUrl = encodeURIComponent(text);
+      const lower = inUrl.replaceAll(/%[0-9A-F]{2}/g, (code) => code.toLowerCase());
+      // Some writers of JSON escape every slash.
+      const slashed = quoted.replaceAll('/', '\\/');
+      return [text, quoted, slashed, encodeURI(text), inUrl, lower, text.toLowerCase()];
+    });
+}
+
+/** The secrets of one configuration, for every text that goes out. */
+export class KnownSecrets {
+  readonly #values = new Set<string>();
+
+  /** Remembers a text that is not to be seen. */
+  add(value: unknown): void {
+    if (typeof value === 'string' && value.length >= KNOWN_MIN_CHARS) this.#values.add(value);
+  }
+
+  /** Remembers whatever a configuration holds under the name of a secret, at any depth. */
+  collect(value: unknown, name = '', depth = 0): void {
+    if (depth > DATA_DEPTH_MAX) return;
+    if (typeof value === 'string') {
+      if (isSecretName(name)) this.add(value);
+      for (const text of new Set([value, decoded(value)])) this.#collectUsers(text);
+      return;
+    }
+    if (Array.isArray(value)) for (const item of value) this.collect(item, name, depth + 1);
+    else if (isPlainObject(value)) {
+      for (const [inner, item] of Object.entries(value)) {
+        // What stands inside a secret is one; a list of tokens also holds their names.
+        const isInside = isSecretName(name) && name !== 'tokens' && !isSecretName(inner);
+        this.collect(item, isInside ? name : inner, depth + 1);
+      }
+    }
+  }
+
+  /** The passwords of the addresses in a text; alone, a user is a token. */
+  #collectUsers(text: string): void {
+    for (const [, userinfo = ''] of text.matchAll(/:\/\/([^\s/?#,]+)@/g)) {
+      const [user, ...parts] = userinfo.split(':');
+      for (const part of parts.length === 0 && /^nats:/i.test(text) ? [user] : parts) {
+        this.add(part);
+        this.add(decoded(part ?? ''));
+      }
+    }
+  }
+
+  /** A text without the secrets that are known, and without what URLs should not show. */
+  hide(text: string): string {
+    return redactUrls(hideKnown(text, this.#values, 'ellipsis'));
+  }
+
+  /** Data with secrets hidden, by name and by value; what is no data becomes its kind. */
+  redact(value: unknown, name = '', depth = 0): unknown {
+    if (depth > DATA_DEPTH_MAX) return '(deep)';
+    if (value === undefined || value === null || typeof value === 'boolean') return value;
+    if (isSecretName(name) && typeof value !== 'object') return HIDDEN;
+    if (typeof value === 'string') return this.hide(value);
+    if (typeof value === 'number') return value;
+    if (Array.isArray(value)) return value.map((item) => this.redact(item, name, depth + 1));
+    if (isPlainObject(value)) {
+      const pairs = Object.entries(value).map(([inner, item]) => [
+        inner,
+        this.redact(item, inner, depth + 1),
+      ]);
+      return Object.fromEntries(pairs);
+    }
+    return typeof value === 'function' ? '(function)' : '(object)';
+  }
 }

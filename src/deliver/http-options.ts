@@ -3,8 +3,9 @@
 import { X509Certificate } from 'node:crypto';
 import { DAY_MS, type Duration, durationMs } from '../core/duration.ts';
 import { checkNames, checkNumber, checkOneOf, KEY_MAX_CHARS } from '../core/limits.ts';
+import { HIDDEN } from '../core/redact.ts';
 import { AllowList, checkUrl } from './destination.ts';
-import { HIDDEN, hideUrl, hideValues } from './hide.ts';
+import { hideUrl, hideValues } from './hide.ts';
 import {
   checkStatusRules,
   DEFAULT_RULES,

@@ -20,7 +20,7 @@ import { TimeLimit } from '../system/wait.ts';
 import { whyRefused } from './address.ts';
 import type { Agents } from './agent.ts';
 import { AddressRefused, type Resolve } from './destination.ts';
-import { hideEchoes } from './echo.ts';
+import { hideEchoes } from './hide.ts';
 import { type Answer, outcomeOfAnswer } from './http-answer.ts';
 import { HeaderIllegal, requestHeaders, requestKey } from './http-headers.ts';
 import {

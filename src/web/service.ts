@@ -12,7 +12,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Desk } from '../control/control.ts';
 import { durationMs, MINUTE_MS } from '../core/duration.ts';
 import { isRespoolError, textOf } from '../core/errors.ts';
-import { maskText } from '../core/secret-text.ts';
+import { redactText } from '../core/redact.ts';
 import type { ConsumerHealth, RelayHealth } from '../observe/health.ts';
 import type { MetricsText } from '../observe/metrics/types.ts';
 import type { Clock } from '../ports/clock.ts';
@@ -366,7 +366,7 @@ class WebService implements Service {
     // That we stop is said once, not to the log for each who hears of it.
     if (status < 500 || isRespoolError(error, 'engine.stopping')) return;
     const code = isRespoolError(error) ? error.code : 'internal';
-    logger?.error({ ...fields, status, code }, maskText(oneLine(textOf(error))));
+    logger?.error({ ...fields, status, code }, redactText(oneLine(textOf(error))));
   }
 }
 

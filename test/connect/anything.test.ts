@@ -1,4 +1,5 @@
 /** Whatever a file says: it is a configuration, or refused with `config.invalid` and no secret. */
+
 import fc from 'fast-check';
 import { isRespoolError } from 'respool';
 import { expect, test } from 'vitest';
@@ -6,7 +7,7 @@ import { describeConfig } from '../../src/connect/describe-config.ts';
 import { KEYS } from '../../src/connect/keys.ts';
 import { completeConfig } from '../../src/connect/load-config.ts';
 import { parseConfig } from '../../src/connect/read-file.ts';
-import { Secrets } from '../../src/connect/secrets.ts';
+import { KnownSecrets } from '../../src/core/redact.ts';
 
 const CANARY = 'canary-0123456789';
 
@@ -66,7 +67,7 @@ test('anything is a configuration or refused, never a crash', async () => {
   let taken = 0;
   await fc.assert(
     fc.asyncProperty(configs, async (config) => {
-      const secrets = new Secrets();
+      const secrets = new KnownSecrets();
       const serve = 'serve' in config ? config.serve : { token: '${THE_TOKEN}' };
       const env = { THE_TOKEN: CANARY };
       const withSecret = { ...config, serve };
@@ -94,7 +95,7 @@ test('any text is a file or refused, with a place or a reason', async () => {
   await fc.assert(
     fc.asyncProperty(fc.string({ maxLength: 60 }), kinds, async (text, kind) => {
       try {
-        await parseConfig(text, `respool.config.${kind}`, {}, new Secrets());
+        await parseConfig(text, `respool.config.${kind}`, {}, new KnownSecrets());
       } catch (error) {
         expect(isRespoolError(error, 'config.invalid')).toBe(true);
         expect((error as Error).message).toContain(`respool.config.${kind}`);
@@ -145,7 +146,7 @@ test('what JSON refuses is refused at a place inside the text', async () => {
 
 async function placeOf(text: string): Promise<number[]> {
   try {
-    await parseConfig(text, 'respool.config.json', {}, new Secrets());
+    await parseConfig(text, 'respool.config.json', {}, new KnownSecrets());
   } catch (error) {
     const [, line, column] = /line (\d+), column (\d+)/.exec((error as Error).message) ?? [];
     return [Number(line), Number(column)];

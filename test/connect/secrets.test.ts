@@ -1,11 +1,12 @@
 /** No secret is printed: by its name, by its place, in errors and in warnings (R219, S7). */
+
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { describeConfig } from '../../src/connect/describe-config.ts';
 import { loadConfig } from '../../src/connect/load-config.ts';
 import { createConfiguredSpool } from '../../src/connect/open.ts';
-import { maskUrls, Secrets } from '../../src/connect/secrets.ts';
 import { setConfig } from '../../src/connect/set-config.ts';
+import { KnownSecrets, redactUrls } from '../../src/core/redact.ts';
 import { folderWith, load, refusal, textOf } from './setup.ts';
 
 const CANARY = 'c4nary-Zm9vYmFyYmF6cXV4';
@@ -174,11 +175,11 @@ describe('hiding', () => {
     ['mail me@example.com', 'mail me@example.com'],
   ];
   test.each(urls)('%s', (text, hidden) => {
-    expect(maskUrls(text)).toBe(hidden);
+    expect(redactUrls(text)).toBe(hidden);
   });
 
   test('a secret that was cut short is hidden too', () => {
-    const secrets = new Secrets();
+    const secrets = new KnownSecrets();
     secrets.add(CANARY);
     expect(secrets.hide(`cannot use "${CANARY.slice(0, 12)}… as x`)).toBe(
       'cannot use "(secret)… as x',
@@ -195,7 +196,7 @@ describe('hiding', () => {
   });
 
   test('data that goes round in circles ends', () => {
-    const secrets = new Secrets();
+    const secrets = new KnownSecrets();
     const circle: Record<string, unknown> = { token: CANARY };
     circle['again'] = circle;
     secrets.collect(circle);

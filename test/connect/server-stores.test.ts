@@ -1,10 +1,11 @@
 /** Stores on servers by address and by data: options, refusals, what is shown (R202, R219). */
+
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import type { Config } from '../../src/connect/define-config.ts';
 import { describeConfig } from '../../src/connect/describe-config.ts';
-import { maskUrls } from '../../src/connect/secrets.ts';
 import { storesOf } from '../../src/connect/stores.ts';
+import { redactUrls } from '../../src/core/redact.ts';
 import { load, refusal } from './setup.ts';
 
 const CANARY = 'c4nary-Zm9vYmFyYmF6cXV4';
@@ -168,10 +169,10 @@ describe('no password of an address is shown', () => {
   });
 
   test('where a parameter is an address with a user, however it is written', () => {
-    expect(maskUrls(`s3://b?endpoint=${encodeURIComponent(endpoint)}&region=x`)).toBe(
+    expect(redactUrls(`s3://b?endpoint=${encodeURIComponent(endpoint)}&region=x`)).toBe(
       's3://b?endpoint=(secret)&region=x',
     );
-    expect(maskUrls('https://h/?back=https%3A%2F%2Fh%2Fa')).toBe(
+    expect(redactUrls('https://h/?back=https%3A%2F%2Fh%2Fa')).toBe(
       'https://h/?back=https%3A%2F%2Fh%2Fa',
     );
   });

@@ -1,16 +1,17 @@
 /** Transforms and the seal of a configuration: as data, as objects, checked, and without a key shown. */
+
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { inspect } from 'node:util';
 import { compress, generateKey } from 'respool/transforms';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { collectKeys, withoutKeys } from '../../src/connect/key-data.ts';
 import { describeConfig } from '../../src/connect/describe-config.ts';
+import { collectKeys, withoutKeys } from '../../src/connect/key-data.ts';
 import { type LoadedConfig, loadConfig } from '../../src/connect/load-config.ts';
 import { createConfiguredSpool } from '../../src/connect/open.ts';
-import { Secrets } from '../../src/connect/secrets.ts';
 import { setConfig } from '../../src/connect/set-config.ts';
 import { transformsOf } from '../../src/connect/transforms.ts';
+import { KnownSecrets } from '../../src/core/redact.ts';
 import { bytesOf } from '../spool/setup.ts';
 import { folderWith, type Given, load, refusal, textOf } from './setup.ts';
 
@@ -279,7 +280,7 @@ describe('no key is shown', () => {
   test.each(['env', 'file'])('in the place of a name after %s:', async (kind) => {
     for (const key of [KEY, HEX]) {
       expect(withoutKeys({ keys: { k1: `${kind}:${key}` } })).toEqual({ keys: { k1: '(secret)' } });
-      const secrets = new Secrets();
+      const secrets = new KnownSecrets();
       expect(collectKeys({ keys: { k1: `${kind}:${key}` } }, secrets, {})).toEqual([]);
       expect(secrets.hide(`cannot read ${key}`)).toBe('cannot read (secret)');
     }

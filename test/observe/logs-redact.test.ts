@@ -1,8 +1,9 @@
 /** No line shows a secret, whatever it is wrapped in; and nothing that is given can harm (S7). */
+
 import fc from 'fast-check';
 import { redact, withRedaction } from 'respool/observe';
 import { describe, expect, test } from 'vitest';
-import { maskText } from '../../src/core/secret-text.ts';
+import { redactText } from '../../src/core/redact.ts';
 import { always } from '../properties/runs.ts';
 
 const CANARY = 'canary7f3a91c04be2';
@@ -82,8 +83,8 @@ const TEXTS: readonly string[] = [
 
 describe('by value', () => {
   test.each(TEXTS)('the secret in %j is hidden', (text) => {
-    expect(maskText(text)).not.toContain(CANARY);
-    expect(maskText(text)).toContain('(secret)');
+    expect(redactText(text)).not.toContain(CANARY);
+    expect(redactText(text)).toContain('(secret)');
   });
 
   test('what names no secret stays as it is', () => {
@@ -95,14 +96,14 @@ describe('by value', () => {
       'curl -H "authorization: Bearer $RESPOOL_TOKEN" -d {} http://127.0.0.1:1/x',
       'duplicate key: order-1',
     ]) {
-      expect(maskText(text)).toBe(text);
+      expect(redactText(text)).toBe(text);
     }
   });
 
   test('a long text costs no more than its length', () => {
     for (const piece of ['a://', 'password=', 'Bearer ', '"', '?a=', 'cookie: ', '\\', '@', '-']) {
       const text = `secret${piece.repeat(20_000)}`;
-      expect(maskText(text).length).toBeLessThanOrEqual(2 * text.length);
+      expect(redactText(text).length).toBeLessThanOrEqual(2 * text.length);
     }
   });
 });

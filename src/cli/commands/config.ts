@@ -102,9 +102,9 @@ const set: CommandSpec = {
     const { configFileOf } = await import('../../connect/load-config.ts');
     const file = await configFileOf({ cwd: io.cwd, env: io.env, file: context.globals.config });
     const { setConfig } = await import('../../connect/set-config.ts');
-    const { maskUrls } = await import('../../connect/secrets.ts');
+    const { redactUrls } = await import('../../core/redact.ts');
     const done = await setConfig(file, key, value, { cwd: io.cwd, env: io.env });
-    const shown = maskUrls(value);
+    const shown = redactUrls(value);
     if (out.json) await out.object({ id: key, value: shown, ...done });
     else await out.line(`${key} is ${safe(shown)} in ${safe(done.file)}`);
     if (shown !== value && !value.includes('${')) out.note(PASSWORD_NOTE);

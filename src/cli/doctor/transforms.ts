@@ -7,10 +7,10 @@
 
 import { stat } from 'node:fs/promises';
 import process from 'node:process';
-import type { LoadedConfig } from '../../connect/load-config.ts';
 import { withKeyFiles } from '../../connect/key-data.ts';
-import { isPlain } from '../../connect/secrets.ts';
+import type { LoadedConfig } from '../../connect/load-config.ts';
 import { isRespoolError, textOf } from '../../core/errors.ts';
+import { isPlainObject } from '../../core/plain-object.ts';
 import type { Transform } from '../../ports/transform.ts';
 import type { Keys } from '../../transforms/index.ts';
 import { placeOf } from '../../transforms/key.ts';
@@ -65,21 +65,21 @@ async function examineOne(id: string, transform: Transform): Promise<DoctorFindi
 function holdersIn(list: readonly unknown[], seal: unknown, folder: string): Holder[] {
   const holders = list.flatMap((one, at) =>
     ['encrypt', 'decrypt'].flatMap((owner): Holder[] => {
-      const options = isPlain(one) ? withKeyFiles(one[owner], folder) : undefined;
-      if (!isPlain(options)) return [];
+      const options = isPlainObject(one) ? withKeyFiles(one[owner], folder) : undefined;
+      if (!isPlainObject(options)) return [];
       return [
         { id: `transforms[${at}]`, owner, keys: options['keys'], primary: options['primary'] },
       ];
     }),
   );
   const sealed = withKeyFiles(seal, folder);
-  if (!isPlain(sealed)) return holders;
+  if (!isPlainObject(sealed)) return holders;
   const { keys, primary } = sealed;
   return [...holders, { id: 'seal', owner: 'the seal', keys, primary }];
 }
 
 async function examineKeys({ id, owner, keys, primary }: Holder): Promise<DoctorFinding[]> {
-  if (!isPlain(keys)) {
+  if (!isPlainObject(keys)) {
     return [
       note(`${id}.keys`, `the keys of ${owner} come from a function: they are not looked at`),
     ];
@@ -109,7 +109,7 @@ async function examineKeys({ id, owner, keys, primary }: Holder): Promise<Doctor
 
 /** A key that stands in the configuration itself is found with the other secrets of that file. */
 async function examineKeyFiles({ id, keys }: Holder): Promise<DoctorFinding[]> {
-  if (!isPlain(keys) || process.platform === 'win32') return [];
+  if (!isPlainObject(keys) || process.platform === 'win32') return [];
   const findings: DoctorFinding[] = [];
   for (const [name, source] of Object.entries(keys)) {
     const place = typeof source === 'string' ? placeOf(source.trim()) : undefined;
@@ -136,7 +136,9 @@ async function modeOf(file: string): Promise<number> {
 
 function examineLengths(list: readonly unknown[], made: readonly Transform[]): DoctorFinding[] {
   const isCompressed = made.some(({ kind }) => kind === 'compression');
-  const encrypted = list.map((one) => (isPlain(one) ? one['encrypt'] : undefined)).find(isPlain);
+  const encrypted = list
+    .map((one) => (isPlainObject(one) ? one['encrypt'] : undefined))
+    .find(isPlainObject);
   if (!isCompressed || encrypted === undefined || encrypted['pad'] === true) return [];
   const text =
     'bodies are compressed, then encrypted: their length tells a little of what is in them';

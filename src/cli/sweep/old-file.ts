@@ -8,8 +8,8 @@ import path from 'node:path';
 import { didYouMean } from '../../connect/nearest.ts';
 import { isProgram, readText } from '../../connect/read-file.ts';
 import { parseYaml } from '../../connect/read-yaml.ts';
-import { isPlain } from '../../connect/secrets.ts';
 import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
+import { isPlainObject } from '../../core/plain-object.ts';
 import { OLD_SECTIONS, type OldFile } from './old-names.ts';
 
 /** The file as the old tool reads it; undefined: it is none of its. */
@@ -23,7 +23,10 @@ export async function readOldFile(
   // What is not there, or a folder, is for our own way of finding a configuration.
   if (found?.isFile() !== true) return undefined;
   const data = await parsed(file);
-  if (!isPlain(data) || !Object.keys(OLD_SECTIONS).some((name) => Object.hasOwn(data, name))) {
+  if (
+    !isPlainObject(data) ||
+    !Object.keys(OLD_SECTIONS).some((name) => Object.hasOwn(data, name))
+  ) {
     return undefined;
   }
   const strange = Object.keys(data).filter((name) => !Object.hasOwn(OLD_SECTIONS, name));
@@ -53,7 +56,7 @@ function sectionOf(
   { name, keys, file }: { readonly name: string; readonly keys: readonly string[]; file: string },
 ): Readonly<Record<string, unknown>> {
   if (given === undefined || given === null) return {};
-  if (!isPlain(given)) {
+  if (!isPlainObject(given)) {
     const text = `cannot use ${show(given)} as "${name}" in ${file}: allowed is an object of keys`;
     throw new RespoolError('config.invalid', text);
   }

@@ -6,7 +6,7 @@
 import { isRespoolError, textOf } from '../../core/errors.ts';
 import { codeText } from '../../core/failure.ts';
 import type { Outcome } from '../../core/outcome.ts';
-import { maskText } from '../../core/secret-text.ts';
+import { redactText } from '../../core/redact.ts';
 import type { Verdict } from '../../core/verdict.ts';
 import type { Claim } from '../../ports/source.ts';
 import type { Sending, TracedPlace } from '../../ports/tracer.ts';
@@ -92,7 +92,7 @@ const REASON_MAX_CHARS = 200;
 
 function tellError(span: OtelSpan, code: string, reason: string): void {
   const type = codeText(code);
-  const text = maskText(reason).slice(0, REASON_MAX_CHARS);
+  const text = redactText(reason).slice(0, REASON_MAX_CHARS);
   span.setAttributes({ 'error.type': type });
   span.setStatus({ code: STATUS_ERROR, message: `${type}: ${text}` });
 }
