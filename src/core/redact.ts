@@ -30,7 +30,7 @@ const SUSPECT_NAME =
   /auth|cookie|passw|secret|token|key|credential|signature|session|dsn|(?:^|[-_.])sig(?:$|[-_.])/i;
 
 /** Whether what goes by this name is not to be seen. */
-export function isSecretName(name: string): boolean {
+function isSecretName(name: string): boolean {
   return SECRET_NAME.test(name) && !OPEN_KEY.test(name);
 }
 
@@ -66,7 +66,7 @@ function hasUser(value: string): boolean {
 }
 
 /** A part of an address as it is meant; as it stands where it cannot be read. */
-export function decoded(text: string): string {
+function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {

@@ -1,19 +1,12 @@
 /** record — a replay as it is on record, changed by compare-and-swap only. */
 
+import { REPLAYS_KIND } from '../../core/canary.ts';
 import type { Millis } from '../../core/duration.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
 import { changeRecord, type RecordPlace } from '../../spool/record-lease.ts';
 import { replayIn } from './read-replay.ts';
 import type { Replay, ReplayDesk } from './types.ts';
-
-/** The map of replays, by id. */
-export const REPLAYS_KIND = 'dlq.replays';
-
-/** The log of one replay. */
-export function logKindOf(id: string): string {
-  return `dlq.replay.${id}`;
-}
 
 /** The replay of this id; `message.unknown` when there is none. */
 export async function needReplay(records: RecordStore, id: string): Promise<Replay> {

@@ -2,7 +2,7 @@
 
 import { RespoolError } from '../../core/errors.ts';
 
-export const CHUNK_BYTES: number = 256 * 1024;
+const CHUNK_BYTES: number = 256 * 1024;
 /** Refs that are listed with one statement. */
 export const REFS_PAGE = 1_000;
 

@@ -43,7 +43,7 @@ export function stateOfKey(key: StateKey): State | undefined {
   return STATES[key >> 1];
 }
 
-export function laneOfKey(key: StateKey): Lane {
+function laneOfKey(key: StateKey): Lane {
   return key % 2 === 0 ? 'delivery' : 'notice';
 }
 
