@@ -1,9 +1,8 @@
 /** Consumers of the configuration: run alone, or beside the spool; also with the broker away. */
 import { readFile, writeFile } from 'node:fs/promises';
-import { connect, createServer, type Server } from 'node:net';
+import { connect, createServer, type Server, Socket } from 'node:net';
 import path from 'node:path';
-import { describe, expect, onTestFinished, test } from 'vitest';
-import { systemClock } from '../../src/system/clock.ts';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { withService } from '../services/index.ts';
 import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';
 import { type Running, setup } from './setup.ts';
@@ -137,6 +136,9 @@ withService('rabbitmq', () => {
 
     test('a broker that takes connections and says nothing does not hold up a stop', async () => {
       const shell = await rabbitShell();
+      // Sockets have no timeout here: a stop that waited for the connection would not end.
+      const timeouts = vi.spyOn(Socket.prototype, 'setTimeout').mockReturnThis();
+      onTestFinished(() => timeouts.mockRestore());
       const { promise: asked, resolve } = Promise.withResolvers<void>();
       const mute = createServer(() => resolve());
       const { promise: listening, resolve: heard } = Promise.withResolvers<void>();
@@ -148,11 +150,8 @@ withService('rabbitmq', () => {
       await write(shell, { url: `amqp://127.0.0.1:${port}`, routes: stop });
       const running = started(shell, ['rabbit', 'consume', '--queue', `${shell.prefix}.good`]);
       await asked;
-      const before = systemClock.monotonic();
       running.signal('SIGTERM');
       expect((await running.ended).code).toBe(0);
-      // Opening a connection is given ten seconds.
-      expect(systemClock.monotonic() - before).toBeLessThan(9_000);
     });
 
     test('what runs when it stops is finished within the time that is given', async () => {
