@@ -59,7 +59,8 @@ export function takesTopic(rules: readonly TopicRule[] | undefined, topic: strin
   return false;
 }
 
-function wordsMatch(pattern: readonly string[], words: readonly string[]): boolean {
+/** Whether the words of a topic fit those of a pattern. */
+export function wordsMatch(pattern: readonly string[], words: readonly string[]): boolean {
   // The usual two-pointer walk: on a mismatch the last `#` swallows one word more.
   let at = 0;
   let word = 0;

@@ -1,10 +1,12 @@
 /** serve — starts, delivers, answers, prints, and stops by signal; with its pieces in-process. */
+import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { systemClock } from '../../src/system/clock.ts';
+import { SimClock } from '../../src/testkit/sim-clock.ts';
 import { type CallOptions, type Running, setup, type Shell } from './setup.ts';
 import { freePort } from '../service/binary.ts';
 
@@ -172,6 +174,43 @@ describe('stopping', () => {
     running.signal('SIGTERM');
     running.signal('SIGINT');
     expect(running.exits).toEqual([143, 130]);
+  });
+
+  test('clients that stall in the middle of their bodies get the time of a stop once', async () => {
+    const sim = new SimClock();
+    let isVirtual = false;
+    const clock = {
+      ...systemClock,
+      monotonic: () => (isVirtual ? sim : systemClock).monotonic(),
+      after: (ms: number, call: () => void) => (isVirtual ? sim : systemClock).after(ms, call),
+    };
+    const { running, url } = await serving(['--stop-within', '8s'], { clock });
+    const sockets = ['content-length: 10', 'content-length: 1000000'].map((length) => {
+      const socket = connect(Number(new URL(url).port), '127.0.0.1');
+      onTestFinished(() => void socket.destroy());
+      socket.on('error', () => undefined);
+      socket.write(`POST /v1/topics/a/messages HTTP/1.1\r\nhost: localhost\r\n${length}\r\n\r\nx`);
+      return socket;
+    });
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    // By the time this is answered, what the others wrote has arrived.
+    await fetch(`${url}/healthz`);
+    isVirtual = true;
+    running.signal('SIGTERM');
+    let isEnded = false;
+    void running.ended.then(() => {
+      isEnded = true;
+    });
+    await running.printed(/stopping after SIGTERM/);
+    // Eight seconds pass, and no more: a stop that needed them twice would not end.
+    await sim.advance('8s');
+    await expect
+      .poll(async () => {
+        await sim.advance(0);
+        return isEnded;
+      })
+      .toBe(true);
+    expect((await running.ended).code).toBe(0);
   });
 });
 

@@ -5,6 +5,8 @@ import pg from 'pg';
 import type { SpoolEvent } from 'respool';
 import { createOutbox, type Outbox, type Relay, type RelayOptions } from 'respool/outbox';
 import { onTestFinished } from 'vitest';
+import type { Clock } from '../../src/ports/clock.ts';
+import { systemClock } from '../../src/system/clock.ts';
 import { type BrokerWorld, brokerWorld } from '../rabbit/publisher-setup.ts';
 import { service } from '../services/index.ts';
 
@@ -39,15 +41,17 @@ const EMIT_MAX = 1_000;
 export async function ground({
   rabbitUrl,
   listens = false,
+  clock = systemClock,
 }: {
   readonly rabbitUrl?: string;
   readonly listens?: boolean;
+  readonly clock?: Clock;
 } = {}): Promise<Ground> {
   const url = await service('postgres');
   const schema = `t_${randomUUID().replaceAll('-', '')}`;
   const pool = new pg.Pool({ connectionString: url, max: 10 });
   pool.on('error', () => undefined);
-  const outbox = createOutbox({ pool, schema, ...(listens ? { listenUrl: url } : {}) });
+  const outbox = createOutbox({ pool, schema, clock, ...(listens ? { listenUrl: url } : {}) });
   const broker = await brokerWorld(rabbitUrl ?? (await service('rabbitmq')));
   onTestFinished(async () => {
     await broker.dispose();
@@ -137,9 +141,4 @@ export function countQueries({ pool }: Ground): { readonly texts: string[] } {
 /** Whether a statement claims. */
 export function isClaim(text: string): boolean {
   return /SKIP LOCKED/i.test(text);
-}
-
-/** Time in which nothing should happen: there is no event to wait for. */
-export function quiet(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -2,13 +2,19 @@
 import { describe, expect, test } from 'vitest';
 import { withService } from '../services/index.ts';
 import { createOutbox } from 'respool/outbox';
-import { countQueries, ground, idsOf, isClaim, quiet, told } from './relay-ground.ts';
+import type { Clock } from '../../src/ports/clock.ts';
+import { systemClock } from '../../src/system/clock.ts';
+import { countQueries, ground, idsOf, isClaim, told } from './relay-ground.ts';
+
+/** The longest rest of a store between two looks. */
+const LOOK_MAX_MS = 1_000;
 
 withService('postgres', () => {
   withService('rabbitmq', () => {
     describe('a relay', () => {
       test('that has nothing to do asks next to nothing, and no claim', async () => {
-        const place = await ground();
+        const looks = rareLooks();
+        const place = await ground({ clock: looks.clock });
         const { emit, relay, broker } = place;
         const counted = countQueries(place);
         const one = relay();
@@ -16,9 +22,9 @@ withService('postgres', () => {
         // Something to wait for.
         await emit(1, { eta: '1h' });
         await expect.poll(() => counted.texts.some(isClaim)).toBe(true);
-        await quiet(1_500);
+        await looks.begun(2);
         counted.texts.length = 0;
-        await quiet(3_000);
+        await looks.begun(5);
         // A look each second, and what the emit may have caused.
         expect(counted.texts.filter(isClaim)).toHaveLength(0);
         expect(counted.texts.length).toBeLessThanOrEqual(8);
@@ -38,29 +44,26 @@ withService('postgres', () => {
       });
 
       test('is woken by wake() of its outbox, and by NOTIFY in another process', async () => {
-        const { emit, relay, broker, outbox, pool, schema } = await ground({ listens: true });
+        const looks = rareLooks();
+        const { clock } = looks;
+        const place = await ground({ listens: true, clock });
+        const { emit, relay, broker, outbox, pool, schema } = place;
         // Knows of no relay, as one in another process: only the server can tell them.
         const apart = createOutbox({ pool, schema });
         const one = relay({ poll: '1h' });
         await one.start();
-        // Long enough that looks have become as rare as they get.
-        await quiet(3_500);
+        // From here on it looks no more: what is not told to it stays where it is.
+        looks.end();
+        await looks.begun(1);
         for (const teller of [outbox, apart]) {
-          const medianMs = async (): Promise<number> => {
-            const tookMs: number[] = [];
-            for (let round = 1; round <= 11; round += 1) {
-              const count = broker.messages.length;
-              await emit(1);
-              const began = performance.now();
-              await teller.wake();
-              await broker.arrived(count + 1);
-              tookMs.push(performance.now() - began);
-            }
-            return tookMs.toSorted((a, b) => a - b)[5] ?? Number.NaN;
-          };
-          // A look alone comes every second by then, so it would take half of that on average.
-          // Several tries, as a busy machine may need that long, too.
-          await expect.poll(medianMs).toBeLessThan(250);
+          for (let round = 1; round <= 5; round += 1) {
+            const isIdle = { running: 0, settling: 0, waiting: 0 };
+            await expect.poll(() => one.load).toMatchObject(isIdle);
+            const count = broker.messages.length;
+            await emit(1);
+            await teller.wake();
+            await broker.arrived(count + 1);
+          }
         }
         await apart.close();
         await one.stop();
@@ -79,3 +82,26 @@ withService('postgres', () => {
     });
   });
 });
+
+/** A clock that knows of the looks of an idle store: as rare as they get, each second. */
+function rareLooks(): {
+  readonly clock: Clock;
+  /** Resolves when so many have been ordered. */
+  begun(count: number): Promise<void>;
+  /** Those that are ordered from now on do not come. */
+  end(): void;
+} {
+  let [ordered, isEnded] = [0, false];
+  const after: Clock['after'] = (ms, call) => {
+    if (ms !== LOOK_MAX_MS) return systemClock.after(ms, call);
+    ordered += 1;
+    return isEnded ? () => undefined : systemClock.after(ms, call);
+  };
+  return {
+    clock: { ...systemClock, after },
+    begun: async (count) => void (await expect.poll(() => ordered).toBeGreaterThanOrEqual(count)),
+    end: () => {
+      isEnded = true;
+    },
+  };
+}

@@ -4,12 +4,14 @@ import { connect } from 'amqplib';
 import { createSpool, fixed, type Message, type Spool, type SpoolOptions } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import type { Clock } from '../../src/ports/clock.ts';
 import { createConnection } from '../../src/rabbit/connection.ts';
 import type { FallbackSpool } from '../../src/rabbit/fallback.ts';
 import { createPublisher, type Publisher } from '../../src/rabbit/publisher.ts';
 import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
+import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
-import { brokerWorld, openRoad, setup } from './publisher-setup.ts';
+import { brokerWorld, fallbackTimes, openRoad, setup } from './publisher-setup.ts';
 
 /** Nobody listens there. */
 const NOWHERE = 'amqp://127.0.0.1:1';
@@ -71,15 +73,27 @@ describe('without a broker', () => {
   });
 
   test('the first waits for fallbackAfter, the next go at once', async () => {
-    const { spool } = shelf();
-    const publisher = makePublisher({ url: NOWHERE, fallback: spool, fallbackAfter: 3_000 });
-    const startedAt = performance.now();
-    await publisher.publish({ key: 'a' });
-    const firstMs = performance.now() - startedAt;
+    const { spool, kept } = shelf();
+    const calls: (() => void)[] = [];
+    const after: Clock['after'] = (ms, call) => {
+      if (ms !== 3_600_000) return systemClock.after(ms, call);
+      calls.push(call);
+      return () => undefined;
+    };
+    const publisher = makePublisher({
+      url: NOWHERE,
+      fallback: spool,
+      fallbackAfter: '1h',
+      clock: { ...systemClock, after },
+    });
+    const first = publisher.publish({ key: 'a' });
+    await expect.poll(() => calls.length).toBe(1);
+    expect(kept).toEqual([]);
+    // An hour is over. No other one will be.
+    calls.pop()?.();
+    await first;
     await Promise.all(Array.from({ length: 100 }, () => publisher.publish({ key: 'a' })));
-    const restMs = performance.now() - startedAt - firstMs;
-    expect(firstMs).toBeGreaterThanOrEqual(2_999);
-    expect(restMs).toBeLessThan(3_000);
+    expect(kept).toHaveLength(101);
   });
 
   test('what is above the bounds of memory goes to the spool at once', async () => {
@@ -211,18 +225,23 @@ withService('rabbitmq', (url) => {
     onTestFinished(broker.dispose);
     const road = await openRoad(url());
     onTestFinished(road.cut);
+    const times = fallbackTimes();
+    const cut = (): Promise<void> => {
+      times.begin();
+      return road.cut();
+    };
     const spool = makeSpool(spoolOptions);
     const open = (): Publisher =>
       makePublisher({
         url: road.url,
         exchange: broker.exchange,
         fallback: spool,
-        fallbackAfter: 50,
+        ...times.options,
         ...options,
       });
     const publisher = open();
     await spool.start();
-    return { ...broker, road, spool, publisher, open };
+    return { ...broker, road: { ...road, cut }, spool, publisher, open };
   };
 
   describe('with a broker that comes back', () => {
@@ -332,13 +351,10 @@ withService('rabbitmq', (url) => {
     onTestFinished(dispose);
     const { spool, kept } = shelf();
     const connection = await connect(url());
-    const publisher = makePublisher({
-      connection,
-      exchange,
-      fallback: spool,
-      fallbackAfter: 100,
-    });
+    const { options, begin } = fallbackTimes();
+    const publisher = makePublisher({ connection, exchange, fallback: spool, ...options });
     await publisher.publish({ key: 'q.a', id: 'before' });
+    begin();
     connection.emit('blocked', 'low on memory');
     expect(publisher.load.isBlocked).toBe(true);
     const results = await publisher.publishMany([

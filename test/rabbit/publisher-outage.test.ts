@@ -9,7 +9,7 @@ import { createSpool, type Spool } from 'respool';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createPublisher } from '../../src/rabbit/publisher.ts';
 import { type PrivateServer, privateServer, skipReason } from '../services/index.ts';
-import { brokerWorld } from './publisher-setup.ts';
+import { brokerWorld, fallbackTimes } from './publisher-setup.ts';
 
 const START_TIMEOUT_MS = 15 * 60_000;
 const QUORUM = { 'x-queue-type': 'quorum' } as const;
@@ -65,13 +65,11 @@ describe.skipIf(reason !== undefined)('a broker of our own', () => {
     onTestFinished(world.dispose);
     const spool = await makeSpool();
     const { url } = server;
-    await using publisher = createPublisher({
-      url,
-      exchange: world.exchange,
-      fallback: spool,
-      fallbackAfter: 200,
-    });
+    const { options, begin } = fallbackTimes();
+    const { exchange } = world;
+    await using publisher = createPublisher({ url, exchange, fallback: spool, ...options });
     await publisher.publish({ key: 'q.a', id: 'before' });
+    begin();
     await setMemoryLimit(server, '1MB');
     onTestFinished(() => setMemoryLimit(server, '1GB'));
     // n.b. The broker blocks a connection when it publishes; the first may still get through.
@@ -95,12 +93,10 @@ describe.skipIf(reason !== undefined)('a broker of our own', () => {
   test('is killed: what it cannot take is forwarded after its restart, under the same ids', async () => {
     const world = await brokerWorld(server.url);
     const spool = await makeSpool();
-    await using publisher = createPublisher({
-      url: server.url,
-      exchange: world.exchange,
-      fallback: spool,
-      fallbackAfter: 100,
-    });
+    const { url } = server;
+    const { options, begin } = fallbackTimes();
+    const { exchange } = world;
+    await using publisher = createPublisher({ url, exchange, fallback: spool, ...options });
     await spool.start();
     // A queue that nobody reads before the end. n.b. Classic: a quorum queue of 3.10 that is
     // declared just before a SIGKILL does not come back.
@@ -110,6 +106,7 @@ describe.skipIf(reason !== undefined)('a broker of our own', () => {
     await channel.bindQueue(queue, world.exchange, 'q.#');
     const before = await publisher.publishMany(messagesOf('before', 100));
     expect(new Set(before.map(({ via }) => via))).toEqual(new Set(['broker']));
+    begin();
     const killed = server.kill();
     const during = await publisher.publishMany(messagesOf('during', 300));
     await killed;

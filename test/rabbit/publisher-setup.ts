@@ -5,8 +5,13 @@ import { randomUUID } from 'node:crypto';
 import { createServer, connect as dial, type Server, type Socket } from 'node:net';
 import { connect, type ChannelModel, type ConsumeMessage } from 'amqplib';
 import { onTestFinished } from 'vitest';
+import type { Clock } from '../../src/ports/clock.ts';
 import { createPublisher, type Publisher } from '../../src/rabbit/publisher.ts';
 import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
+import { systemClock } from '../../src/system/clock.ts';
+
+/** A `fallbackAfter`; no other timer of a publisher has this length. */
+const FALLBACK_AFTER_MS = 53;
 
 /** The broker's side of a test. */
 export interface BrokerWorld {
@@ -124,5 +129,30 @@ export async function openRoad(url: string): Promise<{
         for (const socket of sockets) socket.destroy();
       }),
     mend: async () => void (await listen(port)),
+  };
+}
+
+/**
+ * What a publisher with a fallback takes: its time runs once the test says that the broker is away.
+ * On a busy machine the first connection may need as long, and that is no outage.
+ */
+export function fallbackTimes(): {
+  readonly options: { readonly fallbackAfter: number; readonly clock: Clock };
+  readonly begin: () => void;
+} {
+  const waiting = new Set<() => void>();
+  let hasBegun = false;
+  const after: Clock['after'] = (ms, call) => {
+    if (ms !== FALLBACK_AFTER_MS || hasBegun) return systemClock.after(ms, call);
+    waiting.add(call);
+    return () => void waiting.delete(call);
+  };
+  return {
+    options: { fallbackAfter: FALLBACK_AFTER_MS, clock: { ...systemClock, after } },
+    begin: () => {
+      hasBegun = true;
+      for (const call of waiting) systemClock.after(FALLBACK_AFTER_MS, call);
+      waiting.clear();
+    },
   };
 }

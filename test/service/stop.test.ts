@@ -89,8 +89,8 @@ test('a connection that never asked for anything keeps nobody waiting', async ()
   socket.destroy();
 });
 
-test('a client that stalls in the middle of its body does not double the time of a stop', async () => {
-  const service = await serve(await folder({ serve: { stopWithin: '8s' } }));
+test('clients that stall in the middle of their bodies do not keep it from stopping', async () => {
+  const service = await serve(await folder({ serve: { stopWithin: '1s' } }));
   const sockets = ['content-length: 10', 'content-length: 1000000'].map((length) => {
     const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
     socket.on('error', () => undefined);
@@ -98,11 +98,9 @@ test('a client that stalls in the middle of its body does not double the time of
     return socket;
   });
   await Promise.all(sockets.map((socket) => once(socket, 'connect')));
-  const beganAt = performance.now();
   service.kill('SIGTERM');
+  // That they get this time but once: test/cli/serve.test.ts, by a clock that stands still.
   expect(await service.ended).toBe(0);
-  // Twice the time would be 16 seconds; the rest is for a busy machine.
-  expect(performance.now() - beganAt).toBeLessThan(15_900);
   for (const socket of sockets) socket.destroy();
 });
 

@@ -72,7 +72,8 @@ export const noLimitIsShort: TimeRule = (sources) =>
     return everyNode(source, (node) => {
       if (!ts.isCallExpression(node)) return undefined;
       const callee = calleeOf(node);
-      if (callee === 'AbortSignal.timeout') return tooShort(valueOf(node.arguments[0]), POLL_MIN_MS);
+      if (callee === 'AbortSignal.timeout')
+        return tooShort(valueOf(node.arguments[0]), POLL_MIN_MS);
       const [last] = node.arguments.slice(-1);
       const given = valueOf(optionOf(node, 'timeout'));
       if (POLLS.includes(callee)) {
@@ -152,10 +153,7 @@ function timesOf(source: Source): Times {
   const note = (target: ts.Node | undefined, values: readonly (ts.Node | undefined)[]): boolean => {
     if (target === undefined) return false;
     const keys = namesIn(target).map(keyOf);
-    return [
-      [times, isTime] as const,
-      [lengths, isElapsed] as const,
-    ].some(([set, is]) => {
+    return [[times, isTime] as const, [lengths, isElapsed] as const].some(([set, is]) => {
       const added = keys.filter((key) => !set.has(key));
       if (added.length === 0 || !values.some(is)) return false;
       for (const key of added) set.add(key);

@@ -1,15 +1,15 @@
 /**
  * relay-child — one relay of several on one outbox, in a process of its own, to be killed.
  *
- * Words on its input: `stop` ends it in order; `queries N` is answered with how many statements it
- * has sent so far. It prints what troubles it. What keeps it alive after `stopped` is a leak.
+ * Words on its input: `stop` ends it in order; `work N` is answered with what it has done so far
+ * (RelayWork). It prints what troubles it. What keeps it alive after `stopped` is a leak.
  */
 import { writeSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
 import { createInterface } from 'node:readline';
 import pg from 'pg';
 import { createOutbox } from 'respool/outbox';
-import { BATCH, LEASE_MS, type RelayOrder } from './order.ts';
+import { BATCH, LEASE_MS, type RelayOrder, type RelayWork } from './order.ts';
 
 const order = JSON.parse(process.argv[2] ?? '') as RelayOrder;
 const counter = countQueries();
@@ -30,7 +30,7 @@ writeSync(1, 'started\n');
 flushCompileCache();
 const lines = createInterface({ input: process.stdin });
 lines.on('line', (line) => {
-  if (line.startsWith('queries')) writeSync(1, `${line}${counter.queries}\n`);
+  if (line.startsWith('work ')) writeSync(1, `${line}${JSON.stringify(workSoFar())}\n`);
   if (line === 'stop') void end();
 });
 
@@ -40,6 +40,11 @@ async function end(): Promise<void> {
   await relay.stop();
   await outbox.close();
   writeSync(1, 'stopped\n');
+}
+
+function workSoFar(): RelayWork {
+  const { loopCount } = performance.nodeTiming.uvMetricsInfo;
+  return { queries: counter.queries, turns: loopCount, atMs: performance.now() };
 }
 
 /** Every statement of every connection of this process goes through here. */

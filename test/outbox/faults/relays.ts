@@ -1,10 +1,6 @@
 /** relays — relay processes on one outbox; one that dies is replaced at once. */
-import { readFile } from 'node:fs/promises';
 import { type Child, startChild } from '../../torture/child.ts';
-import type { RelayOrder } from './order.ts';
-
-/** Ticks of /proc in a second, on every Linux that runs Node. */
-const TICKS_PER_SECOND = 100;
+import type { RelayOrder, RelayWork } from './order.ts';
 
 export class Relays {
   readonly complaints: string[] = [];
@@ -74,19 +70,10 @@ export class Relays {
 
 let asked = 0;
 
-/** Statements that a relay process has sent so far. */
-export async function queriesOf(child: Child): Promise<number> {
+/** What a relay process has done so far. */
+export async function workOf(child: Child): Promise<RelayWork> {
   asked += 1;
-  const word = `queries ${asked} `;
+  const word = `work ${asked} `;
   child.say(word);
-  return Number((await child.line(word)).slice(word.length));
-}
-
-/** Time that a process has spent computing so far, in milliseconds. */
-export async function cpuMsOf({ pid }: Child): Promise<number> {
-  const text = await readFile(`/proc/${pid}/stat`, 'utf8');
-  // The name of the program is in brackets and may hold anything; fields are counted behind it.
-  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  const [user, system] = [Number(fields[11]), Number(fields[12])];
-  return ((user + system) * 1_000) / TICKS_PER_SECOND;
+  return JSON.parse((await child.line(word)).slice(word.length)) as RelayWork;
 }
