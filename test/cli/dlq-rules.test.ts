@@ -69,7 +69,7 @@ test('a rule whose canary is not attempted waits, and goes on with the same repl
   expect(again.objects()).toMatchObject([{ result: 'done', sent: 1 }]);
   expect((await shell.cli(['dlq', 'replays', 'list', '--json'])).objects()).toHaveLength(1);
   await spool.stop();
-}, 60_000);
+});
 
 test('a rule with a URL waits until that answers with 2xx', async () => {
   let status = 503;
@@ -104,8 +104,8 @@ test('list shows every rule with its last result and its next time', async () =>
   expect(before.stdout).toMatch(/^timeouts +\{"category":"timeout"\} +never +at once$/m);
   await shell.cli(['dlq', 'rules', 'run', '--once']);
   const after = await shell.cli(['dlq', 'rules', 'list']);
-  expect(after.stdout).toMatch(/^timeouts .* done +1 +in 4m\d+s$/m);
-  expect(after.stdout).toMatch(/^none .* quiet +0 +in 4m\d+s$/m);
+  expect(after.stdout).toMatch(/^timeouts .* done +1 +in \d+m(?:\d+s)?$/m);
+  expect(after.stdout).toMatch(/^none .* quiet +0 +in \d+m(?:\d+s)?$/m);
   const objects = (await shell.cli(['dlq', 'rules', 'list', '--json'])).objects();
   expect(objects).toMatchObject([
     { name: 'timeouts', every: '5m', state: { result: 'done', sent: 1 } },

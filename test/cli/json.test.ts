@@ -159,24 +159,20 @@ const ending = leaves(commands).filter(
   (name) => ![...LASTING, ...ELSEWHERE, 'bench'].includes(name),
 );
 
-test.each(ending)(
-  '%s --json prints objects, one per line',
-  async (name) => {
-    const { cli } = await filled();
-    const words = [...name.split(' '), ...(CALLS[name] ?? []), '--json'];
-    // On a terminal, where there is the most temptation to print something else.
-    const tty = ['stdout', 'stderr'] as const;
-    const { stdout, stderr } = await cli(words, {
-      tty,
-      stdin: 'rsp_abc\n',
-      env: { TERM: 'xterm' },
-    });
-    expect(objects(stdout).length, stderr).toBeGreaterThan(0);
-    expect(stdout + stderr).not.toContain('\u001b');
-    expect(stderr).not.toContain('\r');
-  },
-  20_000,
-);
+test.each(ending)('%s --json prints objects, one per line', async (name) => {
+  const { cli } = await filled();
+  const words = [...name.split(' '), ...(CALLS[name] ?? []), '--json'];
+  // On a terminal, where there is the most temptation to print something else.
+  const tty = ['stdout', 'stderr'] as const;
+  const { stdout, stderr } = await cli(words, {
+    tty,
+    stdin: 'rsp_abc\n',
+    env: { TERM: 'xterm' },
+  });
+  expect(objects(stdout).length, stderr).toBeGreaterThan(0);
+  expect(stdout + stderr).not.toContain('\u001b');
+  expect(stderr).not.toContain('\r');
+});
 
 test('serve --json and events --json print an object per line until the end', async () => {
   const { start, cli } = await filled();

@@ -21,5 +21,4 @@ test.concurrent.each(PLACES)(
     expect(result.kills).toBeGreaterThanOrEqual(KILLS);
     expect(result.accepted).toBeGreaterThan(KILLS);
   },
-  180_000,
 );

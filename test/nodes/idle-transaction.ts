@@ -32,10 +32,10 @@ const ROUND_MESSAGES = 400;
 const CONCURRENCY = 50;
 const PAYLOAD = 'x'.repeat(1_024);
 
-/** Works in turns for so long on a server, and compares. */
+/** Works in turns on a server, for so long and so many rounds at least, and compares. */
 export async function idleTransaction(
   url: string,
-  { lastsMs }: { readonly lastsMs: number },
+  { lastsMs, rounds = 1 }: { readonly lastsMs: number; readonly rounds?: number },
 ): Promise<IdleResult> {
   await using stack = new AsyncDisposableStack();
   const [held, free] = [await database(url, stack), await database(url, stack)];
@@ -49,7 +49,7 @@ export async function idleTransaction(
   const pid = rows[0]?.pid ?? 0;
   const untilMs = performance.now() + lastsMs;
   const rates = { held: [] as number[], free: [] as number[] };
-  while (performance.now() < untilMs) {
+  while (rates.held.length < rounds || performance.now() < untilMs) {
     rates.free.push(await free.round());
     rates.held.push(await held.round());
   }

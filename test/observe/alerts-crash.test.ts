@@ -162,7 +162,6 @@ test.each(['records.put', 'records.get', 'records.list', 'insert'])(
       }
     }
   },
-  60_000,
 );
 
 test('a store that is away for a while at any round is no reason to tell twice', async () => {

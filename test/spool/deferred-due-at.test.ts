@@ -27,7 +27,7 @@ const MAKE: Readonly<Record<string, () => EntryStore>> = {
   nats: () => nats({ url: places.server('nats'), bucket: fresh('nats') }),
 };
 
-test.each(ENTRIES)('on %s, with many attempts at once', { timeout: 120_000 }, async (kind) => {
+test.each(ENTRIES)('on %s, with many attempts at once', async (kind) => {
   const lines: { level: string; fields: Record<string, unknown> }[] = [];
   const note = (level: string) => (fields: object) =>
     void lines.push({ level, fields: fields as Record<string, unknown> });

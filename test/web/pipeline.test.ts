@@ -167,7 +167,7 @@ describe('a connection', () => {
     await wire.until(/HTTP/);
     const timers = clock.timers;
     wire.socket.write('\r\n');
-    await expect.poll(() => clock.timers, { timeout: 20_000 }).toBe(timers + 1);
+    await expect.poll(() => clock.timers).toBe(timers + 1);
     wire.socket.write(get('/healthz'));
     await wire.until(/HTTP[^]*HTTP/);
     await clock.advance('1m');

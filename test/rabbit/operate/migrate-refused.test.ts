@@ -70,7 +70,7 @@ withService('rabbitmq', () => {
     );
     await expectRefused(bench, { from, next, unrelated: ['*'] }, text);
     expect((await bodies(bench, wait, 20)).toSorted()).toEqual(TWENTY.toSorted());
-  }, 60_000);
+  });
 
   test.concurrent('a fleet of Spring whose return exchange has another name', async () => {
     await using bench = await openBench();
@@ -90,7 +90,7 @@ withService('rabbitmq', () => {
     const text = /is bound to the exchange ".*\.back" by the key "", which is not in its desc/;
     await expectRefused(bench, { from, next, unrelated: ['*'] }, text);
     expect(await bodies(bench, wait, 20)).toHaveLength(20);
-  }, 60_000);
+  });
 
   test.concurrent('a fleet of GoQueue with more levels than are described', async () => {
     await using bench = await openBench();
@@ -106,28 +106,24 @@ withService('rabbitmq', () => {
     );
     await expectRefused(bench, { from, next, unrelated: ['*'] }, text);
     expect(await bodies(bench, level, 20)).toHaveLength(20);
-  }, 60_000);
+  });
 
   test.concurrent.each<[string, (queue: string) => Table]>([
     ['by its key', (queue) => ({ 'x-dead-letter-routing-key': queue })],
     ['into the dead queue', (queue) => ({ 'x-dead-letter-routing-key': `${queue}.dlq` })],
     ['by the key of each message', () => ({})],
-  ])(
-    'an unknown queue that leads back through the default exchange, %s',
-    async (_, more) => {
-      await using bench = await openBench();
-      const { old, next } = oldAndNew(freshName('default'));
-      const stray = `${old.queue}.later`;
-      await bench.declare(old);
-      await declareQueue(bench, stray, { 'x-dead-letter-exchange': '', ...more(old.queue) });
-      await bench.publish(stray, TWENTY);
-      // n.b. The last case may name a queue of another test, which may lead there just as well.
-      const text = /cannot migrate: the queue ".*", which is not in the old topology/;
-      await expectRefused(bench, { from: old.topology, next }, text);
-      expect(await bodies(bench, stray, 20)).toHaveLength(20);
-    },
-    60_000,
-  );
+  ])('an unknown queue that leads back through the default exchange, %s', async (_, more) => {
+    await using bench = await openBench();
+    const { old, next } = oldAndNew(freshName('default'));
+    const stray = `${old.queue}.later`;
+    await bench.declare(old);
+    await declareQueue(bench, stray, { 'x-dead-letter-exchange': '', ...more(old.queue) });
+    await bench.publish(stray, TWENTY);
+    // n.b. The last case may name a queue of another test, which may lead there just as well.
+    const text = /cannot migrate: the queue ".*", which is not in the old topology/;
+    await expectRefused(bench, { from: old.topology, next }, text);
+    expect(await bodies(bench, stray, 20)).toHaveLength(20);
+  });
 
   test.concurrent('an unknown queue that leads back by a policy', async () => {
     await using bench = await openBench();
@@ -149,7 +145,7 @@ withService('rabbitmq', () => {
     );
     await expectRefused(bench, { from: old.topology, next, unrelated: ['*'] }, text);
     expect(await bodies(bench, stray, 20)).toHaveLength(20);
-  }, 60_000);
+  });
 
   test.concurrent('an unknown exchange whose alternate leads into an old queue', async () => {
     await using bench = await openBench();
@@ -167,7 +163,7 @@ withService('rabbitmq', () => {
     await channel.close();
     const text = new RegExp(`the exchange "${front}", which is not in the old topology, passes`);
     await expectRefused(bench, { from: old.topology, next, unrelated: ['*'] }, text);
-  }, 60_000);
+  });
 
   test.concurrent('a main queue that has another binding than its description', async () => {
     await using bench = await openBench();
@@ -178,7 +174,7 @@ withService('rabbitmq', () => {
     await channel.close();
     const text = /is bound to the exchange "amq.topic" by the key ".*mine".* --binding amq.topic:/;
     await expectRefused(bench, { from: old.topology, next, unrelated: ['*'] }, text);
-  }, 60_000);
+  });
 
   test.concurrent('queues that are vouched for, or empty, stop nothing', async () => {
     await using bench = await openBench();
@@ -192,5 +188,5 @@ withService('rabbitmq', () => {
     const options = { connection, management, from: old.topology, to: next, unrelated: ['*'] };
     expect(await migrateTopology(options)).toMatchObject({ isDone: true, todo: [] });
     expect(await bodies(bench, stray, 1)).toEqual(['theirs']);
-  }, 60_000);
+  });
 });

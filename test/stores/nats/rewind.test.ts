@@ -83,7 +83,7 @@ withService('nats', (url) => {
     expect(error?.message).toMatch(/lost writes/);
     // Also for who opens the bucket later.
     const fresh = await openStore({ url: url(), bucket });
-    await expect.poll(() => idsOf(fresh), { timeout: 20_000 }).toEqual(['b']);
+    await expect.poll(() => idsOf(fresh)).toEqual(['b']);
   });
 
   test('a delivered message that comes back without its body is not held, and a spool tells', async () => {
@@ -102,14 +102,14 @@ withService('nats', (url) => {
       handled += 1;
     });
     await spool.start();
-    await expect.poll(() => spool.get(id), { timeout: 20_000 }).toBeUndefined();
+    await expect.poll(() => spool.get(id)).toBeUndefined();
     // Its grave is written: without that, the process would still write it, and nothing be missing.
     const hasGrave = async () => (await messages()).some(({ header }) => header.has('Rs-Grave'));
-    await expect.poll(hasGrave, { timeout: 20_000 }).toBe(true);
+    await expect.poll(hasGrave).toBe(true);
     await goBackTo(earlier);
     await server.kill('SIGKILL');
     await server.restart();
-    await expect.poll(() => troubles.join(), { timeout: 20_000 }).toMatch(/were settled came back/);
+    await expect.poll(() => troubles.join()).toMatch(/were settled came back/);
     expect(await spool.get(id)).toBeUndefined();
     expect(handled).toBe(1);
   });
@@ -196,8 +196,8 @@ withService('nats', (url) => {
     const kinds = () => events.map(({ kind }) => kind);
     expect((await spool.get(id))?.status.state).toBe('incoming');
     await spool.start();
-    await expect.poll(() => spool.get(id), { timeout: 20_000 }).toBeUndefined();
-    await expect.poll(kinds, { timeout: 20_000 }).toContain('trouble');
+    await expect.poll(() => spool.get(id)).toBeUndefined();
+    await expect.poll(kinds).toContain('trouble');
     expect(kinds()).not.toContain('held');
     expect(kinds()).not.toContain('delivered');
     const [error] = events.flatMap((event) => (event.kind === 'trouble' ? [event.error] : []));
@@ -220,9 +220,7 @@ withService('nats', (url) => {
     await using _ = spool;
     await spool.start();
     const state = async () => (await spool.get(id))?.status;
-    await expect
-      .poll(state, { timeout: 20_000 })
-      .toMatchObject({ state: 'archived', ending: 'delivered' });
+    await expect.poll(state).toMatchObject({ state: 'archived', ending: 'delivered' });
     const again = await spool.enqueue({ topic: 'mail', body: 'x', dedupeKey: 'k' });
     expect(again).toMatchObject({ id, duplicate: true });
   });
@@ -236,9 +234,7 @@ withService('nats', (url) => {
     await using _ = spool;
     await spool.start();
     const state = async () => (await spool.get(id))?.status;
-    await expect
-      .poll(state, { timeout: 20_000 })
-      .toMatchObject({ state: 'hold', because: { code: 'body.missing' } });
+    await expect.poll(state).toMatchObject({ state: 'hold', because: { code: 'body.missing' } });
     expect(events.map(({ kind }) => kind)).not.toContain('trouble');
     expect(ref).not.toBe('');
   });

@@ -59,6 +59,5 @@ withService('postgres', () => {
       const sql = "SELECT count(*)::int AS n FROM respool.entries WHERE id = 'b'";
       await expect.poll(async () => (await reader.query(sql)).rows[0].n).toBe(1);
     },
-    60_000,
   );
 });

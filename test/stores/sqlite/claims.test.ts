@@ -108,22 +108,18 @@ const CROWDS: readonly (readonly [string, SampleParts, Partial<ClaimFilter>])[] 
 ];
 
 describe('a claim', () => {
-  test.each(CROWDS)(
-    'does not touch a crowd of 100,000 of %s',
-    async (_, crowd, filter) => {
-      const { file, rows } = await setup();
-      insert(file, CROWD, 'crowd', crowd);
-      insert(file, 1, 'wanted', { topic: 'mail' });
-      rows.count = 0;
-      expect(claim(file, filter)).toEqual(['wanted0-00000']);
-      expect(rows.count).toBeLessThan(200);
-      rows.count = 0;
-      const filterOf = { ...DELIVERY, states: ['incoming'], ...filter } as const;
-      expect(file.handle({ kind: 'nextDueAt', filter: filterOf })).toBeNull();
-      expect(rows.count).toBeLessThan(200);
-    },
-    30_000,
-  );
+  test.each(CROWDS)('does not touch a crowd of 100,000 of %s', async (_, crowd, filter) => {
+    const { file, rows } = await setup();
+    insert(file, CROWD, 'crowd', crowd);
+    insert(file, 1, 'wanted', { topic: 'mail' });
+    rows.count = 0;
+    expect(claim(file, filter)).toEqual(['wanted0-00000']);
+    expect(rows.count).toBeLessThan(200);
+    rows.count = 0;
+    const filterOf = { ...DELIVERY, states: ['incoming'], ...filter } as const;
+    expect(file.handle({ kind: 'nextDueAt', filter: filterOf })).toBeNull();
+    expect(rows.count).toBeLessThan(200);
+  });
 
   test('of many goes behind an excluded crowd in order, over all that is allowed', async () => {
     const { file } = await setup();
