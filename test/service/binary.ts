@@ -7,7 +7,7 @@ import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
-import { onTestFinished } from 'vitest';
+import { onTestFinished, vi } from 'vitest';
 
 const BINARY = path.join(import.meta.dirname, '../../bin/respool.js');
 
@@ -131,9 +131,11 @@ export function route(topic: string, url: string, more: object = {}, http: objec
   return { topic, deliver: { http: { url, allow: ['127.0.0.1'], ...http } }, ...more };
 }
 
+const UNTIL_MAX_MS = 600_000;
+
 /** Waits for something that another process makes true; looks again until the test's time is over. */
 export async function until(isTrue: () => Promise<boolean>): Promise<void> {
-  while (!(await isTrue())) await new Promise((resolve) => setTimeout(resolve, 50));
+  await vi.waitUntil(isTrue, { timeout: UNTIL_MAX_MS, interval: 50 });
 }
 
 /** A port that was free a moment ago. */

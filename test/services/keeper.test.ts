@@ -5,14 +5,11 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { cleanLeftovers } from '../../scripts/services/ledger.ts';
 import { isAlive } from '../../scripts/services/processes.ts';
 import { startBroker } from './global-setup.ts';
 import { withService } from './index.ts';
-
-const ENDED_WITHIN_MS = 120_000;
 
 withService('nats', () => {
   describe('the servers of a run end with it', () => {
@@ -142,15 +139,11 @@ function guardOf(dir: string): number {
 }
 
 async function isAllGone({ dir, keeper, guard, servers }: Run): Promise<void> {
-  const pids = [keeper, guard, ...servers];
-  await until(() => !existsSync(dir) && !pids.some(isAlive));
-  expect(existsSync(dir)).toBe(false);
-  expect(pids.filter(isAlive)).toEqual([]);
-}
-
-async function until(isSo: () => boolean): Promise<void> {
-  const end = Date.now() + ENDED_WITHIN_MS;
-  while (!isSo() && Date.now() < end) await sleep(20);
+  const left = (): readonly (string | number)[] => [
+    ...[dir].filter((one) => existsSync(one)),
+    ...[keeper, guard, ...servers].filter(isAlive),
+  ];
+  await expect.poll(left).toEqual([]);
 }
 
 function knock(door: string): Promise<void> {

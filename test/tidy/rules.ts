@@ -284,7 +284,7 @@ function everyImport(
 }
 
 function everyNode(source: Source, judge: (node: ts.Node) => string | undefined): Violation[] {
-  return [...nodes(source.tree)].flatMap((node) => {
+  return nodes(source.tree).flatMap((node) => {
     const what = judge(node);
     return what === undefined ? [] : [at(source, lineOf(source.tree, node), what)];
   });

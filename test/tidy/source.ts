@@ -1,14 +1,14 @@
 /**
  * source — read the files under test by the tidy rules: their text, syntax tree and imports.
  *
- * Used by rules.ts and tidy.test.ts. Nothing here judges.
+ * Used by the rules and their tests. Nothing here judges.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import ts from 'typescript';
 
 export interface Source {
-  /** Path relative to src/, with slashes. */
+  /** Path relative to the folder that was read, with slashes. */
   readonly path: string;
   readonly text: string;
   readonly tree: ts.SourceFile;
@@ -19,19 +19,19 @@ export interface Import {
   readonly kind: 'static' | 'dynamic' | 'url';
   /** Undefined when a dynamic import computes what it loads. */
   readonly specifier: string | undefined;
-  /** The file meant, relative to src/; undefined for packages. */
+  /** The file meant, relative to that folder; undefined for packages. */
   readonly target: string | undefined;
   readonly isTypeOnly: boolean;
   readonly line: number;
 }
 
-export function readSources(srcDir: string): Source[] {
-  if (!existsSync(srcDir)) return [];
-  return readdirSync(srcDir, { recursive: true, encoding: 'utf8' })
+export function readSources(folder: string): Source[] {
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
     .filter((file) => /\.tsx?$/.test(file))
     .sort()
     .map((file) =>
-      parseSource(file.replaceAll('\\', '/'), readFileSync(path.join(srcDir, file), 'utf8')),
+      parseSource(file.replaceAll('\\', '/'), readFileSync(path.join(folder, file), 'utf8')),
     );
 }
 
@@ -49,11 +49,15 @@ export function parseSource(file: string, text: string): Source {
   return { path: file, text, tree, imports };
 }
 
-export function* nodes(node: ts.Node): Generator<ts.Node> {
-  yield node;
-  const children: ts.Node[] = [];
-  ts.forEachChild(node, (child) => void children.push(child));
-  for (const child of children) yield* nodes(child);
+/** A node and all below it, parents first. */
+export function nodes(root: ts.Node): readonly ts.Node[] {
+  const found: ts.Node[] = [];
+  const visit = (node: ts.Node): void => {
+    found.push(node);
+    ts.forEachChild(node, visit);
+  };
+  visit(root);
+  return found;
 }
 
 export function lineOf(tree: ts.SourceFile, node: ts.Node): number {

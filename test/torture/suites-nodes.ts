@@ -35,6 +35,8 @@ const KILLS_AT_ONCE = 50;
 const PAUSES_AT_ONCE = 10;
 const CUTS_AT_ONCE = 20;
 const LONGEST_MS = 4_000;
+/** The promise: at work again so long after the server's return. */
+const RESUME_MAX_MS = 60_000;
 const IDLE_MS = 600_000;
 
 /** Kills and pauses of nodes. */
@@ -75,6 +77,7 @@ export function serversSuite({ seed, kills: cuts = CUTS }: NodesOptions): Promis
             nodes: 2 + 2 * (at % 2),
             seed: seed + at,
             longestMs: LONGEST_MS,
+            resumeMaxMs: RESUME_MAX_MS,
           }),
         ),
       );

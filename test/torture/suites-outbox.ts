@@ -17,7 +17,7 @@ const HOLD_MS = 3_000;
 const MESSAGES_MAX = 40;
 const BROKER_AWAY_MS = 30_000;
 /** Relays that found the broker away wait up to half a minute, and so do their claims. */
-const END_MAX_MS = 120_000;
+const END_MAX_MS = 240_000;
 
 /** Writers, relays and consumers on servers of their own. */
 export function outboxSuite({ seed, kills = KILLS }: OutboxOptions): Promise<readonly Row[]> {

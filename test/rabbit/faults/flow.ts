@@ -45,7 +45,9 @@ export interface FlowResult extends FlowVerdict {
 }
 
 /** The promise: at work again so long after a fault. */
-const RESUME_MAX_MS = 120_000;
+const RESUME_MAX_MS = 240_000;
+/** After this long what has not ended is lost. */
+const END_MAX_MS = 240_000;
 const LOOK_EVERY_MS = 100;
 
 export class Flow {
@@ -127,7 +129,13 @@ export class Flow {
    * No more messages, and everything has to come to its end within the time. `mayLie`: what is in
    * a wait queue then is late, not lost.
    */
-  async finish({ withinMs, mayLie = false }: { withinMs: number; mayLie?: boolean }) {
+  async finish({
+    withinMs = END_MAX_MS,
+    mayLie = false,
+  }: {
+    readonly withinMs?: number;
+    readonly mayLie?: boolean;
+  } = {}) {
     await this.producer.finish();
     const connection = (await connect(this.#straightUrl)) as AmqpConnection;
     connection.on('error', () => undefined);
@@ -139,6 +147,8 @@ export class Flow {
       open = unfinished({ facts: this.ledger, found: this.found });
     }
     const lying = open.length > 0 && mayLie ? await this.#lying() : 0;
+    // Some may have ended since.
+    open = unfinished({ facts: this.ledger, found: this.found });
     if (open.length > lying) this.complaints.push(`no end after ${withinMs} ms: ${open.length}`);
     await this.#stopAll();
     await connection.close();

@@ -29,7 +29,7 @@ withService('rabbitmq', (url) => {
       for (let at = 0; at < 40; at += 1) {
         await flow.producer.produce(at % 2 === 0 ? 'ok' : 'retry');
       }
-      const result = await flow.finish({ withinMs: 40_000 });
+      const result = await flow.finish();
       expect(result.complaints, `seed ${seed}`).toEqual([]);
       expect(result).toMatchObject({ lost: 0, unexpected: 0, corrupt: 0 });
       // A crash may fork it, as it may fork everything that is in flight.

@@ -19,8 +19,6 @@ interface RunOptions {
 /** A fault begins after so many words to the ledger. */
 const WORDS = [10, 100] as const;
 const SILENCE_MAX_MS = 3_000;
-/** Everything has its end so long after the last fault. */
-const END_MAX_MS = 180_000;
 /** Up to RabbitMQ 4.0 a restart can keep what waits for its timer of three minutes. */
 const LATE_MAX_MS = 240_000;
 /**
@@ -46,7 +44,7 @@ export function kills(
       if (child !== undefined) await flow.kill(child);
     }
     await flow.resumed('kills');
-    return flow.finish({ withinMs: END_MAX_MS });
+    return flow.finish();
   });
 }
 
@@ -89,7 +87,7 @@ export async function cuts(
       await flow.resumed(how);
     }
     proxy.dropVanished();
-    return flow.finish({ withinMs: END_MAX_MS });
+    return flow.finish();
   });
 }
 
@@ -114,7 +112,7 @@ export function removals(
       });
       await flow.resumed('a removal');
     }
-    return flow.finish({ withinMs: END_MAX_MS });
+    return flow.finish();
   });
 }
 

@@ -81,7 +81,7 @@ withService('rabbitmq', (url) => {
     await flow.ledger.heard(100);
     await flow.retire();
     await flow.ledger.heard(50);
-    const result = await flow.finish({ withinMs: 40_000 });
+    const result = await flow.finish();
     expect(result.complaints, `seed ${seed}`).toEqual([]);
     expect(result).toMatchObject({ lost: 0, unexpected: 0, corrupt: 0, duplicated: 0, kills: 0 });
   });

@@ -46,8 +46,8 @@ withService('postgres', () => {
       return ask(text, values);
     };
     // A clock by which every look takes long, or none.
-    let [ms, tookMs] = [0, 0];
-    const clock = { ...systemClock, monotonic: () => (ms += tookMs) };
+    let [ms, stepMs] = [0, 0];
+    const clock = { ...systemClock, monotonic: () => (ms += stepMs) };
     const floors = new Floors(namesOf(schema, ''), clock);
     const claims = new Claims(namesOf(schema, ''), clock, { floors });
     const request = { max: 10, now: LIVE_AT + 10_000 };
@@ -76,7 +76,7 @@ withService('postgres', () => {
       );
     }
     const wading = await look();
-    tookMs = 60;
+    stepMs = 60;
     // Two that take long raise the floors; the next one finds where the live rows begin.
     for (let looks = 0; looks < 3; looks += 1) await look();
     const passing = await look();

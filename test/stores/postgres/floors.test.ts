@@ -4,6 +4,7 @@ import { SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
 import { Floors } from '../../../src/stores/postgres/floors.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
+import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
@@ -87,10 +88,7 @@ withService('postgres', () => {
     const slow = new SimClock();
     const clock = Object.assign(Object.create(slow) as SimClock, {
       monotonic: () => (ms += 30),
-      after: (afterMs: number, act: () => void) => {
-        const timer = setTimeout(act, afterMs);
-        return () => clearTimeout(timer);
-      },
+      after: (afterMs: number, act: () => void) => systemClock.after(afterMs, act),
     });
     const store = await openStore({}, { clock });
     await store.insert(['a', 'b', 'c'].map((id) => sampleEntry(id)));

@@ -2,6 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { S3Client } from '@aws-sdk/client-s3';
 import { type S3Bodies, type S3Options, s3 } from 'respool/stores/s3';
+import type { Clock } from '../../../src/ports/clock.ts';
+import { systemClock } from '../../../src/system/clock.ts';
 
 /** A name that no other test uses. */
 export function newBucket(): string {
@@ -52,4 +54,34 @@ export async function allRefs(store: S3Bodies, before: number): Promise<readonly
   const refs: string[] = [];
   for await (const { ref } of store.refs(before)) refs.push(ref);
   return refs.sort();
+}
+
+const REQUEST_TIMEOUT_MS = 1_013;
+
+/** The `requestTimeout` of a store, in the hands of a test. */
+export interface RequestTime {
+  readonly options: { readonly requestTimeout: number; readonly clock: Clock };
+  /** From now on it passes, or stands still again: a busy machine may take a second for an answer. */
+  pass(isPassing: boolean): void;
+  /** It is over for whatever is measured at this moment. */
+  end(): void;
+}
+
+export function requestTime(): RequestTime {
+  const measured = new Set<() => void>();
+  let isPassing = false;
+  const after: Clock['after'] = (ms, call) => {
+    if (ms !== REQUEST_TIMEOUT_MS || isPassing) return systemClock.after(ms, call);
+    measured.add(call);
+    return () => void measured.delete(call);
+  };
+  return {
+    options: { requestTimeout: REQUEST_TIMEOUT_MS, clock: { ...systemClock, after } },
+    pass: (passes) => {
+      isPassing = passes;
+    },
+    end: () => {
+      for (const call of measured) call();
+    },
+  };
 }
