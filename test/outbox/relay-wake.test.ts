@@ -99,7 +99,7 @@ function rareLooks(): {
   };
   return {
     clock: { ...systemClock, after },
-    begun: async (count) => void (await expect.poll(() => ordered).toBeGreaterThanOrEqual(count)),
+    begun: (count) => expect.poll(() => ordered).toBeGreaterThanOrEqual(count),
     end: () => {
       isEnded = true;
     },

@@ -30,7 +30,7 @@ withService('nats', () => {
       const run = await startRun();
       for (const pid of [run.guard, run.keeper]) process.kill(pid, 'SIGKILL');
       run.owner.kill('SIGKILL');
-      await until(() => !isAlive(run.keeper) && !isAlive(run.guard));
+      await expect.poll(() => [run.keeper, run.guard].filter(isAlive)).toEqual([]);
       // Somebody else's run may have been quicker at cleaning.
       await cleanLeftovers();
       await isAllGone(run);

@@ -128,9 +128,9 @@ function matcherOf(node: ts.Node): Matched | undefined {
 /** What the expressions of a file are. */
 interface Times {
   /** Whether it is a time that was read, or comes from one. */
-  isTime(node: ts.Node | undefined): boolean;
+  readonly isTime: (node: ts.Node | undefined) => boolean;
   /** Whether it is the length of a time. */
-  isElapsed(node: ts.Node | undefined): boolean;
+  readonly isElapsed: (node: ts.Node | undefined) => boolean;
 }
 
 /** Follows times over the names of a file. */
