@@ -2,6 +2,8 @@
  * entry — a message as a store holds it: the envelope that stays, the status that moves.
  *
  * Plain data, readonly all through. Stores keep it, `core/` computes the next one, nobody edits it.
+ *
+ * Why: docs/decisions/0006-the-envelope-records-where-a-body-is.md
  */
 
 import type { Millis } from './duration.ts';

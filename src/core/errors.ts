@@ -4,6 +4,8 @@
  * A failed delivery is a Failure (failure.ts), never a RespoolError. Codes are API and documented
  * one by one in docs/reference/errors.md; texts may change. Text: what we were doing, what went
  * wrong, what to do.
+ *
+ * Why: docs/decisions/0001-message-invalid-has-its-own-code.md
  */
 
 /** Every code a RespoolError can carry. */

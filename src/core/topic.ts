@@ -4,6 +4,8 @@
  * `*` stands for exactly one dot-separated word, `#` for any number of words (also none). Matching
  * is linear in the topic for patterns without `#`, and bounded by words × words otherwise: no
  * RegExp is ever built from a user's text.
+ *
+ * Why: docs/decisions/0003-claim-filters-are-ordered-rules.md
  */
 
 /** One rule of a list in which the first match wins. */

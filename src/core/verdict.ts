@@ -3,6 +3,8 @@
  *
  * Pure. The engine calls it once per attempt, for every source (invariant 6).
  * Promise: what is not positively final is deferred (invariant 8).
+ *
+ * Why: docs/decisions/0004-a-lost-holder-costs-no-second-attempt.md
  */
 
 import { DURATION_MAX_MS, type Millis } from './duration.ts';

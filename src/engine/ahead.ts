@@ -9,6 +9,8 @@
  *
  * What is claimed ahead waits under its lease. With handlers that take their time the number is
  * zero: then a claim costs nothing beside them, and other nodes should have the messages.
+ *
+ * Why: docs/decisions/0014-messages-are-claimed-ahead.md
  */
 
 /** What an answer to a claim was like. */

@@ -5,6 +5,8 @@
  * A NOTIFY takes a lock of the whole database when it commits: so it goes by itself after the
  * transaction, on another connection, and at most every 20 ms. Nothing depends on it: relays that
  * are not told look for themselves.
+ *
+ * Why: docs/decisions/0030-an-emit-does-not-notify.md
  */
 
 import { textOf } from '../core/errors.ts';

@@ -3,6 +3,8 @@
  *
  * Bodies are streams from end to end. A ref is used once and never overwritten; it has 1 to 128 of
  * 0-9 a-z _ -, and starts with a letter or digit.
+ *
+ * Why: docs/decisions/0005-the-spool-computes-digests.md
  */
 
 import type { Millis } from '../core/duration.ts';

@@ -7,6 +7,8 @@
  *
  * Promise: a letter is gone from here only when it is safe where it should be; what was taken and
  * not settled stays where it was, in its order. `testkit/deadLettersSuite` is the contract in full.
+ *
+ * Why: docs/decisions/0031-dead-letters-are-looked-at-taken-and-settled.md
  */
 
 import type { Millis } from '../core/duration.ts';

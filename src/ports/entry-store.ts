@@ -4,6 +4,8 @@
  *
  * The store never decides: it receives whole Status values from core/. `revision` plus `holder` is
  * the guard: compare-and-swap on every write. `testkit/entryStoreSuite` is the contract in full.
+ *
+ * Why: docs/decisions/0007-stores-flush-expire-and-have-an-instance.md
  */
 
 import type { Millis } from '../core/duration.ts';

@@ -2,6 +2,8 @@
  * tracer — who writes down the way of a message as spans. None is given: nothing is done.
  *
  *   send ─▶ headers that carry the context ─▶ attempt ─run(handler)─▶ end ─▶ settle ─▶ end
+ *
+ * Why: docs/decisions/0041-the-tracer-is-a-port.md
  */
 
 import type { Headers } from '../core/entry.ts';

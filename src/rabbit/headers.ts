@@ -1,6 +1,8 @@
 /**
  * headers — the past of a message in headers of our own. None begins with `x-`: those belong to
  * the broker, which overwrites, ignores or judges by them, differently in every version.
+ *
+ * Why: docs/decisions/0019-our-headers-have-no-x-prefix.md
  */
 
 import { DURATION_MAX_MS } from '../core/duration.ts';

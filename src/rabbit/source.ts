@@ -7,6 +7,8 @@
  * Nothing is acked before its successor is confirmed (invariant 7). A crash in between leaves both:
  * the same message id, one lineage more. The broker pushes up to `prefetch` deliveries; they wait
  * here for a slot. A subscription that ends comes back by itself, and with it the topology.
+ *
+ * Why: docs/decisions/: 0020, 0021, 0023, 0024, 0025, 0026 and 0027.
  */
 
 import type { Millis } from '../core/duration.ts';

@@ -7,6 +7,8 @@
  * A crash takes a whole prefetch with it, and the broker counts all of that. Whoever is guilty is
  * found only when the other suspects are out of our hands before it begins; else they would be
  * parked together with it.
+ *
+ * Why: docs/decisions/0022-redeliveries-count-as-lost.md
  */
 
 import type { Clock } from '../ports/clock.ts';

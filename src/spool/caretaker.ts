@@ -4,6 +4,8 @@
  * read, keep the audit record short.
  *
  * Every duty is guarded by compare-and-swap, so several caretakers on one store do no harm.
+ *
+ * Why: docs/decisions/: 0008 and 0009.
  */
 
 import { MINUTE_MS, type Millis } from '../core/duration.ts';

@@ -4,6 +4,8 @@
  * In turns, so that none gets less than a quarter of the slots while it has something due. One that
  * had nothing due has no turn until a look for a single message, every 100 ms, finds one: to ask it
  * costs as much as to ask one that has many. A look that finds one gives its kind its share.
+ *
+ * Why: docs/decisions/0015-kinds-of-work-share-the-slots.md
  */
 
 import type { Millis } from '../core/duration.ts';

@@ -4,6 +4,8 @@
  * V8 sees only the small object in front of a buffer: left to itself it lets 64 MiB of dead ones
  * gather before it looks, and every new one costs page faults. A stage of a stream that is told how
  * much of what it gave is still read lets go of the rest at once.
+ *
+ * Why: docs/decisions/0045-stream-memory-is-reused.md
  */
 
 /** Parts that were given on to somebody who reads only the last bytes of them. */

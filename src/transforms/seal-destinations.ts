@@ -7,6 +7,8 @@
  * have it as it is. A filter that leaves one out has to name them all. One of a key that is not
  * there yet is left out of the filter: whoever claims such an entry opens it, so the key is there
  * for the next filter, and what finds its destination full waits for room there in any case.
+ *
+ * Why: docs/decisions/0044-a-seal-hides-destinations-as-tokens.md
  */
 
 import type { ClaimFilter } from '../ports/entry-store.ts';

@@ -4,6 +4,8 @@
  *
  * Without tokens everybody on this machine may do everything, but no web page in its browser may:
  * pages of other origins are told by Origin and Sec-Fetch-Site, rebound names by Host.
+ *
+ * Why: docs/decisions/0012-producers-have-their-own-role.md
  */
 
 import { hash, timingSafeEqual } from 'node:crypto';

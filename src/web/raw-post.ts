@@ -3,6 +3,8 @@
  *
  * The path every producer takes, so it goes by hand: no schema, no framework, one look at each
  * header. Promise: a body that is cut off or too long leaves nothing behind.
+ *
+ * Why: docs/decisions/0013-the-api-listens-on-nodes-own-server.md
  */
 
 import type { Control } from '../control/control.ts';

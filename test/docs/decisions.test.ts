@@ -1,7 +1,8 @@
 /** docs/decisions/: numbered without gaps, dated, of one shape, and listed in ARCHITECTURE.md. */
+import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { headingsOf, linksOf, readPage, readPages } from './pages.ts';
+import { headingsOf, linksOf, ROOT, readPage, readPages } from './pages.ts';
 
 const decisions = readPages().filter(({ file }) => file.startsWith('docs/decisions/'));
 
@@ -29,3 +30,20 @@ describe.each(decisions.map((page) => [page.file, page] as const))('%s', (file, 
     expect(headingsOf(page, 2).slice(0, 2)).toEqual(['Context', 'Decision']);
   });
 });
+
+test('the code refers to decisions that exist', () => {
+  const names = decisions.map(({ file }) => path.basename(file));
+  const files = readdirSync(path.join(ROOT, 'src'), { recursive: true, encoding: 'utf8' });
+  const references = files
+    .filter((file) => file.endsWith('.ts'))
+    .flatMap((file) => referencesIn(readFileSync(path.join(ROOT, 'src', file), 'utf8')));
+  expect(references.length).toBeGreaterThan(30);
+  expect(references.filter((one) => !names.some((name) => name.startsWith(one)))).toEqual([]);
+});
+
+/** Whole names, such as `0001-title.md`, and numbers in a list, such as `0001 and 0002`. */
+function referencesIn(text: string): readonly string[] {
+  return [...text.matchAll(/docs\/decisions\/(.*)/g)].flatMap(([, rest = '']) =>
+    [...rest.matchAll(/\d{4}(?:-[\w-]+\.md|\b)/g)].map(([name]) => name),
+  );
+}

@@ -9,6 +9,8 @@
  *
  * Letters are numbers here: their place in the plan. One append per batch: results ride along with
  * the next intent, since a result that is missing costs nothing but a look after a crash.
+ *
+ * Why: docs/decisions/0032-possibly-sent-letters-stay-unsure.md
  */
 
 import { type CanaryEnd, logKindOf } from '../../core/canary.ts';

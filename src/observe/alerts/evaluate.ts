@@ -7,6 +7,8 @@
  * Promise: a firing and a resolution are each told once, also across a crash and with several
  * processes. The state, with what is owed, is on record before anybody is told; the message has an
  * id made of rule and episode, so putting it down again after a crash puts down nothing.
+ *
+ * Why: docs/decisions/0043-an-alert-is-a-record-and-a-message.md
  */
 
 import type { Millis } from '../../core/duration.ts';

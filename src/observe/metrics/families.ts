@@ -18,6 +18,8 @@
  *
  * Why not the library's own counters: `inc()` looks labels up by building a key of them, for each
  * event. A row is found once and is then one addition (bench/observe.ts).
+ *
+ * Why: docs/decisions/0040-metrics-are-rows-of-numbers.md
  */
 
 import type { Metric, Registry } from '@prometheus-io/client';

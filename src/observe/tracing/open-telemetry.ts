@@ -6,6 +6,8 @@
  *
  * While no SDK is registered, every call ends at a comparison. One that is registered later is
  * found with the next message.
+ *
+ * Why: docs/decisions/0042-attempts-are-children-of-the-send.md
  */
 
 import type { Headers } from '../../core/entry.ts';

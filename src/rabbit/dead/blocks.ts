@@ -24,6 +24,8 @@
  *   left.
  * - From 4.3 on the end of a channel counts towards a delivery limit and a nack does not (before,
  *   both do): there it is nacked, in commands of 32. The order of that was not measured.
+ *
+ * Why: docs/decisions/0034-unsettled-letters-return-by-closing-the-channel.md
  */
 
 import { assert, show } from '../../core/errors.ts';

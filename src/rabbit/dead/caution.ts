@@ -5,6 +5,8 @@
  * By experiment: 3.10.8 and 4.0.5 count a nack and the end of a channel alike; 4.3.6 counts only
  * the latter. 4.x has a limit of 20 where none is set; a negative one is none there, and gives up
  * at the first return on 3.x. Of an argument and a policy the lower holds.
+ *
+ * Why: docs/decisions/0036-looking-is-refused-when-it-could-drop.md
  */
 
 import { show } from '../../core/errors.ts';

@@ -8,6 +8,8 @@
  * - queues with `expired` only are waits; they count where no work queue counted as often, since
  *   a consumer that publishes to a wait queue leaves no other trace;
  * - attempts that we counted ourselves are added to the former, and the waits between them are not.
+ *
+ * Why: docs/decisions/0037-deaths-are-not-the-sum-of-x-death.md
  */
 
 import { compileGlob } from '../../core/glob.ts';

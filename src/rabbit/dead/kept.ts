@@ -3,6 +3,8 @@
  *
  * What comes back is what was there, but for what the broker would refuse or act upon: the user id
  * and `x-death` (kept in headers of ours), CC, and its own counts of deliveries. Always persistent.
+ *
+ * Why: docs/decisions/0039-removal-keeps-a-copy-in-the-spool.md
  */
 
 import { AMQP_HEADER } from '../../core/letter-headers.ts';

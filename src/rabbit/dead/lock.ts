@@ -1,6 +1,8 @@
 /**
  * lock — one at a time works through a dead queue: an exclusive queue at the broker, which goes
  * with the connection that declared it. Nothing is left behind by whoever is killed.
+ *
+ * Why: docs/decisions/0033-the-dead-queue-lock-is-an-exclusive-queue.md
  */
 
 import { createHash } from 'node:crypto';

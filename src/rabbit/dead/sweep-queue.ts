@@ -9,6 +9,8 @@
  * Promise, the failure table of the old tool: killed before the publish, the message is here;
  * killed after the publish and before the ack, it may be there twice; refused by the broker, it
  * is here, and the report says why; the network failed, it is here.
+ *
+ * Why: docs/decisions/0035-a-sweep-holds-what-stays.md
  */
 
 import { asError, isRespoolError, show, textOf } from '../../core/errors.ts';

@@ -8,6 +8,8 @@
  * `entries_flow`, so 100,000 due messages of a paused topic cost one short scan.
  *
  * Commits without waiting for the disk: a claim that a crash of the server forgets was not counted.
+ *
+ * Why: docs/decisions/0017-three-ways-to-claim-on-postgresql.md
  */
 
 import type { Clock } from '../../ports/clock.ts';

@@ -7,6 +7,8 @@
  * server runs all that comes in one message as one transaction, so the settings end with it, and no
  * second round is needed, in which what was found would stay locked. n.b. A message with several
  * statements has no parameters; their values stand in its text.
+ *
+ * Why: docs/decisions/0018-searches-on-postgresql-forbid-bad-plans.md
  */
 
 import { RespoolError } from '../../core/errors.ts';

@@ -9,6 +9,8 @@
  * and still blocks, and left undone otherwise. Whoever ends that one waits for our lock, and lets
  * go what we put behind: in its commit as far as its snapshot goes, and then with a new one. If it
  * dies in between, the row is found when its time has come.
+ *
+ * Why: docs/decisions/: 0028 and 0029.
  */
 
 import type { State } from '../../core/state.ts';

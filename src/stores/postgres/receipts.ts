@@ -9,6 +9,8 @@
  * batch is tried again, and a message must not come back from the dead. Receipts are rows of their
  * own, never updated while others wait: one row changed by every insert would grow a chain of dead
  * versions wherever a long transaction keeps them.
+ *
+ * Why: docs/decisions/0016-inserts-on-postgresql-leave-a-receipt.md
  */
 
 import type { Names } from './names.ts';

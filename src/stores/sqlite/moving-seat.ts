@@ -9,6 +9,8 @@
  * Durable inserts of 1 KiB per second against a bare loop of batched statements over the same
  * tables, 50 in flight: own 0.83, thread 0.67; whole lives, 500 in flight: own 1.2, thread 1.1.
  * (2026-11-15, 2 shared virtual cores, ext4, medians of five)
+ *
+ * Why: docs/decisions/0010-sqlite-starts-in-the-calling-thread.md
  */
 
 import type { Clock } from '../../ports/clock.ts';
