@@ -79,9 +79,66 @@ export async function wholeLetterIds(
   return [...whole, ...given.filter((id) => !isOfSpool(id))];
 }
 
+/**
+ * Finds whole ids where they can only be gone through, as those of a queue, and of replays: what
+ * may be meant is noted as it goes by, and decided at the end.
+ */
+export class TypedIds {
+  readonly #typed: readonly Typed[];
+  readonly #whole: ReadonlySet<string>;
+  readonly #exact = new Set<string>();
+
+  /** `whole` are ids that are not to be taken for the beginning of others. */
+  constructor(typed: readonly string[], whole: readonly string[] = []) {
+    const others = typed.filter((text) => !isMadeId(text));
+    this.#typed = others.map((text) => ({ text, ...endsOf(text), found: new Set<string>() }));
+    this.#whole = new Set([...whole, ...typed.filter(isMadeId)]);
+  }
+
+  /** How to look for them: by their ids where all are known, otherwise by what may be meant. */
+  get search(): { readonly ids: readonly string[] } | { readonly mayBe: (id: string) => boolean } {
+    return this.#typed.length === 0 ? { ids: [...this.#whole] } : { mayBe: (id) => this.notes(id) };
+  }
+
+  /** Whether this id may be meant; it is remembered. */
+  notes(id: string): boolean {
+    let mayBe = this.#whole.has(id);
+    for (const typed of this.#typed) {
+      if (typed.text === id) this.#exact.add(id);
+      else if (!beginsAs(id, typed) || typed.found.size > CANDIDATES_MAX) continue;
+      else typed.found.add(id);
+      mayBe = true;
+    }
+    return mayBe;
+  }
+
+  /** The ids that are meant; a typed one that fits none is left as it is. */
+  wholeIds({ out, isActing }: Omit<IdUse, 'control'>): readonly string[] {
+    const whole = new Set(this.#whole);
+    for (const { text, found } of this.#typed) {
+      const isWhole = this.#exact.has(text) || found.size === 0;
+      whole.add(isWhole ? text : onlyOf(text, [...found], { out, isActing }));
+    }
+    return [...whole];
+  }
+}
+
+/** What was typed for an id, and the ids that it may stand for. */
+interface Typed {
+  readonly text: string;
+  readonly prefix: string;
+  readonly suffix: string;
+  readonly found: Set<string>;
+}
+
+function beginsAs(id: string, { prefix, suffix }: Typed): boolean {
+  return prefix.length >= ID_PREFIX_MIN && id.startsWith(prefix) && id.endsWith(suffix);
+}
+
 /** Refuses a beginning that fits several, with those it fits. */
-export function severalFit(prefix: string, ids: readonly string[]): CommandError {
+function severalFit(prefix: string, ids: readonly string[]): CommandError {
   const shown = ids
+    .toSorted()
     .slice(0, CANDIDATES_MAX)
     .map((id) => safe(id))
     .join(', ');
@@ -99,12 +156,20 @@ async function wholeId(typed: string, use: IdUse): Promise<string> {
     use.out.note(`to give an id by its beginning, give ${ID_PREFIX_MIN} characters of it or more`);
     return typed;
   }
-  const ids = await candidatesOf(typed, use);
+  return onlyOf(typed, await candidatesOf(typed, use), use);
+}
+
+/** The one id that is meant by the beginning of it; that itself if it must not mean one. */
+function onlyOf(
+  typed: string,
+  ids: readonly string[],
+  { out, isActing }: Omit<IdUse, 'control'>,
+): string {
   const [first, ...others] = ids;
   if (first === undefined) return typed;
   if (others.length > 0) throw severalFit(typed, ids);
-  if (!use.isActing || isMadeId(first)) return first;
-  use.out.note(
+  if (!isActing || isMadeId(first)) return first;
+  out.note(
     `"${safe(first)}" is like that; to change it, give its whole id: Respool did not make it`,
   );
   return typed;

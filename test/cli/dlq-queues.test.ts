@@ -109,6 +109,28 @@ withService('rabbitmq', () => {
       ]);
     });
 
+    test('of ids that Respool made, the beginning is enough to show and to remove one', async () => {
+      const { cli, queue, put, drained } = await queueShell();
+      const head = '01a1e06c-024e-7719-9c3b';
+      const ids = [`${head}-8ad06b36cc9c`, `${head}-8ad1ffff0000`, 'Order.1'];
+      for (const messageId of ids) await put(queue, ['x'], { messageId });
+      const at = ['--queue', queue];
+      const several = await cli(['dlq', 'remove', head, ...at]);
+      expect(several).toMatchObject({ code: 2, stdout: '' });
+      expect(several.stderr).toContain('is the beginning of several ids');
+      const foreign = await cli(['dlq', 'remove', 'Order', ...at]);
+      expect(foreign).toMatchObject({ code: 1 });
+      expect(foreign.stderr).toContain('"Order.1" is like that');
+      for (const typed of [`${head}-8ad1`, `${head}…0000`]) {
+        const shown = (await cli(['dlq', 'show', typed, ...at, '--json'])).objects();
+        expect(shown).toMatchObject([{ id: ids[1] }]);
+      }
+      const removed = await cli(['dlq', 'remove', `${head}…0000`, ...at, '--json']);
+      expect(removed.objects()).toMatchObject([{ removed: 1, unknown: 0 }]);
+      const left = (await drained(queue)).map(({ properties }) => properties.messageId);
+      expect(left).toEqual([ids[0], 'Order.1']);
+    });
+
     test('of a consumer of the configuration it is known where its letters belong', async () => {
       const { cli, configure, prefix, put, depth } = await queueShell();
       const queue = `${prefix}.work`;

@@ -311,7 +311,7 @@ test('--to names a queue, or an exchange with a key', async () => {
   await ground.channel.assertExchange(exchange, 'direct', { durable: true });
   await ground.channel.bindQueue(other, exchange, 'order.new');
   await ground.die(['a', 'lost'], { from: '' });
-  const first = await replay(ground, ['--to', other, '--max', '1']);
+  const first = await replay(ground, ['--to', other, '--limit', '1']);
   expect([first.code, replayOf(first).counts.sent]).toEqual([0, 1]);
   const second = await replay(ground, ['--to', `${exchange}:order.new`]);
   expect([second.code, replayOf(second).counts.sent]).toEqual([0, 1]);

@@ -110,7 +110,7 @@ describe('dlq replay', () => {
     [['--category', 'timeout'], ['dead-3']],
     [['--topic', 'orders.#'], ['dead-3']],
     [['--kind', 'parked'], ['held-1']],
-    [['--max', '1'], ['dead-1']],
+    [['--limit', '1'], ['dead-1']],
     [['--header', 'tenant=b'], ['dead-2']],
   ])('%j replays only %j', async (filter, ids) => {
     const shell = await deadSpool();
@@ -175,7 +175,7 @@ describe('dlq replay', () => {
 
   test.each([
     [['--rate', '0'], '--rate'],
-    [['--max', 'x'], '--max'],
+    [['--limit', 'x'], '--limit'],
     [['--canary', '-1'], '--canary'],
     [['--canary-wait', 'soon'], '--canary-wait'],
     [['--window', '1001'], '--window'],

@@ -92,7 +92,7 @@ withService('rabbitmq', () => {
       const unasked = await cli(['rabbit', 'drain', dead]);
       expect(unasked.code).toBe(4);
       expect(await depth(dead)).toBe(3);
-      const some = await cli(['rabbit', 'drain', dead, '--max', '1', '--yes', '--json']);
+      const some = await cli(['rabbit', 'drain', dead, '--limit', '1', '--yes', '--json']);
       expect(some.objects()).toMatchObject([{ action: 'move', moved: 1, end: 'max' }]);
       const rest = await cli(['rabbit', 'drain', dead, '--yes', '--keep-attempts']);
       expect(rest, rest.stderr).toMatchObject({ code: 0, stdout: 'moved 2\n' });

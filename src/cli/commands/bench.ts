@@ -28,7 +28,7 @@ export const bench: CommandSpec = {
     'flight, in SQLite and in files. The handler does nothing. Your messages are not touched.',
   options: [
     {
-      flags: '--seconds <n>',
+      flags: '--seconds <count>',
       description: `for each of the five, 1 to ${SECONDS_MAX}; default ${SECONDS_DEFAULT}`,
     },
   ],

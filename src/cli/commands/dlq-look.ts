@@ -162,7 +162,7 @@ const remove: CommandSpec = {
   arguments: [
     {
       name: '[id...]',
-      description: 'letters, of the spool also by the beginning of an id; - reads ids from stdin',
+      description: 'letters, also by the beginning of an id; - reads ids from stdin',
     },
   ],
   options: [...REMOVE_OPTIONS, YES],

@@ -26,7 +26,7 @@ const HOW_OPTIONS: readonly OptionSpec[] = [
     flags: '--to <place>',
     description: 'a queue, exchange:key, or for the spool a topic; default: where each came from',
   },
-  { flags: '--max <count>', description: 'at most so many, of each queue' },
+  { flags: '--limit <count>', description: 'at most so many, of each queue' },
   { flags: '--canary <count>', description: 'so many go first; default 10, 0: none' },
   {
     flags: '--canary-wait <span>',

@@ -191,7 +191,7 @@ const drain: CommandSpec = {
   options: [
     { flags: '--to <queue>', description: 'where to; default: back to where each belongs' },
     { flags: '--discard', description: 'throw them away for good' },
-    { flags: '--max <n>', description: 'at most so many' },
+    { flags: '--limit <count>', description: 'at most so many' },
     { flags: '--keep-attempts', description: 'attempts that were made count' },
     MANAGEMENT_OPTION,
     YES,
@@ -200,7 +200,7 @@ const drain: CommandSpec = {
   examples: [
     { line: 'respool rabbit drain orders.dlq', does: 'counts, asks, and sends them again' },
     {
-      line: 'respool rabbit drain orders.parked --to orders-by-hand --max 100 --yes',
+      line: 'respool rabbit drain orders.parked --to orders-by-hand --limit 100 --yes',
       does: 'a hundred of them elsewhere',
     },
   ],

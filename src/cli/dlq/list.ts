@@ -7,7 +7,7 @@ import { exportLetter } from '../../control/letters/export.ts';
 import { noteOf } from '../../control/letters/notes.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { CommandError, type ExitCode } from '../exit-codes.ts';
-import { ID_PREFIX_MIN, severalFit, wholeLetterIds } from '../id-prefix.ts';
+import { TypedIds, wholeLetterIds } from '../id-prefix.ts';
 import { jsonLine, safe } from '../safe.ts';
 import { pagedTable } from '../table.ts';
 import { kindsOf } from './filter.ts';
@@ -20,8 +20,6 @@ const SHOWN_DEFAULT = 100;
 const PAGE_ROWS = 100;
 /** Lines that are written to a file at once, in characters. */
 const PIECE_CHARS = 262_144;
-/** Ids that are collected where the beginning of one fits several. */
-const CANDIDATES_MAX = 5;
 const ALL_KINDS = ['dead', 'parked', 'archived'] as const;
 
 /** Prints letters as a table, or as objects. */
@@ -84,28 +82,21 @@ interface Shown {
   readonly control: Control | undefined;
 }
 
-/**
- * The letters of an id, as text or as objects. A queue is gone through once, so what begins like
- * the id is collected on the way; an id that is there wins.
- */
+/** The letters of an id, as text or as objects; a queue is gone through once. */
 async function viewsOf(
   context: LettersContext,
   look: Look,
   { id, isSpool, control }: Shown,
 ): Promise<readonly unknown[]> {
-  const exact: unknown[] = [];
-  const others = new Map<string, unknown[]>();
-  const isPrefix = !isSpool && id.length >= ID_PREFIX_MIN;
-  for await (const found of look.letters(isPrefix ? { idPrefix: id } : { ids: [id] })) {
+  const typed = new TypedIds(isSpool ? [] : [id], isSpool ? [id] : []);
+  const views = new Map<string, unknown[]>();
+  for await (const found of look.letters(typed.search)) {
     const { letter } = found.open;
-    const views = letter.id === id ? exact : (others.get(letter.id) ?? []);
-    if (views !== exact && (exact.length > 0 || others.size > CANDIDATES_MAX)) continue;
-    if (views !== exact) others.set(letter.id, views);
-    views.push(await viewOf(context, found, control));
+    const others = views.get(letter.id) ?? [];
+    views.set(letter.id, [...others, await viewOf(context, found, control)]);
   }
-  if (exact.length > 0) return exact;
-  if (others.size > 1) throw severalFit(id, [...others.keys()]);
-  return [...others.values()].flat();
+  const [whole = id] = typed.wholeIds({ out: context.out, isActing: false });
+  return views.get(whole) ?? [];
 }
 
 async function viewOf(

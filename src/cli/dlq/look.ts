@@ -34,8 +34,8 @@ export interface Look {
 
 export interface FindOptions {
   readonly ids?: readonly string[];
-  /** Of queues: letters whose ids begin so. */
-  readonly idPrefix?: string;
+  /** Whether a letter of this id may be meant, where ids are not known yet. */
+  readonly mayBe?: (id: string) => boolean;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -107,12 +107,12 @@ function isOpen(
 async function* lettersOf(
   context: LettersContext,
   { places, filter, tell }: Pick<Look, 'places' | 'filter' | 'tell'>,
-  { ids, idPrefix, signal }: FindOptions = {},
+  { ids, mayBe, signal }: FindOptions = {},
 ): AsyncGenerator<Found> {
   const query = ids === undefined ? filter.query : { ...filter.query, ids };
   for (const place of places) {
     for await (const open of lookInto(context, place, query, signal)) {
-      if (idPrefix !== undefined && !open.letter.id.startsWith(idPrefix)) continue;
+      if (mayBe?.(open.letter.id) === false) continue;
       const category = tell(open.letter);
       if (filter.category === undefined || filter.category === category) {
         yield { place, open, category };

@@ -9,6 +9,7 @@ import { fitsLetter } from '../../core/letter-query.ts';
 import type { Letter } from '../../ports/dead-letters.ts';
 import { ask } from '../ask.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
+import { TypedIds } from '../id-prefix.ts';
 import { moveWith } from '../rabbit/moving.ts';
 import { numberText, safe } from '../safe.ts';
 import { recordWithIds } from './audit-ids.ts';
@@ -26,8 +27,17 @@ const LIMIT_MAX = 1_000_000_000;
 interface Count {
   readonly counted: readonly Counted[];
   readonly total: number;
-  /** Of the ids that were given, those that are there. */
+  /** The ids that were given, whole; undefined where a filter chooses. */
+  readonly ids: readonly string[] | undefined;
+  /** Of these, those that are there. */
   readonly found: ReadonlySet<string>;
+}
+
+/** A letter that may be one of those that were named. */
+interface Noted {
+  readonly place: Place;
+  readonly id: string;
+  readonly key: string;
 }
 
 /** Which letters of one place, as they were counted. */
@@ -44,7 +54,10 @@ export async function remove(context: LettersContext): Promise<ExitCode> {
   const { args, options } = context;
   checkKinds(context);
   const isSpool = options.texts('queue').length === 0;
-  const ids = await (isSpool ? spoolIdsOf(context) : idsOf(context));
+  const typed = args.filter((arg) => arg !== '-');
+  const ids = isSpool
+    ? new TypedIds([], await spoolIdsOf(context))
+    : new TypedIds(typed, await idsOf({ ...context, args: args.filter((arg) => arg === '-') }));
   const look = await openLook(context, { isStrict: true });
   if (args.length > 0 && !look.filter.isEmpty) {
     throw usage('ids and filters do not go together: give one of them');
@@ -87,15 +100,14 @@ function checkKinds(context: LettersContext): void {
 
 interface Order {
   readonly action: 'remove' | 'purge';
-  readonly ids: readonly string[] | undefined;
+  readonly ids: TypedIds | undefined;
   readonly confirm: (count: number, what: string) => Promise<void>;
 }
 
 async function removeAll(context: LettersContext, look: Look, order: Order): Promise<ExitCode> {
   const { options, out } = context;
-  const { action, ids } = order;
-  const count = await countAll(context, look, ids);
-  const { counted, total } = count;
+  const { action } = order;
+  const { counted, total, ids, found } = await countAll(context, look, order.ids);
   const where = look.places.map(({ name }) => name).join(', ');
   const what = `${total === 1 ? '1 letter' : `${total} letters`} of ${safe(where)}`;
   if (options.flag('dryRun')) {
@@ -106,11 +118,11 @@ async function removeAll(context: LettersContext, look: Look, order: Order): Pro
   const tally: Tally = { removed: 0, gone: 0, failed: 0, failures: [] };
   if (total > 0) {
     await order.confirm(total, what);
-    await carryOut(context, look, { order, counted, total, tally });
+    await carryOut(context, look, { order, counted, total, ids, tally });
   } else if (action === 'purge' && options.text('count') !== undefined) {
     await order.confirm(total, what);
   }
-  const unknown = (ids ?? []).filter((id) => !count.found.has(id)).length;
+  const unknown = (ids ?? []).filter((id) => !found.has(id)).length;
   return tellTally(context, { action, total, tally, unknown });
 }
 
@@ -121,11 +133,13 @@ async function carryOut(
     order,
     counted,
     total,
+    ids,
     tally,
   }: {
     readonly order: Order;
     readonly counted: readonly Counted[];
     readonly total: number;
+    readonly ids: readonly string[] | undefined;
     readonly tally: Tally;
   },
 ): Promise<void> {
@@ -136,7 +150,7 @@ async function carryOut(
   await recordWithIds(control, `dlq.${order.action}`, {
     places: counted.map(({ place }) => place.source),
     filter: { ...look.filter.query, ...categoryPart(look) },
-    ...(order.ids === undefined ? {} : { ids: order.ids }),
+    ...(ids === undefined ? {} : { ids }),
     count: total,
     hard: isHard,
     reason,
@@ -145,7 +159,7 @@ async function carryOut(
   await moveWith(context, total, async (signal, onProgress) => {
     for (const one of counted) {
       const { place, count } = one;
-      const isFitting = fitting(look, order.ids, one);
+      const isFitting = fitting(look, ids, one);
       const tell = (moved: number, skipped: number): void =>
         onProgress({ queue: place.name, moved, skipped, total: count });
       await new Removal({ place, count, control, fate, tally, isFitting, tell }).run(signal);
@@ -158,28 +172,39 @@ function categoryPart({ filter: { category } }: Look): object {
 }
 
 async function countAll(
-  { options, io }: LettersContext,
+  { options, io, out }: LettersContext,
   look: Look,
-  ids: readonly string[] | undefined,
+  typed: TypedIds | undefined,
 ): Promise<Count> {
   const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_MAX;
   const countedAt = io.clock.now();
+  let total = 0;
   const counted = new Map<Place, Counted>(
     look.places.map((place) => [place, { place, count: 0, keys: new Set(), countedAt }]),
   );
-  const found = new Set<string>();
-  let total = 0;
-  for await (const { place, open } of look.letters(ids === undefined ? {} : { ids })) {
-    const one = counted.get(place);
-    if (one === undefined) continue;
-    if (ids !== undefined) found.add(open.letter.id);
-    one.count += 1;
-    one.keys?.add(open.letter.key);
-    if (one.count > KEYS_MAX) one.keys = undefined;
-    total += 1;
+  const letters: Noted[] = [];
+  // One look for both, which ids are meant and which letters have them: a broker counts looks.
+  for await (const { place, open } of look.letters(typed?.search ?? {})) {
+    const { id, key } = open.letter;
+    if (typed === undefined) count({ place, id, key });
+    else letters.push({ place, id, key });
     if (total === limit) break;
   }
-  return { counted: [...counted.values()].filter(({ count }) => count > 0), total, found };
+  const ids = typed?.wholeIds({ out, isActing: true });
+  const meant = new Set(ids);
+  const found = new Set(letters.map(({ id }) => id));
+  for (const one of letters) if (meant.has(one.id) && total < limit) count(one);
+  const all = [...counted.values()].filter((one) => one.count > 0);
+  return { counted: all, total, ids, found };
+
+  function count({ place, key }: Noted): void {
+    const one = counted.get(place);
+    if (one === undefined) return;
+    one.count += 1;
+    one.keys?.add(key);
+    if (one.count > KEYS_MAX) one.keys = undefined;
+    total += 1;
+  }
 }
 
 /** Whether a letter is one of those that were counted. */

@@ -32,7 +32,7 @@ export async function drain(context: CommandContext): Promise<ExitCode> {
   const loaded = await readRabbitConfig(context);
   const broker = brokerOf(queue, context, loaded);
   const to = targetOf(context);
-  const max = options.number('max', { min: 1, max: MAX_ALLOWED });
+  const max = options.number('limit', { min: 1, max: MAX_ALLOWED });
   const { connection, amqp } = await reach(context, loaded, broker);
   const channel = await amqp.createChannel();
   // Whoever asks for a queue that is not there has the channel closed: nobody else may hear it.

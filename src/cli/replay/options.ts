@@ -35,7 +35,7 @@ export function replayOptionsOf(
   const given = {
     query: Object.keys(query).length === 0 ? undefined : query,
     to: to === undefined ? undefined : routeOf(to, kind),
-    max: options.number('max', { min: 1, max: COUNT_MAX }),
+    max: options.number('limit', { min: 1, max: COUNT_MAX }),
     canary: options.number('canary', { min: 0, max: COUNT_MAX }),
     canaryWait: options.span('canaryWait'),
     rate: options.number('rate', { min: 1, max: RATE_MAX }),

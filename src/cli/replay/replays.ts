@@ -6,7 +6,7 @@ import { needReplay } from '../../control/replay/record.ts';
 import type { Replay, ReplayDesk } from '../../control/replay/types.ts';
 import { atLetters } from '../dlq/places.ts';
 import { EXIT, type ExitCode } from '../exit-codes.ts';
-import { ID_PREFIX_MIN, isMadeId, severalFit } from '../id-prefix.ts';
+import { isMadeId, TypedIds } from '../id-prefix.ts';
 import type { CommandContext } from '../spec.ts';
 import { pagedTable, tableOf } from '../table.ts';
 import { LINE_COLUMNS, lineRow, REPLAY_COLUMNS, replayRow, replayView } from './view.ts';
@@ -23,14 +23,10 @@ export async function namedReplay(context: CommandContext, desk: ReplayDesk): Pr
   const [id = ''] = context.args;
   const replay = await getReplay(desk, id);
   if (replay !== undefined) return replay;
-  const isPrefix = id.length >= ID_PREFIX_MIN && !isMadeId(id);
-  const fitting = isPrefix ? (await allReplays(desk)).filter((one) => one.id.startsWith(id)) : [];
-  if (fitting.length > 1)
-    throw severalFit(
-      id,
-      fitting.map((one) => one.id),
-    );
-  return fitting[0] ?? needReplay(desk.records, id);
+  const typed = new TypedIds([id]);
+  const fitting = isMadeId(id) ? [] : (await allReplays(desk)).filter((one) => typed.notes(one.id));
+  const [whole] = typed.wholeIds({ out: context.out, isActing: true });
+  return fitting.find((one) => one.id === whole) ?? needReplay(desk.records, id);
 }
 
 export async function listReplays(context: CommandContext): Promise<ExitCode> {
