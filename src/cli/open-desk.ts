@@ -249,12 +249,16 @@ async function routedTopics({
   origins,
   topics,
 }: LoadedConfig): Promise<readonly string[] | undefined> {
-  // The routes of a configuration are for its own store.
-  const isOwn = ['store', 'entries'].every((key) => origins.get(key)?.from !== 'flag');
-  if (topics === undefined || !isOwn || config.unhandled === 'leave') return undefined;
+  if (topics === undefined || !isOwnStore({ origins }) || config.unhandled === 'leave')
+    return undefined;
   const { ALERT_TOPIC } = await import('../observe/alerts/notice.ts');
   // Receivers of alerts have handlers without being routes.
   return [...topics, `${ALERT_TOPIC}.#`];
+}
+
+/** Whether the store is that of the configuration: its routes are for no other one. */
+export function isOwnStore({ origins }: Pick<LoadedConfig, 'origins'>): boolean {
+  return ['store', 'entries'].every((key) => origins.get(key)?.from !== 'flag');
 }
 
 async function sharedDesk(

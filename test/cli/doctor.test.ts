@@ -150,6 +150,23 @@ describe('routing', () => {
   });
 });
 
+test('routes are not held against the messages of another store or service', async () => {
+  const shell = await configured({ routes: [{ topic: 'a', deliver: { exec: ['true'] } }] });
+  const other = await setup();
+  await other.cli(['enqueue', 'lost', '--body', 'x']);
+  const store = `sqlite:${path.join(other.folder, 'respool')}`;
+  const byStore = await examined(shell, ['--store', store]);
+  const serving = other.start(['serve', '--port', '0']);
+  const [url = ''] = await serving.printed(/http:\/\/127\.0\.0\.1:(?!7667|0\b)\d+/);
+  const byUrl = await examined(shell, ['--url', url]);
+  serving.signal('SIGTERM');
+  await serving.ended;
+  for (const { found } of [byStore, byUrl]) {
+    expect(found['messages.waiting']?.text).toContain('1 wait');
+    expect(found['messages.unrouted']).toBeUndefined();
+  }
+});
+
 describe('a place that is no store', () => {
   test.each([
     ['a text', (file: string) => writeFile(file, 'once upon a time')],

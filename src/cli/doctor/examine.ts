@@ -11,6 +11,7 @@ import { isRespoolError, textOf } from '../../core/errors.ts';
 import {
   configuredUrl,
   type Desk,
+  isOwnStore,
   isSameStore,
   namedUrl,
   openDesk,
@@ -125,18 +126,19 @@ interface Looking {
 }
 
 async function look(
-  { io }: CommandContext,
-  { config }: LoadedConfig,
+  context: CommandContext,
+  loaded: LoadedConfig,
   { place, isServed, hasEntries, desk }: Looking,
 ): Promise<DoctorFinding[]> {
   if (!hasEntries && place.kind !== 'memory') return [];
   if (place.kind === 'memory' && !isServed) return [];
   try {
     const { control, url } = await desk();
+    const isOwn = namedUrl(context) === undefined && isOwnStore(loaded);
     return await examineMessages(control, {
-      clock: io.clock,
+      clock: context.io.clock,
       isServed: isServed || url !== undefined,
-      routes: config.routes,
+      routes: isOwn ? loaded.config.routes : [],
     });
   } catch (error) {
     if (!isRespoolError(error, 'store.unavailable')) throw error;
