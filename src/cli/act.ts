@@ -17,7 +17,7 @@ import { FILTER_OPTIONS, filterOf } from './filters.ts';
 import { wholeIds } from './id-prefix.ts';
 import { type BadLine, idBatches } from './ids.ts';
 import type { Out } from './out.ts';
-import { createProgress } from './progress.ts';
+import { COUNTING, createProgress, during } from './progress.ts';
 import { checkPolicyKnown, rehearse } from './rehearse.ts';
 import { numberText, safe } from './safe.ts';
 import type { ArgumentSpec, CommandContext, OptionSpec } from './spec.ts';
@@ -153,7 +153,7 @@ async function actOnMany(
 ): Promise<ExitCode> {
   const { out, options } = context;
   const { control } = await context.desk();
-  const bulk = await control.prepare(action.bulk, filter);
+  const bulk = await during(context, COUNTING, () => control.prepare(action.bulk, filter));
   const count = messages(bulk.count);
   if (options.flag('dryRun')) {
     if (out.json) await out.object({ action: action.verb, count: bulk.count, dryRun: true });

@@ -7,15 +7,20 @@ import type { Io } from './io.ts';
 import type { Out } from './out.ts';
 import { SECOND_MS } from '../core/duration.ts';
 import { jsonLine, numberText } from './safe.ts';
+import type { CommandContext } from './spec.ts';
 
 /** A bar that is drawn over itself. */
 export interface Progress {
+  /** Says what is done before anything can be counted: `counting`. */
+  begin(doing: string): void;
   /** Without a total, as while ids come from a pipe, only what is done is told. */
   show(done: number, total?: number): void;
-  /** Takes it away, for a line that is printed; the next `show` draws it again. */
+  /** Takes it away, for a line that is printed or at the end; the next `show` draws it again. */
   clear(): void;
 }
 
+/** From here to the end of the line. */
+const CLEAR = '\u001b[K';
 const BAR_COLUMNS = 24;
 /** A shorter bar tells less than its numbers. */
 const BAR_MIN_COLUMNS = 6;
@@ -29,22 +34,45 @@ const LINE_EVERY_MS: number = 5 * SECOND_MS;
 
 /** A bar, or lines, for one thing that may take long. */
 export function createProgress(io: Io, out: Out): Progress {
-  if (out.quiet) return { show: () => undefined, clear: () => undefined };
+  const nothing = (): void => undefined;
+  if (out.quiet) return { begin: nothing, show: nothing, clear: nothing };
   return io.isTTY('stderr') && !out.json ? createBar(io) : createLines(io, out);
 }
 
-function createLines(io: Io, { json }: Out): Progress {
-  let nextAt = io.clock.monotonic() + LINE_EVERY_MS;
+/** A line every few seconds, also while one step takes longer than that. */
+function createLines({ clock, stderr }: Io, { json }: Out): Progress {
+  let nextAt = clock.monotonic() + LINE_EVERY_MS;
+  let line = (): string => '';
+  let callOff: (() => void) | undefined;
+  const write = (): void => {
+    nextAt = clock.monotonic() + LINE_EVERY_MS;
+    stderr.write(`${line()}\n`);
+  };
+  const again = (): void => {
+    callOff = clock.after(LINE_EVERY_MS, () => {
+      write();
+      again();
+    });
+  };
+  const tell = (text: () => string): void => {
+    line = text;
+    if (callOff === undefined) again();
+    if (clock.monotonic() < nextAt) return;
+    write();
+    callOff?.();
+    again();
+  };
   return {
-    show: (done, total) => {
-      const now = io.clock.monotonic();
-      if (now < nextAt) return;
-      nextAt = now + LINE_EVERY_MS;
-      const of = total === undefined ? '' : ` of ${numberText(total)}`;
-      const line = json ? jsonLine({ progress: { done, total } }) : `${numberText(done)}${of} done`;
-      io.stderr.write(`${line}\n`);
+    begin: (doing) => tell(() => (json ? jsonLine({ progress: { done: 0 } }) : doing)),
+    show: (done, total) =>
+      tell(() => {
+        const of = total === undefined ? '' : ` of ${numberText(total)}`;
+        return json ? jsonLine({ progress: { done, total } }) : `${numberText(done)}${of} done`;
+      }),
+    clear: () => {
+      callOff?.();
+      callOff = undefined;
     },
-    clear: () => undefined,
   };
 }
 
@@ -52,19 +80,34 @@ function createBar(io: Io): Progress {
   const startedAt = io.clock.monotonic();
   let hasDrawn = false;
   let drawnAt = Number.NEGATIVE_INFINITY;
+  let hasWords = false;
+  let callOff: (() => void) | undefined;
+  // In the last column a terminal breaks the line, and what is drawn over it is the wrong one.
+  const draw = (textIn: (columns: number) => string): void => {
+    callOff?.();
+    io.stderr.write(`\r${hasWords ? CLEAR : ''}${textIn(io.columns() - 1)}`);
+    hasDrawn = true;
+    hasWords = false;
+    drawnAt = io.clock.monotonic();
+  };
   return {
+    begin: (doing) => {
+      callOff = io.clock.after(SHOWN_AFTER_MS, () => {
+        draw((columns) => doing.slice(0, columns));
+        hasWords = true;
+      });
+    },
     show: (done, total) => {
       const now = io.clock.monotonic();
       if (now - startedAt < SHOWN_AFTER_MS) return;
       if (hasDrawn && done !== total && now - drawnAt < DRAWN_EVERY_MS) return;
-      hasDrawn = true;
-      drawnAt = now;
-      // In the last column a terminal breaks the line, and what is drawn over it is the wrong one.
-      io.stderr.write(`\r${lineOf(done, total, io.columns() - 1)}`);
+      draw((columns) => lineOf(done, total, columns));
     },
     clear: () => {
-      if (hasDrawn) io.stderr.write('\r\u001b[K');
+      callOff?.();
+      if (hasDrawn) io.stderr.write(`\r${CLEAR}`);
       hasDrawn = false;
+      hasWords = false;
     },
   };
 }
@@ -92,7 +135,7 @@ export function idProgress({
   readonly args: readonly string[];
   readonly io: Io;
   readonly out: Out;
-}): Progress {
+}): Pick<Progress, 'show' | 'clear'> {
   const total = args.includes('-') ? undefined : args.length;
   const bar = createProgress(io, out);
   return {
@@ -101,4 +144,40 @@ export function idProgress({
     },
     clear: () => bar.clear(),
   };
+}
+
+/** What takes long before anything can be asked. */
+export const COUNTING = 'counting messages';
+
+/** Does one thing of which it is not known how far it is. */
+export async function during<T>(
+  { io, out }: Pick<CommandContext, 'io' | 'out'>,
+  doing: string,
+  work: () => Promise<T>,
+): Promise<T> {
+  const bar = createProgress(io, out);
+  bar.begin(doing);
+  try {
+    return await work();
+  } finally {
+    bar.clear();
+  }
+}
+
+/** The same items; how many came by is told. */
+export async function* passing<T>(
+  { io, out }: Pick<CommandContext, 'io' | 'out'>,
+  items: AsyncIterable<T>,
+): AsyncGenerator<T> {
+  const bar = createProgress(io, out);
+  let count = 0;
+  try {
+    for await (const item of items) {
+      count += 1;
+      bar.show(count);
+      yield item;
+    }
+  } finally {
+    bar.clear();
+  }
 }

@@ -1,5 +1,10 @@
 /** progress — whatever may take long shows a bar on a terminal, and nothing where nobody looks. */
-import { describe, expect, test } from 'vitest';
+import { Writable } from 'node:stream';
+import { SimClock } from 'respool/testkit';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import type { Io } from '../../src/cli/io.ts';
+import type { Out } from '../../src/cli/out.ts';
+import { createProgress } from '../../src/cli/progress.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { type CallOptions, setup, type Shell } from './setup.ts';
 
@@ -131,6 +136,49 @@ describe('where stderr is no terminal', () => {
     const ran = await cli(['hold', '-'], { ...inSteps(), stdin: ids.join('\n') });
     expect(ran.stdout).toBe('held 1600\n');
     expect(ran.stderr).toMatch(/^(?:[\d,]+ done\n)+$/);
+  });
+
+  test('through a service, too, for every bulk action', async () => {
+    const { cli, start } = await withMessages(12_000);
+    const serving = start(['serve', '--port', '0']);
+    onTestFinished(async () => {
+      serving.signal('SIGTERM');
+      await serving.ended;
+    });
+    const [, url = ''] = await serving.printed(/"url":"(http:[^"]+)"/);
+    const actions = [
+      ['hold', 'ALL'],
+      ['release', 'ALL'],
+      ['policy', 'set', 'default', 'ALL'],
+      ['bounce', 'ALL'],
+      ['remove', 'ALL'],
+      ['retry', '--state', 'archived'],
+    ];
+    for (const words of actions) {
+      const ran = await cli([...words, '--yes', '--url', url], inSteps());
+      expect(ran.code, ran.stderr).toBe(0);
+      expect(ran.stderr, words[0]).toMatch(/^[\d,]+ of 12[,\d]* done$/m);
+    }
+  });
+
+  test('while one step takes longer than the interval, the same is told again', async () => {
+    const clock = new SimClock();
+    let text = '';
+    const stderr = new Writable({
+      write: (piece: Buffer, _encoding, done) => {
+        text += String(piece);
+        done();
+      },
+    });
+    const io = { clock, stderr, isTTY: () => false } as unknown as Io;
+    const bar = createProgress(io, { json: false, quiet: false } as Out);
+    bar.begin('counting messages');
+    await clock.advance('11s');
+    bar.show(3, 1_000);
+    await clock.advance('5s');
+    bar.clear();
+    await clock.advance('1m');
+    expect(text).toBe('counting messages\ncounting messages\n3 of 1000 done\n');
   });
 
   test('what is over before the first few seconds says nothing', async () => {

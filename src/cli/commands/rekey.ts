@@ -5,7 +5,7 @@ import { ask } from '../ask.ts';
 import { endedBy, EXIT, type ExitCode } from '../exit-codes.ts';
 import { stopOnSignal } from '../interruptible.ts';
 import type { Out } from '../out.ts';
-import { createProgress } from '../progress.ts';
+import { COUNTING, createProgress, during } from '../progress.ts';
 import { numberText, safe } from '../safe.ts';
 import type { CommandContext, CommandSpec } from '../spec.ts';
 
@@ -38,7 +38,7 @@ export const rekey: CommandSpec = {
   run: async (context) => {
     const { options, out } = context;
     const { control } = await context.desk();
-    const { count } = await control.rekey({ dryRun: true });
+    const { count } = await during(context, COUNTING, () => control.rekey({ dryRun: true }));
     if (options.flag('dryRun')) {
       if (out.json) await out.object({ action: 'rekey', count, dryRun: true });
       else await out.line(`would rekey ${messages(count)}`);

@@ -4,6 +4,7 @@ import { groupsOf, type LetterGroup } from '../../control/letters/groups.ts';
 import { forgetNote, noteGroup, noteOf, notesOf } from '../../control/letters/notes.ts';
 import type { Millis } from '../../core/duration.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
+import { passing } from '../progress.ts';
 import { numberText, safe } from '../safe.ts';
 import { type Column, tableOf } from '../table.ts';
 import { relative, span } from '../times.ts';
@@ -100,7 +101,7 @@ export async function printCounts(context: LettersContext): Promise<ExitCode> {
     for (const { letters, source } of look.places) {
       if (source.kind === 'queue') add(source.queue, await letters.count());
     }
-  } else for await (const found of look.letters()) add(keyOf(found, by), 1);
+  } else for await (const found of passing(context, look.letters())) add(keyOf(found, by), 1);
   const rows = [...counts]
     .map(([key, count]) => ({ key, count }))
     .toSorted((one, other) => other.count - one.count);

@@ -8,6 +8,7 @@ import { noteOf } from '../../control/letters/notes.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { CommandError, type ExitCode } from '../exit-codes.ts';
 import { TypedIds, wholeLetterIds } from '../id-prefix.ts';
+import { passing } from '../progress.ts';
 import { jsonLine, safe } from '../safe.ts';
 import { pagedTable } from '../table.ts';
 import { kindsOf } from './filter.ts';
@@ -116,11 +117,11 @@ export async function exportLetters(context: LettersContext): Promise<ExitCode> 
   const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_MAX;
   const file = options.filled('output');
   const look = await openLook(context);
-  const lines = linesOf(look.letters(), limit);
   if (file === undefined) {
-    for await (const line of lines) await out.write(line);
+    for await (const line of linesOf(look.letters(), limit)) await out.write(line);
     return look.code;
   }
+  const lines = linesOf(passing(context, look.letters()), limit);
   const count = await writeLines(lines, path.resolve(context.io.cwd, file));
   if (out.json) await out.object({ exported: count, file });
   else await out.line(`exported ${count} to ${safe(file)}`);

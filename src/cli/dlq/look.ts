@@ -10,6 +10,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { fitsLetter } from '../../core/letter-query.ts';
 import type { Caution, DeadLetters, LetterQuery, OpenLetter } from '../../ports/dead-letters.ts';
 import { EXIT, type ExitCode } from '../exit-codes.ts';
+import { passing } from '../progress.ts';
 import { safe } from '../safe.ts';
 import { kindsOf, type LetterFilter, letterFilterOf } from './filter.ts';
 import { categoryRules, type LettersContext, openPlaces, type Place } from './places.ts';
@@ -127,7 +128,8 @@ export function lookedInto(
   place: Place,
 ): { readonly look: DeadLetters['look'] } {
   return {
-    look: ({ query = {}, signal } = {}) => lookInto(context, place, query, signal),
+    look: ({ query = {}, signal } = {}) =>
+      passing(context, lookInto(context, place, query, signal)),
   };
 }
 

@@ -11,6 +11,7 @@ import { ask } from '../ask.ts';
 import { CommandError, EXIT, type ExitCode } from '../exit-codes.ts';
 import { TypedIds } from '../id-prefix.ts';
 import { moveWith } from '../rabbit/moving.ts';
+import { passing } from '../progress.ts';
 import { numberText, safe } from '../safe.ts';
 import { recordWithIds } from './audit-ids.ts';
 import { kindsOf } from './filter.ts';
@@ -172,10 +173,11 @@ function categoryPart({ filter: { category } }: Look): object {
 }
 
 async function countAll(
-  { options, io, out }: LettersContext,
+  context: LettersContext,
   look: Look,
   typed: TypedIds | undefined,
 ): Promise<Count> {
+  const { options, io, out } = context;
   const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_MAX;
   const countedAt = io.clock.now();
   let total = 0;
@@ -184,7 +186,7 @@ async function countAll(
   );
   const letters: Noted[] = [];
   // One look for both, which ids are meant and which letters have them: a broker counts looks.
-  for await (const { place, open } of look.letters(typed?.search ?? {})) {
+  for await (const { place, open } of passing(context, look.letters(typed?.search))) {
     const { id, key } = open.letter;
     if (typed === undefined) count({ place, id, key });
     else letters.push({ place, id, key });
