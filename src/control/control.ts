@@ -65,8 +65,10 @@ export interface Control {
    * means those the action is for: archived messages only when it names them.
    */
   prepare(action: BulkAction, filter: ListFilter): Promise<Bulk>;
-  pause(topic?: string): Promise<void>;
-  resume(topic?: string): Promise<void>;
+  /** A topic or pattern, `#` for everything; what it is must be said. */
+  pause(topic: string): Promise<void>;
+  /** Ends the pause of this very pattern. */
+  resume(topic: string): Promise<void>;
   pauses(): Promise<readonly Pause[]>;
   /** What operators did, oldest first, above this sequence; at most 1,000, default 100. */
   audit(after?: number, max?: number): Promise<readonly (AuditRecord & { sequence: number })[]>;

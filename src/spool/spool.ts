@@ -323,13 +323,13 @@ export class Spool {
   }
 
   /** Stops delivering these topics (default: all), durably and in every process. */
-  async pause({ topic = EVERYTHING, by = BY_DEFAULT }: PauseOptions = {}): Promise<void> {
-    await pausing(this.#runtime, 'pause', topic, by);
+  async pause({ by = BY_DEFAULT, ...options }: PauseOptions = {}): Promise<void> {
+    await pausing(this.#runtime, 'pause', { by, topic: EVERYTHING, ...options });
   }
 
   /** Ends a pause: the same pattern it was made with. */
-  async resume({ topic = EVERYTHING, by = BY_DEFAULT }: PauseOptions = {}): Promise<void> {
-    await pausing(this.#runtime, 'resume', topic, by);
+  async resume({ by = BY_DEFAULT, ...options }: PauseOptions = {}): Promise<void> {
+    await pausing(this.#runtime, 'resume', { by, topic: EVERYTHING, ...options });
   }
 
   /** What is paused, by whom and since when. */

@@ -22,7 +22,7 @@ const pauseBody = z.strictObject({
   topic: pattern.describe('A topic or pattern; # for everything.'),
 });
 const resumeBody = z.strictObject({
-  topic: pattern.optional().describe('The pattern that was paused; default #.'),
+  topic: pattern.describe('The pattern that was paused; # for everything.'),
 });
 
 const ANSWERS = {

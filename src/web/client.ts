@@ -6,7 +6,7 @@
 import { added, NO_PROGRESS } from '../control/bulk.ts';
 import type { Bulk, BulkAction, Control, MessageView } from '../control/control.ts';
 import { isRespoolError, RespoolError, show } from '../core/errors.ts';
-import { ID_PATTERN } from '../core/limits.ts';
+import { checkTopicPattern, ID_PATTERN } from '../core/limits.ts';
 import { STATES } from '../core/state.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { Enqueued } from '../spool/accept.ts';
@@ -119,10 +119,12 @@ function steers(
       act(ids, { kind: 'remove', hard, ...reasonOf(reason) }),
     setPolicy: (ids, policy) => act(ids, { kind: 'policy', policy }),
     prepare: (action, filter) => prepare(client, action, filter),
-    pause: async (topic = '#') => {
+    pause: async (given) => {
+      const topic = checkTopicPattern(given);
       await client.ask('/v1/pause', forms.ok, { method: 'POST', json: { topic } });
     },
-    resume: async (topic) => {
+    resume: async (given) => {
+      const topic = checkTopicPattern(given);
       await client.ask('/v1/resume', forms.ok, { method: 'POST', json: { topic } });
     },
     check: (options) => askCheck(client, options),

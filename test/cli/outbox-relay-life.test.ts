@@ -131,7 +131,7 @@ test('what is paused is said at its start and when it changes', async () => {
   Object.assign(configured.relay.load, { paused: ['#'] });
   const life = startRelay(configured, { clock, log });
   await clock.advance(0);
-  expect(said.slice(1)).toEqual(['warn paused: everything waits until respool outbox resume']);
+  expect(said.slice(1)).toEqual(['warn paused: everything waits until respool outbox resume ALL']);
   Object.assign(configured.relay.load, { paused: ['mail.*'] });
   await clock.advance('1m');
   expect(said.slice(2)).toEqual([

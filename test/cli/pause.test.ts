@@ -26,15 +26,17 @@ test.each(['ALL', '#'])('everything is paused and resumed by the word %s', async
   expect((await cli(['resume', word, '--json'])).objects()).toEqual([{ resumed: '#', paused: [] }]);
 });
 
-test('without a topic and without a terminal nothing is paused', async () => {
+test.each(['pause', 'resume'])('without a topic and a terminal %s does nothing', async (name) => {
   const { cli } = await setup({ hasStore: true });
-  const ran = await cli(['pause']);
+  if (name === 'resume') await cli(['pause', 'ALL']);
+  const before = (await cli(['stats', '--json'])).objects()[0]?.['paused'];
+  const ran = await cli([name]);
   expect([ran.code, ran.stdout]).toEqual([4, '']);
   expect(ran.stderr).toContain('name a topic or pattern, or ALL for every topic');
-  expect((await cli(['stats', '--json'])).objects()).toMatchObject([{ paused: [] }]);
+  expect((await cli(['stats', '--json'])).objects()).toMatchObject([{ paused: before }]);
 });
 
-test('without a topic it asks at a terminal, and obeys the answer', async () => {
+test('without a topic they ask at a terminal, and obey the answer', async () => {
   const { cli } = await setup({ hasStore: true });
   const asked: string[] = [];
   const answer = (isYes: boolean) => ({
@@ -44,15 +46,17 @@ test('without a topic it asks at a terminal, and obeys the answer', async () => 
       return isYes;
     },
   });
+  const isPaused = async () => (await cli(['stats', '--json'])).stdout.includes('"topic":"#"');
   expect(await cli(['pause'], answer(false))).toMatchObject({ code: 4, stdout: '' });
-  expect((await cli(['stats', '--json'])).objects()).toMatchObject([{ paused: [] }]);
-  expect(await cli(['pause'], answer(true))).toMatchObject({
-    code: 0,
-    stdout: 'paused everything\n',
-  });
-  expect(asked).toEqual(['pause every topic?', 'pause every topic?']);
-  await cli(['resume', 'ALL']);
+  expect(await isPaused()).toBe(false);
+  expect((await cli(['pause'], answer(true))).stdout).toBe('paused everything\n');
+  expect(await cli(['resume'], answer(false))).toMatchObject({ code: 4, stdout: '' });
+  expect(await isPaused()).toBe(true);
+  expect((await cli(['resume'], answer(true))).stdout).toBe('resumed everything\n');
+  const [pausing, resuming] = ['pause every topic?', 'resume every topic?'];
+  expect(asked).toEqual([pausing, pausing, resuming, resuming]);
   expect((await cli(['pause', '--yes'])).stdout).toBe('paused everything\n');
+  expect((await cli(['resume', '--yes'])).stdout).toBe('resumed everything\n');
 });
 
 test('resuming what is not paused says so, and what still is', async () => {

@@ -18,8 +18,8 @@ describe('a desk', () => {
     await desk.retryNow([id]);
     await desk.pause('a.*');
     await desk.resume('a.*');
-    await desk.pause();
-    await desk.resume();
+    await desk.pause('#');
+    await desk.resume('#');
     await desk.remove([id], { reason: 'spam' });
     await desk.remove([id], { hard: true });
     const lines = await desk.audit();

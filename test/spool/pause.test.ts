@@ -178,5 +178,10 @@ describe('a pause', () => {
   test('of something that is no pattern is refused', async () => {
     const { spool } = await setup();
     expect(await codeOf(spool.pause({ topic: 'a b' }))).toBe('message.invalid');
+    // A setting that is missing must not pause everything.
+    const missing = { topic: undefined } as unknown as { topic: string };
+    expect(await codeOf(spool.pause(missing))).toBe('message.invalid');
+    expect(await codeOf(spool.resume(missing))).toBe('message.invalid');
+    expect(await spool.pauses()).toEqual([]);
   });
 });

@@ -196,8 +196,8 @@ describe('an action', () => {
     expect(await far.bounce(['x'], 'enough')).toEqual(done);
     expect(await far.retryNow(['x'])).toEqual(done);
     await far.pause('a.*');
-    await far.pause();
-    await far.resume();
+    await far.pause('#');
+    await far.resume('#');
     await far.resume('a.*');
     expect(await far.remove(['x'], { reason: 'spam' })).toEqual(done);
     expect(await far.remove(['x'], { hard: true })).toEqual(done);
@@ -254,7 +254,7 @@ describe('trouble', () => {
 
   test('is not a name that HTTP cannot carry: it goes on record as far as it can', async () => {
     const { url, spool } = await setup();
-    await connectControl({ url, by: 'Jürgen 漢' }).pause();
+    await connectControl({ url, by: 'Jürgen 漢' }).pause('#');
     expect(await spool.audit()).toMatchObject([{ by: 'J?rgen ?' }]);
   });
 

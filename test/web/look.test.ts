@@ -344,7 +344,8 @@ describe('the rest', () => {
       ]),
     });
     await post('/v1/resume', { topic: 'a.*' });
-    await post('/v1/resume', {});
+    expect((await post('/v1/resume', {})).status).toBe(400);
+    await post('/v1/resume', { topic: '#' });
     expect(await json(ask('/v1/pauses'))).toEqual({ pauses: [] });
     const { records } = await json<{ records: { sequence: number; action: string }[] }>(
       ask('/v1/audit'),

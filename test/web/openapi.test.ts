@@ -107,7 +107,7 @@ const EXCHANGES: readonly [string, string, unknown, number][] = [
   ['POST /v1/pause', '/v1/pause', { topic: 'a.*' }, 200],
   ['GET /v1/pauses', '/v1/pauses', undefined, 200],
   ['GET /v1/stats', '/v1/stats', undefined, 200],
-  ['POST /v1/resume', '/v1/resume', {}, 200],
+  ['POST /v1/resume', '/v1/resume', { topic: 'a.*' }, 200],
   ['GET /v1/order-keys', '/v1/order-keys?max=10', undefined, 200],
   ['GET /v1/policies', '/v1/policies', undefined, 200],
   ['GET /v1/audit', '/v1/audit?after=0&max=10', undefined, 200],

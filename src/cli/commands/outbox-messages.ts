@@ -157,15 +157,17 @@ const STEERING: readonly CommandSpec[] = [
   },
   overOutbox(pause, {
     description:
-      'Stops sending the routing keys of a pattern (default: all), in every relay of the outbox, ' +
-      'until somebody resumes the same pattern. Emits go on.',
+      'Stops sending the routing keys of a pattern, in every relay of the outbox, until the same ' +
+      'pattern is resumed. Emits go on. Without a pattern it asks whether everything is meant.',
     examples: [
-      { line: 'respool outbox pause', does: 'sends nothing until respool outbox resume' },
+      { line: 'respool outbox pause ALL', does: 'sends nothing until respool outbox resume ALL' },
       { line: "respool outbox pause 'mail.*'", does: 'keeps mail back, sends the rest' },
     ],
   }),
   overOutbox(resume, {
-    description: 'Sends again what a pause of the same pattern kept back.',
+    description:
+      'Sends again what a pause of the same pattern kept back. Without a pattern it asks whether ' +
+      'the pause of everything is meant.',
     examples: [{ line: "respool outbox resume 'mail.*'", does: 'sends it' }],
   }),
 ];

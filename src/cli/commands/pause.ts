@@ -26,9 +26,7 @@ export const pause: CommandSpec = {
   run: async (context) => {
     const { args, out } = context;
     const [given] = args;
-    if (given === undefined) {
-      await ask(context, 'pause every topic?', 'name a topic or pattern, or ALL for every topic');
-    }
+    if (given === undefined) await ask(context, 'pause every topic?', NAME_A_TOPIC);
     const topic = usageOf(() => checkTopicPattern(patternOf(given)), ['message.invalid']);
     const { control } = await context.desk();
     await control.pause(topic);
@@ -37,6 +35,9 @@ export const pause: CommandSpec = {
     return undefined;
   },
 };
+
+/** What to do where nobody can be asked. */
+export const NAME_A_TOPIC = 'name a topic or pattern, or ALL for every topic';
 
 /** The pattern that a word of the command line means. */
 export function patternOf(given: string | undefined): string {

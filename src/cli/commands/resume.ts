@@ -1,27 +1,40 @@
 /** resume — end a pause. */
 
 import { checkTopicPattern } from '../../core/limits.ts';
+import { ask } from '../ask.ts';
 import { EXIT } from '../exit-codes.ts';
 import { usageOf } from '../options.ts';
 import { safe } from '../safe.ts';
 import type { CommandSpec } from '../spec.ts';
-import { patternOf } from './pause.ts';
+import { NAME_A_TOPIC, patternOf } from './pause.ts';
 
 /** `respool resume [topic]` */
 export const resume: CommandSpec = {
   name: 'resume',
   summary: 'end a pause',
   group: 'Steering',
-  description: 'Ends a pause: the same pattern it was made with. Says what is still paused.',
-  arguments: [{ name: '[topic]', description: 'the pattern that was paused; default ALL, as #' }],
+  description:
+    'Ends a pause: the same pattern it was made with. Says what is still paused. Without a topic ' +
+    'it asks whether the pause of everything is meant; where there is no terminal to ask at, it ' +
+    'does nothing and ends with 4.',
+  arguments: [
+    {
+      name: '[topic]',
+      description: 'the pattern that was paused; ALL or # for that of everything',
+    },
+  ],
+  options: [{ flags: '--yes', description: 'do not ask' }],
   examples: [
     { line: 'respool resume ALL', does: 'ends a pause of everything' },
     { line: "respool resume 'webhook.*'", does: 'ends the pause of this very pattern' },
   ],
   role: 'operate',
-  run: async ({ args, desk, out }) => {
-    const topic = usageOf(() => checkTopicPattern(patternOf(args[0])), ['message.invalid']);
-    const { control } = await desk();
+  run: async (context) => {
+    const { args, out } = context;
+    const [given] = args;
+    if (given === undefined) await ask(context, 'resume every topic?', NAME_A_TOPIC);
+    const topic = usageOf(() => checkTopicPattern(patternOf(given)), ['message.invalid']);
+    const { control } = await context.desk();
     const before = await control.pauses();
     const wasPaused = before.some((pause) => pause.topic === topic);
     if (wasPaused) await control.resume(topic);

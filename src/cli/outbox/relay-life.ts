@@ -151,7 +151,9 @@ function tellPauses(
 /** What is paused, and the command that ends it. */
 function pauseWords(topic: string): readonly [string, string] {
   const resume = 'respool outbox resume';
-  return topic === EVERYTHING ? ['everything', resume] : [safe(topic), `${resume} ${safe(topic)}`];
+  return topic === EVERYTHING
+    ? ['everything', `${resume} ALL`]
+    : [safe(topic), `${resume} ${safe(topic)}`];
 }
 
 /** Where the outbox is, in words. */
