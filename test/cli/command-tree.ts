@@ -34,11 +34,15 @@ export function isId({ name }: NonNullable<CommandSpec['arguments']>[number]): b
   return /\bid\b/.test(name);
 }
 
+function wordFor({ name, choices }: NonNullable<CommandSpec['arguments']>[number]): string {
+  return name === '<group>' ? '0m3bc8vafzd' : (choices?.[0] ?? 'default');
+}
+
 /** A whole command line, with `id` for every id and a plain word for whatever else it needs. */
 export function lineOf({ path, spec }: Placed, id: string): string[] {
   const words = (spec.arguments ?? [])
     .filter((argument) => isId(argument) || argument.name.startsWith('<'))
-    .map((argument) => (isId(argument) ? id : (argument.choices?.[0] ?? 'default')));
+    .map((argument) => (isId(argument) ? id : wordFor(argument)));
   const yes = namesOf(spec).includes('--yes') ? ['--yes'] : [];
   return [...path.split(' '), ...words, ...yes];
 }
