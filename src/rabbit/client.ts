@@ -117,6 +117,12 @@ function reasonOf(error: unknown, { pathname }: URL): string {
       `it has as many connections as it may; to make it: rabbitmqctl add_vhost ${vhost}`
     );
   }
+  if (/\bETIMEDOUT\b/.test(text)) {
+    return (
+      `${text}; check that the broker is well, and that this is its port of AMQP: 5672, or 5671 ` +
+      'with TLS'
+    );
+  }
   if (/ACCESS.REFUSED/i.test(text)) return `${text}; check user, password and vhost`;
   return text;
 }
