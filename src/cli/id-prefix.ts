@@ -19,7 +19,7 @@ import type { Out } from './out.ts';
 import { safe } from './safe.ts';
 
 /** Minimum length of an id prefix, in characters. */
-export const ID_PREFIX_MIN = 4;
+const ID_PREFIX_MIN = 4;
 /** Ids that are named when a beginning fits several. */
 const CANDIDATES_MAX = 5;
 /** Pages that are gone through for ids with the same beginning; 10,000 ids. */
