@@ -51,7 +51,7 @@ beforeAll(async () => {
   for (const file of texts.keys()) {
     texts.set(file, await readFile(path.join(pretty, `${file}.d.ts`), 'utf8'));
   }
-}, 120_000);
+});
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 

@@ -264,7 +264,6 @@ class Arrivals {
   readonly order: string[] = [];
   readonly #all = new Map<string, Arrival>();
   readonly #told = new Set<string>();
-  #wake: () => void = () => undefined;
 
   constructor(spool: Spool) {
     spool.handle('#', async (delivery) => {
@@ -274,11 +273,9 @@ class Arrivals {
         .digest('hex');
       this.order.push(id);
       this.#all.set(id, { sha256, headers, attempt, notes, lastCode: lastFailure?.code });
-      this.#wake();
     });
     spool.onBounce('#', ({ id }) => {
       this.#told.add(id);
-      this.#wake();
     });
   }
 
@@ -286,20 +283,13 @@ class Arrivals {
     return this.#all.get(id);
   }
 
-  until(ids: readonly string[]): Promise<void> {
-    return this.#until(() => ids.every((id) => this.#all.has(id)));
+  /** Waits until all have come; else says which have not. */
+  async until(ids: readonly string[]): Promise<void> {
+    await expect.poll(() => ids.filter((id) => !this.#all.has(id))).toEqual([]);
   }
 
-  untilTold(ids: readonly string[]): Promise<void> {
-    return this.#until(() => ids.every((id) => this.#told.has(id)));
-  }
-
-  async #until(isSo: () => boolean): Promise<void> {
-    while (!isSo()) {
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
-    }
+  async untilTold(ids: readonly string[]): Promise<void> {
+    await expect.poll(() => ids.filter((id) => !this.#told.has(id))).toEqual([]);
   }
 }
 
