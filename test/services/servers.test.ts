@@ -105,7 +105,7 @@ withService('postgres', () => {
   });
 });
 
-async function ask(url: string, sql: string, timeoutMs = 5_000): Promise<unknown> {
+async function ask(url: string, sql: string, timeoutMs = 120_000): Promise<unknown> {
   const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: timeoutMs });
   client.on('error', () => undefined);
   await client.connect();
