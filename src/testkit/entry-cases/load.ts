@@ -19,7 +19,7 @@ import {
 const BATCH = 2_000;
 const ROUNDS = 25;
 /** What is slow in itself is slow each time; what a busy machine slows is quick at some time. */
-const LOOKS_MAX = 4;
+const LOOKS_MAX = 12;
 /** Below this a claim is fast, whatever it was before. */
 const FAST_MS = 0.5;
 const RATIO_MAX = 5;

@@ -89,8 +89,8 @@ export function demandOf(max: number, topics: readonly string[] = ['#']): Demand
   return { max, wants: [{ lane: 'delivery', topics: rules, max }], exceptDestinations: [] };
 }
 
-/** How long a case waits for a message, by the machine's clock. */
-const CLAIM_TIMEOUT_MS = 10_000;
+/** How long a case waits for a message, by the machine's clock; only against one that never comes. */
+const CLAIM_TIMEOUT_MS = 120_000;
 
 /** Claims exactly so many, waiting for those that are still on their way. */
 export async function claimAll(
