@@ -89,7 +89,7 @@ export function demandOf(max: number, topics: readonly string[] = ['#']): Demand
   return { max, wants: [{ lane: 'delivery', topics: rules, max }], exceptDestinations: [] };
 }
 
-/** How long a case waits for a message, by the machine's clock; only against one that never comes. */
+/** Time limit for a message, in ms of the real clock; only reached if the message never comes. */
 const CLAIM_TIMEOUT_MS = 120_000;
 
 /** Claims exactly so many, waiting for those that are still on their way. */
