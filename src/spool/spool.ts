@@ -323,13 +323,15 @@ export class Spool {
   }
 
   /** Stops delivering these topics (default: all), durably and in every process. */
-  async pause({ by = BY_DEFAULT, ...options }: PauseOptions = {}): Promise<void> {
-    await pausing(this.#runtime, 'pause', { by, topic: EVERYTHING, ...options });
+  async pause(options: PauseOptions = {}): Promise<void> {
+    const { by = BY_DEFAULT } = options;
+    await pausing(this.#runtime, 'pause', { topic: EVERYTHING, ...options, by });
   }
 
   /** Ends a pause: the same pattern it was made with. */
-  async resume({ by = BY_DEFAULT, ...options }: PauseOptions = {}): Promise<void> {
-    await pausing(this.#runtime, 'resume', { by, topic: EVERYTHING, ...options });
+  async resume(options: PauseOptions = {}): Promise<void> {
+    const { by = BY_DEFAULT } = options;
+    await pausing(this.#runtime, 'resume', { topic: EVERYTHING, ...options, by });
   }
 
   /** What is paused, by whom and since when. */
