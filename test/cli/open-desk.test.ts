@@ -163,7 +163,8 @@ test.each(['sqlite:./none', 'file:./none'])(
   'a look at %s, where there is no store, makes none and says where it looked',
   async (store) => {
     const { cli, folder } = await setup();
-    for (const words of [['list'], ['stats'], ['retry', 'ALL', '--yes'], ['check'], ['resume']]) {
+    for (const line of ['list', 'stats', 'retry ALL --yes', 'check', 'resume ALL']) {
+      const words = line.split(' ');
       const ran = await cli([...words, '--store', store]);
       expect(ran).toMatchObject({ code: 3, stdout: '' });
       expect(ran.stderr).toMatch(/there is no Respool store in "\S+none.*--config or --store/);
