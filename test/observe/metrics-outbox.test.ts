@@ -26,9 +26,12 @@ withService('postgres', () => {
     expect(before.value(LAG, relaySource)).toBe(0);
     await emit(5);
     await emit(2, { eta: '1h' });
-    const waiting = await scrape();
+    // Not at once: the clock of the server is known but for some milliseconds.
+    const waiting = await until(async () => {
+      const now = await scrape();
+      return (now.value(LAG, relaySource) ?? 0) > 0 ? now : undefined;
+    });
     expect(waiting.value(BACKLOG, relaySource)).toBe(7);
-    expect(waiting.value(LAG, relaySource)).toBeGreaterThan(0);
     expect(waiting.value('respool_messages', { ...relaySource, state: 'incoming' })).toBe(5);
     expect(waiting.value('respool_messages', { ...relaySource, state: 'deferred' })).toBe(2);
     await relay.start();
@@ -63,10 +66,10 @@ withService('postgres', () => {
     await emit(3, { wakes: true });
     const down = await until(async () => {
       const now = await scrape();
-      return now.value(UP, relaySource) === 0 ? now : undefined;
+      const isLate = (now.value(LAG, relaySource) ?? 0) > 0;
+      return isLate && now.value(UP, relaySource) === 0 ? now : undefined;
     });
     expect(down.value(BACKLOG, relaySource)).toBe(3);
-    expect(down.value(LAG, relaySource)).toBeGreaterThan(0);
     await road.mend();
     const back = await until(async () => {
       const now = await scrape();
