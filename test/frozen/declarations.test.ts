@@ -14,7 +14,7 @@ afterEach(async () => {
 const BASE = {
   'index.d.ts': "export { open } from './a.js';\nexport type { Door as Gate } from './door.js';",
   'a.d.ts':
-    "import type { Door } from './door.js';\nexport declare const open: (door: Door, o?: Hidden) => void;\n" +
+    "import type { Door } from './door.js';\nexport declare function open({ width }: Door, o?: Hidden): void;\n" +
     'interface Hidden { readonly b: string; readonly a: number; }',
   'door.d.ts': '/** A door. */\nexport interface Door { width: number; close(): void }',
 };
@@ -26,7 +26,7 @@ test('a declaration that moves, or changes its comment or order, changes nothing
     'all.d.ts':
       "import type { Hidden } from './hidden.js';\n/** Other words. */\n" +
       'export interface Door { close(): void; width: number }\n' +
-      'export declare const open: (door: Door, o?: Hidden) => void;',
+      'export declare function open({ close, ...door }: Door, o?: Hidden): void;',
     'hidden.d.ts': 'export interface Hidden { readonly a: number; readonly b: string; }',
   });
   expect(after).toEqual(before);
@@ -34,7 +34,7 @@ test('a declaration that moves, or changes its comment or order, changes nothing
     entry:
       "import { Hidden } from 'unexported';\n\n" +
       'export interface Gate {\n    close(): void;\n    width: number;\n}\n\n' +
-      'export const open: (door: Gate, o?: Hidden) => void;',
+      'export function open(options: Gate, o?: Hidden): void;',
     unexported: 'export interface Hidden {\n    readonly a: number;\n    readonly b: string;\n}',
   });
 });

@@ -138,6 +138,9 @@ class DeclarationPrinter {
         const types = ts.visitNodes(node.typeArguments, visit, ts.isTypeNode);
         return factory.createTypeReferenceNode(label, types);
       }
+      // What a function calls the parts of its options is its own matter.
+      if (ts.isBindingName(node) && !ts.isIdentifier(node))
+        return factory.createIdentifier('options');
       if (ts.isIdentifier(node)) {
         if (isNameOf(node, root)) return factory.createIdentifier(name);
         return isReference(node) ? factory.createIdentifier(this.#label(node, scope)) : node;
