@@ -10,10 +10,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { connect } from 'amqplib';
 import { createSpool } from 'respool';
-import { createControl, planReplay, runReplay } from 'respool/control';
-import { createQueueLetters } from '../src/rabbit/dead/queue-letters.ts';
-import { sweepQueue } from '../src/rabbit/dead/sweep.ts';
-import { createManagement } from '../src/rabbit/management/index.ts';
+import { createControl } from 'respool/operator';
+import { planReplay, runReplay } from 'respool/dead-letters';
+import { createQueueLetters } from '../src/rabbit/queues/queue-letters.ts';
+import { sweepQueue } from '../src/rabbit/queues/sweep.ts';
+import { createManagement } from '../src/rabbit/admin/management/index.ts';
 import type { Sample } from './measure.ts';
 import type { Broker } from './rabbit-broker.ts';
 

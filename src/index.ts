@@ -12,7 +12,7 @@ export {
   type RouteConfig,
   type ServeConfig,
   type TokenConfig,
-} from './connect/define-config.ts';
+} from './config/schema/define-config.ts';
 export type { Duration, Millis } from './core/duration.ts';
 export { formatDuration } from './core/duration.ts';
 export type {

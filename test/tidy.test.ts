@@ -10,10 +10,11 @@ import * as rules from './tidy/rules.ts';
 import { parseSource, readSources } from './tidy/source.ts';
 
 const FLOORS: rules.Floors = {
-  8: ['cli'],
-  7: ['web', 'tui'],
-  6: ['connect'],
-  5: ['outbox', 'control', 'observe', 'testkit'],
+  9: ['cli'],
+  8: ['web', 'tui'],
+  7: ['config'],
+  6: ['dead-letters'],
+  5: ['outbox', 'operator', 'observe', 'testkit'],
   4: ['spool', 'rabbit', 'deliver', 'middleware'],
   3: [
     'engine',
@@ -191,7 +192,7 @@ const CASES: Readonly<Record<string, RuleCase>> = {
       { 'stores/nats/client.ts': "import { connect } from '@nats-io/transport-node';" },
       { 'stores/sqlite/entry-store.ts': "import Database from 'better-sqlite3';" },
       { 'spool/client.ts': "import Database from 'better-sqlite3';" },
-      { 'connect/a.ts': 'await import(name);' },
+      { 'config/a.ts': 'await import(name);' },
       { 'stores/s3/client.ts': "const s3 = require('@aws-sdk/client-s3');" },
     ],
     good: [

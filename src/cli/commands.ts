@@ -5,36 +5,36 @@
  * their `run`, so that naming them all costs little.
  */
 
-import { alerts } from './commands/alerts.ts';
-import { audit } from './commands/audit.ts';
-import { bench } from './commands/bench.ts';
-import { bounce } from './commands/bounce.ts';
-import { cat } from './commands/cat.ts';
-import { check } from './commands/check.ts';
-import { completion } from './commands/completion.ts';
-import { config } from './commands/config.ts';
-import { dlq } from './commands/dlq.ts';
-import { doctor } from './commands/doctor.ts';
-import { enqueue } from './commands/enqueue.ts';
-import { events } from './commands/events.ts';
-import { hold } from './commands/hold.ts';
-import { init } from './commands/init.ts';
-import { keys } from './commands/keys.ts';
-import { list } from './commands/list.ts';
-import { outbox } from './commands/outbox.ts';
-import { pause } from './commands/pause.ts';
-import { policy } from './commands/policy.ts';
-import { rabbit } from './commands/rabbit.ts';
-import { rekey } from './commands/rekey.ts';
-import { release } from './commands/release.ts';
-import { remove } from './commands/remove.ts';
-import { resume } from './commands/resume.ts';
-import { retry } from './commands/retry.ts';
-import { serve } from './commands/serve.ts';
-import { shape } from './commands/shape.ts';
-import { show } from './commands/show.ts';
-import { stats } from './commands/stats.ts';
-import { token } from './commands/token.ts';
+import { alerts } from './commands/alerts/alerts.ts';
+import { audit } from './commands/inspect/audit.ts';
+import { bench } from './commands/maintain/bench.ts';
+import { bounce } from './commands/control/bounce.ts';
+import { cat } from './commands/messages/cat.ts';
+import { check } from './commands/maintain/check.ts';
+import { completion } from './commands/start/completion.ts';
+import { config } from './commands/maintain/config.ts';
+import { dlq } from './commands/dlq/dlq.ts';
+import { doctor } from './commands/doctor/doctor.ts';
+import { enqueue } from './commands/messages/enqueue.ts';
+import { events } from './commands/inspect/events.ts';
+import { hold } from './commands/control/hold.ts';
+import { init } from './commands/start/init.ts';
+import { keys } from './commands/maintain/keys.ts';
+import { list } from './commands/messages/list.ts';
+import { outbox } from './commands/outbox/outbox.ts';
+import { pause } from './commands/control/pause.ts';
+import { policy } from './commands/control/policy.ts';
+import { rabbit } from './commands/rabbit/rabbit.ts';
+import { rekey } from './commands/maintain/rekey.ts';
+import { release } from './commands/control/release.ts';
+import { remove } from './commands/control/remove.ts';
+import { resume } from './commands/control/resume.ts';
+import { retry } from './commands/control/retry.ts';
+import { serve } from './commands/serve/serve.ts';
+import { shape } from './commands/inspect/shape.ts';
+import { show } from './commands/messages/show.ts';
+import { stats } from './commands/inspect/stats.ts';
+import { token } from './commands/maintain/token.ts';
 import type { CommandSpec } from './spec.ts';
 
 /** Every command. */

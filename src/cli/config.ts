@@ -1,8 +1,8 @@
 /** config — the configuration as the options of the command line lead to it. */
 
-import type { LoadedConfig, LoadOptions } from '../connect/load-config.ts';
-import type { Io } from './io.ts';
-import type { Out } from './out.ts';
+import type { LoadedConfig, LoadOptions } from '../config/load/load-config.ts';
+import type { Io } from './ui/io.ts';
+import type { Out } from './ui/output.ts';
 
 /** What reading the configuration needs. */
 interface ConfigParts {
@@ -17,7 +17,7 @@ export async function readConfig(
   flags: Readonly<Record<string, unknown>> = {},
   { routes = true }: Pick<LoadOptions, 'routes'> = {},
 ): Promise<LoadedConfig> {
-  const { loadConfig } = await import('../connect/load-config.ts');
+  const { loadConfig } = await import('../config/load/load-config.ts');
   const loaded = await loadConfig({
     cwd: io.cwd,
     env: io.env,

@@ -11,12 +11,12 @@
  * the index of ids where the store has one.
  */
 
-import type { Control } from '../control/control.ts';
+import type { Control } from '../operator/operator.ts';
 import { isRespoolError } from '../core/errors.ts';
 import { checkId, ID_PATTERN } from '../core/limits.ts';
 import { CommandError } from './exit-codes.ts';
-import type { Out } from './out.ts';
-import { safe } from './safe.ts';
+import type { Out } from './ui/output.ts';
+import { safe } from '../observe/logs/safe-text--safe.ts';
 
 /** Minimum length of an id prefix, in characters. */
 const ID_PREFIX_MIN = 4;

@@ -10,7 +10,7 @@ import { StringDecoder } from 'node:string_decoder';
 import { textOf } from '../core/errors.ts';
 import { checkId } from '../core/limits.ts';
 import { checkTyped } from './id-prefix.ts';
-import type { Io } from './io.ts';
+import type { Io } from './ui/io.ts';
 import { usageOf } from './options.ts';
 
 /** Ids that are handed on together. */

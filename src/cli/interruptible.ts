@@ -1,7 +1,7 @@
 /** interruptible — work that a signal ends in order: what it has in hand goes back first. */
 
 import { endedBy } from './exit-codes.ts';
-import type { Io } from './io.ts';
+import type { Io } from './ui/io.ts';
 
 /** A signal that work can be given, and which one of the process it was. */
 interface Stop {

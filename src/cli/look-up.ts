@@ -1,9 +1,9 @@
 /** look-up — messages by their ids, many in one question: a service takes only so many a second. */
 
-import type { Control } from '../control/control.ts';
-import type { SeenEntry } from './message-view.ts';
-import type { Out } from './out.ts';
-import { safe } from './safe.ts';
+import type { Control } from '../operator/operator.ts';
+import type { SeenEntry } from './ui/message-view.ts';
+import type { Out } from './ui/output.ts';
+import { safe } from '../observe/logs/safe-text--safe.ts';
 
 /** The messages there are, by their ids; at most 500 are asked for. */
 export async function lookUp(

@@ -5,16 +5,16 @@
  */
 
 import { Argument, Command, CommanderError, Option } from 'commander';
-import { didYouMean } from '../connect/nearest.ts';
+import { didYouMean } from '../config/load/did-you-mean.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import { commands } from './commands.ts';
 import { CommandError, EXIT, EXIT_CODES, type ExitCode, exitCodeOf } from './exit-codes.ts';
-import type { Io } from './io.ts';
-import { type Desk, type DeskParts, openDesk } from './open-desk.ts';
+import type { Io } from './ui/io.ts';
+import { type Desk, type DeskParts, openDesk } from './session.ts';
 import { Options } from './options.ts';
-import { createOut, type Out } from './out.ts';
+import { createOut, type Out } from './ui/output.ts';
 import type { CommandContext, CommandSpec, Globals, OptionSpec } from './spec.ts';
-import { readVersion } from './version.ts';
+import { readVersion } from '../system/version--version.ts';
 
 /** The options that every command takes, before or after its name. */
 export const GLOBAL_OPTIONS: readonly OptionSpec[] = [

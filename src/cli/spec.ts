@@ -6,10 +6,10 @@
  */
 
 import type { ExitCode } from './exit-codes.ts';
-import type { Io } from './io.ts';
-import type { Desk } from './open-desk.ts';
+import type { Io } from './ui/io.ts';
+import type { Desk } from './session.ts';
 import type { Options } from './options.ts';
-import type { Out } from './out.ts';
+import type { Out } from './ui/output.ts';
 
 /** What may be given after a command's name. */
 export interface ArgumentSpec {

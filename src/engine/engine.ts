@@ -16,17 +16,17 @@ import type { Claim } from '../ports/source.ts';
 import { WhenIdle } from '../system/in-flight.ts';
 import { backoff } from '../system/wait.ts';
 import { AHEAD_WAIT_MS } from './ahead.ts';
-import { Crowd } from './crowd.ts';
+import { Crowd } from './indexed-set.ts';
 import { LateClaims } from './late-claims.ts';
-import { type AttemptHost, LiveAttempt } from './live-attempt.ts';
+import { type AttemptHost, LiveAttempt } from './attempt.ts';
 import { type EngineLoad, overtaken, type Reservation } from './load.ts';
 import { bearsWaiting, isUnwanted, ParkedClaim, Parking } from './parking.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
-import { type Round, Rounds } from './rounds.ts';
+import { type Round, Rounds } from './claiming.ts';
 import type { Route } from './routes.ts';
 import { Slots } from './slots.ts';
 import { Signal, Wake } from './wake.ts';
-import { Watchman, type WatchmanDuties } from './watchman.ts';
+import { Watchman, type WatchmanDuties } from './lease-timer.ts';
 
 /** After trouble with the source, the wait before the next try doubles up to the maximum. */
 const TROUBLE_WAIT = { firstMs: 100, maxMs: 30_000 };

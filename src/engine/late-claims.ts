@@ -9,7 +9,7 @@
 
 import type { Claim } from '../ports/source.ts';
 import type { EngineParts } from './parts.ts';
-import type { Watchman } from './watchman.ts';
+import type { Watchman } from './lease-timer.ts';
 
 /** A claim that must be kept before it may begin. */
 export interface LateClaim {

@@ -9,7 +9,7 @@ import { topicMatches } from '../core/topic.ts';
 import type { Claim } from '../ports/source.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
 import type { Route } from './routes.ts';
-import type { Watched, Watchman } from './watchman.ts';
+import type { Watched, Watchman } from './lease-timer.ts';
 
 /** A claim that waits. */
 export class ParkedClaim implements Watched {

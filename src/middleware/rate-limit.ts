@@ -11,7 +11,7 @@ import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
 import { countedBy, type CountedBy, Keyed } from './keyed.ts';
-import { Line } from './line.ts';
+import { Line } from './spacing.ts';
 import { checkOptions } from './options.ts';
 import { notNow, waitInside } from './run.ts';
 

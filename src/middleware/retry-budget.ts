@@ -10,7 +10,7 @@ import { checkNumber } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Middleware } from '../ports/handler.ts';
 import { systemClock } from '../system/clock.ts';
-import { Line } from './line.ts';
+import { Line } from './spacing.ts';
 import { checkOptions } from './options.ts';
 import { notNow } from './run.ts';
 

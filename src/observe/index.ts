@@ -25,13 +25,13 @@ export type {
   QueueDepth,
   Reading,
   Surroundings,
-} from './alerts/surroundings.ts';
+} from './alerts/external-measures.ts';
 export { createMeasures, type MeasureParts, type Measures } from './alerts/measures.ts';
 export type { Notice } from './alerts/notice.ts';
 export { parseCondition } from './alerts/parse.ts';
 export { type Receivers, registerReceivers } from './alerts/receivers.ts';
 export type { AlertAction, AlertDeed, AlertParts, AlertRule } from './alerts/types.ts';
-export type { Flows, WindowParts } from './alerts/window.ts';
+export type { Flows, WindowParts } from './alerts/sliding-window.ts';
 export type {
   SweepCount,
   WatchConsumerOptions,

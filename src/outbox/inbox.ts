@@ -8,7 +8,7 @@ import { checkNames } from '../core/limits.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import type { Values } from '../stores/postgres/arrays.ts';
 import { namesOf } from '../stores/postgres/names.ts';
-import { type Guard, guardSql, proofSql, TOLD_SQL } from '../stores/postgres/proof.ts';
+import { type Guard, guardSql, proofSql, TOLD_SQL } from '../stores/postgres/tx-check.ts';
 import { isSqlite } from './tx.ts';
 import { type TxClient, type TxPool, transaction } from './transaction.ts';
 

@@ -19,8 +19,8 @@ import {
 import { initialStatus } from '../core/next-status.ts';
 import { carrying } from '../engine/tracing.ts';
 import type { Duplicate } from '../ports/entry-store.ts';
-import { type Codec, encodersOf } from '../rabbit/codecs.ts';
-import { badKeyList } from '../rabbit/publisher-headers.ts';
+import { type Codec, encodersOf } from '../rabbit/publish/codecs.ts';
+import { badKeyList } from '../rabbit/publish/publisher-headers.ts';
 import { keepBody, type OwnBody, ownBody } from '../spool/body.ts';
 import { Chain } from '../spool/chain.ts';
 import { checkMessage, type MessageOptions, withBody } from '../spool/message.ts';

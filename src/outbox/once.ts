@@ -13,9 +13,9 @@ import { checkKey, checkNames } from '../core/limits.ts';
 import type { Clock } from '../ports/clock.ts';
 import type { Delivery } from '../ports/handler.ts';
 import type { SqlTx } from '../ports/sql.ts';
-import { hasMadeUpId } from '../rabbit/made-up-id.ts';
+import { hasMadeUpId } from '../rabbit/consume/generated-id.ts';
 import { Values } from '../stores/postgres/arrays.ts';
-import { outside, Proof } from '../stores/postgres/proof.ts';
+import { outside, Proof } from '../stores/postgres/tx-check.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock } from '../system/clock.ts';
 import { InFlight } from '../system/in-flight.ts';
@@ -27,9 +27,9 @@ import {
   takeSql,
   takeSqliteKey,
 } from './inbox.ts';
-import { type Lane, Lanes } from './lanes.ts';
-import { type LiveTx, liveTxOf } from './live-tx.ts';
-import { explain } from './missing-tables.ts';
+import { type Lane, Lanes } from './tx-mutex.ts';
+import { type LiveTx, liveTxOf } from './guarded-tx.ts';
+import { explain } from './table-errors.ts';
 import { COLLISION, hasCode, NO_TRANSACTION } from './server-codes.ts';
 import { refusePromise, within } from './sqlite-transaction.ts';
 import { type ClientOf, type TxPool, transaction } from './transaction.ts';

@@ -12,9 +12,9 @@ import type { SqlTx } from '../ports/sql.ts';
 import type { Spool } from '../spool/spool.ts';
 import { type PostgresStore, postgres } from '../stores/postgres/entry-store.ts';
 import { type Names, namesOf } from '../stores/postgres/names.ts';
-import { askTransaction, type Habit } from '../stores/postgres/proof.ts';
+import { askTransaction, type Habit } from '../stores/postgres/tx-check.ts';
 import { postgresSchema } from '../stores/postgres/schema.ts';
-import { insertWithin } from '../stores/postgres/within.ts';
+import { insertWithin } from '../stores/postgres/insert-within.ts';
 import {
   forgetKeys,
   type InboxTable,
@@ -22,10 +22,10 @@ import {
   postgresInboxSql,
   postgresTable,
 } from './inbox.ts';
-import { type Lane, Lanes } from './lanes.ts';
-import { type LiveTx, liveTxOf } from './live-tx.ts';
+import { type Lane, Lanes } from './tx-mutex.ts';
+import { type LiveTx, liveTxOf } from './guarded-tx.ts';
 import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
-import { advising, areTablesMissing, explain, type Lack } from './missing-tables.ts';
+import { advising, areTablesMissing, explain, type Lack } from './table-errors.ts';
 import {
   fromOf,
   outboxSettings,

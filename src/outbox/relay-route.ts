@@ -10,7 +10,7 @@ import { classify, type Failure, failure } from '../core/failure.ts';
 import { failed, isOutcome } from '../core/outcome.ts';
 import type { Delivery, Handler } from '../ports/handler.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
-import type { Valve } from './relay-valve.ts';
+import type { Valve } from './relay-breaker.ts';
 
 /** A handler that says so speaks of the whole target. */
 const GONE = 'broker.unavailable';

@@ -19,7 +19,7 @@ import { Spool } from '../spool/spool.ts';
 import type { OutboxParts } from './parts.ts';
 import { relaySettings, type RelaySettings } from './relay-options.ts';
 import { withExpiry } from './relay-store.ts';
-import { Valve, type ValveState } from './relay-valve.ts';
+import { Valve, type ValveState } from './relay-breaker.ts';
 import { Window } from './relay-window.ts';
 import { type Target, targetOf } from './targets.ts';
 import type { RelayOptions } from './types.ts';

@@ -11,9 +11,9 @@ import type { Clock, Dice } from '../ports/clock.ts';
 import type { Handler } from '../ports/handler.ts';
 import type { Sink } from '../ports/sink.ts';
 import type { Tracer } from '../ports/tracer.ts';
-import { rabbitSink } from '../rabbit/sink.ts';
+import { rabbitSink } from '../rabbit/publish/sink.ts';
 import { behind } from './relay-route.ts';
-import type { Valve } from './relay-valve.ts';
+import type { Valve } from './relay-breaker.ts';
 import { shapeOf } from './shape.ts';
 import type { RelayTarget } from './types.ts';
 

@@ -4,7 +4,7 @@
  */
 
 import type { SendSpan, Tracer } from '../ports/tracer.ts';
-import { beginSend, beginSends, type Sendable, type Sends } from '../spool/sends.ts';
+import { beginSend, beginSends, type Sendable, type Sends } from '../spool/tracing.ts';
 import type { OwnMessage } from './message.ts';
 import type { Emitted } from './types.ts';
 

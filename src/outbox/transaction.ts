@@ -3,7 +3,7 @@
  */
 
 import { RespoolError } from '../core/errors.ts';
-import { LiveTx } from './live-tx.ts';
+import { LiveTx } from './guarded-tx.ts';
 import { hasCode, NO_TRANSACTION } from './server-codes.ts';
 import { isPool } from './tx.ts';
 

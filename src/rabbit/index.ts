@@ -1,9 +1,9 @@
 /** respool/rabbit — the same handler, policy and verdicts on RabbitMQ. */
 
-export type { AmqpConnection, AmqpMessage, Properties } from './amqp.ts';
-export type { TlsOptions } from './client.ts';
-export type { Codec } from './codecs.ts';
-export type { Compat } from './compat/compat.ts';
+export type { AmqpConnection, AmqpMessage, Properties } from './connection/amqp.ts';
+export type { TlsOptions } from './connection/client.ts';
+export type { Codec } from './publish/codecs.ts';
+export type { Compat } from './compat/shared.ts';
 export { goqueue, type GoqueueOptions } from './compat/goqueue.ts';
 export { outbox, type OutboxOptions } from './compat/outbox.ts';
 export { spring, type SpringOptions } from './compat/spring.ts';
@@ -11,13 +11,13 @@ export {
   type ConnectionOptions,
   createConnection,
   type RabbitConnection,
-} from './connection.ts';
-export { Consumer, type ConsumerLoad, createConsumer } from './consumer.ts';
-export type { RabbitHandler } from './handler.ts';
-export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consumer-options.ts';
-export type { QueueLettersOptions } from './dead/letters-options.ts';
-export { createQueueLetters } from './dead/queue-letters.ts';
-export { type DelayFunction, RabbitDelivery } from './delivery.ts';
+} from './connection/connection.ts';
+export { Consumer, type ConsumerLoad, createConsumer } from './consume/consumer.ts';
+export type { RabbitHandler } from './consume/handler.ts';
+export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consume/options.ts';
+export type { QueueLettersOptions } from './queues/letters-options.ts';
+export { createQueueLetters } from './queues/queue-letters.ts';
+export { type DelayFunction, RabbitDelivery } from './consume/delivery.ts';
 export {
   type QueueSweep,
   type SweepDetails,
@@ -34,23 +34,28 @@ export {
   sweepQueues,
   type SweepSettings,
   type SweepTotal,
-} from './dead/sweep.ts';
-export type { FallbackSpool } from './fallback.ts';
-export { doctor } from './operate/doctor.ts';
-export { drainQueue } from './operate/drain.ts';
-export { dumpText, dumpTopology } from './operate/dump.ts';
-export { migrateTopology } from './operate/migrate.ts';
-export type * from './operate/reports.ts';
-export { queueStats } from './operate/stats.ts';
-export { createPublisher, Publisher, type PublisherLoad, type PublishResult } from './publisher.ts';
+} from './queues/sweep.ts';
+export type { FallbackSpool } from './publish/fallback.ts';
+export { doctor } from './admin/doctor.ts';
+export { drainQueue } from './queues/drain.ts';
+export { dumpText, dumpTopology } from './admin/dump.ts';
+export { migrateTopology } from './admin/migrate.ts';
+export type * from './admin/reports.ts';
+export { queueStats } from './admin/stats.ts';
+export {
+  createPublisher,
+  Publisher,
+  type PublisherLoad,
+  type PublishResult,
+} from './publish/publisher.ts';
 export type {
   Publication,
   Published,
   PublishMessage,
   PublishMiddleware,
-} from './publisher-message.ts';
-export type { ExchangeType, PublisherOptions } from './publisher-options.ts';
-export { type RabbitSink, rabbitSink, type RabbitSinkOptions } from './sink.ts';
+} from './publish/message.ts';
+export type { ExchangeType, PublisherOptions } from './publish/options.ts';
+export { type RabbitSink, rabbitSink, type RabbitSinkOptions } from './publish/sink.ts';
 export {
   type Applied,
   applyTopology,
@@ -61,8 +66,8 @@ export { mergeTopologies } from './topology/merge.ts';
 export { describePlan, type Plan, planTopology } from './topology/plan.ts';
 export { toTerraform } from './topology/terraform.ts';
 export { type Problem, verifyTopology } from './topology/verify.ts';
-export { createManagement, type Management } from './management/index.ts';
-export type { ManagementOptions } from './management/options.ts';
+export { createManagement, type Management } from './admin/management/index.ts';
+export type { ManagementOptions } from './admin/management/options.ts';
 export type {
   BindingSpec,
   ExchangeSpec,

@@ -7,7 +7,7 @@ import type { Handler } from '../ports/handler.ts';
 import { act, audit, known, throwUnlessDone } from './actions.ts';
 import { SpoolClaim } from './claim.ts';
 import { routeOf } from './handle.ts';
-import { whyNotGiven } from './order.ts';
+import { whyNotGiven } from './order-keys.ts';
 import type { Runtime } from './runtime.ts';
 
 /** Claims the message by its id, runs the handler once and settles the verdict. */

@@ -31,7 +31,7 @@ import { type ActionParts, audit } from './actions.ts';
 import type { BodySettings } from './body.ts';
 import { Caretaker } from './caretaker.ts';
 import { Chain } from './chain.ts';
-import { Intake } from './intake.ts';
+import { Intake } from './open-uploads.ts';
 import { DURABILITIES, type Settings, type SpoolOptions, settingsOf } from './options.ts';
 import { Pauses } from './pauses.ts';
 import { Reaper } from './reaper.ts';

@@ -4,7 +4,8 @@
  *   next(): one round of claims, fair between kinds     wait(): until due, noted, watched, or poked
  *   settle(): verdict ─nextStatus()─▶ commit            extend(): heartbeat as a commit
  *
- * Kinds of work in order (kinds.ts): due deferred (and lost leases), incoming, bounce notices.
+ * Kinds of work in order (claim-fairness.ts): due deferred (and lost leases), incoming, bounce
+ * notices.
  */
 
 import { canaryEnd, canaryOf, logKindOf, REPLAYS_KIND } from '../core/canary.ts';
@@ -19,7 +20,7 @@ import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts
 import { backoffMs, Sleeper } from '../system/wait.ts';
 import { inlineBytes, readBody } from './body.ts';
 import { changeOf, SpoolClaim } from './claim.ts';
-import { KINDS, type Kind, KindTurns, Mixture, NOTICE_STATES, TURNS } from './kinds.ts';
+import { KINDS, type Kind, KindTurns, Mixture, NOTICE_STATES, TURNS } from './claim-fairness.ts';
 import { cameBack, settledBefore, statusBefore } from './settled-before.ts';
 import type { SourceParts } from './source-parts.ts';
 import { tellArchived } from './tell-archived.ts';

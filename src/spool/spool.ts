@@ -34,8 +34,8 @@ import { readBody } from './body.ts';
 import type { Swept } from './caretaker.ts';
 import type { CheckReport } from './check.ts';
 import type { EnqueueTx } from './enqueue-tx.ts';
-import { Entrance } from './entrance.ts';
-import { factsOf } from './facts.ts';
+import { Entrance } from './enqueue.ts';
+import { factsOf } from './records.ts';
 import { type BounceOptions, type HandleOptions, routeOf } from './handle.ts';
 import { keep } from './keep.ts';
 import {
@@ -48,7 +48,7 @@ import {
 } from './list.ts';
 import type { Message, MessageOptions } from './message.ts';
 import type { SpoolOptions } from './options.ts';
-import { keyHeads } from './order.ts';
+import { keyHeads } from './order-keys.ts';
 import { EVERYTHING, type Pause } from './pauses.ts';
 import { pausing } from './pausing.ts';
 import type { CheckOptions, MoveOptions, PauseOptions, RemoveOptions } from './operator-options.ts';

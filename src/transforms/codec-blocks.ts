@@ -8,7 +8,7 @@
 
 import { type Bytes, type Codec, Damaged } from './codec.ts';
 import { bufferOf, CODEC_TURN_BYTES, joined, pieces } from './codec-pieces.ts';
-import { Turns } from './turns.ts';
+import { Turns } from './event-loop.ts';
 
 /** Plain bytes of every block but the last. */
 export const BLOCK_BYTES: number = 64 * 1024;

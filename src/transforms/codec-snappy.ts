@@ -14,7 +14,7 @@ import { type Bytes, type CodecSource, Damaged, lazySource } from './codec.ts';
 import { BLOCK_BYTES, type BlockFormat, blockCodec, type BlockReader } from './codec-blocks.ts';
 import { createChecksum } from './codec-crc32c.ts';
 import { bufferOf, CODEC_TURN_BYTES, createJoin } from './codec-pieces.ts';
-import { Turns } from './turns.ts';
+import { Turns } from './event-loop.ts';
 
 const IDENTIFIER = Buffer.from('\xff\x06\x00\x00sNaPpY', 'latin1');
 const END = Buffer.from('\xfe\x00\x00\x00', 'latin1');

@@ -19,7 +19,7 @@ import {
 } from './encrypt-header.ts';
 import type { KeyRing } from './key-ring.ts';
 import { PadStripper, withoutPadding } from './pad.ts';
-import { LentChunks, only, TURN_BYTES, Turns } from './turns.ts';
+import { LentChunks, only, TURN_BYTES, Turns } from './event-loop.ts';
 
 /** What the envelope says of an encrypted body. */
 export interface EncryptRecord {

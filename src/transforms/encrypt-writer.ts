@@ -9,7 +9,7 @@ import { wholeOf, WHOLE_HOLDS_BYTES } from '../system/memory.ts';
 import { Blocks, Chunks, TAG_BYTES } from './encrypt-chunks.ts';
 import type { EncryptHeader } from './encrypt-header.ts';
 import { paddedLength, paddingAfter } from './pad.ts';
-import { LentChunks, only, TURN_BYTES, Turns } from './turns.ts';
+import { LentChunks, only, TURN_BYTES, Turns } from './event-loop.ts';
 
 /** What is needed to encrypt one body. */
 export interface EncryptWork {

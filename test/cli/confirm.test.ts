@@ -1,9 +1,9 @@
 /** confirm — yes, no, and Ctrl-C, typed at a terminal. */
 import { PassThrough, Writable } from 'node:stream';
 import { expect, test } from 'vitest';
-import { confirm } from '../../src/cli/confirm.ts';
+import { confirm } from '../../src/cli/ui/prompt.ts';
 import { exitCodeOf } from '../../src/cli/exit-codes.ts';
-import type { Io } from '../../src/cli/io.ts';
+import type { Io } from '../../src/cli/ui/io.ts';
 
 async function answered(keys: string): Promise<boolean> {
   const stdin = new PassThrough();

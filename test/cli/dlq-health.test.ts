@@ -1,11 +1,11 @@
 /** Whether the destination of letters is well: asked of a real broker. */
 import { expect, test } from 'vitest';
-import { healthOf, type HealthParts } from '../../src/cli/replay/health.ts';
+import { healthOf, type HealthParts } from '../../src/cli/commands/dlq/replay/health.ts';
 import type { LetterRoute } from '../../src/ports/dead-letters.ts';
-import { connectAmqp } from '../../src/rabbit/client.ts';
-import { createManagement } from '../../src/rabbit/management/index.ts';
+import { connectAmqp } from '../../src/rabbit/connection/client.ts';
+import { createManagement } from '../../src/rabbit/admin/management/index.ts';
 import { systemClock } from '../../src/system/clock.ts';
-import { ruleOf } from '../control/rules/setup.ts';
+import { ruleOf } from '../dead-letters/rules/setup.ts';
 import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';
 
 /** Asks about routes at the broker of the shell. */

@@ -1,8 +1,8 @@
 /** dlq-queue-ground — a dead queue at the real broker, and the queue that its messages came from. */
 import { expect } from 'vitest';
-import type { Replay } from '../../src/control/replay/types.ts';
-import type { AmqpMessage, Properties } from '../../src/rabbit/amqp.ts';
-import { OWN_LIMIT } from '../rabbit/dead/queues.ts';
+import type { Replay } from '../../src/operator/replays.ts';
+import type { AmqpMessage, Properties } from '../../src/rabbit/connection/amqp.ts';
+import { OWN_LIMIT } from '../rabbit/queues/queues.ts';
 import { type RabbitShell, rabbitShell } from './rabbit-broker.ts';
 
 export interface DeadQueue extends RabbitShell {

@@ -2,8 +2,8 @@
 import { readdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { AmqpMessage } from '../../src/rabbit/amqp.ts';
-import { OWN_LIMIT } from '../rabbit/dead/queues.ts';
+import type { AmqpMessage } from '../../src/rabbit/connection/amqp.ts';
+import { OWN_LIMIT } from '../rabbit/queues/queues.ts';
 import { Tray } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';

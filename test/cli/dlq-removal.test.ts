@@ -1,7 +1,7 @@
 /** removal — batches of letters on their way out, when fewer come than were counted. */
 import { expect, test } from 'vitest';
-import { fitting } from '../../src/cli/dlq/remove.ts';
-import { Removal, type Tally } from '../../src/cli/dlq/removal.ts';
+import { fitting } from '../../src/cli/commands/dlq/remove.ts';
+import { Removal, type Tally } from '../../src/cli/commands/dlq/removal.ts';
 import type {
   DeadLetters,
   KeptCopy,
@@ -9,7 +9,7 @@ import type {
   Settled,
   TakenLetter,
 } from '../../src/ports/dead-letters.ts';
-import { fakeLetters, letterOf, openLetter } from '../control/letters/fake-letters.ts';
+import { fakeLetters, letterOf, openLetter } from '../dead-letters/fake-letters.ts';
 
 interface Ground {
   readonly letters: DeadLetters;

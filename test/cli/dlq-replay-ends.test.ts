@@ -1,9 +1,9 @@
 /** How a replay at the command line ends: what is said, whatever ended it. */
 import { expect, test } from 'vitest';
-import { carryOut, type Carried } from '../../src/cli/replay/carry-out.ts';
+import { carryOut, type Carried } from '../../src/cli/commands/dlq/replay/carry-out.ts';
 import type { CommandContext } from '../../src/cli/spec.ts';
 import { RespoolError } from '../../src/core/errors.ts';
-import { drive, setup as setupReplay } from '../control/replay/setup.ts';
+import { drive, setup as setupReplay } from '../dead-letters/replay/setup.ts';
 
 type Raise = (signal: 'SIGINT' | 'SIGTERM') => void;
 

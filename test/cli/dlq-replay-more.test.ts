@@ -3,9 +3,9 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { interruptible } from '../../src/cli/interruptible.ts';
-import { createControl } from '../../src/control/desk.ts';
+import { createControl } from '../../src/operator/spool-operator.ts';
 import { logKindOf, REPLAYS_KIND } from '../../src/core/canary.ts';
-import type { Replay } from '../../src/control/replay/types.ts';
+import type { Replay } from '../../src/operator/replays.ts';
 import { type DeadShell, deadSpool } from './dlq-ground.ts';
 
 async function replayed(shell: DeadShell, argv: readonly string[]) {

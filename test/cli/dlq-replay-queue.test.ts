@@ -2,9 +2,9 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import type { Replay } from '../../src/control/replay/types.ts';
-import type { AmqpMessage } from '../../src/rabbit/amqp.ts';
-import { lockName } from '../../src/rabbit/dead/lock.ts';
+import type { Replay } from '../../src/operator/replays.ts';
+import type { AmqpMessage } from '../../src/rabbit/connection/amqp.ts';
+import { lockName } from '../../src/rabbit/queues/lock.ts';
 import { type DeadQueue, deadQueue, names } from './dlq-queue-ground.ts';
 import type { Ran } from './setup.ts';
 

@@ -5,11 +5,11 @@ import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { SimClock } from 'respool/testkit';
 import { createClosers } from '../../src/cli/closers.ts';
-import { createHealth } from '../../src/cli/sweep/daemon.ts';
-import { type Answers, startListening } from '../../src/cli/sweep/listen.ts';
-import { createMetrics, LABELS_MAX } from '../../src/cli/sweep/metrics.ts';
-import { inRounds } from '../../src/cli/sweep/rounds.ts';
-import type { SweepRun } from '../../src/cli/sweep/run.ts';
+import { createHealth } from '../../src/cli/commands/dlq/sweep/daemon.ts';
+import { type Answers, startListening } from '../../src/cli/commands/dlq/sweep/listen.ts';
+import { createMetrics, LABELS_MAX } from '../../src/cli/commands/dlq/sweep/metrics.ts';
+import { inRounds } from '../../src/cli/commands/dlq/sweep/rounds.ts';
+import type { SweepRun } from '../../src/cli/commands/dlq/sweep/run.ts';
 import { createLabels } from '../../src/observe/metrics/labels.ts';
 
 const EVERY_MS = 60_000;

@@ -1,13 +1,13 @@
 /** dlq sweep — options whose effect is inside the sweep reach it; and what is refused without them. */
 import { expect, test, vi } from 'vitest';
-import type * as Sweeps from '../../src/rabbit/dead/sweep.ts';
+import type * as Sweeps from '../../src/rabbit/queues/sweep.ts';
 import { withService } from '../services/index.ts';
 import { sweepShell } from './sweep-ground.ts';
 
 const given = vi.hoisted((): { options: Record<string, unknown>[] } => ({ options: [] }));
 
 // The real sweep, with a look at what it is told.
-vi.mock('../../src/rabbit/dead/sweep.ts', async (importOriginal) => {
+vi.mock('../../src/rabbit/queues/sweep.ts', async (importOriginal) => {
   const original = await importOriginal<typeof Sweeps>();
   const sweepQueues: typeof original.sweepQueues = (options) => {
     given.options.push({ ...options });

@@ -2,10 +2,10 @@
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
-import type { Io } from '../../src/cli/io.ts';
-import { createOut } from '../../src/cli/out.ts';
-import { printRun } from '../../src/cli/sweep/report.ts';
-import type { SweepSettings } from '../../src/cli/sweep/settings.ts';
+import type { Io } from '../../src/cli/ui/io.ts';
+import { createOut } from '../../src/cli/ui/output.ts';
+import { printRun } from '../../src/cli/commands/dlq/sweep/report.ts';
+import type { SweepSettings } from '../../src/cli/commands/dlq/sweep/settings.ts';
 
 async function told(queue: string, error: string): Promise<string> {
   const [stdout, stderr] = [new PassThrough(), new PassThrough()];

@@ -5,9 +5,9 @@ import { PassThrough } from 'node:stream';
 import { describe, expect, test } from 'vitest';
 import { commands } from '../../src/cli/commands.ts';
 import { Options } from '../../src/cli/options.ts';
-import { createOut } from '../../src/cli/out.ts';
+import { createOut } from '../../src/cli/ui/output.ts';
 import type { CommandContext, Globals } from '../../src/cli/spec.ts';
-import { readSettings, type SweepSettings } from '../../src/cli/sweep/settings.ts';
+import { readSettings, type SweepSettings } from '../../src/cli/commands/dlq/sweep/settings.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { setup } from './setup.ts';
 

@@ -1,8 +1,8 @@
 /** dlq sweep — once, over queues of the real broker. */
 import { describe, expect, test } from 'vitest';
-import { connectAmqp } from '../../src/rabbit/client.ts';
-import { lockQueue } from '../../src/rabbit/dead/lock.ts';
-import { H } from '../../src/rabbit/headers.ts';
+import { connectAmqp } from '../../src/rabbit/connection/client.ts';
+import { lockQueue } from '../../src/rabbit/queues/lock.ts';
+import { H } from '../../src/rabbit/consume/message-history.ts';
 import { Hands } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 import { died, sweepShell } from './sweep-ground.ts';

@@ -4,7 +4,7 @@ import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { lockQueue } from '../../src/rabbit/dead/lock.ts';
+import { lockQueue } from '../../src/rabbit/queues/lock.ts';
 import { Hands } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 import { rabbitShell, type RabbitShell } from './rabbit-broker.ts';

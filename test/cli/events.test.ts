@@ -1,11 +1,11 @@
 /** events — what happens in the service, as it happens. */
 import { expect, onTestFinished, test } from 'vitest';
-import { eventLine } from '../../src/cli/event-line.ts';
-import { createOut } from '../../src/cli/out.ts';
-import type { Io } from '../../src/cli/io.ts';
-import type { ToldEvent } from '../../src/control/control.ts';
+import { eventLine } from '../../src/cli/ui/event-line.ts';
+import { createOut } from '../../src/cli/ui/output.ts';
+import type { Io } from '../../src/cli/ui/io.ts';
+import type { ToldEvent } from '../../src/operator/operator.ts';
 import { LISTENED } from '../../src/core/event.ts';
-import { timeOfDay } from '../../src/cli/times.ts';
+import { timeOfDay } from '../../src/cli/ui/times.ts';
 import { setup } from './setup.ts';
 
 async function serving() {

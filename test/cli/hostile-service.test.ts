@@ -2,9 +2,9 @@
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Io } from '../../src/cli/io.ts';
-import { createOut } from '../../src/cli/out.ts';
-import { createProgress } from '../../src/cli/progress.ts';
+import type { Io } from '../../src/cli/ui/io.ts';
+import { createOut } from '../../src/cli/ui/output.ts';
+import { createProgress } from '../../src/cli/ui/progress.ts';
 import { setup } from './setup.ts';
 
 const EVIL = '\u001b[2J\u009b31m\u202e';

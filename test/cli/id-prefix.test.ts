@@ -1,8 +1,8 @@
 /** Ids by their beginning: what is meant is found, and nothing else is ever touched. */
 import { expect, onTestFinished, test } from 'vitest';
-import type { Control } from '../../src/control/control.ts';
+import type { Control } from '../../src/operator/operator.ts';
 import { wholeIds } from '../../src/cli/id-prefix.ts';
-import { shortIds } from '../../src/cli/short-ids.ts';
+import { shortIds } from '../../src/cli/ui/short-ids.ts';
 import { setup, type Shell } from './setup.ts';
 
 const ONE = '01a1e06c-024e-7719-9c3b-8ad06b36cc9c';

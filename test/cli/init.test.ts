@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { expect, onTestFinished, test } from 'vitest';
-import { loadConfig } from '../../src/connect/load-config.ts';
+import { loadConfig } from '../../src/config/load/load-config.ts';
 import { freePort } from '../service/binary.ts';
 import { setup, type Shell } from './setup.ts';
 

@@ -2,9 +2,9 @@
 import { Writable } from 'node:stream';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { Io } from '../../src/cli/io.ts';
-import type { Out } from '../../src/cli/out.ts';
-import { createProgress } from '../../src/cli/progress.ts';
+import type { Io } from '../../src/cli/ui/io.ts';
+import type { Out } from '../../src/cli/ui/output.ts';
+import { createProgress } from '../../src/cli/ui/progress.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { type CallOptions, setup, type Shell } from './setup.ts';
 

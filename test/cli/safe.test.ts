@@ -1,8 +1,8 @@
 /** safe — nothing that a terminal would obey gets through. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { jsonLine, numberText, safe } from '../../src/cli/safe.ts';
-import { cut, widthOf } from '../../src/cli/width.ts';
+import { jsonLine, numberText, safe } from '../../src/observe/logs/safe-text--safe.ts';
+import { cut, widthOf } from '../../src/cli/ui/width.ts';
 
 const ESC = '\u001b';
 const BEL = '\u0007';

@@ -1,10 +1,10 @@
 /** serve-log — a reader that does not read loses lines, and is told how many. */
 import { Writable } from 'node:stream';
 import { expect, test } from 'vitest';
-import type { Level } from '../../src/cli/event-line.ts';
-import type { Io } from '../../src/cli/io.ts';
-import { createOut } from '../../src/cli/out.ts';
-import { createServeLog } from '../../src/cli/serve-log.ts';
+import type { Level } from '../../src/cli/ui/event-line.ts';
+import type { Io } from '../../src/cli/ui/io.ts';
+import { createOut } from '../../src/cli/ui/output.ts';
+import { createServeLog } from '../../src/cli/commands/serve/serve-log.ts';
 import { systemClock } from '../../src/system/clock.ts';
 
 function setup(isTTY: boolean, redact: readonly string[] = [], level: Level = 'info') {

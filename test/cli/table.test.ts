@@ -3,8 +3,8 @@ import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Out } from '../../src/cli/out.ts';
-import { type Column, pagedTable, tableOf } from '../../src/cli/table.ts';
+import type { Out } from '../../src/cli/ui/output.ts';
+import { type Column, pagedTable, tableOf } from '../../src/cli/ui/table.ts';
 import { fill } from './fill.ts';
 import { setup } from './setup.ts';
 

@@ -1,6 +1,6 @@
 /** times — spans and moments as people read them. */
 import { expect, test } from 'vitest';
-import { both, exact, relative, span } from '../../src/cli/times.ts';
+import { both, exact, relative, span } from '../../src/cli/ui/times.ts';
 
 test.each([
   [0, '0ms'],

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { fixed, RespoolError, type SpoolEvent } from 'respool';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { makeExec } from '../../src/deliver/exec.ts';
+import { makeExec } from '../../src/deliver/exec/exec.ts';
 import { exec, type ExecOptions } from '../../src/deliver/index.ts';
 import { brief, folder, largeBody, makeDelivery, script } from './setup.ts';
 

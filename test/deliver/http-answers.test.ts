@@ -8,7 +8,7 @@ import { type Clock, RespoolError } from 'respool';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { http } from '../../src/deliver/index.ts';
-import { makeHttp } from '../../src/deliver/http.ts';
+import { makeHttp } from '../../src/deliver/http/http.ts';
 import { answer, brief, largeBody, makeDelivery, rawReceiver, receiver, run } from './setup.ts';
 
 const allow = ['127.0.0.1'];

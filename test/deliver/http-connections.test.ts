@@ -5,7 +5,7 @@ import { createServer as createTlsServer } from 'node:tls';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { http } from '../../src/deliver/index.ts';
-import { makeHttp } from '../../src/deliver/http.ts';
+import { makeHttp } from '../../src/deliver/http/http.ts';
 import { CERTIFICATE, KEY } from './certificate.ts';
 import { brief, largeBody } from './setup.ts';
 

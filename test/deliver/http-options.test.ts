@@ -199,7 +199,7 @@ describe('TLS', () => {
 
   test('refuses a certificate of another name', async () => {
     const target = `https://ip6-localhost.example:${await secureServer()}/`;
-    const { makeHttp } = await import('../../src/deliver/http.ts');
+    const { makeHttp } = await import('../../src/deliver/http/http.ts');
     const handler = makeHttp(
       { url: target, allow: ['ip6-localhost.example'], ca: CERTIFICATE },
       { resolve: async () => [{ address: '127.0.0.1', family: 4 }] },

@@ -4,7 +4,7 @@ import { fixed, type SpoolEvent } from 'respool';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { http } from '../../src/deliver/index.ts';
-import { makeHttp } from '../../src/deliver/http.ts';
+import { makeHttp } from '../../src/deliver/http/http.ts';
 import { answer, brief, largeBody, makeDelivery, receiver } from './setup.ts';
 
 const allow = ['127.0.0.1'];

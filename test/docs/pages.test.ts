@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { configText } from '../../src/cli/init/config-text.ts';
+import { configText } from '../../src/cli/commands/start/init-templates.ts';
 import { anchorsOf, headingsOf, linksOf, type Page, ROOT, readPage, readPages } from './pages.ts';
 
 const pages = readPages();

@@ -15,14 +15,14 @@ import {
   type Spool,
   type SpoolEvent,
 } from 'respool';
+import { createControl } from 'respool/operator';
 import {
-  createControl,
   createSpoolLetters,
   listReplays,
   notesOf,
   reportReplay,
   runReplay,
-} from 'respool/control';
+} from 'respool/dead-letters';
 import { createAlerts, createMeasures, parseCondition } from 'respool/observe';
 import { createOutbox, type Outbox, once as onceIn, type SqliteOutbox } from 'respool/outbox';
 import { once } from 'respool/stores/sqlite';

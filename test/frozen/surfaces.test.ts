@@ -6,7 +6,7 @@ import { commands } from '../../src/cli/commands.ts';
 import { EXIT_CODES } from '../../src/cli/exit-codes.ts';
 import { GLOBAL_OPTIONS } from '../../src/cli/program.ts';
 import type { CommandSpec, OptionSpec } from '../../src/cli/spec.ts';
-import { environmentName, isScalar, KEYS } from '../../src/connect/keys.ts';
+import { environmentName, isScalar, KEYS } from '../../src/config/schema/keys.ts';
 import { Families } from '../../src/observe/metrics/families.ts';
 import { createMetrics } from '../../src/observe/metrics/metrics.ts';
 import { METRIC_ALIASES } from '../../src/observe/metrics/types.ts';

@@ -7,7 +7,7 @@ import type { Handler, Spool, SpoolEvent } from 'respool';
 import { http } from 'respool/deliver';
 import { onTestFinished } from 'vitest';
 import { createAlerts, type Alerts, STATE_KIND } from '../../src/observe/alerts/evaluate.ts';
-import type { Reading, Surroundings } from '../../src/observe/alerts/surroundings.ts';
+import type { Reading, Surroundings } from '../../src/observe/alerts/external-measures.ts';
 import { createMeasures, type Measures } from '../../src/observe/alerts/measures.ts';
 import type { Notice } from '../../src/observe/alerts/notice.ts';
 import { parseCondition } from '../../src/observe/alerts/parse.ts';

@@ -5,7 +5,7 @@ import type {
   BacklogForecast,
   Reading,
   Surroundings,
-} from '../../src/observe/alerts/surroundings.ts';
+} from '../../src/observe/alerts/external-measures.ts';
 import { createMeasures } from '../../src/observe/alerts/measures.ts';
 import { parseCondition } from '../../src/observe/alerts/parse.ts';
 import { HOUR, MINUTE, SECOND, setup, type World } from '../spool/setup.ts';

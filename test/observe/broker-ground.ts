@@ -6,8 +6,8 @@ import { onTestFinished } from 'vitest';
 import { failure } from '../../src/core/failure.ts';
 import { failed, held } from '../../src/core/outcome.ts';
 import { ladder } from '../../src/core/policy.ts';
-import type { Consumer } from '../../src/rabbit/consumer.ts';
-import type { ConsumerOptions } from '../../src/rabbit/consumer-options.ts';
+import type { Consumer } from '../../src/rabbit/consume/consumer.ts';
+import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
 import { consume, nextEvent } from '../rabbit/ground.ts';
 import { type Scrape, scrapeOf } from './metrics-ground.ts';
 

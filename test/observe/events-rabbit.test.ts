@@ -4,7 +4,7 @@ import { expect, expectTypeOf, onTestFinished, test, vi } from 'vitest';
 import { PermanentError } from '../../src/core/failure.ts';
 import { sweepShell } from '../cli/sweep-ground.ts';
 import { consume, Hands, ownName } from '../rabbit/ground.ts';
-import { died, openGround } from '../rabbit/dead/sweep-ground.ts';
+import { died, openGround } from '../rabbit/queues/sweep-ground.ts';
 import { withService } from '../services/index.ts';
 
 withService('rabbitmq', () => {

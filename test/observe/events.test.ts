@@ -1,11 +1,12 @@
 /** What is archived, removed and replayed is told (R36); what nobody hears is never built. */
 import { PermanentError, type SpoolEvent } from 'respool';
-import { createControl, planReplay, runReplay } from 'respool/control';
+import { createControl } from 'respool/operator';
+import { planReplay, runReplay } from 'respool/dead-letters';
 import { createTestSpool } from 'respool/testkit';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { createSpoolLetters } from '../../src/control/letters/spool-letters.ts';
+import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
 import { Events } from '../../src/engine/events.ts';
-import { drive } from '../control/replay/setup.ts';
+import { drive } from '../dead-letters/replay/setup.ts';
 import { failing, MINUTE, setup } from '../spool/setup.ts';
 
 const refuse = (): never => {

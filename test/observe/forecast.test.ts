@@ -1,8 +1,8 @@
 /** Forecasts: when a backlog is gone, and when a disk is full, at the present rates. */
-import { createControl, FlowMeter } from 'respool/control';
+import { createControl, FlowMeter } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { expect, onTestFinished, test } from 'vitest';
-import { DiskMeter } from '../../src/control/disk-meter.ts';
+import { DiskMeter } from '../../src/operator/disk-meter.ts';
 import { drainsInMs, Trend } from '../../src/core/forecast.ts';
 import { MINUTE, SECOND, setup } from '../spool/setup.ts';
 

@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { createMetrics, type WatchedOutbox, type WatchedRelay } from 'respool/observe';
 import { RespoolError } from '../../src/core/errors.ts';
 import type { EventKind, EventOf } from '../../src/core/event.ts';
-import type { Consumer } from '../../src/rabbit/consumer.ts';
+import type { Consumer } from '../../src/rabbit/consume/consumer.ts';
 import { Families } from '../../src/observe/metrics/families.ts';
 import { ground, told as heard } from '../outbox/relay-ground.ts';
 import { Hands, ownName } from '../rabbit/ground.ts';

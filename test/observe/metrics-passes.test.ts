@@ -1,11 +1,12 @@
 /** The metrics of passes over dead letters: sweeps and replays. */
 
 import { PermanentError, type SpoolEvent } from 'respool';
-import { createControl, planReplay, runReplay } from 'respool/control';
+import { createControl } from 'respool/operator';
+import { planReplay, runReplay } from 'respool/dead-letters';
 import { describe, expect, test } from 'vitest';
-import { createSpoolLetters } from '../../src/control/letters/spool-letters.ts';
-import { drive } from '../control/replay/setup.ts';
-import { halfDead, openGround } from '../rabbit/dead/sweep-ground.ts';
+import { createSpoolLetters } from '../../src/dead-letters/spool-letters.ts';
+import { drive } from '../dead-letters/replay/setup.ts';
+import { halfDead, openGround } from '../rabbit/queues/sweep-ground.ts';
 import { withService } from '../services/index.ts';
 import { bench } from './broker-ground.ts';
 import { watched } from './metrics-ground.ts';

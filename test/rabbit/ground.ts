@@ -5,11 +5,15 @@ import { connect } from 'amqplib';
 import { onTestFinished } from 'vitest';
 import { asError } from '../../src/core/errors.ts';
 import type { SpoolEvent } from '../../src/core/event.ts';
-import type { AmqpConfirmChannel, AmqpConnection, AmqpMessage } from '../../src/rabbit/amqp.ts';
-import type { Properties } from '../../src/rabbit/amqp.ts';
-import { type Consumer, createConsumer } from '../../src/rabbit/consumer.ts';
-import type { RabbitHandler } from '../../src/rabbit/handler.ts';
-import type { ConsumerOptions } from '../../src/rabbit/consumer-options.ts';
+import type {
+  AmqpConfirmChannel,
+  AmqpConnection,
+  AmqpMessage,
+} from '../../src/rabbit/connection/amqp.ts';
+import type { Properties } from '../../src/rabbit/connection/amqp.ts';
+import { type Consumer, createConsumer } from '../../src/rabbit/consume/consumer.ts';
+import type { RabbitHandler } from '../../src/rabbit/consume/handler.ts';
+import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
 import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
 import { shared } from '../../src/rabbit/topology/shared.ts';
 import { service } from '../services/index.ts';

@@ -1,6 +1,6 @@
 /** Codecs: from values to bytes and back, by content type (R144). */
 import { describe, expect, test } from 'vitest';
-import { type Codec, decodersOf, encodersOf } from '../../src/rabbit/codecs.ts';
+import { type Codec, decodersOf, encodersOf } from '../../src/rabbit/publish/codecs.ts';
 
 /** A type of our own: numbers as one byte. */
 const byte: Codec = {

@@ -5,10 +5,10 @@ import { createSpool, fixed, type Message, type Spool, type SpoolOptions } from 
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Clock } from '../../src/ports/clock.ts';
-import { createConnection } from '../../src/rabbit/connection.ts';
-import type { FallbackSpool } from '../../src/rabbit/fallback.ts';
-import { createPublisher, type Publisher } from '../../src/rabbit/publisher.ts';
-import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
+import { createConnection } from '../../src/rabbit/connection/connection.ts';
+import type { FallbackSpool } from '../../src/rabbit/publish/fallback.ts';
+import { createPublisher, type Publisher } from '../../src/rabbit/publish/publisher.ts';
+import type { PublisherOptions } from '../../src/rabbit/publish/options.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { brokerWorld, fallbackTimes, openRoad, setup } from './publisher-setup.ts';

@@ -1,8 +1,8 @@
 /** Headers of a publisher: what is refused, and what survives the way through a spool. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readProperties, writtenProperties } from '../../src/rabbit/fallback-properties.ts';
-import { checkHeaders } from '../../src/rabbit/publisher-headers.ts';
+import { readProperties, writtenProperties } from '../../src/rabbit/publish/fallback-properties.ts';
+import { checkHeaders } from '../../src/rabbit/publish/publisher-headers.ts';
 
 const name = fc.oneof(
   fc.string({ maxLength: 10 }).filter((text) => text !== '__proto__'),

@@ -6,8 +6,8 @@ import { createServer, connect as dial, type Server, type Socket } from 'node:ne
 import { connect, type ChannelModel, type ConsumeMessage } from 'amqplib';
 import { onTestFinished } from 'vitest';
 import type { Clock } from '../../src/ports/clock.ts';
-import { createPublisher, type Publisher } from '../../src/rabbit/publisher.ts';
-import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
+import { createPublisher, type Publisher } from '../../src/rabbit/publish/publisher.ts';
+import type { PublisherOptions } from '../../src/rabbit/publish/options.ts';
 import { systemClock } from '../../src/system/clock.ts';
 
 /** A `fallbackAfter`; no other timer of a publisher has this length. */

@@ -1,11 +1,11 @@
 /** The publisher on a real broker: confirms, returns, properties, order, limits (R97, R138, R143–R146). */
 import { connect } from 'amqplib';
 import { describe, expect, test } from 'vitest';
-import type { AmqpConnection } from '../../src/rabbit/amqp.ts';
-import { createConnection } from '../../src/rabbit/connection.ts';
-import { createPublisher } from '../../src/rabbit/publisher.ts';
-import type { PublishMiddleware } from '../../src/rabbit/publisher-message.ts';
-import type { PublisherOptions } from '../../src/rabbit/publisher-options.ts';
+import type { AmqpConnection } from '../../src/rabbit/connection/amqp.ts';
+import { createConnection } from '../../src/rabbit/connection/connection.ts';
+import { createPublisher } from '../../src/rabbit/publish/publisher.ts';
+import type { PublishMiddleware } from '../../src/rabbit/publish/message.ts';
+import type { PublisherOptions } from '../../src/rabbit/publish/options.ts';
 import { withService } from '../services/index.ts';
 import { openRoad, setup } from './publisher-setup.ts';
 

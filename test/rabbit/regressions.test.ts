@@ -4,18 +4,18 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { isRespoolError } from '../../src/core/errors.ts';
 import { PermanentError } from '../../src/core/failure.ts';
 import { ladder } from '../../src/core/policy.ts';
-import { createConnection } from '../../src/rabbit/connection.ts';
-import { createConsumer } from '../../src/rabbit/consumer.ts';
-import type { ConsumerOptions } from '../../src/rabbit/consumer-options.ts';
-import type { RabbitHandler } from '../../src/rabbit/handler.ts';
-import { Outlet } from '../../src/rabbit/outlet.ts';
+import { createConnection } from '../../src/rabbit/connection/connection.ts';
+import { createConsumer } from '../../src/rabbit/consume/consumer.ts';
+import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
+import type { RabbitHandler } from '../../src/rabbit/consume/handler.ts';
+import { Outlet } from '../../src/rabbit/publish/confirm-publisher.ts';
 import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';
 import { shared } from '../../src/rabbit/topology/shared.ts';
 import type { Clock } from '../../src/ports/clock.ts';
 import { systemClock } from '../../src/system/clock.ts';
 import { withService } from '../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from './ground.ts';
-import { freshUser } from './management/setup.ts';
+import { freshUser } from './admin/management/setup.ts';
 
 withService('rabbitmq', (url) => {
   async function setup(handler: RabbitHandler, options: Partial<ConsumerOptions> = {}) {

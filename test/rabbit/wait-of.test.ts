@@ -1,8 +1,8 @@
 /** How long a deferred message waits in all is what its wait queues do, not what was asked for. */
 import { expect, test } from 'vitest';
-import { restOf, waitOf } from '../../src/rabbit/steps.ts';
+import { restOf, waitOf } from '../../src/rabbit/consume/verdict-routes.ts';
 import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
-import type { Past } from '../../src/rabbit/wire.ts';
+import type { Past } from '../../src/rabbit/consume/wire.ts';
 
 /** A plan with these wait queues: the longest that is not longer than the delay, or the first. */
 function planOf(waitsMs: readonly number[]): QueuePlan {

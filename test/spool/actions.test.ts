@@ -1,6 +1,6 @@
 /** What an operator may do, one action at a time (R11, R12, R18–R20, R23, R200, R209). */
 import { fixed, PermanentError, type Spool, type State, STATES } from 'respool';
-import { createControl } from 'respool/control';
+import { createControl } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import {
   codeOf,

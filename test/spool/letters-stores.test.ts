@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { PermanentError, type Spool } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { loadConfig } from '../../src/connect/load-config.ts';
-import { createConfiguredSpool } from '../../src/connect/open.ts';
+import { loadConfig } from '../../src/config/load/load-config.ts';
+import { createConfiguredSpool } from '../../src/config/open/open-spool.ts';
 import { ENTRIES, usePlaces } from './places.ts';
 import { all, bytesOf } from './setup.ts';
 

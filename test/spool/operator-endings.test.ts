@@ -10,7 +10,7 @@ import {
   type Spool,
   type Status,
 } from 'respool';
-import { createControl } from 'respool/control';
+import { createControl } from 'respool/operator';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { sqlite } from 'respool/stores/sqlite';
 import { SimClock } from 'respool/testkit';

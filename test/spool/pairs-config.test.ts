@@ -3,8 +3,8 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { loadConfig } from '../../src/connect/load-config.ts';
-import { createConfiguredSpool } from '../../src/connect/open.ts';
+import { loadConfig } from '../../src/config/load/load-config.ts';
+import { createConfiguredSpool } from '../../src/config/open/open-spool.ts';
 import type { Spool } from '../../src/index.ts';
 import { BODIES, ENTRIES, usePlaces } from './places.ts';
 

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import type { DeadLetters } from '../../src/ports/dead-letters.ts';
 import { deadLettersSuite, type LettersUnderTest } from 'respool/testkit';
-import { createPlace } from '../control/replay/memory-letters.ts';
+import { createPlace } from '../dead-letters/replay/memory-letters.ts';
 import { runSuite } from '../suite.ts';
 
 async function make(

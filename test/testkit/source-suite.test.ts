@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import type { Source } from 'respool';
 import { memory, memoryBodies } from 'respool/stores/memory';
 import { seededDice, SimClock, sourceSuite, type SourceUnderTest } from 'respool/testkit';
-import { Entrance } from '../../src/spool/entrance.ts';
+import { Entrance } from '../../src/spool/enqueue.ts';
 import { Runtime } from '../../src/spool/runtime.ts';
 import { runSuite } from '../suite.ts';
 

@@ -24,7 +24,7 @@ const LINE_MAX_CHARS = 100;
 const FRONT_DOOR = 'index.ts';
 const PEER_FILE = 'system/peer.ts';
 
-const DEPENDENCY_FREE_ROOMS = ['core', 'ports', 'engine', 'spool', 'control'];
+const DEPENDENCY_FREE_ROOMS = ['core', 'ports', 'engine', 'spool', 'operator', 'dead-letters'];
 const OPTIONAL_PEERS =
   /^(?:pg|amqplib|snappy|lz4-napi|@nats-io\/.+|@aws-sdk\/.+|@opentelemetry\/.+)$/;
 const TIME_AND_CHANCE_MEMBERS = [

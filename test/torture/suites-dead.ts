@@ -2,9 +2,9 @@
  * suites-dead — dead letters on a broker of their own, with full numbers: sweeps that are killed,
  * replays that are killed, cancelled, and whose destination or broker breaks.
  */
-import type { Verdict } from '../rabbit/dead/faults/judge.ts';
-import * as replays from '../rabbit/dead/faults/replays.ts';
-import { sweepsKilled, type SweepsOptions } from '../rabbit/dead/faults/sweeps.ts';
+import type { Verdict } from '../rabbit/queues/faults/judge.ts';
+import * as replays from '../rabbit/queues/faults/replays.ts';
+import { sweepsKilled, type SweepsOptions } from '../rabbit/queues/faults/sweeps.ts';
 import { type PrivateServer, privateServer, skipReason } from '../services/index.ts';
 import { withServers } from './suites-nodes.ts';
 import type { Row } from './verdict.ts';

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Control, ToldEvent } from 'respool/control';
+import type { Control, ToldEvent } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { connectControl } from '../../src/web/index.ts';

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
-import type { Control } from 'respool/control';
+import type { Control } from 'respool/operator';
 import { SimClock } from 'respool/testkit';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { connectControl } from '../../src/web/index.ts';

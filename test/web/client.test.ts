@@ -1,6 +1,6 @@
 /** The desk over HTTP does what the desk beside the spool does. */
 import { fixed, RespoolError } from 'respool';
-import { createControl } from 'respool/control';
+import { createControl } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { connectControl } from '../../src/web/index.ts';
 import { all, bytesOf, codeOf, rejection } from '../spool/setup.ts';

@@ -1,8 +1,8 @@
 /** Posts of one turn of the loop reach the spool together, so that they share a write. */
-import { createControl, type Desk } from 'respool/control';
+import { createControl, type Desk } from 'respool/operator';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
-import { Gathering } from '../../src/web/gathering.ts';
+import { Gathering } from '../../src/web/server/gathering.ts';
 import { rejection } from '../spool/setup.ts';
 
 const gathered = async (change: Partial<Desk> = {}) => {

@@ -2,7 +2,7 @@
 import { hash } from 'node:crypto';
 import { PermanentError, type Spool } from 'respool';
 import { describe, expect, test } from 'vitest';
-import type { Role } from '../../src/web/settings.ts';
+import type { Role } from '../../src/web/server/settings.ts';
 import { connectControl } from '../../src/web/index.ts';
 import { all, bytesOf, codeOf, rejection } from '../spool/setup.ts';
 import { json, refusal, setup } from './setup.ts';

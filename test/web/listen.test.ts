@@ -6,7 +6,7 @@ import path from 'node:path';
 import { RespoolError } from 'respool';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { ServeSettings } from '../../src/web/index.ts';
-import { checkListen } from '../../src/web/settings.ts';
+import { checkListen } from '../../src/web/server/settings.ts';
 import { rejection } from '../spool/setup.ts';
 import { json, openWire, refusal, setup, SETTINGS } from './setup.ts';
 

@@ -1,10 +1,10 @@
 /** The OpenAPI document, the routes, real exchanges and the reference page say the same. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { createControl } from 'respool/control';
+import { createControl } from 'respool/operator';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
-import { createApp } from '../../src/web/app.ts';
+import { createApp } from '../../src/web/server/app.ts';
 import { ROOT, readPage, tableUnder } from '../docs/pages.ts';
 import { json, setup, type World } from './setup.ts';
 
@@ -183,7 +183,7 @@ describe('http-api.md', () => {
   });
 
   test('has every reason of a refusal', () => {
-    const source = readFileSync(path.join(ROOT, 'src/web/refusal.ts'), 'utf8');
+    const source = readFileSync(path.join(ROOT, 'src/web/server/refusal.ts'), 'utf8');
     const union = /type RefusalReason =([^;]+);/.exec(source)?.[1] ?? '';
     const coded = [...union.matchAll(/'([\w.-]+)'/g)].map(([, reason = '']) => reason);
     const written = tableUnder(readPage('docs/reference/http-api.md'), 'Answers')

@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { createSpool, type Logger, type Spool, type SpoolOptions } from 'respool';
-import { createControl, type Desk } from 'respool/control';
+import { createControl, type Desk } from 'respool/operator';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { faultyBodies, faultyStore, SimClock } from 'respool/testkit';
 import type { FaultyBodies, FaultyStore } from 'respool/testkit';

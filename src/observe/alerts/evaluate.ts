@@ -13,22 +13,22 @@
 
 import type { Millis } from '../../core/duration.ts';
 import { textOf } from '../../core/errors.ts';
-import { Acts } from './acts.ts';
-import type { BacklogForecast, Reading } from './surroundings.ts';
+import { Acts } from './actions.ts';
+import type { BacklogForecast, Reading } from './external-measures.ts';
 import { fulfils, printCondition } from './condition.ts';
 import { deedsOfEnd, deedsOfFiring, isStillSaid, pausedBy } from './deeds.ts';
-import { SharedFlows } from './flows.ts';
-import { inTime, WITHIN_MS } from './in-time.ts';
+import { SharedFlows } from './shared-rates.ts';
+import { inTime, WITHIN_MS } from './with-timeout.ts';
 import { noticeOf } from './notice.ts';
 import { parseCondition } from './parse.ts';
-import { type Known, Standing } from './standing.ts';
+import { type Known, Standing } from './saved-states.ts';
 import { type AlertState, begunAnew, ended, isFiring, step, withWhen, withWhy } from './state.ts';
-import { isOfStore, putDown, tellWithoutSpool } from './tell.ts';
+import { isOfStore, putDown, tellWithoutSpool } from './deliver-notice.ts';
 import { Troubles } from './troubles.ts';
-import { fingerprintOf, giveTurn, leaseMsOf, takeTurn } from './turn.ts';
+import { fingerprintOf, giveTurn, leaseMsOf, takeTurn } from './record-lease.ts';
 import type { AlertParts, AlertRule } from './types.ts';
 
-export { STATE_KIND } from './standing.ts';
+export { STATE_KIND } from './saved-states.ts';
 
 /** Rules that are looked at. */
 export interface Alerts {

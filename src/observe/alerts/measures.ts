@@ -25,8 +25,8 @@ import {
   RESTED,
   type Reading,
   type Surroundings,
-} from './surroundings.ts';
-import { type Flows, SlidingWindow, type WindowParts } from './window.ts';
+} from './external-measures.ts';
+import { type Flows, SlidingWindow, type WindowParts } from './sliding-window.ts';
 
 /** Measures. */
 export interface Measures {

@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import type { Millis } from '../../core/duration.ts';
 import { formatDuration, SECOND_MS } from '../../core/duration.ts';
-import type { BacklogForecast } from './surroundings.ts';
+import type { BacklogForecast } from './external-measures.ts';
 import {
   type Condition,
   printCondition,

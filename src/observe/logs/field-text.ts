@@ -1,6 +1,6 @@
 /** field-text — one `name=value` of a line for people: its end is plain to see. */
 
-import { safe } from './safe.ts';
+import { safe } from './safe-text.ts';
 
 /** A name and what it is; undefined is left out. */
 export type Field = readonly [name: string, value: string | number | undefined];

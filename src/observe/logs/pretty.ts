@@ -14,7 +14,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { Logger, LogLevel } from '../../ports/logger.ts';
 import { systemClock } from '../../system/clock.ts';
 import { fieldText } from './field-text.ts';
-import { jsonLine, safe } from './safe.ts';
+import { jsonLine, safe } from './safe-text.ts';
 
 /** What `prettyLogger()` takes. */
 export interface PrettyOptions extends RedactOptions {

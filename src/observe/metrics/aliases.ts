@@ -9,7 +9,7 @@
 
 import type { WatchedConsumer } from './broker-types.ts';
 import { GoqueueAliases } from './goqueue-aliases.ts';
-import type { Ground } from './ground.ts';
+import type { Ground } from './context.ts';
 import { OutboxAliases } from './outbox-aliases.ts';
 import type { Watchable } from './types.ts';
 

@@ -5,10 +5,10 @@
 
 import type { Millis } from '../../core/duration.ts';
 import type { EngineLoad } from '../../engine/load.ts';
-import type { Consumer } from '../../rabbit/consumer.ts';
-import type { Management } from '../../rabbit/management/index.ts';
-import type { ManagementOptions } from '../../rabbit/management/options.ts';
-import type { Publisher } from '../../rabbit/publisher.ts';
+import type { Consumer } from '../../rabbit/consume/consumer.ts';
+import type { Management } from '../../rabbit/admin/management/index.ts';
+import type { ManagementOptions } from '../../rabbit/admin/management/options.ts';
+import type { Publisher } from '../../rabbit/publish/publisher.ts';
 import type { Spool } from '../../spool/spool.ts';
 import type { Watchable } from './types.ts';
 

@@ -18,9 +18,9 @@ import type {
   WatchPublisherOptions,
   WatchRelayOptions,
 } from './broker-types.ts';
-import type { Ground } from './ground.ts';
+import type { Ground } from './context.ts';
 import { OutboxMetrics } from './outbox.ts';
-import { PassMetrics } from './passes.ts';
+import { PassMetrics } from './dead-letter-metrics.ts';
 import { RabbitMetrics } from './rabbit.ts';
 import type { Watchable } from './types.ts';
 

@@ -26,7 +26,7 @@ import type { Metric, Registry } from '@prometheus-io/client';
 import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { endsWithin } from '../../system/wait.ts';
-import { type Look, type LookOptions, makeLook } from './look.ts';
+import { type Look, type LookOptions, makeLook } from './scrape-query.ts';
 
 /** A scrape waits no longer for stores and brokers; what they told before is told again. */
 const SCRAPE_WAIT_MS = 2_000;
@@ -126,7 +126,7 @@ export class Families {
     });
   }
 
-  /** Asks for a scrape, and no more often than every `everyMs`; see look.ts. */
+  /** Asks for a scrape, and no more often than every `everyMs`; see scrape-query.ts. */
   look(options: Omit<LookOptions, 'everyMs' | 'clock'>): Look {
     const { everyMs, clock } = this.#options;
     const look = makeLook({ ...options, everyMs, clock }, () => this.#looks.delete(look));

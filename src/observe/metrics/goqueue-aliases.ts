@@ -6,7 +6,7 @@
 
 import { ALIAS_BOUNDS_S } from './alias-bounds.ts';
 import { type HistogramFamily, type NumberFamily, observe } from './families.ts';
-import type { Ground, LabelOf } from './ground.ts';
+import type { Ground, LabelOf } from './context.ts';
 import { createLabels } from './labels.ts';
 import type { Watchable } from './types.ts';
 

@@ -16,7 +16,7 @@ import { readVersion } from '../../system/version.ts';
 import { type BrokerMetrics, brokerMetrics } from './broker.ts';
 import { makeCoreFamilies } from './core-families.ts';
 import { Families } from './families.ts';
-import { createSources, type Ground } from './ground.ts';
+import { createSources, type Ground } from './context.ts';
 import { createLabels } from './labels.ts';
 import { watchSpool } from './spool.ts';
 import {
@@ -47,7 +47,7 @@ export interface Metrics extends Omit<BrokerMetrics, 'hearPasses'> {
 /** Makes metrics; they are registered at once, and move when something is watched. */
 export async function createMetrics(options: MetricsOptions = {}): Promise<Metrics> {
   const settings = settingsOf(options);
-  const { Registry: OwnRegistry, processMetrics } = await import('./library.ts');
+  const { Registry: OwnRegistry, processMetrics } = await import('./process-metrics.ts');
   const { registry = new OwnRegistry() } = options;
   const { ground, broker } = register(settings, registry);
   const closers = new Set<() => void>();

@@ -10,7 +10,7 @@ import { isRespoolError } from '../../core/errors.ts';
 import { ALIAS_BOUNDS_S } from './alias-bounds.ts';
 import type { WatchedConsumer } from './broker-types.ts';
 import { type HistogramFamily, type NumberFamily, observe } from './families.ts';
-import type { Ground, LabelOf } from './ground.ts';
+import type { Ground, LabelOf } from './context.ts';
 import { createLabels } from './labels.ts';
 import type { Watchable } from './types.ts';
 

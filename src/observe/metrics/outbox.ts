@@ -17,7 +17,7 @@ import { backlogOf } from './backlog.ts';
 import type { WatchedOutbox, WatchedRelay, WatchRelayOptions } from './broker-types.ts';
 import { askOutbox, type OutboxTold } from '../outbox-lag.ts';
 import type { NumberFamily } from './families.ts';
-import type { Ground } from './ground.ts';
+import type { Ground } from './context.ts';
 import { recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 
 /** What the outbox side of one `createMetrics` tells. */

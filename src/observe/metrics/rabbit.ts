@@ -14,10 +14,10 @@ import { RespoolError } from '../../core/errors.ts';
 import { Trend, TREND_MS } from '../../core/forecast.ts';
 import { checkNames } from '../../core/limits.ts';
 import type { EngineLoad } from '../../engine/load.ts';
-import type { ConsumerLoad } from '../../rabbit/consumer.ts';
-import { createManagement, type Management } from '../../rabbit/management/index.ts';
-import type { ManagementOptions } from '../../rabbit/management/options.ts';
-import type { QueueStats, StatsReport } from '../../rabbit/operate/reports.ts';
+import type { ConsumerLoad } from '../../rabbit/consume/consumer.ts';
+import { createManagement, type Management } from '../../rabbit/admin/management/index.ts';
+import type { ManagementOptions } from '../../rabbit/admin/management/options.ts';
+import type { QueueStats, StatsReport } from '../../rabbit/admin/reports.ts';
 import type { Aliases } from './aliases.ts';
 import type {
   WatchConsumerOptions,
@@ -26,7 +26,7 @@ import type {
   WatchPublisherOptions,
 } from './broker-types.ts';
 import type { NumberFamily } from './families.ts';
-import type { Ground } from './ground.ts';
+import type { Ground } from './context.ts';
 import { growthOf } from './growth.ts';
 import { recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 

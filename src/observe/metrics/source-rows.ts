@@ -13,7 +13,7 @@
 import type { EventKind, EventOf } from '../../core/event.ts';
 import type { CoreFamilies } from './core-families.ts';
 import { type HistogramRow, observe, type Row } from './families.ts';
-import type { Ground } from './ground.ts';
+import type { Ground } from './context.ts';
 import { growthOf } from './growth.ts';
 import type { Loaded, Watchable } from './types.ts';
 

@@ -9,7 +9,7 @@ import type { TallyRow } from '../../ports/entry-store.ts';
 import type { StoreOperation } from '../../ports/store-operation.ts';
 import { backlogOf } from './backlog.ts';
 import { type HistogramRow, type NumberFamily, observe, type Row } from './families.ts';
-import type { Ground } from './ground.ts';
+import type { Ground } from './context.ts';
 import { beginTopic, recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 import type { WatchedForecast, WatchedSpool, WatchOptions } from './types.ts';
 

@@ -6,7 +6,7 @@
  */
 
 import { RespoolError } from '../../core/errors.ts';
-import type { Properties } from '../amqp.ts';
+import type { Properties } from '../connection/amqp.ts';
 
 /** What an envelope says about its message. */
 export interface OpenEnvelope {

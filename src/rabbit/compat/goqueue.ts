@@ -19,14 +19,14 @@ import { RespoolError, show } from '../../core/errors.ts';
 import type { Failure } from '../../core/failure.ts';
 import { checkNames, checkNumber } from '../../core/limits.ts';
 import { delayMs, type RetryPolicy } from '../../core/policy.ts';
-import type { AmqpMessage, Properties, Table } from '../amqp.ts';
-import { H, readPast, respoolWire, wide } from '../headers.ts';
+import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
+import { H, readPast, respoolWire, wide } from '../consume/message-history.ts';
 import { checkOrder, type Road } from '../topology/assemble.ts';
 import type { QueueOrder, QueuePlan } from '../topology/model.ts';
 import { delayLabel } from '../topology/names.ts';
 import * as parts from '../topology/parts.ts';
-import type { Past, Successor, Wire } from '../wire.ts';
-import * as compat from './compat.ts';
+import type { Past, Successor, Wire } from '../consume/wire.ts';
+import * as compat from './shared.ts';
 import { openEnvelope } from './goqueue-envelope.ts';
 
 /** What their consumers were given. */

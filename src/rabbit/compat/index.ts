@@ -1,7 +1,7 @@
 /** compat — the systems whose queues can be shared, by name or as they were made. */
 
 import { checkOneOf } from '../../core/limits.ts';
-import type { Compat } from './compat.ts';
+import type { Compat } from './shared.ts';
 import { goqueue } from './goqueue.ts';
 import { outbox } from './outbox.ts';
 import { spring } from './spring.ts';

@@ -2,8 +2,13 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import { show } from '../../core/errors.ts';
-import type { Table } from '../amqp.ts';
-import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from '../management/forms.ts';
+import type { Table } from '../connection/amqp.ts';
+import type {
+  BindingInfo,
+  ExchangeInfo,
+  PolicyInfo,
+  QueueInfo,
+} from '../admin/management/answers.ts';
 import type { Difference } from './explain.ts';
 import type { BindingSpec, ExchangeSpec, PolicySpec, QueueSpec } from './model.ts';
 

@@ -7,11 +7,11 @@
 
 import { RespoolError } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
-import type { AmqpConnection } from '../amqp.ts';
-import type { Management } from '../management/index.ts';
+import type { AmqpConnection } from '../connection/amqp.ts';
+import type { Management } from '../admin/management/index.ts';
 import { policyDifferences } from './compare.ts';
 import { describeDifference, explainRefusal, inFull } from './explain.ts';
-import { onLanes } from './lanes.ts';
+import { onLanes } from './parallel-channels.ts';
 import type { BindingSpec, ExchangeSpec, PolicySpec, QueueSpec, Topology } from './model.ts';
 
 export interface ApplyOptions {

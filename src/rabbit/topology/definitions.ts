@@ -3,7 +3,7 @@
  */
 
 import { RespoolError, show } from '../../core/errors.ts';
-import type { Table } from '../amqp.ts';
+import type { Table } from '../connection/amqp.ts';
 import type { ExchangeSpec, Topology } from './model.ts';
 
 /** A value that JSON can hold. */

@@ -5,8 +5,8 @@
  * Of two numbers the lower holds; of anything else the argument.
  */
 
-import type { Table } from '../amqp.ts';
-import type { PolicyInfo, QueueInfo } from '../management/forms.ts';
+import type { Table } from '../connection/amqp.ts';
+import type { PolicyInfo, QueueInfo } from '../admin/management/answers.ts';
 import type { PolicySpec, QueueSpec } from './model.ts';
 
 /** What policies and arguments both can say; as an argument with `x-` before it. */

@@ -6,7 +6,7 @@
  * topology does not use may be in use by another.
  */
 
-import type { BindingInfo, QueueInfo } from '../management/forms.ts';
+import type { BindingInfo, QueueInfo } from '../admin/management/answers.ts';
 import { isSameBinding } from './compare.ts';
 import type { QueueSpec, Topology } from './model.ts';
 

@@ -4,7 +4,7 @@
  */
 
 import type { RetryPolicy } from '../../core/policy.ts';
-import type { Table } from '../amqp.ts';
+import type { Table } from '../connection/amqp.ts';
 
 /** Replicated and safe (`quorum`, the default), or plain (`classic`). */
 export type QueueType = 'quorum' | 'classic';

@@ -13,7 +13,7 @@ import { DAY_MS } from '../../core/duration.ts';
 import { RespoolError, show } from '../../core/errors.ts';
 import { checkOneOf } from '../../core/limits.ts';
 import { rungs } from '../../core/policy.ts';
-import type { Table } from '../amqp.ts';
+import type { Table } from '../connection/amqp.ts';
 import type {
   BindingSpec,
   ExchangeSpec,

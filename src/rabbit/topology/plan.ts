@@ -8,8 +8,8 @@
  */
 
 import { checkNames } from '../../core/limits.ts';
-import type { AmqpConnection } from '../amqp.ts';
-import type { Management } from '../management/index.ts';
+import type { AmqpConnection } from '../connection/amqp.ts';
+import type { Management } from '../admin/management/index.ts';
 import * as compare from './compare.ts';
 import {
   type Difference,
@@ -20,7 +20,7 @@ import {
   refusalCode,
 } from './explain.ts';
 import { extraBindings, extraQueues } from './extra.ts';
-import { onLanes } from './lanes.ts';
+import { onLanes } from './parallel-channels.ts';
 import type { BindingSpec, ExchangeSpec, QueueSpec, Topology } from './model.ts';
 import { type Snapshot, takeSnapshot } from './snapshot.ts';
 

@@ -1,7 +1,12 @@
 /** snapshot — what the management API tells of the things in a topology, asked anew. */
 
-import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from '../management/forms.ts';
-import type { Management } from '../management/index.ts';
+import type {
+  BindingInfo,
+  ExchangeInfo,
+  PolicyInfo,
+  QueueInfo,
+} from '../admin/management/answers.ts';
+import type { Management } from '../admin/management/index.ts';
 import type { Topology } from './model.ts';
 
 /** Up to so many queues are asked for one by one; beyond it the whole list is cheaper. */

@@ -8,8 +8,8 @@
 
 import { show } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
-import type { AmqpConnection } from '../amqp.ts';
-import type { Management } from '../management/index.ts';
+import type { AmqpConnection } from '../connection/amqp.ts';
+import type { Management } from '../admin/management/index.ts';
 import * as compare from './compare.ts';
 import { appliedPolicy, hazardOf, overruled } from './effective.ts';
 import {
@@ -19,7 +19,7 @@ import {
   inFull,
   refusalCode,
 } from './explain.ts';
-import { onLanes } from './lanes.ts';
+import { onLanes } from './parallel-channels.ts';
 import type { BindingSpec, QueueSpec, Topology } from './model.ts';
 import { type Snapshot, takeSnapshot } from './snapshot.ts';
 

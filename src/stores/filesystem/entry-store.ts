@@ -37,7 +37,7 @@ import { Catalog, type Held } from './catalog.ts';
 import type { SyncMode } from './disk-protocol.ts';
 import { announceService, type Opened, openFolder, type Settings } from './open.ts';
 import { fitsFilter } from './plan.ts';
-import { createReader, type Reader } from './reader.ts';
+import { createReader, type Reader } from './list.ts';
 import { createRecords, type FileRecords } from './records.ts';
 import { Writer } from './writer.ts';
 

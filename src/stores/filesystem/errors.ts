@@ -4,7 +4,7 @@
  */
 
 import { isRespoolError, type RespoolError } from '../../core/errors.ts';
-import { diskCode, diskError } from '../shared/disk-words.ts';
+import { diskCode, diskError } from '../shared/disk-errors.ts';
 import type { DiskError } from './disk-protocol.ts';
 
 /** Turns a failed file call into the error for the caller; one of ours passes as it is. */

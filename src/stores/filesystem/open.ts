@@ -20,7 +20,7 @@ import {
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import { type Catalog, createHeld, type Held, pathOf } from './catalog.ts';
 import type { Damage, Found, SyncMode } from './disk-protocol.ts';
-import { makeFolder, writeWhole } from './durable.ts';
+import { makeFolder, writeWhole } from './durable-writes.ts';
 import { storeError } from './errors.ts';
 import { errnoOf } from './files.ts';
 import { LAYOUT_VERSION, parseFileName } from './layout.ts';

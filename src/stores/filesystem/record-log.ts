@@ -11,7 +11,7 @@
 import { type FileHandle, open, rename } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { LogRecord } from '../../ports/record-store.ts';
-import { makeFolder, syncFolder } from './durable.ts';
+import { makeFolder, syncFolder } from './durable-writes.ts';
 import { errnoOf } from './files.ts';
 
 /** Every so many lines the place is remembered, so that a read need not start at the beginning. */

@@ -14,7 +14,7 @@ import { RespoolError } from '../../core/errors.ts';
 import { checkKey } from '../../core/limits.ts';
 import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
 import { createBatchLine } from '../shared/batching.ts';
-import { makeFolder, syncFolder, writeWhole } from './durable.ts';
+import { makeFolder, syncFolder, writeWhole } from './durable-writes.ts';
 import { storeError } from './errors.ts';
 import { errnoOf } from './files.ts';
 import { RecordLog } from './record-log.ts';

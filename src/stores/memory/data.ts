@@ -9,7 +9,7 @@ import type { Millis } from '../../core/duration.ts';
 import type { Entry, Status } from '../../core/entry.ts';
 import type { Change } from '../../ports/entry-store.ts';
 import { DueFlows, type Row } from './due-flows.ts';
-import { KeyLines } from './key-lines.ts';
+import { KeyLines } from './order-keys.ts';
 
 /** What memory stores share: pass it to several to have them see the same entries and bodies. */
 export interface MemoryData {

@@ -34,7 +34,7 @@ import {
 import { matchesQuery, orderValue } from '../shared/query.ts';
 import { copied, Data, type MemoryData } from './data.ts';
 import type { Row } from './due-flows.ts';
-import { createMemoryRecords } from './record-store.ts';
+import { createMemoryRecords } from './records.ts';
 
 const TRAITS: EntryStoreTraits = {
   processes: 'one',

@@ -12,7 +12,7 @@ import type { Entry } from '../../core/entry.ts';
 import type { ClaimFilter } from '../../ports/entry-store.ts';
 import { takesTopic } from '../../core/topic.ts';
 import { DueTree, type Leaf } from '../shared/due-tree.ts';
-import type { Facts } from './codec.ts';
+import type { Facts } from './row.ts';
 
 /** One entry. Replaced as a whole on every step but for the tree's marks. */
 export interface Row extends Leaf, Facts {

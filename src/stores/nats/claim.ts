@@ -10,8 +10,8 @@ import type { Entry } from '../../core/entry.ts';
 import { claimed } from '../../core/next-status.ts';
 import type { ClaimRequest } from '../../ports/entry-store.ts';
 import type { Row } from './catalog.ts';
-import { entryOf, hashNumber } from './codec.ts';
-import type { Keeper } from './keeper.ts';
+import { entryOf, hashNumber } from './row.ts';
+import type { Keeper } from './entry-writes.ts';
 
 /** Looks again so often for what others took away; after that the claim returns what it has. */
 const ROUNDS_MAX = 20;

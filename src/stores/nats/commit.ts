@@ -6,8 +6,8 @@
  */
 
 import type { Change } from '../../ports/entry-store.ts';
-import { type Content, type Facts, writeTail } from './codec.ts';
-import type { Keeper } from './keeper.ts';
+import { type Content, type Facts, writeTail } from './row.ts';
+import type { Keeper } from './entry-writes.ts';
 
 const ROUNDS_MAX = 20;
 

@@ -14,7 +14,7 @@
  * again with each step, but costs a write and a removal more: measured, a life of create, update
  * and remove runs at 14,000 per second against 9,800 with 1 KiB, and the same with 16 KiB.
  *
- * A removal is a marker over the key, taken out soon after (graves.ts). Dedupe keys: insert.ts.
+ * A removal is a marker over the key, taken out soon after (tombstones.ts). Dedupe keys: insert.ts.
  */
 
 import type { Millis } from '../../core/duration.ts';
@@ -45,7 +45,7 @@ import { commitOne } from './commit.ts';
 import { draftOf, insertAll } from './insert.ts';
 import { type OpenEntries, openEntries } from './open-entries.ts';
 import { type EntrySettings, type NatsEntryOptions, readEntryOptions } from './options.ts';
-import { getEntry, listEntries, tallyEntries } from './reader.ts';
+import { getEntry, listEntries, tallyEntries } from './list.ts';
 import { createRecords } from './records.ts';
 import { inTurn } from './turn.ts';
 

@@ -6,7 +6,7 @@
  */
 
 import type { NatsHeaders, NatsMessage } from './client.ts';
-import { Broken } from './line.ts';
+import { Broken } from './connection.ts';
 import type { Stream } from './stream.ts';
 
 const HEARTBEAT_MS = 2_000;

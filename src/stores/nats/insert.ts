@@ -16,9 +16,9 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
-import { drawBirth } from './births.ts';
-import { writeTail } from './codec.ts';
-import { type Encoded, type Found, type Keeper, MOVED_ON } from './keeper.ts';
+import { drawBirth } from './pending-inserts.ts';
+import { writeTail } from './row.ts';
+import { type Encoded, type Found, type Keeper, MOVED_ON } from './entry-writes.ts';
 import { UNBORN_KEPT_MS } from './sweeper.ts';
 import { inTurn } from './turn.ts';
 

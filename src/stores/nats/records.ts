@@ -7,7 +7,7 @@
 
 import type { KeyedRecord, RecordStore } from '../../ports/record-store.ts';
 import { RespoolError } from '../../core/errors.ts';
-import { hashOf, OPERATION, REMOVED } from './codec.ts';
+import { hashOf, OPERATION, REMOVED } from './row.ts';
 import { readAll } from './feed.ts';
 import type { Stream } from './stream.ts';
 

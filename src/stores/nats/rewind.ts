@@ -6,16 +6,16 @@
  * anew (watcher.ts), an entry whose removal this process has seen is removed again, and one that
  * shows an older revision than this process has at hand is written again. Nothing is made up: an
  * entry counts as settled only when the server had acknowledged or shown the removal of this very
- * life of its id (births.ts). Everything found is told.
+ * life of its id (pending-inserts.ts). Everything found is told.
  *
  * In memory only. When all processes end together with the server, only the markers of removed
  * bodies still tell that a message has ended (body-store.ts).
  */
 
 import { RespoolError } from '../../core/errors.ts';
-import type { Cache } from './cache.ts';
+import type { Cache } from './entry-cache.ts';
 import type { FallenRow, Row } from './catalog.ts';
-import type { Content } from './codec.ts';
+import type { Content } from './row.ts';
 
 /** Removals that are remembered; the oldest are forgotten first. */
 const REMOVALS_MAX = 200_000;

@@ -4,13 +4,13 @@
  * Every write carries a token. When its answer is lost it is repeated with the same expected
  * sequence; if that is refused, the token of what is there tells whether the first one arrived. A
  * new message may be gone again by then, and nothing would refuse its repetition: who writes such
- * ones says how to find out (births.ts). The server's own memory for repeated messages is not asked
- * for: it ends with the server process, and after a time.
+ * ones says how to find out (pending-inserts.ts). The server's own memory for repeated messages is
+ * not asked for: it ends with the server process, and after a time.
  */
 
 import { RespoolError, textOf } from '../../core/errors.ts';
 import type { NatsMessage } from './client.ts';
-import { Broken, type Line } from './line.ts';
+import { Broken, type Line } from './connection.ts';
 
 /** The header that tells which write made a message. */
 export const TOKEN = 'Rs-Token';

@@ -8,7 +8,7 @@
 
 import type { Clock } from '../../ports/clock.ts';
 import type { Catalog } from './catalog.ts';
-import type { Burial } from './graves.ts';
+import type { Burial } from './tombstones.ts';
 
 /** How long something has to look left behind. */
 export const UNBORN_KEPT_MS: number = 10 * 60_000;

@@ -12,9 +12,9 @@
 import { RespoolError } from '../../core/errors.ts';
 import { createBatchLine } from '../shared/batching.ts';
 import type { Catalog, Row } from './catalog.ts';
-import { BIRTH, FACTS, GRAVE, HOLDS, OPERATION, readFacts } from './codec.ts';
+import { BIRTH, FACTS, GRAVE, HOLDS, OPERATION, readFacts } from './row.ts';
 import { type Fed, type Feed, openFeed } from './feed.ts';
-import { type Burial, GRAVE_KEPT_MS, readGrave } from './graves.ts';
+import { type Burial, GRAVE_KEPT_MS, readGrave } from './tombstones.ts';
 import type { Rewind } from './rewind.ts';
 import { type Stream, TOKEN } from './stream.ts';
 import { Sweeper } from './sweeper.ts';

@@ -26,7 +26,7 @@ import type { PostgresParts } from './entry-store.ts';
 import { migrate } from './migrate.ts';
 import type { Names } from './names.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
-import { type Ask, Server } from './server.ts';
+import { type Ask, Server } from './connection.ts';
 
 /** Bodies of one chunk that go in one statement, at most 8 MiB of them. */
 const BATCH_MAX = 32;

@@ -5,12 +5,7 @@
 import type { Change } from '../../ports/entry-store.ts';
 import { checkInline } from '../shared/sql-row.ts';
 import { checkColumns } from './arrays.ts';
-import {
-  type EnvelopeColumns,
-  envelopeColumns,
-  type StatusColumns,
-  statusColumns,
-} from './rows.ts';
+import { type EnvelopeColumns, envelopeColumns, type StatusColumns, statusColumns } from './row.ts';
 
 /** A change, ready to go. */
 export interface ChangeRow {

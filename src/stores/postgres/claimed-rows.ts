@@ -8,7 +8,7 @@
 import { PRIORITY_DEFAULT } from '../../core/limits.ts';
 import type { ClaimRequest } from '../../ports/entry-store.ts';
 import { stateKeyOf } from '../shared/sql-row.ts';
-import { BODY_SQL, type EntryRow } from './rows.ts';
+import { BODY_SQL, type EntryRow } from './row.ts';
 
 /** A column of the answer, and its value where NULL comes: one of the claim's own, or the usual. */
 type Column = readonly [sql: string, usual?: (request: ClaimRequest) => number | string];

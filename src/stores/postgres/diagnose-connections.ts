@@ -2,7 +2,7 @@
 
 import { fine, type StoreFinding, worthKnowing } from '../shared/finding.ts';
 import type { CheckedOptions } from './options.ts';
-import type { Ask } from './server.ts';
+import type { Ask } from './connection.ts';
 
 /** From this share of its connections on, a server is nearly full. */
 const CONNECTIONS_NOTE = 0.8;

@@ -4,7 +4,7 @@
  */
 
 import { danger, fine, type StoreFinding, worthKnowing } from '../shared/finding.ts';
-import type { Ask } from './server.ts';
+import type { Ask } from './connection.ts';
 
 /** How long a transaction may be open before it is worth a word, and before it is a danger. */
 export interface HorizonSpans {

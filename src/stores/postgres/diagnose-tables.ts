@@ -3,7 +3,7 @@
 import { danger, fine, type StoreFinding, worthKnowing } from '../shared/finding.ts';
 import type { Names } from './names.ts';
 import { SCHEMA_VERSION } from './schema.ts';
-import type { Ask } from './server.ts';
+import type { Ask } from './connection.ts';
 
 /** Tables whose rows come and go. */
 const BUSY = ['entries', 'contents', 'bodies', 'chunks'] as const;

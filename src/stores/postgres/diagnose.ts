@@ -20,9 +20,9 @@ import { examineConnections, examineWaiting } from './diagnose-connections.ts';
 import { examineHorizon, type HorizonSpans } from './diagnose-horizon.ts';
 import { examineTables } from './diagnose-tables.ts';
 import { readPromise } from './durability.ts';
-import { storeError } from './failures.ts';
+import { storeError } from './errors.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
-import { type Ask, NOW_SQL } from './server.ts';
+import { type Ask, NOW_SQL } from './connection.ts';
 import { Sockets } from './sockets.ts';
 
 /** Clocks that are kept by NTP differ by less. */

@@ -13,7 +13,7 @@ import type { Clock } from '../../ports/clock.ts';
 import type { Durability } from '../../ports/entry-store.ts';
 import type { Logger } from '../../ports/logger.ts';
 import type { Names } from './names.ts';
-import { type Ask, CONFIRM_SQL, type Server } from './server.ts';
+import { type Ask, CONFIRM_SQL, type Server } from './connection.ts';
 
 /** Lazy writes wait this long for somebody to flush them; the promise is 250 ms. */
 const LAZY_MS = 200;

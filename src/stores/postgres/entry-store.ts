@@ -30,26 +30,32 @@ import { itemsOf, Operations } from '../shared/operations.ts';
 import { readHeadsMax } from '../shared/page.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES, isActiveKey } from '../shared/sql-row.ts';
 import { type ChangeRow, changeRow } from './change-row.ts';
-import { type Changed, Changes, refusal } from './changes.ts';
-import { Claims } from './claims.ts';
+import { type Changed, Changes, refusal } from './commit.ts';
+import { Claims } from './claim.ts';
 import { LazyWrites, readPromise, tellPromise } from './durability.ts';
-import { Floors } from './floors.ts';
-import { Inserts, newRow } from './inserts.ts';
-import { createLines, type Lines, letNextGo } from './lines.ts';
-import { corrupted, entryOf, Lists } from './lists.ts';
+import { Floors } from './due-lower-bound.ts';
+import { Inserts, newRow } from './insert.ts';
+import { createLines, type Lines, letNextGo } from './batches.ts';
+import { corrupted, entryOf, Lists } from './list.ts';
 import { migrate } from './migrate.ts';
 import type { Names } from './names.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
-import { keyHeads } from './order.ts';
+import { keyHeads } from './order-keys.ts';
 import { Receipts, sweepReceipts } from './receipts.ts';
 import { createRecordStore } from './records.ts';
-import { decodeRow } from './rows.ts';
-import { checkSentQuery, type SentPage, SentParts, type SentQuery, sentPage } from './sent.ts';
-import { NOW_SQL, Server } from './server.ts';
-import { Tallies } from './tallies.ts';
+import { decodeRow } from './row.ts';
+import {
+  checkSentQuery,
+  type SentPage,
+  SentParts,
+  type SentQuery,
+  sentPage,
+} from './sent-partitions.ts';
+import { NOW_SQL, Server } from './connection.ts';
+import { Tallies } from './count.ts';
 import { Turns } from './turns.ts';
-import { Wakes } from './wakes.ts';
-import { insertWithin } from './within.ts';
+import { Wakes } from './notify.ts';
+import { insertWithin } from './insert-within.ts';
 
 /** An entry store in PostgreSQL. */
 export interface PostgresStore extends EntryStore {

@@ -8,7 +8,7 @@
 import { RespoolError } from '../../core/errors.ts';
 import type { Names } from './names.ts';
 import { LOCK_WAIT, migrationSql, type Step, STEPS } from './schema.ts';
-import type { Ask } from './server.ts';
+import type { Ask } from './connection.ts';
 import { SCHEMA_BEGIN_SQL } from './transaction.ts';
 
 /** What a migration goes by; others than the real ones are for tests. */

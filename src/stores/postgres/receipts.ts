@@ -14,7 +14,7 @@
  */
 
 import type { Names } from './names.ts';
-import type { Ask, Server } from './server.ts';
+import type { Ask, Server } from './connection.ts';
 
 /** Whose receipt, and which. */
 interface Receipt {

@@ -7,7 +7,7 @@
 import { checkKey, checkNumber } from '../../core/limits.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import type { Names } from './names.ts';
-import type { Server } from './server.ts';
+import type { Server } from './connection.ts';
 
 const READ_MAX = 1_000;
 

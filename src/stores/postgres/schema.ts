@@ -8,7 +8,7 @@
 import { checkNumber } from '../../core/limits.ts';
 import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
 import { type Names, namesOf } from './names.ts';
-import { blockingSql } from './order.ts';
+import { blockingSql } from './order-keys.ts';
 import { SCHEMA_BEGIN_SQL } from './transaction.ts';
 
 /** Which tables. */

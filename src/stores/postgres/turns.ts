@@ -9,8 +9,8 @@
 
 import { textArray } from './arrays.ts';
 import type { Names } from './names.ts';
-import { DUE_KEYS_SQL, firstSql, letGoSql } from './order.ts';
-import type { Ask } from './server.ts';
+import { DUE_KEYS_SQL, firstSql, letGoSql } from './order-keys.ts';
+import type { Ask } from './connection.ts';
 
 /** What one store knows of its keys. */
 export class Turns {

@@ -21,7 +21,7 @@ import { Operations } from '../shared/operations.ts';
 import { Calls } from './calls.ts';
 import { type Answers, endpointFound, loadS3, type S3ClientLike } from './client.ts';
 import { codeOf, isForbidden, isMissing, isUnsupported, storeError } from './errors.ts';
-import { checkBucket, inspect, probe, type S3Finding } from './inspect.ts';
+import { checkBucket, inspect, probe, type S3Finding } from './diagnose.ts';
 import { keyOf, partNameOf, refOfKey, uploadOfName } from './layout.ts';
 import { type CheckedOptions, checkOptions, promiseOf, type S3Options } from './options.ts';
 import { removeKeys } from './remove.ts';

@@ -2,5 +2,5 @@
 
 export { type S3Bodies, s3 } from './body-store.ts';
 export type { S3ClientLike, S3Credentials } from './client.ts';
-export type { S3Finding } from './inspect.ts';
+export type { S3Finding } from './diagnose.ts';
 export type { S3Options } from './options.ts';

@@ -15,7 +15,7 @@ import { chmod, link, readdir, readFile, rename, rm, stat, writeFile } from 'nod
 import { join } from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
 import { loadSqlite, type OpenDatabase, type SqliteDatabase, sqliteCode } from './client.ts';
-import { diskCode, diskError } from './disk-words.ts';
+import { diskCode, diskError } from './disk-errors.ts';
 
 /** A lock that is held. */
 export interface LifetimeLock {

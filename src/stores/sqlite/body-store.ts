@@ -12,7 +12,7 @@ import { systemClock, systemDice } from '../../system/clock.ts';
 import { Operations } from '../shared/operations.ts';
 import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../shared/sql-body.ts';
 import type { BodyTalk, WriteOp } from './body-protocol.ts';
-import { type FileLine, type LineParts, openFileLine } from './file-line.ts';
+import { type FileLine, type LineParts, openFileLine } from './file-client.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
 
 type Line = FileLine<BodyTalk>;

@@ -1,23 +1,23 @@
 /**
  * entry-file — the synchronous heart of the entry store: one open file, one request at a time.
  *
- * Runs in the thread of worker.ts or in the caller's own; keeper.ts opens it. A batch is one
- * transaction: acks, new messages and the next claim share one wait for the disk.
+ * Runs in the thread of worker.ts or in the caller's own; reopening-file.ts opens it. A batch is
+ * one transaction: acks, new messages and the next claim share one wait for the disk.
  */
 
 import { threadId } from 'node:worker_threads';
 import { unreachable } from '../../core/errors.ts';
 import type { OpenDatabase, SqliteStatement } from '../shared/client.ts';
 import type { BatchRequest, Bytes, Joiner, OpenFile } from './batch.ts';
-import { Changes } from './changes.ts';
-import { Claims } from './claims.ts';
+import { Changes } from './commit.ts';
+import { Claims } from './claim.ts';
 import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
 import { Flows, sweepFlows } from './flows.ts';
-import { Lists } from './lists.ts';
-import { Order } from './order.ts';
+import { Lists } from './list.ts';
+import { Order } from './order-keys.ts';
 import type { EntryOp, EntryReplies, EntryRequest, EntryResult } from './protocol.ts';
 import { createRecords, type Records } from './records.ts';
-import { createTally } from './tallies.ts';
+import { createTally } from './count.ts';
 import { runBatches, type Work } from './transaction.ts';
 
 export function openEntryFile(

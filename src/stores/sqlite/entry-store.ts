@@ -30,14 +30,14 @@ import { randomName } from '../../system/ids.ts';
 import type { SqliteDatabase } from '../shared/client.ts';
 import { type CountPart, itemsOf, Operations } from '../shared/operations.ts';
 import { type BrokenRow, decodeAll, INLINE_MAX_BYTES } from '../shared/sql-row.ts';
-import type { AnyItem, FileLine, LineParts } from './file-line.ts';
+import type { AnyItem, FileLine, LineParts } from './file-client.ts';
 import type { InstancePlace, Instances } from './instances.ts';
-import { changeItem, insertItem } from './items.ts';
+import { changeItem, insertItem } from './insert-batch.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
 import type { EntryReply, EntryResult, EntryTalk } from './protocol.ts';
 import { createRecordStore } from './records.ts';
-import { decodeRow, type EntryRow } from './rows.ts';
-import { createWithin } from './within.ts';
+import { decodeRow, type EntryRow } from './row.ts';
+import { createWithin } from './insert-within.ts';
 
 /** How often another process's writes are looked for while somebody watches. */
 const PROBE_MS = 100;
@@ -101,7 +101,7 @@ export function sqlite(options: SqliteOptions, parts: Partial<LineParts> = {}): 
       if (opened !== undefined) return;
       const path = await prepareFile(checked, 'respool.db');
       // Loaded when it is needed: whoever imports Respool may not open a store.
-      const { openFileLine } = await import('./file-line.ts');
+      const { openFileLine } = await import('./file-client.ts');
       const line = await openFileLine<EntryTalk>('entries', path, checked, all);
       opened = { line, instances: await joinInstances(line, { path, tables, instance }) };
     },

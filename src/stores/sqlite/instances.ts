@@ -9,7 +9,7 @@ import { mkdir, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { RespoolError } from '../../core/errors.ts';
 import { clearLockLeftovers, readLockNote, takeLifetimeLock } from '../shared/lifetime-lock.ts';
-import { storeError } from './failures.ts';
+import { storeError } from './errors.ts';
 
 /** The instances on one file, seen from one of them. */
 export interface Instances {

@@ -5,7 +5,7 @@ import type { OpenFile } from './batch.ts';
 import { openBodyFile } from './body-file.ts';
 import type { FileSettings } from './connection.ts';
 import { openEntryFile } from './entry-file.ts';
-import { createKeeper, type Keeper } from './keeper.ts';
+import { createKeeper, type Keeper } from './reopening-file.ts';
 
 const OPENERS = { entries: openEntryFile, bodies: openBodyFile } as const;
 

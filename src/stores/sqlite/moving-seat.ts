@@ -22,7 +22,7 @@ import {
   takeOwnSeat,
   takeThreadSeat,
   type Took,
-} from './seat.ts';
+} from './file-thread.ts';
 
 /** A request that takes longer is slow: callers would feel it. */
 const SLOW_MS = 10;
@@ -34,7 +34,7 @@ const LAST_FEW = 10;
 /** After a single one of this length nobody waits for a second. */
 const VERY_SLOW_MS = 150;
 
-/** The log is moved beside (file-line.ts); if it gets this many times longer, here after all. */
+/** The log is moved beside (file-client.ts); if it gets this many times longer, here after all. */
 const LOG_BACKSTOP = 4;
 
 /** Both kinds of files know it, and it opens the file. */

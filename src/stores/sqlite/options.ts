@@ -11,7 +11,7 @@ import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import { sqliteCode } from '../shared/client.ts';
 import { checkLocalDisk } from '../shared/local-disk.ts';
 import type { FileSettings } from './connection.ts';
-import { storeError } from './failures.ts';
+import { storeError } from './errors.ts';
 import { checkTables } from './names.ts';
 
 /** How a SQLite store is made. */

@@ -1,6 +1,6 @@
 /**
  * protocol — what entry-store.ts asks of the file, and what it gets back. Plain data: it may cross
- * a thread border. Bytes travel beside it, see parcel.ts.
+ * a thread border. Bytes travel beside it, see transfer.ts.
  */
 
 import type {
@@ -15,7 +15,7 @@ import type {
 } from '../../ports/entry-store.ts';
 import { type BrokenRow } from '../shared/sql-row.ts';
 import type { BatchReply, BatchRequest, SyncOp } from './batch.ts';
-import type { EntryRow, EnvelopeColumns, NewColumns, StatusColumns } from './rows.ts';
+import type { EntryRow, EnvelopeColumns, NewColumns, StatusColumns } from './row.ts';
 
 /** One entry to insert; its inline body travels with the batch. */
 export interface InsertOp {

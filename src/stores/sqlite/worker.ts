@@ -1,5 +1,6 @@
 /**
- * worker — the thread that waits for the disk. Started by seat.ts; answers in the order asked.
+ * worker — the thread that waits for the disk. Started by file-thread.ts; answers in the order
+ * asked.
  *
  * While a batch is at work, the batches behind it are taken into its transaction; anything else
  * waits for its turn, so that a read never sees what is not committed.
@@ -9,10 +10,10 @@ import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_thread
 import { assert } from '../../core/errors.ts';
 import { loadSqlite } from '../shared/client.ts';
 import type { BatchReply, BatchRequest, Joiner } from './batch.ts';
-import { plainError } from './failures.ts';
+import { plainError } from './errors.ts';
 import { openKeeper } from './kinds.ts';
-import { blocksOf, packReply, unpackRequest } from './parcel.ts';
-import type { SeatRequest, ThreadAnswer, ThreadData, ThreadQuestion } from './seat.ts';
+import { blocksOf, packReply, unpackRequest } from './transfer.ts';
+import type { SeatRequest, ThreadAnswer, ThreadData, ThreadQuestion } from './file-thread.ts';
 
 type AnyBatch = BatchRequest<never>;
 type Received = NonNullable<ReturnType<typeof receiveMessageOnPort>>;

@@ -11,7 +11,7 @@ import { held, type Outcome, postponed } from '../../core/outcome.ts';
 import type { Delivery, Handler } from '../../ports/handler.ts';
 import type { Chance } from './chance.ts';
 import { checkBody, checkEffect, checkStart } from './checks/deliveries.ts';
-import type { Scene } from './checks/scene.ts';
+import type { Scene } from './checks/check-context.ts';
 import type { ClaimFact, Said, Temper } from './ledger.ts';
 import type { SimProcess } from './process.ts';
 

@@ -2,7 +2,7 @@
 
 export { SimDisk, type Write } from './disk.ts';
 export type { Plan, Site } from './plan.ts';
-export { SimShelf } from './shelf.ts';
+export { SimShelf } from './body-disk.ts';
 export { commandFor, type SimReport, simulate } from './simulate.ts';
 export type { Invariant, Violation } from './violation.ts';
 export { SimProcess } from './process.ts';

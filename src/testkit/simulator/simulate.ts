@@ -4,7 +4,7 @@
  */
 
 import { checkWhole } from './checks/whole.ts';
-import { startBlows } from './blows.ts';
+import { startBlows } from './faults-injected.ts';
 import { finish } from './finale.ts';
 import { startOperators } from './operators.ts';
 import type { Plan } from './plan.ts';

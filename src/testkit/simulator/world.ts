@@ -11,7 +11,7 @@ import { createSpool, type Spool } from '../../spool/spool.ts';
 import { seededDice } from '../seeded-dice.ts';
 import { simBodies } from './body-store.ts';
 import { Chance } from './chance.ts';
-import type { Scene } from './checks/scene.ts';
+import type { Scene } from './checks/check-context.ts';
 import { afterPowerCut } from './checks/whole.ts';
 import { SimDisk } from './disk.ts';
 import { simStore } from './entry-store.ts';
@@ -22,7 +22,7 @@ import { StoreLine } from './line.ts';
 import { Observer } from './observer.ts';
 import { drawPlan, type Plan, settingsOf } from './plan.ts';
 import { INSTANCE_LENGTH, SimProcess } from './process.ts';
-import { SimShelf } from './shelf.ts';
+import { SimShelf } from './body-disk.ts';
 import { Timeline } from './timeline.ts';
 import { Findings } from './violation.ts';
 

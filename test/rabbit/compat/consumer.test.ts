@@ -1,7 +1,7 @@
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { createConsumer } from '../../../src/rabbit/consumer.ts';
-import type { RabbitDelivery } from '../../../src/rabbit/delivery.ts';
-import { openManagement } from '../management/setup.ts';
+import { createConsumer } from '../../../src/rabbit/consume/consumer.ts';
+import type { RabbitDelivery } from '../../../src/rabbit/consume/delivery.ts';
+import { openManagement } from '../admin/management/setup.ts';
 import { withService } from '../../services/index.ts';
 import { channels, deleteAll, takeOne } from './broker.ts';
 import type { System } from './messages.ts';

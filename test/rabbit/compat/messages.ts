@@ -2,8 +2,8 @@
 
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import type { AmqpMessage, Properties } from '../../../src/rabbit/amqp.ts';
-import type { Past, Successor } from '../../../src/rabbit/wire.ts';
+import type { AmqpMessage, Properties } from '../../../src/rabbit/connection/amqp.ts';
+import type { Past, Successor } from '../../../src/rabbit/consume/wire.ts';
 
 export type System = 'goqueue' | 'spring' | 'outbox';
 

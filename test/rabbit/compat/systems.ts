@@ -1,7 +1,7 @@
 /** Each other system with its stand-in, on names of one test. */
 
 import { ladder } from '../../../src/core/policy.ts';
-import type { Compat } from '../../../src/rabbit/compat/compat.ts';
+import type { Compat } from '../../../src/rabbit/compat/shared.ts';
 import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
 import { outbox } from '../../../src/rabbit/compat/outbox.ts';
 import { spring } from '../../../src/rabbit/compat/spring.ts';

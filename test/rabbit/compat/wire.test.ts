@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { AmqpMessage } from '../../../src/rabbit/amqp.ts';
+import type { AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
 import { goqueue } from '../../../src/rabbit/compat/goqueue.ts';
 import { compatOf } from '../../../src/rabbit/compat/index.ts';
 import { outbox } from '../../../src/rabbit/compat/outbox.ts';

@@ -7,7 +7,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from 'amqplib';
-import type { AmqpConnection } from '../../../src/rabbit/amqp.ts';
+import type { AmqpConnection } from '../../../src/rabbit/connection/amqp.ts';
 import { createConsumer, createPublisher, type Publisher } from '../../../src/rabbit/index.ts';
 import type { QueuePlan, QueueType } from '../../../src/rabbit/index.ts';
 import { type Chance, createChance } from '../../torture/chance.ts';

@@ -1,8 +1,8 @@
 /** intake — which acks go out, at the level of frames. */
 
 import { expect, test } from 'vitest';
-import type { AmqpChannel, AmqpMessage } from '../../../src/rabbit/amqp.ts';
-import { Intake } from '../../../src/rabbit/intake.ts';
+import type { AmqpChannel, AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
+import { Intake } from '../../../src/rabbit/consume/subscription.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 
 function setup() {

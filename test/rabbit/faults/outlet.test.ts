@@ -2,9 +2,9 @@
 
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
-import type { AmqpConnection } from '../../../src/rabbit/amqp.ts';
-import { Link } from '../../../src/rabbit/link.ts';
-import { Outlet } from '../../../src/rabbit/outlet.ts';
+import type { AmqpConnection } from '../../../src/rabbit/connection/amqp.ts';
+import { Link } from '../../../src/rabbit/connection/reconnecting-connection.ts';
+import { Outlet } from '../../../src/rabbit/publish/confirm-publisher.ts';
 import { systemClock, systemDice } from '../../../src/system/clock.ts';
 
 const MESSAGE = { exchange: '', key: 'q', content: Buffer.from('m'), properties: {} };

@@ -1,7 +1,7 @@
 /** setup — what the fault tests of RabbitMQ do beside the consumer. */
 
 import { connect } from 'amqplib';
-import type { AmqpChannel, AmqpConnection } from '../../../src/rabbit/amqp.ts';
+import type { AmqpChannel, AmqpConnection } from '../../../src/rabbit/connection/amqp.ts';
 import { service } from '../../services/index.ts';
 import { until } from '../until.ts';
 

@@ -4,8 +4,12 @@ import { connect } from 'amqplib';
 import { expect, onTestFinished, test } from 'vitest';
 import { RetryableError } from '../../../src/core/failure.ts';
 import { fixed } from '../../../src/core/policy.ts';
-import type { AmqpChannel, AmqpConnection, AmqpMessage } from '../../../src/rabbit/amqp.ts';
-import { createConnection } from '../../../src/rabbit/connection.ts';
+import type {
+  AmqpChannel,
+  AmqpConnection,
+  AmqpMessage,
+} from '../../../src/rabbit/connection/amqp.ts';
+import { createConnection } from '../../../src/rabbit/connection/connection.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import { withService } from '../../services/index.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from '../ground.ts';

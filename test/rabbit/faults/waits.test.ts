@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { RetryableError } from '../../../src/core/failure.ts';
 import { ladder } from '../../../src/core/policy.ts';
-import type { AmqpMessage } from '../../../src/rabbit/amqp.ts';
+import type { AmqpMessage } from '../../../src/rabbit/connection/amqp.ts';
 import type { QueueType } from '../../../src/rabbit/topology/model.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import { withService } from '../../services/index.ts';

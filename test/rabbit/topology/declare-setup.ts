@@ -1,8 +1,8 @@
 /** declare-setup — a connection to the real broker, small topologies, and a broom for both. */
 
-import { connectAmqp } from '../../../src/rabbit/client.ts';
-import type { AmqpConnection, Table } from '../../../src/rabbit/amqp.ts';
-import { createManagement, type Management } from '../../../src/rabbit/management/index.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
+import type { AmqpConnection, Table } from '../../../src/rabbit/connection/amqp.ts';
+import { createManagement, type Management } from '../../../src/rabbit/admin/management/index.ts';
 import type {
   BindingSpec,
   ExchangeSpec,
@@ -10,7 +10,7 @@ import type {
   Topology,
 } from '../../../src/rabbit/topology/model.ts';
 import { service } from '../../services/index.ts';
-import { administer, freshName } from '../management/setup.ts';
+import { administer, freshName } from '../admin/management/setup.ts';
 
 export interface Bundle extends AsyncDisposable {
   readonly connection: AmqpConnection;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { applyTopology } from '../../../src/rabbit/topology/declare.ts';
 import { withService } from '../../services/index.ts';
-import { freshName, freshUser } from '../management/setup.ts';
+import { freshName, freshUser } from '../admin/management/setup.ts';
 import {
   bindingSpec,
   connectAs,

@@ -1,7 +1,7 @@
 /** export — topologies as definitions of RabbitMQ and as Terraform, there and back. */
 
 import { describe, expect, test } from 'vitest';
-import { connectAmqp } from '../../../src/rabbit/client.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
 import { type Definitions, toDefinitions } from '../../../src/rabbit/topology/definitions.ts';
 import { mergeTopologies } from '../../../src/rabbit/topology/merge.ts';
 import type { PolicySpec, QueueType, Topology } from '../../../src/rabbit/topology/model.ts';

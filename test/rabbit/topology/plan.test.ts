@@ -4,7 +4,7 @@ import type { Topology } from '../../../src/rabbit/topology/model.ts';
 import { describePlan, type Plan, planTopology } from '../../../src/rabbit/topology/plan.ts';
 import { verifyTopology } from '../../../src/rabbit/topology/verify.ts';
 import { withService } from '../../services/index.ts';
-import { freshUser } from '../management/setup.ts';
+import { freshUser } from '../admin/management/setup.ts';
 import {
   bindingSpec,
   connectAs,

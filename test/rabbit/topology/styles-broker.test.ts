@@ -2,8 +2,8 @@
 
 import { describe, expect, test } from 'vitest';
 import { ladder } from '../../../src/core/policy.ts';
-import type { AmqpConfirmChannel } from '../../../src/rabbit/amqp.ts';
-import { connectAmqp } from '../../../src/rabbit/client.ts';
+import type { AmqpConfirmChannel } from '../../../src/rabbit/connection/amqp.ts';
+import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
 import { mergeTopologies } from '../../../src/rabbit/topology/merge.ts';
 import type {
   QueuePlan,

@@ -3,7 +3,7 @@
 import { connect } from '@nats-io/transport-node';
 import type { BodyStore } from '../../../src/ports/body-store.ts';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { shardOf } from '../../../src/stores/nats/codec.ts';
+import { shardOf } from '../../../src/stores/nats/row.ts';
 import { nats, natsBodies } from '../../../src/stores/nats/index.ts';
 import { entryStoreSuite } from '../../../src/testkit/entry-store-suite.ts';
 import type { BodiesUnderTest, StoreUnderTest } from '../../../src/testkit/suite.ts';

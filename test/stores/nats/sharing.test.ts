@@ -6,7 +6,7 @@ import path from 'node:path';
 import { headers } from '@nats-io/transport-node';
 import { expect, test } from 'vitest';
 import type { EntryStore } from '../../../src/ports/entry-store.ts';
-import { shardOf } from '../../../src/stores/nats/codec.ts';
+import { shardOf } from '../../../src/stores/nats/row.ts';
 import { nats } from '../../../src/stores/nats/index.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { SAMPLE_AT, sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';

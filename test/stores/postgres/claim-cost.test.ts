@@ -3,7 +3,7 @@
 import type pg from 'pg';
 import { expect, test } from 'vitest';
 import { systemClock } from '../../../src/system/clock.ts';
-import { Claims } from '../../../src/stores/postgres/claims.ts';
+import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { Turns } from '../../../src/stores/postgres/turns.ts';
 import { keyed } from '../../../src/testkit/entry-cases/order.ts';

@@ -5,10 +5,10 @@
  */
 
 import { expect, test } from 'vitest';
-import { Claims } from '../../../src/stores/postgres/claims.ts';
-import { Floors } from '../../../src/stores/postgres/floors.ts';
+import { Claims } from '../../../src/stores/postgres/claim.ts';
+import { Floors } from '../../../src/stores/postgres/due-lower-bound.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
-import type { Ask } from '../../../src/stores/postgres/server.ts';
+import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest, DELIVERY } from '../../../src/testkit/entry-cases/shared.ts';
 import { SAMPLE_AT, sampleEntries } from '../../../src/testkit/samples.ts';

@@ -3,9 +3,9 @@
 import { expect, test } from 'vitest';
 import type { Entry } from '../../../src/core/entry.ts';
 import type { ClaimFilter } from '../../../src/ports/entry-store.ts';
-import { Claims } from '../../../src/stores/postgres/claims.ts';
+import { Claims } from '../../../src/stores/postgres/claim.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
-import type { Ask } from '../../../src/stores/postgres/server.ts';
+import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimRequest } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntries } from '../../../src/testkit/samples.ts';

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { migrate } from '../../../src/stores/postgres/migrate.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { type Step, STEPS } from '../../../src/stores/postgres/schema.ts';
-import type { Ask } from '../../../src/stores/postgres/server.ts';
+import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { keyed } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds } from '../../../src/testkit/entry-cases/shared.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';

@@ -5,7 +5,7 @@ import { postgres, postgresBodies, postgresSchema } from '../../../src/stores/po
 import { migrate } from '../../../src/stores/postgres/migrate.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { checkOptions } from '../../../src/stores/postgres/options.ts';
-import { Server } from '../../../src/stores/postgres/server.ts';
+import { Server } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';

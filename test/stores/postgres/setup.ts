@@ -10,7 +10,7 @@ import {
 } from '../../../src/stores/postgres/index.ts';
 import { type PgQueryable, rowsOf, TYPES } from '../../../src/stores/postgres/client.ts';
 import type { PostgresParts } from '../../../src/stores/postgres/entry-store.ts';
-import type { Ask } from '../../../src/stores/postgres/server.ts';
+import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { service } from '../../services/index.ts';
 
 const endings: (() => Promise<unknown>)[] = [];

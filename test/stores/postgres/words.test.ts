@@ -5,7 +5,7 @@ import { isRespoolError } from '../../../src/core/errors.ts';
 import { topicMatches } from '../../../src/core/topic.ts';
 import { numberArray, textArray } from '../../../src/stores/postgres/arrays.ts';
 import { readBytes } from '../../../src/stores/postgres/client.ts';
-import { storeError, troubleOf } from '../../../src/stores/postgres/failures.ts';
+import { storeError, troubleOf } from '../../../src/stores/postgres/errors.ts';
 import { regexOf } from '../../../src/stores/postgres/topics.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';

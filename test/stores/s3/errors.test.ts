@@ -1,7 +1,7 @@
 /** What the answers of a server mean for the caller. */
 import { s3 } from 'respool/stores/s3';
 import { describe, expect, test } from 'vitest';
-import { lifecycleFindings } from '../../../src/stores/s3/inspect.ts';
+import { lifecycleFindings } from '../../../src/stores/s3/diagnose.ts';
 import { chunksOf } from './setup.ts';
 import { refusal, stubClient } from './stub.ts';
 

@@ -5,7 +5,7 @@ import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client
 import type { OpenFile } from '../../../src/stores/sqlite/batch.ts';
 import { openEntryFile } from '../../../src/stores/sqlite/entry-file.ts';
 import type { EntryOp, EntryReplies, EntryRequest } from '../../../src/stores/sqlite/protocol.ts';
-import { envelopeColumns, type EntryRow, statusColumns } from '../../../src/stores/sqlite/rows.ts';
+import { envelopeColumns, type EntryRow, statusColumns } from '../../../src/stores/sqlite/row.ts';
 import {
   SAMPLE_AT,
   type SampleParts,

@@ -5,7 +5,7 @@ import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client
 import { type FileSettings, openConnection } from '../../../src/stores/sqlite/connection.ts';
 import { openEntryFile } from '../../../src/stores/sqlite/entry-file.ts';
 import { sqlite } from '../../../src/stores/sqlite/index.ts';
-import { createKeeper } from '../../../src/stores/sqlite/keeper.ts';
+import { createKeeper } from '../../../src/stores/sqlite/reopening-file.ts';
 import type { EntryRequest } from '../../../src/stores/sqlite/protocol.ts';
 import { SCHEMA_VERSION } from '../../../src/stores/sqlite/schema.ts';
 import { sampleEntries, sampleEntry } from '../../../src/testkit/samples.ts';

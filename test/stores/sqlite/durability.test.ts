@@ -6,7 +6,7 @@ import { openBodyFile } from '../../../src/stores/sqlite/body-file.ts';
 import type { FileSettings } from '../../../src/stores/sqlite/connection.ts';
 import { openEntryFile } from '../../../src/stores/sqlite/entry-file.ts';
 import type { EntryOp, EntryReplies } from '../../../src/stores/sqlite/protocol.ts';
-import { envelopeColumns, statusColumns } from '../../../src/stores/sqlite/rows.ts';
+import { envelopeColumns, statusColumns } from '../../../src/stores/sqlite/row.ts';
 import { sampleEntry, SAMPLE_AT } from '../../../src/testkit/samples.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimOf } from './requests.ts';

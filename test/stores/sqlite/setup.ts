@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach } from 'vitest';
 import { loadSqlite, type SqliteDatabase } from '../../../src/stores/shared/client.ts';
-import type { LineParts } from '../../../src/stores/sqlite/file-line.ts';
+import type { LineParts } from '../../../src/stores/sqlite/file-client.ts';
 import { type SqliteOptions, type SqliteStore, sqlite } from '../../../src/stores/sqlite/index.ts';
 
 const endings: (() => Promise<unknown>)[] = [];

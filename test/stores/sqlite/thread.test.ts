@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { takeThreadSeat } from '../../../src/stores/sqlite/seat.ts';
+import { takeThreadSeat } from '../../../src/stores/sqlite/file-thread.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { claimOf } from './requests.ts';

@@ -5,7 +5,7 @@ import type { Delivery } from '../../../ports/handler.ts';
 import type { ClaimFact, Story } from '../ledger.ts';
 import type { SimProcess } from '../process.ts';
 import { checkTurn } from './order.ts';
-import { CLOCK_ERROR_MAX_MS, type Scene } from './scene.ts';
+import { CLOCK_ERROR_MAX_MS, type Scene } from './check-context.ts';
 import { policyInForce } from './settle.ts';
 
 /** A handler starts; returns the claim it starts under. */

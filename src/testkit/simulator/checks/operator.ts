@@ -3,7 +3,7 @@
 import type { Entry, Status } from '../../../core/entry.ts';
 import type { Audit, Story } from '../ledger.ts';
 import type { SimProcess } from '../process.ts';
-import type { Problem } from './scene.ts';
+import type { Problem } from './check-context.ts';
 
 /** Uses up the audit line that explains this change; a problem when there is none. */
 export function takeAudit(

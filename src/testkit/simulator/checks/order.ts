@@ -4,7 +4,7 @@
 
 import type { Entry, Status } from '../../../core/entry.ts';
 import type { ClaimFact, Story } from '../ledger.ts';
-import type { Scene } from './scene.ts';
+import type { Scene } from './check-context.ts';
 
 /** Tells of entries as they lie there now whether their turn has come, or they need none. */
 export function turnsOf({ disk }: Pick<Scene, 'disk'>): (entry: Entry) => boolean {

@@ -11,7 +11,7 @@ import type { RetryPolicy } from '../../../core/policy.ts';
 import { topicMatches } from '../../../core/topic.ts';
 import type { ClaimFact } from '../ledger.ts';
 import { DEDUPE_WINDOW_MS, routeFor } from '../plan.ts';
-import { CLOCK_ERROR_MAX_MS, type Problem, type Scene } from './scene.ts';
+import { CLOCK_ERROR_MAX_MS, type Problem, type Scene } from './check-context.ts';
 
 /** How long a handler of the moment may take. */
 const SINGLE_TIMEOUT_MS: number = 15 * MINUTE_MS;

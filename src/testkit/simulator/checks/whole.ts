@@ -1,7 +1,7 @@
 /** whole — the world between two steps: everything accepted is somewhere and has its body. */
 
 import type { Write } from '../disk.ts';
-import type { Scene } from './scene.ts';
+import type { Scene } from './check-context.ts';
 
 /** Looks at every entry and every accepted message. */
 export function checkWhole({ disk, shelf, ledger, findings }: Scene): void {

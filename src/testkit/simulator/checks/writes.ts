@@ -13,7 +13,7 @@ import { routeFor } from '../plan.ts';
 import type { SimProcess } from '../process.ts';
 import { takeAudit } from './operator.ts';
 import { turnsOf } from './order.ts';
-import { CLOCK_ERROR_MAX_MS, type Scene } from './scene.ts';
+import { CLOCK_ERROR_MAX_MS, type Scene } from './check-context.ts';
 import { judgeSettled } from './settle.ts';
 
 /** A pause is known to every process this long after it was made, if nothing is in the way. */

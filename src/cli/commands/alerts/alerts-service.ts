@@ -1,0 +1,133 @@
+/**
+ * alerts-service — the alerts of the configuration beside a service, from its start to its stop.
+ */
+
+import os from 'node:os';
+import type { LoadedConfig } from '../../../config/load/load-config.ts';
+import type { ConfiguredSpool } from '../../../config/open/open-spool.ts';
+import type { RuleTools } from '../../../dead-letters/rules/types.ts';
+import { durationMs } from '../../../core/duration.ts';
+import { printCondition } from '../../../observe/alerts/condition.ts';
+import { createAlerts } from '../../../observe/alerts/evaluate.ts';
+import { createMeasures } from '../../../observe/alerts/measures.ts';
+import { type Receivers, registerReceivers } from '../../../observe/alerts/receivers.ts';
+import type { Spool } from '../../../spool/spool.ts';
+import { systemDice } from '../../../system/clock.ts';
+import { randomName } from '../../../system/ids.ts';
+import { withTimeout } from '../../../system/wait.ts';
+import { createClosers } from '../../closers.ts';
+import { byOf } from '../../session.ts';
+import type { RelayLife } from '../outbox/relay-service.ts';
+import type { ConsumersLife } from '../rabbit/consumers-service.ts';
+import { teller } from '../dlq/replay/news.ts';
+import type { ServeLog } from '../serve/serve-log.ts';
+import type { CommandContext } from '../../spec.ts';
+import { deedsOver } from './alert-deeds.ts';
+import { receiversOf } from './receivers.ts';
+import { surroundingsOf } from './external-measures.ts';
+
+/** Alerts that run. */
+export interface AlertsLife {
+  /** Begins no more rounds; waits for the present one no longer than this. */
+  stop(withinMs: number): Promise<void>;
+}
+
+/** Alerts before their spool is there. */
+export interface PreparedAlerts {
+  /** Registers who delivers notifications; before other routes. */
+  readonly register: (spool: Spool) => void;
+  readonly start: (running: RunningParts) => AlertsLife;
+}
+
+/** What runs beside the alerts. */
+export interface RunningParts {
+  readonly configured: ConfiguredSpool;
+  readonly consumers: ConsumersLife | undefined;
+  readonly relay: RelayLife | undefined;
+}
+
+/** What alerts are made of. */
+interface Parts {
+  readonly loaded: LoadedConfig;
+  readonly log: ServeLog;
+}
+
+/** Makes the receivers; what they miss is said here. */
+export function prepareAlerts(context: CommandContext, parts: Parts): PreparedAlerts {
+  const receivers = receiversOf(parts.loaded.config.alerts, (level, text, notice) =>
+    parts.log.say(level, text, { alert: notice }),
+  );
+  context.atEnd(() => receivers.close());
+  return {
+    register: (spool) => void registerReceivers(spool, receivers.byName),
+    start: (running) => startAlerts(context, parts, receivers.byName, running),
+  };
+}
+
+function startAlerts(
+  context: CommandContext,
+  { loaded, log }: Parts,
+  receivers: Receivers,
+  { configured, consumers, relay }: RunningParts,
+): AlertsLife {
+  const { spool, place } = configured;
+  const { rules, every } = loaded.config.alerts;
+  const { io } = context;
+  const { clock } = io;
+  const closers = createClosers();
+  const stopping = new AbortController();
+  const measures = createMeasures({
+    ...surroundingsOf({ loaded, place, atEnd: closers.atEnd }),
+    ...(consumers === undefined ? {} : { consumers: () => consumers.each() }),
+    ...(relay === undefined ? {} : { relay: () => stateOf(relay) }),
+    spool,
+    clock,
+    wanted: rules.map(({ when }) => when.measure),
+  });
+  let tools: Promise<RuleTools> | undefined;
+  const makeTools = async (): Promise<RuleTools> => {
+    const { contextOf } = await import('../dlq/replay/rules-service.ts');
+    const { ruleToolsOf } = await import('../dlq/replay/rule-tools.ts');
+    const { signal } = stopping;
+    return ruleToolsOf(contextOf(context, loaded, spool), { signal, tell: teller(log) });
+  };
+  const alerts = createAlerts({
+    rules,
+    everyMs: durationMs(every, 'alerts.every'),
+    clock,
+    now: () => spool.now(),
+    name: `${byOf(io)}/${randomName(systemDice)}`,
+    records: spool.facts,
+    enqueue: (message) => spool.enqueue(message),
+    measures,
+    receivers,
+    act: deedsOver({
+      spool,
+      signal: stopping.signal,
+      rules: loaded.config.deadLetters.rules,
+      tools: () => (tools ??= makeTools()),
+    }),
+    tell: (event) => spool.tell(event),
+    host: os.hostname(),
+    hide: loaded.hide,
+  });
+  for (const { name, when, to } of rules) {
+    log.say('info', `alerts ${to.join(', ')} by rule ${name}: ${printCondition(when)}`, {
+      rule: name,
+    });
+  }
+  alerts.start();
+  const stop = async (withinMs: number): Promise<void> => {
+    stopping.abort();
+    await withTimeout(clock, withinMs, alerts.stop(), () => undefined);
+    measures.close();
+    await closers.close();
+  };
+  let stopped: Promise<void> | undefined;
+  return { stop: (withinMs) => (stopped ??= stop(withinMs)) };
+}
+
+function stateOf(relay: RelayLife): 'up' | 'down' {
+  const { state, downSince } = relay.health();
+  return state === 'sending' && downSince === undefined ? 'up' : 'down';
+}

@@ -1,0 +1,124 @@
+/**
+ * external-measures — what alerts measure beside the spool: the disk, queues of RabbitMQ, the
+ * outbox. Connected when first asked for, and closed with the rest.
+ */
+
+import { type Broker, brokerAt, brokersOf, tlsOfRabbit } from '../../../config/load/brokers.ts';
+import type { LoadedConfig } from '../../../config/load/load-config.ts';
+import type { ConfiguredOutbox } from '../../../config/open/open-outbox.ts';
+import type { StorePlace } from '../../../config/open/stores.ts';
+import type { QueueDepth, Surroundings } from '../../../observe/alerts/external-measures.ts';
+import { backlogOf } from '../../../observe/metrics/backlog.ts';
+import { askOutbox } from '../../../observe/outbox-lag.ts';
+import type { RabbitConnection } from '../../../rabbit/connection/connection.ts';
+import { spaceAt } from '../serve/free-space.ts';
+
+/** What surroundings are made of. */
+export interface SurroundingParts {
+  readonly loaded: LoadedConfig;
+  readonly place: StorePlace;
+  /** Closes what was connected. */
+  readonly atEnd: (close: () => Promise<void> | void) => void;
+}
+
+/** Who can be asked, as the configuration goes. */
+export function surroundingsOf({ loaded, place, atEnd }: SurroundingParts): Surroundings {
+  const { config } = loaded;
+  const { consumers, rabbit } = config;
+  const [named] = brokersOf(consumers, rabbit);
+  const broker = named ?? (rabbit.url === undefined ? undefined : brokerAt(rabbit.url, [], rabbit));
+  const lines = linesOf(loaded, atEnd);
+  const { path: folder } = place;
+  return {
+    ...(folder === undefined ? {} : { disk: () => spaceAt(folder) }),
+    ...(broker === undefined
+      ? {}
+      : { queueDepth: async (queue) => depthOf(await lines(broker), queue) }),
+    ...(consumers.length === 0
+      ? {}
+      : { deadQueues: () => deadQueuesOf(brokersOf(consumers, rabbit), lines) }),
+    ...(config.outbox === undefined ? {} : { outbox: outboxLook(loaded, atEnd) }),
+  };
+}
+
+type Lines = (broker: Broker) => Promise<RabbitConnection>;
+
+/** One connection for each broker, kept from round to round. */
+function linesOf(loaded: LoadedConfig, atEnd: SurroundingParts['atEnd']): Lines {
+  const open = new Map<string, Promise<RabbitConnection>>();
+  const connect = async ({ url }: Broker): Promise<RabbitConnection> => {
+    const { createConnection } = await import('../../../rabbit/connection/connection.ts');
+    const tls = await tlsOfRabbit(loaded.config.rabbit);
+    const connection = createConnection({
+      url,
+      name: 'respool alerts',
+      ...(tls === undefined ? {} : { tls }),
+    });
+    atEnd(() => connection.close());
+    return connection;
+  };
+  return (broker) => {
+    const found = open.get(broker.url);
+    if (found !== undefined) return found;
+    // Tried anew when it failed: a certificate may be put there later.
+    const made = connect(broker).catch((error: unknown) => {
+      open.delete(broker.url);
+      throw error;
+    });
+    open.set(broker.url, made);
+    return made;
+  };
+}
+
+async function deadQueuesOf(brokers: readonly Broker[], lines: Lines): Promise<QueueDepth[]> {
+  const depths: QueueDepth[] = [];
+  for (const broker of brokers) {
+    const names = broker.topology.queues.filter(({ role }) => role === 'dead');
+    const connection = await lines(broker);
+    for (const { name } of names) {
+      // Made with the first letter, by some: one that is not there holds none.
+      const depth = await depthOf(connection, name).catch((error: unknown) => {
+        if ((error as { readonly code?: unknown }).code === 404) return 0;
+        throw error;
+      });
+      depths.push({ queue: name, depth });
+    }
+  }
+  return depths;
+}
+
+/** What is ready in a queue, as AMQP tells. */
+async function depthOf(connection: RabbitConnection, queue: string): Promise<number> {
+  const { openChannel } = await import('../../../rabbit/admin/inspect-broker.ts');
+  const { closeChannel } = await import('../../../rabbit/connection/close-channel.ts');
+  const channel = await openChannel(await connection.consuming.tryConnect());
+  try {
+    return (await channel.checkQueue(queue)).messageCount;
+  } finally {
+    await closeChannel(channel);
+  }
+}
+
+function outboxLook(
+  loaded: LoadedConfig,
+  atEnd: SurroundingParts['atEnd'],
+): NonNullable<Surroundings['outbox']> {
+  let open: Promise<ConfiguredOutbox> | undefined;
+  const connect = async (): Promise<ConfiguredOutbox> => {
+    const { createConfiguredOutbox } = await import('../../../config/open/open-outbox.ts');
+    const { outbox } = loaded.config;
+    if (outbox === undefined) throw new Error('the configuration has no outbox');
+    const made = await createConfiguredOutbox(loaded, outbox);
+    atEnd(() => made.close());
+    return made;
+  };
+  return async () => {
+    // Tried anew when it failed: a file of SQLite may be made later.
+    open ??= connect().catch((error: unknown) => {
+      open = undefined;
+      throw error;
+    });
+    const { counts, lagMs } = await askOutbox((await open).outbox);
+    return { backlog: backlogOf(counts), lagMs };
+  };
+}

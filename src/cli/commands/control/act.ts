@@ -1,0 +1,241 @@
+/**
+ * act — what hold, release, retry, bounce, remove and the setting of a policy have in common: which
+ * messages, how many, are you sure, and what came of it.
+ *
+ * By ids (arguments or stdin), by filters, or by the literal word ALL; never two of them.
+ */
+
+import { NO_PROGRESS } from '../../../operator/bulk.ts';
+import type { Bulk, BulkAction, BulkProgress, Control } from '../../../operator/operator.ts';
+import { isRespoolError, RespoolError, textOf } from '../../../core/errors.ts';
+import type { ActionResult } from '../../../spool/actions.ts';
+import type { ListFilter } from '../../../spool/list.ts';
+import { ask } from '../../ui/confirm.ts';
+import { CommandError, endedBy, EXIT, type ExitCode } from '../../exit-codes.ts';
+import { stopOnSignal } from '../../interruptible.ts';
+import { FILTER_OPTIONS, filterOf } from '../../filters.ts';
+import { wholeIds } from '../../id-prefix.ts';
+import { type BadLine, idBatches } from '../../ids.ts';
+import type { Out } from '../../ui/output.ts';
+import { COUNTING, createProgress, during } from '../../ui/progress.ts';
+import { checkPolicyKnown, rehearse } from './rehearse.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import type { ArgumentSpec, CommandContext, OptionSpec } from '../../spec.ts';
+
+/** An action, in data and in words. */
+export interface Action {
+  readonly bulk: BulkAction;
+  /** `retry`: will we …? */
+  readonly verb: string;
+  /** `retried`: we have … */
+  readonly done: string;
+  /** Does it to messages of these ids. */
+  readonly byIds: (control: Control, ids: readonly string[]) => Promise<ActionResult[]>;
+  /** Asked besides, by ids and by filters: for what cannot be undone. */
+  readonly warning?: string;
+}
+
+/** What every action takes. */
+export const ACTION_ARGUMENTS: readonly ArgumentSpec[] = [
+  {
+    name: '[id...]',
+    description: 'messages, also by the beginning of an id; - reads ids from stdin; ALL: every one',
+  },
+];
+
+/** The options of every action. */
+export const ACTION_OPTIONS: readonly OptionSpec[] = [
+  ...FILTER_OPTIONS,
+  { flags: '--yes', description: 'do not ask' },
+  { flags: '--dry-run', description: 'say how many it would be, and do nothing' },
+];
+
+const EXAMPLES_MAX = 3;
+
+/** Does an action to the messages that were asked for. */
+export async function act(context: CommandContext, action: Action): Promise<ExitCode> {
+  const { args, options } = context;
+  const filter = filterOf(options);
+  const isAll = args.includes('ALL');
+  if (isAll && (args.length > 1 || filter !== undefined)) {
+    throw usage(`ALL means every message: take it away, or the ids and filters beside it`);
+  }
+  if (isAll) return actOnMany(context, action, {});
+  if (args.length > 0 && filter !== undefined) {
+    throw usage('ids and filters do not go together: give one of them');
+  }
+  if (args.length > 0) return actOnIds(context, action);
+  if (filter !== undefined) return actOnMany(context, action, filter);
+  throw usage(
+    `say which messages to ${action.verb}: ids, - for ids from stdin, a filter such as ` +
+      '--state deferred, or the word ALL for every message',
+  );
+}
+
+/** Counts of what became of messages, by result. */
+type Counts = Record<ActionResult['result'], number>;
+
+async function actOnIds(context: CommandContext, action: Action): Promise<ExitCode> {
+  const { args, io, out, options } = context;
+  const counts: Counts = { done: 0, refused: 0, unknown: 0 };
+  const total = args.includes('-') ? undefined : args.length;
+  const isDry = options.flag('dryRun');
+  if (action.warning !== undefined && !isDry) await ask(context, action.warning);
+  const { control } = await context.desk();
+  if (isDry) await checkPolicyKnown(control, action.bulk);
+  const bar = createProgress(io, out);
+  try {
+    const use = { control, out, isActing: true };
+    for await (const { ids, bad } of idBatches(args, io, (typed) => wholeIds(typed, use))) {
+      bar.clear();
+      for (const line of bad) await tellBadLine(out, line);
+      counts.refused += bad.length;
+      if (ids.length === 0) continue;
+      bar.show(sum(counts), total);
+      const results = isDry
+        ? await rehearse(control, ids, action.bulk, context)
+        : await action.byIds(control, ids);
+      bar.clear();
+      for (const result of results) {
+        counts[result.result] += 1;
+        await tellResult(out, result, isDry);
+      }
+      bar.show(sum(counts), total);
+    }
+  } catch (error) {
+    if (sum(counts) === 0) throw error;
+    throw brokenOff(error, countsText(action, counts, isDry));
+  } finally {
+    bar.clear();
+  }
+  // With --json every message has a line of its own: one more without id would be in the way.
+  if (!out.json) await out.line(countsText(action, counts, isDry));
+  return counts.refused + counts.unknown > 0 ? EXIT.refused : EXIT.done;
+}
+
+function sum({ done, refused, unknown }: Counts): number {
+  return done + refused + unknown;
+}
+
+/** The same error, and how far it came until then. */
+function brokenOff(error: unknown, soFar: string): Error {
+  const text = `${soFar}, then: ${textOf(error)}`;
+  if (isRespoolError(error)) return new RespoolError(error.code, text, { cause: error });
+  return new Error(text, { cause: error });
+}
+
+async function tellBadLine(out: Out, { line, why }: BadLine): Promise<void> {
+  if (out.json) await out.object({ id: null, line, result: 'refused', why });
+  else out.note(safe(why));
+}
+
+async function tellResult(out: Out, result: ActionResult, isDry: boolean): Promise<void> {
+  if (out.json) {
+    const shown = result.result === 'done' ? 'possible' : result.result;
+    await out.object(isDry ? { ...result, result: shown, dryRun: true } : result);
+    return;
+  }
+  if (result.result === 'unknown') out.note(`there is no message "${safe(result.id)}"`);
+  if (result.result === 'refused') out.note(safe(result.why ?? `refused: ${result.id}`));
+}
+
+function countsText({ verb, done }: Action, counts: Counts, isDry: boolean): string {
+  const parts = [isDry ? `would ${verb} ${counts.done}` : `${done} ${counts.done}`];
+  if (counts.refused > 0) parts.push(`refused ${counts.refused}`);
+  if (counts.unknown > 0) parts.push(`unknown ${counts.unknown}`);
+  return parts.join(', ');
+}
+
+async function actOnMany(
+  context: CommandContext,
+  action: Action,
+  filter: ListFilter,
+): Promise<ExitCode> {
+  const { out, options } = context;
+  const { control } = await context.desk();
+  const bulk = await during(context, COUNTING, () => control.prepare(action.bulk, filter));
+  const count = messages(bulk.count);
+  if (options.flag('dryRun')) {
+    if (out.json) await out.object({ action: action.verb, count: bulk.count, dryRun: true });
+    else await out.line(`would ${action.verb} ${count}`);
+    return EXIT.done;
+  }
+  if (bulk.count === 0) {
+    if (out.json) await out.object({ action: action.verb, count: 0, ...NO_PROGRESS });
+    else await out.line('no message fits; nothing to do');
+    return EXIT.done;
+  }
+  if (!options.flag('yes')) await tellExamples(out, control, bulk);
+  await ask(context, `${action.verb} ${count}?`);
+  if (action.warning !== undefined) await ask(context, action.warning);
+  const progress = await runBulk(context, action, bulk);
+  await tellBulk(out, action, bulk.count, progress);
+  return progress.refused > 0 ? EXIT.refused : EXIT.done;
+}
+
+async function tellExamples(out: Out, control: Control, { filter, count }: Bulk): Promise<void> {
+  const { entries } = await control.page({ ...filter, limit: EXAMPLES_MAX });
+  for (const { envelope, status } of entries) {
+    out.note(`  ${safe(envelope.id)} ${safe(status.state)} ${safe(envelope.topic)}`);
+  }
+  if (count > entries.length) out.note(`  and ${numberText(count - entries.length)} more`);
+}
+
+async function runBulk(
+  { io, out }: CommandContext,
+  action: Action,
+  bulk: Pick<Bulk, 'count' | 'run'>,
+): Promise<BulkProgress> {
+  const { count } = bulk;
+  const stop = stopOnSignal(io);
+  const bar = createProgress(io, out);
+  let last = NO_PROGRESS;
+  try {
+    for await (const progress of bulk.run({ signal: stop.signal })) {
+      last = progress;
+      bar.show(progress.seen, count);
+    }
+  } catch (error) {
+    if (stop.by() === undefined) throw brokenOff(error, `${bulkText(action, last)} of ${count}`);
+  } finally {
+    stop.off();
+    bar.clear();
+  }
+  const stoppedBy = stop.by();
+  if (stoppedBy === undefined || last.seen >= count) return last;
+  throw endedBy(
+    stoppedBy,
+    ` after ${last.seen} of ${messages(count)}: ${last.done} done, the rest untouched`,
+  );
+}
+
+async function tellBulk(
+  out: Out,
+  action: Action,
+  count: number,
+  progress: BulkProgress,
+): Promise<void> {
+  if (out.json) {
+    await out.object({ action: action.verb, count, ...progress });
+    return;
+  }
+  for (const { id, why } of progress.refusals) out.note(safe(why ?? `refused: ${id}`));
+  const untold = progress.refused - progress.refusals.length;
+  if (untold > 0) out.note(`and ${untold} more refusals`);
+  await out.line(bulkText(action, progress));
+}
+
+function bulkText({ done }: Action, progress: BulkProgress): string {
+  const parts = [`${done} ${numberText(progress.done)}`];
+  if (progress.refused > 0) parts.push(`refused ${numberText(progress.refused)}`);
+  if (progress.unknown > 0) parts.push(`gone meanwhile ${numberText(progress.unknown)}`);
+  return parts.join(', ');
+}
+
+function messages(count: number): string {
+  return count === 1 ? '1 message' : `${numberText(count)} messages`;
+}
+
+function usage(text: string): CommandError {
+  return new CommandError('usage.invalid', text);
+}

@@ -1,0 +1,35 @@
+/** bounce — give messages up: their bounce is announced. */
+
+import { act, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
+import type { CommandSpec } from '../../spec.ts';
+
+/** `respool bounce` */
+export const bounce: CommandSpec = {
+  name: 'bounce',
+  summary: 'give messages up, and have that announced',
+  group: 'Steering',
+  description:
+    'Gives messages up: they bounce, and bounce routes are told. ' +
+    'Filters without --state mean incoming, deferred and held ones.',
+  arguments: ACTION_ARGUMENTS,
+  options: [
+    ...ACTION_OPTIONS,
+    { flags: '--reason <text>', description: 'why, for whoever looks later' },
+  ],
+  examples: [
+    {
+      line: "respool bounce --destination shop-7 --older-than 2d --reason 'shop is closed'",
+      does: 'counts, asks, bounces',
+    },
+  ],
+  role: 'operate',
+  run: (context) => {
+    const reason = context.options.text('reason');
+    return act(context, {
+      bulk: { kind: 'bounce', ...(reason === undefined ? {} : { reason }) },
+      verb: 'bounce',
+      done: 'bounced',
+      byIds: (control, ids) => control.bounce(ids, reason),
+    });
+  },
+};

@@ -1,0 +1,206 @@
+/** policy — what a retry policy means, attempt by attempt, and giving messages another one. */
+
+import type { NamedPolicy } from '../../../operator/operator.ts';
+import { formatDuration } from '../../../core/duration.ts';
+import { RespoolError } from '../../../core/errors.ts';
+import type { BackoffFunction, RetryPolicy } from '../../../core/policy.ts';
+import { act, ACTION_ARGUMENTS, ACTION_OPTIONS } from './act.ts';
+import { readConfig } from '../../config.ts';
+import { namedUrl } from '../../session.ts';
+import type { Explained } from './explain-policy.ts';
+import { isPolicySpec, readPolicySpec } from './policy-spec.ts';
+import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import type { CommandContext, CommandSpec } from '../../spec.ts';
+import { tableOf } from '../../ui/table.ts';
+
+const explain: CommandSpec = {
+  name: 'explain',
+  summary: 'show a policy attempt by attempt',
+  group: 'Looking',
+  description:
+    'Shows when a message that always fails would be tried: the wait before each attempt and the ' +
+    'time since the enqueue. A destination that names its own wait (Retry-After) is not in it.',
+  arguments: [
+    {
+      name: '<policy>',
+      description: 'a name from the configuration, or a policy such as fixed:10s',
+    },
+  ],
+  examples: [
+    { line: 'respool policy explain default', does: 'the policy of messages that name none' },
+    {
+      line: 'respool policy explain exponential:5s,factor=2,max=6h,attempts=20',
+      does: 'one that is not configured yet',
+    },
+    { line: 'respool policy explain ladder:2s,5s,15s', does: 'these waits, then no more' },
+  ],
+  role: 'read',
+  run: async (context) => {
+    const { out } = context;
+    const { name, policy, backoffs } = await find(context);
+    const { explainPolicy } = await import('./explain-policy.ts');
+    const { describePolicy } = await import('../../../core/policy.ts');
+    const explained = explainPolicy(policy, backoffs);
+    if (out.json) {
+      for (const one of explained.attempts) await out.object({ id: one.attempt, ...one });
+      return undefined;
+    }
+    await out.line(
+      safe(name === undefined ? describePolicy(policy) : `${name}: ${describePolicy(policy)}`),
+    );
+    await out.line('');
+    await out.line(await attemptTable(context, policy, explained));
+    await out.line('');
+    await out.line(endOf(policy, explained));
+    if (policy.backoff.kind === 'custom') out.note(customNote(policy.backoff.name, backoffs));
+    return undefined;
+  },
+};
+
+const list: CommandSpec = {
+  name: 'list',
+  summary: 'the policies that messages can name',
+  group: 'Looking',
+  role: 'read',
+  run: async (context) => {
+    const { out } = context;
+    const { describePolicy } = await import('../../../core/policy.ts');
+    const { policies } = await known(context);
+    if (out.json) {
+      for (const { name, policy } of policies) {
+        await out.object({ id: name, description: describePolicy(policy), policy });
+      }
+      return undefined;
+    }
+    const rows = policies.map(({ name, policy }) => [safe(name), safe(describePolicy(policy))]);
+    await out.line(
+      await tableOf(
+        out,
+        [{ head: 'name' }, { head: 'policy', isFlexible: true, isReason: true }],
+        rows,
+      ),
+    );
+    return undefined;
+  },
+};
+
+/** `respool policy set` */
+export const setPolicy: CommandSpec = {
+  name: 'set',
+  summary: 'give messages another policy',
+  group: 'Steering',
+  description:
+    'Gives messages a policy by a name of the configuration. Attempts that were made count; the ' +
+    'next wait is planned after the next failure. Filters without --state mean incoming, ' +
+    'deferred and held ones.',
+  arguments: [
+    { name: '<policy>', description: 'a name of the configuration' },
+    ...ACTION_ARGUMENTS,
+  ],
+  options: ACTION_OPTIONS,
+  examples: [
+    {
+      line: "respool policy set patient --state deferred --topic 'order.*'",
+      does: 'counts the orders that wait, asks, and gives them the policy "patient"',
+    },
+  ],
+  role: 'operate',
+  run: (context) => {
+    const [name = '', ...ids] = context.args;
+    return act(
+      { ...context, args: ids },
+      {
+        bulk: { kind: 'policy', policy: name },
+        verb: 'set the policy of',
+        done: 'set the policy of',
+        byIds: (control, some) => control.setPolicy(some, name),
+      },
+    );
+  },
+};
+
+/** `respool policy explain|list|set` */
+export const policy: CommandSpec = {
+  name: 'policy',
+  summary: 'explain retry policies, or give messages another one',
+  group: 'Steering',
+  subcommands: [explain, list, setPolicy],
+};
+
+interface Known {
+  readonly policies: readonly NamedPolicy[];
+  readonly backoffs: Readonly<Record<string, BackoffFunction>>;
+}
+
+/** The policies of the service that was named, otherwise of the configuration; no store needed. */
+async function known(context: CommandContext): Promise<Known> {
+  if (namedUrl(context) !== undefined) {
+    const { control } = await context.desk();
+    return { policies: await control.policies(), backoffs: {} };
+  }
+  const { config } = await readConfig(context, {}, { routes: false });
+  const { postfix } = await import('../../../core/policy.ts');
+  const named = new Map([['default', postfix()], ...Object.entries(config.policies)]);
+  return {
+    policies: [...named].map(([name, one]) => ({ name, policy: one })),
+    backoffs: config.backoffs ?? {},
+  };
+}
+
+async function find(
+  context: CommandContext,
+): Promise<{ name?: string; policy: RetryPolicy; backoffs: Known['backoffs'] }> {
+  const [text = ''] = context.args;
+  if (text.includes(':')) return { policy: await readPolicySpec(text), backoffs: {} };
+  const { policies, backoffs } = await known(context);
+  const found = policies.find(({ name }) => name === text);
+  // A configured name wins: somebody may have called a policy of theirs "postfix".
+  if (found !== undefined) return { ...found, backoffs };
+  if (isPolicySpec(text)) return { policy: await readPolicySpec(text), backoffs: {} };
+  throw new RespoolError(
+    'policy.unknown',
+    `cannot explain policy "${text}": known are ${policies.map(({ name }) => name).join(', ')}, ` +
+      'or write one, such as exponential:5s,max=6h,attempts=20',
+  );
+}
+
+async function attemptTable(
+  { out }: CommandContext,
+  { jitter }: RetryPolicy,
+  { attempts }: Explained,
+): Promise<string> {
+  const range = (from: number, to: number): string =>
+    jitter === 0 || from === to
+      ? formatDuration(from)
+      : `${formatDuration(from)} to ${formatDuration(to)}`;
+  const rows = attempts.map((one) => [
+    String(one.attempt),
+    one.attempt === 1 ? '-' : range(one.waitMs, one.waitMaxMs),
+    range(one.sinceMs, one.sinceMaxMs),
+  ]);
+  const right = { align: 'right' as const };
+  return tableOf(
+    out,
+    [
+      { head: 'attempt', ...right },
+      { head: 'wait before it', ...right },
+      { head: 'since the enqueue', ...right },
+    ],
+    rows,
+  );
+}
+
+function endOf({ maxAgeMs }: RetryPolicy, { attempts, end }: Explained): string {
+  const total = formatDuration(attempts.at(-1)?.sinceMs ?? 0);
+  const count = attempts.length === 1 ? '1 attempt' : `${attempts.length} attempts`;
+  const text = `Gives up after ${count}, ${total} after the enqueue at the earliest`;
+  if (end === 'attempts') return `${text}.`;
+  const age = formatDuration(maxAgeMs ?? 0);
+  return `${text}: the next one would come later than its maximum age of ${age}.`;
+}
+
+function customNote(name: string, backoffs: Known['backoffs']): string {
+  return Object.hasOwn(backoffs, name)
+    ? `The function "${safe(name)}" decides by the failure; shown is its answer to a plain one.`
+    : `The function "${safe(name)}" is not known here; shown is its longest wait each time.`;
+}

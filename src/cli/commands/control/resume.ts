@@ -1,0 +1,48 @@
+/** resume — end a pause. */
+
+import { checkTopicPattern } from '../../../core/limits.ts';
+import { ask } from '../../ui/confirm.ts';
+import { EXIT } from '../../exit-codes.ts';
+import { usageOf } from '../../options.ts';
+import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import type { CommandSpec } from '../../spec.ts';
+import { NAME_A_TOPIC, patternOf } from './pause.ts';
+
+/** `respool resume [topic]` */
+export const resume: CommandSpec = {
+  name: 'resume',
+  summary: 'end a pause',
+  group: 'Steering',
+  description:
+    'Ends a pause: the same pattern it was made with. Says what is still paused. Without a topic ' +
+    'it asks whether the pause of everything is meant; where there is no terminal to ask at, it ' +
+    'does nothing and ends with 4.',
+  arguments: [
+    {
+      name: '[topic]',
+      description: 'the pattern that was paused; ALL or # for that of everything',
+    },
+  ],
+  options: [{ flags: '--yes', description: 'do not ask' }],
+  examples: [
+    { line: 'respool resume ALL', does: 'ends a pause of everything' },
+    { line: "respool resume 'webhook.*'", does: 'ends the pause of this very pattern' },
+  ],
+  role: 'operate',
+  run: async (context) => {
+    const { args, out } = context;
+    const [given] = args;
+    if (given === undefined) await ask(context, 'resume every topic?', NAME_A_TOPIC);
+    const topic = usageOf(() => checkTopicPattern(patternOf(given)), ['message.invalid']);
+    const { control } = await context.desk();
+    const before = await control.pauses();
+    const wasPaused = before.some((pause) => pause.topic === topic);
+    if (wasPaused) await control.resume(topic);
+    const rest = before.map((pause) => pause.topic).filter((other) => other !== topic);
+    const name = topic === '#' ? 'everything' : safe(topic);
+    if (out.json) await out.object({ resumed: wasPaused ? topic : null, paused: rest });
+    else await out.line(wasPaused ? `resumed ${name}` : `${name} was not paused`);
+    if (rest.length > 0) out.note(`still paused: ${rest.map((other) => safe(other)).join(', ')}`);
+    return wasPaused ? EXIT.done : EXIT.refused;
+  },
+};

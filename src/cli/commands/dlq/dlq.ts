@@ -1,0 +1,14 @@
+/** `respool dlq` — messages that were given up: in queues of RabbitMQ, and in the spool. */
+
+import type { CommandSpec } from '../../spec.ts';
+import { lookCommands } from './look-commands.ts';
+import { replayCommands } from './replay-commands.ts';
+import { sweepCommands } from './sweep-commands.ts';
+
+/** `respool dlq …` */
+export const dlq: CommandSpec = {
+  name: 'dlq',
+  summary: 'look through dead letters, repair and replay them, sweep dead queues',
+  group: 'Dead letters',
+  subcommands: [...lookCommands, ...sweepCommands, ...replayCommands],
+};

@@ -1,0 +1,323 @@
+/**
+ * letter-places — where the dead letters lie that a command is about: the spool, or queues of
+ * RabbitMQ by name or pattern; and the desk that what is done there is put on record at.
+ *
+ *   --url amqp://…    the broker; the desk is that of the configuration
+ *   --url http://…    the service whose desk it is; the broker is --broker, or the configuration's
+ */
+
+import { type Broker, brokerAt, brokersOf } from '../../../config/load/brokers.ts';
+import type { LoadedConfig } from '../../../config/load/load-config.ts';
+import type { ReplaySource } from '../../../operator/replays.ts';
+import type { CategoryRule } from '../../../core/category.ts';
+import { isRespoolError, RespoolError, show } from '../../../core/errors.ts';
+import { compileGlob, type Glob } from '../../../core/glob.ts';
+import type { DeadLetters, LetterKind } from '../../../ports/dead-letters.ts';
+import type { Management } from '../../../rabbit/admin/management/index.ts';
+import { vhostOf } from '../../../rabbit/admin/management/options.ts';
+import { placeOf } from '../../../rabbit/admin/owner-queue.ts';
+import { readConfig } from '../../config.ts';
+import { CommandError } from '../../exit-codes.ts';
+import { type Desk, openDesk } from '../../session.ts';
+import { usageOf } from '../../options.ts';
+import type { Out } from '../../ui/output.ts';
+import { type Reached, reach } from '../rabbit/reach.ts';
+import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import type { CommandContext } from '../../spec.ts';
+
+/** One place, open until the command ends. */
+export interface Place {
+  readonly letters: DeadLetters;
+  readonly source: ReplaySource;
+  /** As people call it. */
+  readonly name: string;
+  /** The broker of a queue. */
+  readonly reached?: Reached;
+}
+
+/** Which places. */
+export interface PlaceOptions {
+  /** Names of queues, `*` and `?` allowed; none: the spool. */
+  readonly queues: readonly string[];
+  /** Of the spool; default `dead`, the bounced ones, and `parked`, the held ones. */
+  readonly kinds?: readonly LetterKind[] | undefined;
+  /** Looks also where nobody can tell whether the broker drops what is looked at too often. */
+  readonly isTrusted?: boolean | undefined;
+}
+
+/** The context of a command over dead letters: its desk is never the broker. */
+export interface LettersContext extends CommandContext {
+  /** The broker that was named. */
+  readonly broker: string | undefined;
+  /** The configuration, with the broker that was named in it. */
+  readonly loaded: () => Promise<LoadedConfig>;
+}
+
+const KINDS_DEFAULT: readonly LetterKind[] = ['dead', 'parked'];
+/** Queues that one command opens, at the most. */
+const QUEUES_MAX = 1_000;
+/** Names that an error tells, at the most. */
+const TOLD_MAX = 10;
+
+/** The same context for dead letters; on queues the store is made where there is none. */
+export function atLetters(
+  context: CommandContext,
+  { mayCreate = context.options.texts('queue').length > 0 }: { readonly mayCreate?: boolean } = {},
+): LettersContext {
+  const { options } = context;
+  const { url, ...rest } = context.globals;
+  const isBroker = url !== undefined && /^amqps?:/i.test(url);
+  const named = options.filled('broker');
+  if (isBroker && named !== undefined && named !== url) {
+    throw usage('--url and --broker name two brokers: give one of them');
+  }
+  if (named !== undefined && !/^amqps?:\/\//i.test(named)) {
+    throw usage('cannot use this as --broker: allowed is amqp://… or amqps://…');
+  }
+  const broker = named ?? (isBroker ? url : undefined);
+  const globals = isBroker || url === undefined ? rest : { ...rest, url };
+  const out = warningOnce(context.out);
+  let desk: Promise<Desk> | undefined;
+  let loaded: Promise<LoadedConfig> | undefined;
+  const flags = {
+    'rabbit.url': broker,
+    'rabbit.managementUrl': options.filled('managementUrl'),
+  };
+  return {
+    ...context,
+    globals,
+    broker,
+    desk: () => (desk ??= openDesk({ ...context, globals, out, mayCreate })),
+    loaded: () => (loaded ??= readConfig({ ...context, out }, flags, { routes: 'queues' })),
+  };
+}
+
+/** The configuration is read for the desk, and for the broker: what is odd there is said once. */
+function warningOnce(out: Out): Out {
+  const said = new Set<string>();
+  return {
+    ...out,
+    warn: (text) => {
+      if (!said.has(text)) out.warn(text);
+      said.add(text);
+    },
+  };
+}
+
+/**
+ * The desk, for what a look over queues can do without: a look makes no store, and where there is
+ * none there are no notes either.
+ */
+export async function deskIfAny(context: LettersContext): Promise<Desk | undefined> {
+  if (context.options.texts('queue').length === 0) return context.desk();
+  try {
+    return await context.desk();
+  } catch (error) {
+    if (!isRespoolError(error, 'store.unavailable')) throw error;
+    context.out.detail(`without notes on groups: ${safe(error.message)}`);
+    return undefined;
+  }
+}
+
+/** The rules of the configuration that say what category a failure is of. */
+export async function categoryRules(context: LettersContext): Promise<readonly CategoryRule[]> {
+  const { config } = await context.loaded();
+  return config.deadLetters.categories;
+}
+
+/** The places, each open until the command ends. */
+export async function openPlaces(
+  context: LettersContext,
+  { queues, kinds, isTrusted }: PlaceOptions,
+): Promise<readonly Place[]> {
+  if (queues.length === 0) return [await spoolPlace(context, kinds ?? KINDS_DEFAULT)];
+  const globs = queues.map((pattern) => usageOf(() => compileGlob(pattern)));
+  if (kinds !== undefined) throw usage('--kind is for the spool: leave it out beside --queue');
+  const loaded = await context.loaded();
+  const broker = brokerOf(context, loaded);
+  const reached = await reach(context, loaded, broker);
+  const names = await namesOf(globs, broker, reached);
+  const parts = { context, loaded, broker, reached, isTrusted: isTrusted === true };
+  return Promise.all(names.map((name) => queuePlace(name, parts)));
+}
+
+/**
+ * The broker that a message was removed at, as it was written down then; undefined: that is not
+ * known, or does not matter. Nothing is connected here.
+ */
+export async function brokerFor(
+  context: LettersContext,
+  address: string | undefined,
+): Promise<Broker> {
+  const loaded = await context.loaded();
+  if (address === undefined) return brokerOf(context, loaded);
+  const brokers = brokersOfConfig(context, loaded);
+  const found = brokers.find((broker) => isSameBroker(broker.address, address));
+  if (found !== undefined) return found;
+  const known = brokers.map((broker) => broker.address).join(', ') || 'none';
+  throw new RespoolError(
+    'move.refused',
+    `it was removed at the broker ${address}, and known here is ${known}: name that one with ` +
+      '--broker; if it is the same by another name, or it should go elsewhere, add --any-broker',
+  );
+}
+
+/** Reaches it until the command ends. */
+export async function reachBroker(context: LettersContext, broker: Broker): Promise<Reached> {
+  return reach(context, await context.loaded(), broker);
+}
+
+/** Whether two addresses lead to the same virtual host of the same broker. */
+function isSameBroker(one: string, other: string): boolean {
+  return one === other || placeOfAddress(one) === placeOfAddress(other);
+}
+
+function placeOfAddress(address: string): string {
+  const url = URL.parse(address);
+  if (url === null || !/^amqps?:$/.test(url.protocol)) return address;
+  const port = url.port === '' ? PORTS[url.protocol] : url.port;
+  return JSON.stringify([url.hostname.toLowerCase(), port, vhostOf(address)]);
+}
+
+const PORTS: Readonly<Record<string, string>> = { 'amqp:': '5672', 'amqps:': '5671' };
+
+/** The place that a replay was planned for. */
+export async function openSource(
+  context: LettersContext,
+  source: ReplaySource,
+  { isTrusted }: Pick<PlaceOptions, 'isTrusted'> = {},
+): Promise<Place> {
+  if (source.kind === 'spool') return spoolPlace(context, source.kinds);
+  const loaded = await context.loaded();
+  const brokers = brokersOfConfig(context, loaded);
+  const broker = brokers.find(({ address }) => address === source.broker);
+  if (broker === undefined) {
+    const known = brokers.map(({ address }) => address).join(', ') || 'none';
+    throw usage(
+      `the queue ${show(source.queue)} is at the broker ${source.broker}, and known here is ` +
+        `${known}: name it with --broker`,
+    );
+  }
+  const reached = await reach(context, loaded, broker);
+  return queuePlace(source.queue, {
+    context,
+    loaded,
+    broker,
+    reached,
+    isTrusted: isTrusted === true,
+  });
+}
+
+async function spoolPlace(context: LettersContext, kinds: readonly LetterKind[]): Promise<Place> {
+  const { createSpoolLetters } = await import('../../../dead-letters/spool-letters.ts');
+  const { control } = await context.desk();
+  const letters = createSpoolLetters(control, { kinds });
+  context.atEnd(() => letters.close());
+  return { letters, source: { kind: 'spool', kinds }, name: letters.name };
+}
+
+interface QueueParts {
+  readonly context: LettersContext;
+  readonly loaded: LoadedConfig;
+  readonly broker: Broker;
+  readonly reached: Reached;
+  readonly isTrusted: boolean;
+}
+
+async function queuePlace(queue: string, parts: QueueParts): Promise<Place> {
+  const { createQueueLetters } = await import('../../../rabbit/queues/queue-letters.ts');
+  const { context, loaded, broker, reached, isTrusted } = parts;
+  const { parkedQueue } = loaded.config.deadLetters;
+  const [owner] = placeOf(queue, broker.plans).of;
+  const wire = broker.consumers.find((one) => one.queue === owner)?.compat?.wire;
+  const letters = createQueueLetters({
+    connection: reached.connection,
+    queue,
+    plans: broker.plans,
+    management: reached.management,
+    isTrusted,
+    clock: context.io.clock,
+    ...(parkedQueue === undefined ? {} : { parkedQueue }),
+    ...(wire === undefined ? {} : { wire }),
+  });
+  context.atEnd(() => letters.close());
+  const source: ReplaySource = { kind: 'queue', queue, broker: broker.address };
+  return { letters, source, name: letters.name, reached };
+}
+
+/** The brokers that are known here, the one that was named alone. */
+function brokersOfConfig({ broker }: LettersContext, { config }: LoadedConfig): readonly Broker[] {
+  const { rabbit, consumers } = config;
+  const brokers = brokersOf(consumers, rabbit);
+  const url = broker ?? rabbit.url;
+  if (url === undefined) return brokers;
+  const named = brokers.find((one) => one.url === url) ?? brokerAt(url, [], rabbit);
+  return broker === undefined ? [named, ...brokers.filter((one) => one !== named)] : [named];
+}
+
+function brokerOf(context: LettersContext, loaded: LoadedConfig): Broker {
+  const brokers = brokersOfConfig(context, loaded);
+  const [found, ...more] = brokers;
+  if (found === undefined) throw usage('name the broker: --url amqp://host, or "rabbit.url"');
+  if (more.length === 0 || loaded.config.rabbit.url !== undefined) return found;
+  const addresses = brokers.map(({ address }) => address).join(', ');
+  throw usage(`it could be at several brokers (${addresses}): name one with --broker`);
+}
+
+/** The queues that are there and fit, in the order of their names. */
+async function namesOf(
+  globs: readonly Glob[],
+  broker: Broker,
+  { management }: Reached,
+): Promise<readonly string[]> {
+  if (management === undefined) return literalNames(globs, broker);
+  if (await areThere(globs, management)) return literalNames(globs, broker);
+  const there = await management.queues({ detail: 'totals' });
+  // What belongs to one connection nobody else can look into.
+  const open = there.filter(({ exclusive }) => !exclusive).map(({ name }) => name);
+  for (const glob of globs) {
+    if (!open.some((name) => glob.match(name) !== undefined)) throw noQueue(glob, open, broker);
+  }
+  const names = open.filter((name) => globs.some((glob) => glob.match(name) !== undefined));
+  if (names.length <= QUEUES_MAX) return names.toSorted();
+  throw usage(`${names.length} queues fit, and at most ${QUEUES_MAX} are opened: name fewer`);
+}
+
+/** Whole names are asked for one by one: a broker may have very many others. */
+async function areThere(globs: readonly Glob[], management: Management): Promise<boolean> {
+  if (!globs.every(({ isLiteral }) => isLiteral)) return false;
+  for (const { pattern } of globs) {
+    if ((await management.queue(pattern)) === undefined) return false;
+  }
+  return true;
+}
+
+/** Patterns need somebody who tells what queues there are. */
+function literalNames(globs: readonly Glob[], { address }: Broker): readonly string[] {
+  const open = globs.find(({ isLiteral }) => !isLiteral);
+  if (open === undefined) return [...new Set(globs.map(({ pattern }) => pattern))];
+  throw new RespoolError(
+    'broker.unavailable',
+    `cannot find queues by ${show(open.pattern)} at ${address}: the management API does not ` +
+      'answer; name it with --management-url, or the queues by their whole names',
+  );
+}
+
+function noQueue(
+  { pattern }: Glob,
+  names: readonly string[],
+  { address, vhost }: Broker,
+): RespoolError {
+  const told = names.toSorted().slice(0, TOLD_MAX).map(show).join(', ');
+  const more = names.length > TOLD_MAX ? ` and ${names.length - TOLD_MAX} more` : '';
+  const there = names.length === 0 ? 'there is none at all' : `there are ${told}${more}`;
+  return new RespoolError(
+    'config.invalid',
+    `no queue fits ${show(pattern)} in the virtual host ${show(vhost)} at ${address}: ${there}; ` +
+      'see: respool rabbit stats',
+  );
+}
+
+function usage(text: string): CommandError {
+  return new CommandError('usage.invalid', text);
+}

@@ -1,0 +1,167 @@
+/** list — dead letters as a table, one of them in full, and all of them as lines of JSON. */
+
+import { open } from 'node:fs/promises';
+import path from 'node:path';
+import type { Control } from '../../../operator/operator.ts';
+import { exportLetter } from '../../../dead-letters/export.ts';
+import { noteOf } from '../../../dead-letters/notes.ts';
+import { RespoolError, show } from '../../../core/errors.ts';
+import { CommandError, type ExitCode } from '../../exit-codes.ts';
+import { TypedIds, wholeLetterIds } from '../../id-prefix.ts';
+import { passing } from '../../ui/progress.ts';
+import { jsonLine, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { pagedTable } from '../../ui/table.ts';
+import { kindsOf } from './filter.ts';
+import { type Found, type Look, openLook } from './open-look.ts';
+import { deskIfAny, type LettersContext } from './letter-places.ts';
+import { foundObject, LETTER_COLUMNS, letterRow, letterView } from './view.ts';
+
+const LIMIT_MAX = 1_000_000_000;
+const SHOWN_DEFAULT = 100;
+const PAGE_ROWS = 100;
+/** Lines that are written to a file at once, in characters. */
+const PIECE_CHARS = 262_144;
+const ALL_KINDS = ['dead', 'parked', 'archived'] as const;
+
+/** Prints letters as a table, or as objects. */
+export async function list(context: LettersContext): Promise<ExitCode> {
+  const { io, options, out } = context;
+  const limit =
+    options.number('limit', { min: 1, max: LIMIT_MAX }) ?? (out.json ? LIMIT_MAX : SHOWN_DEFAULT);
+  const look = await openLook(context);
+  const table = pagedTable(out, LETTER_COLUMNS);
+  const now = io.clock.now();
+  let rows: string[][] = [];
+  let shown = 0;
+  let isMore = false;
+  for await (const found of look.letters()) {
+    if (shown === limit) {
+      isMore = true;
+      break;
+    }
+    shown += 1;
+    if (out.json) await out.object(foundObject(found));
+    else rows.push(letterRow(found, now));
+    if (rows.length < PAGE_ROWS) continue;
+    await out.line(table(rows));
+    rows = [];
+  }
+  if (rows.length > 0) await out.line(table(rows));
+  if (out.json) return look.code;
+  if (shown === 0) out.note('no letter fits');
+  else if (isMore) out.note(`the first ${shown}; more with --limit, all with --json`);
+  return look.code;
+}
+
+/** Prints the letters of one id in full; the id may be given by its beginning. */
+export async function showLetter(context: LettersContext): Promise<ExitCode> {
+  const { args, out, options } = context;
+  const [given = ''] = args;
+  const isSpool = options.texts('queue').length === 0;
+  const kinds = kindsOf(context) ?? (isSpool ? ALL_KINDS : undefined);
+  const look = await openLook(context, { kinds });
+  const desk = await deskIfAny(context);
+  const [id = given] =
+    isSpool && desk !== undefined
+      ? await wholeLetterIds([given], { control: desk.control, out, isActing: false })
+      : [given];
+  const shown = await viewsOf(context, look, { id, isSpool, control: desk?.control });
+  for (const [at, text] of shown.entries()) {
+    await (out.json ? out.object(text) : out.line(at === 0 ? String(text) : `\n${String(text)}`));
+  }
+  if (shown.length > 0) return look.code;
+  const where = look.places.map(({ name }) => name).join(', ');
+  throw new RespoolError(
+    'message.unknown',
+    `there is no letter ${show(given)} in ${where}; see: respool dlq list`,
+  );
+}
+
+interface Shown {
+  readonly id: string;
+  readonly isSpool: boolean;
+  readonly control: Control | undefined;
+}
+
+/** The letters of an id, as text or as objects; a queue is gone through once. */
+async function viewsOf(
+  context: LettersContext,
+  look: Look,
+  { id, isSpool, control }: Shown,
+): Promise<readonly unknown[]> {
+  const typed = new TypedIds(isSpool ? [] : [id], isSpool ? [id] : []);
+  const views = new Map<string, unknown[]>();
+  for await (const found of look.letters(typed.search)) {
+    const { letter } = found.open;
+    const others = views.get(letter.id) ?? [];
+    views.set(letter.id, [...others, await viewOf(context, found, control)]);
+  }
+  const [whole = id] = typed.wholeIds({ out: context.out, isActing: false });
+  return views.get(whole) ?? [];
+}
+
+async function viewOf(
+  { io, out }: LettersContext,
+  found: Found,
+  control: Control | undefined,
+): Promise<unknown> {
+  const note = control === undefined ? undefined : await noteOf(control, found.open.letter.group);
+  return out.json
+    ? exportLetter(found.open, { category: found.category, note: note ?? null })
+    : letterView(out, found, { now: io.clock.now(), note: note?.text });
+}
+
+/** Writes letters with their bodies as lines of JSON. */
+export async function exportLetters(context: LettersContext): Promise<ExitCode> {
+  const { options, out } = context;
+  const limit = options.number('limit', { min: 1, max: LIMIT_MAX }) ?? LIMIT_MAX;
+  const file = options.filled('output');
+  const look = await openLook(context);
+  if (file === undefined) {
+    for await (const line of linesOf(look.letters(), limit)) await out.write(line);
+    return look.code;
+  }
+  const lines = linesOf(passing(context, look.letters()), limit);
+  const count = await writeLines(lines, path.resolve(context.io.cwd, file));
+  if (out.json) await out.object({ exported: count, file });
+  else await out.line(`exported ${count} to ${safe(file)}`);
+  return look.code;
+}
+
+async function* linesOf(letters: AsyncGenerator<Found>, limit: number): AsyncGenerator<string> {
+  let count = 0;
+  for await (const { open: letter, category } of letters) {
+    yield `${jsonLine(await exportLetter(letter, { category }))}\n`;
+    count += 1;
+    if (count === limit) return;
+  }
+}
+
+/** Never over a file that is there: it may be the only copy of what was removed since. */
+async function writeLines(lines: AsyncIterable<string>, file: string): Promise<number> {
+  const handle = await open(file, 'wx', 0o600).catch((error: unknown) => {
+    if ((error as { code?: unknown }).code !== 'EEXIST') throw error;
+    throw new CommandError(
+      'usage.invalid',
+      `cannot write to ${show(file)}: it is there already; name another file, or remove it`,
+    );
+  });
+  let count = 0;
+  let piece = '';
+  try {
+    for await (const line of lines) {
+      count += 1;
+      piece += line;
+      if (piece.length < PIECE_CHARS) continue;
+      // n.b. Not write(): where a disk is full that may end after a part, and say nothing.
+      await handle.appendFile(piece);
+      piece = '';
+    }
+    await handle.appendFile(piece);
+    // Whoever exports before a removal counts on the file.
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+  return count;
+}

@@ -1,0 +1,246 @@
+/** `respool dlq` — list, show, export, count, groups, note, remove, purge and restore. */
+
+import { COUNTED_BY, LOOK_OPTIONS, PLACE_OPTIONS } from './options.ts';
+import type { LettersContext } from './letter-places.ts';
+import type { ExitCode } from '../../exit-codes.ts';
+import type { CommandContext, CommandSpec, OptionSpec } from '../../spec.ts';
+
+const GROUP = 'Dead letters';
+const PLACES =
+  'Without --queue the letters are those of the spool: bounced messages (dead), held ones ' +
+  '(parked) and, where asked for, archived ones. With --queue they are those of queues of ' +
+  'RabbitMQ.';
+const COSTS =
+  'Nothing is changed. Where the broker counts each look as a delivery, that is said first; ' +
+  'where it could drop what is looked at, the look is refused with what lifts that.';
+const LIMIT: OptionSpec = { flags: '--limit <count>', description: 'at most so many letters' };
+const YES: OptionSpec = { flags: '--yes', description: 'do not ask' };
+const DRY_RUN: OptionSpec = {
+  flags: '--dry-run',
+  description: 'say how many it would be, and do nothing',
+};
+const REMOVE_OPTIONS: readonly OptionSpec[] = [
+  ...LOOK_OPTIONS,
+  LIMIT,
+  { flags: '--hard', description: 'for good, without a copy: nothing brings them back' },
+  { flags: '--reason <text>', description: 'why, for the audit record' },
+  DRY_RUN,
+];
+
+/** A look must not leave a store behind. */
+const LOOKING = (): { readonly mayCreate: boolean } => ({ mayCreate: false });
+
+/** A run at letters; what it needs is loaded when it is called. */
+function at(
+  run: (context: LettersContext) => Promise<ExitCode>,
+  wishes?: (context: CommandContext) => { readonly mayCreate?: boolean },
+): (context: CommandContext) => Promise<ExitCode> {
+  return async (context) => {
+    const { atLetters } = await import('./letter-places.ts');
+    return run(atLetters(context, wishes?.(context)));
+  };
+}
+
+const list: CommandSpec = {
+  name: 'list',
+  summary: 'show dead letters, by cause, place, age and more',
+  group: GROUP,
+  description:
+    'Prints one line per letter: of a queue the oldest first, of the spool by id, which is the ' +
+    `same only where Respool made the ids. ${PLACES} ${COSTS}`,
+  options: [
+    ...LOOK_OPTIONS,
+    { ...LIMIT, description: 'at most so many; default 100, with --json all' },
+  ],
+  examples: [
+    { line: 'respool dlq list', does: 'what bounced or is held in the spool' },
+    { line: "respool dlq list --queue '*.dlq' --category network", does: 'of all dead queues' },
+  ],
+  role: 'read',
+  run: at(async (context) => (await import('./list.ts')).list(context), LOOKING),
+};
+
+const show: CommandSpec = {
+  name: 'show',
+  summary: 'show a dead letter in full, with its headers and body',
+  group: GROUP,
+  description: `Shows every letter of this id. ${PLACES} ${COSTS}`,
+  arguments: [{ name: '<id>', description: 'its message id, also by its beginning' }],
+  options: LOOK_OPTIONS,
+  examples: [{ line: 'respool dlq show order-4711 --queue orders.dlq', does: 'all of it' }],
+  role: 'read',
+  run: at(async (context) => (await import('./list.ts')).showLetter(context), LOOKING),
+};
+
+const exportIt: CommandSpec = {
+  name: 'export',
+  summary: 'write dead letters with their bodies as lines of JSON',
+  group: GROUP,
+  description:
+    'Prints one object per line: what is known of the letter, and its body as "json", "text" or ' +
+    `"base64", whichever is plain and loses nothing. ${PLACES} ${COSTS}`,
+  options: [
+    ...LOOK_OPTIONS,
+    LIMIT,
+    { flags: '--output <file>', description: 'into this file, which must not be there yet' },
+  ],
+  examples: [
+    { line: 'respool dlq export --queue orders.dlq --output dead.jsonl', does: 'all of a queue' },
+  ],
+  role: 'read',
+  run: at(async (context) => (await import('./list.ts')).exportLetters(context), LOOKING),
+};
+
+const count: CommandSpec = {
+  name: 'count',
+  summary: 'count dead letters, by place, group, code, category or topic',
+  group: GROUP,
+  description: `Counts letters. ${PLACES} ${COSTS} Queues without filters are not looked into.`,
+  options: [
+    ...LOOK_OPTIONS,
+    { flags: '--by <what>', description: 'default place', choices: COUNTED_BY },
+  ],
+  examples: [{ line: "respool dlq count --queue '*.dlq' --by category", does: 'what is wrong' }],
+  role: 'read',
+  run: at(async (context) => (await import('./groups.ts')).printCounts(context), LOOKING),
+};
+
+const groups: CommandSpec = {
+  name: 'groups',
+  summary: 'show what dead letters died of, the most frequent cause first',
+  group: GROUP,
+  description:
+    'Letters that died of the same cause at the same place are one group: the code, the reason ' +
+    'without ids and numbers, the topic or queue, and the origin. Categories can be extended by ' +
+    `rules in "deadLetters.categories" of the configuration. ${PLACES} ${COSTS}`,
+  options: [
+    ...LOOK_OPTIONS,
+    { flags: '--samples <count>', description: 'ids of each group, with --json; default 3' },
+    { ...LIMIT, description: 'at most so many groups' },
+  ],
+  examples: [
+    { line: 'respool dlq groups', does: 'of the spool' },
+    { line: "respool dlq groups --queue '*.dlq' --json", does: 'with ids of some letters' },
+  ],
+  role: 'read',
+  run: at(async (context) => (await import('./groups.ts')).printGroups(context), LOOKING),
+};
+
+const note: CommandSpec = {
+  name: 'note',
+  summary: 'write down what is known about a group, or show it',
+  group: GROUP,
+  description:
+    'Keeps one note per group, with who wrote it and when; groups and letters are shown with it.',
+  arguments: [
+    { name: '<group>', description: 'as dlq groups shows it' },
+    { name: '[text]', description: 'the note; without it the present one is shown' },
+  ],
+  options: [{ flags: '--forget', description: 'take the note away' }],
+  examples: [
+    {
+      line: "respool dlq note 01k2x9w3q7z 'reported to the vendor, ticket 4711'",
+      does: 'writes it down',
+    },
+    { line: 'respool dlq note 01k2x9w3q7z --forget', does: 'takes it away' },
+  ],
+  role: 'operate',
+  run: at(
+    async (context) => (await import('./groups.ts')).note(context),
+    ({ args }) => ({ mayCreate: args.length > 1 }),
+  ),
+};
+
+const remove: CommandSpec = {
+  name: 'remove',
+  summary: 'take dead letters away; dlq restore brings them back, unless --hard',
+  group: GROUP,
+  description:
+    'What is removed from the spool is archived; what is removed from a queue is archived in the ' +
+    'spool first, and then acknowledged. Both are kept for a while (retention.removed, default ' +
+    `7d). With --hard they are gone. ${PLACES}`,
+  arguments: [
+    {
+      name: '[id...]',
+      description: 'letters, also by the beginning of an id; - reads ids from stdin',
+    },
+  ],
+  options: [...REMOVE_OPTIONS, YES],
+  examples: [
+    { line: 'respool dlq remove order-4711 --queue orders.dlq', does: 'one letter' },
+    { line: 'respool dlq remove --category validation --older-than 30d', does: 'counts, asks' },
+  ],
+  role: 'operate',
+  run: at(async (context) => (await import('./remove.ts')).remove(context)),
+};
+
+const purge: CommandSpec = {
+  name: 'purge',
+  summary: 'remove all dead letters that fit, after their number was typed',
+  group: GROUP,
+  description:
+    'Counts what fits, and asks for that number. In scripts --count says it; where it differs, ' +
+    `nothing is done. What is removed is kept as by dlq remove, unless --hard. ${PLACES}`,
+  options: [
+    ...REMOVE_OPTIONS,
+    { flags: '--count <number>', description: 'how many it must be; instead of typing it' },
+  ],
+  examples: [
+    { line: 'respool dlq purge --queue orders.dlq', does: 'counts, and asks for the number' },
+    { line: 'respool dlq purge --queue orders.dlq --count 1523', does: 'in a script' },
+  ],
+  role: 'operate',
+  run: at(async (context) => (await import('./remove.ts')).purge(context)),
+};
+
+const restore: CommandSpec = {
+  name: 'restore',
+  summary: 'bring removed letters back: into their queue, or on hold in the spool',
+  group: GROUP,
+  description:
+    'What was removed from a queue is published into that queue again, confirmed, and then ' +
+    'removed from the archive. A message of the spool goes on hold: retry sends it; release ' +
+    'does, too, but puts what had bounced back to the bounces. ' +
+    'Ids are those of the archive, or those that letters of queues had. What was removed at ' +
+    'another broker, or in another virtual host, is refused. The original of a letter that a ' +
+    'replay changed is put back only by its own id in the archive.',
+  arguments: [
+    {
+      name: '[id...]',
+      description: 'letters, of the spool also by the beginning of an id; - reads ids from stdin',
+    },
+  ],
+  options: [
+    ...PLACE_OPTIONS.filter(({ flags }) => flags !== '--trust-limit').map((option) =>
+      option.flags.startsWith('--queue')
+        ? { ...option, description: 'all that was removed from these queues; * and ? allowed' }
+        : option,
+    ),
+    {
+      flags: '--any-broker',
+      description: 'also what was removed at another broker than the one that is known here',
+    },
+    LIMIT,
+    YES,
+    DRY_RUN,
+  ],
+  examples: [
+    { line: 'respool dlq restore order-4711', does: 'one letter' },
+    { line: 'respool dlq restore --queue orders.dlq', does: 'counts, asks, puts all back' },
+  ],
+  role: 'operate',
+  run: at(async (context) => (await import('./restore.ts')).restore(context)),
+};
+
+/** The commands that look at letters, and take them away. */
+export const lookCommands: readonly CommandSpec[] = [
+  list,
+  show,
+  exportIt,
+  count,
+  groups,
+  note,
+  remove,
+  purge,
+  restore,
+];

@@ -1,0 +1,250 @@
+/** `respool dlq` — replay, replays and rules. */
+
+import { LOOK_OPTIONS, PLACE_OPTIONS } from './options.ts';
+import type { ArgumentSpec, CommandSpec, OptionSpec } from '../../spec.ts';
+
+const ID = '0198f0c2-8a3e-7c41-9d2b-5f60718293a4';
+const GROUP = 'Dead letters';
+
+const UNSURE: OptionSpec = {
+  flags: '--unsure <how>',
+  description: 'what a crash may have sent already: leave it (default), or send it again',
+  choices: ['leave', 'send'],
+};
+
+/** The broker alone: which queue is known already. */
+const BROKER_OPTIONS = PLACE_OPTIONS.filter(({ flags }) => !flags.startsWith('--queue'));
+
+const WHICH_OPTIONS: readonly OptionSpec[] = LOOK_OPTIONS.map((option) =>
+  option.flags.startsWith('--kind')
+    ? { ...option, description: 'of the spool: bounced, held, or archived; default dead' }
+    : option,
+);
+
+const HOW_OPTIONS: readonly OptionSpec[] = [
+  {
+    flags: '--to <place>',
+    description: 'a queue, exchange:key, or for the spool a topic; default: where each came from',
+  },
+  { flags: '--limit <count>', description: 'at most so many, of each queue' },
+  { flags: '--canary <count>', description: 'so many go first; default 10, 0: none' },
+  {
+    flags: '--canary-wait <span>',
+    description: 'within which their attempts have to end; default 10s',
+  },
+  { flags: '--rate <count>', description: 'messages per second; default: as fast as it goes' },
+  { flags: '--window <count>', description: 'on their way at once, 1 to 1,000; default 100' },
+  {
+    flags: '--stop-above <percent>',
+    description: 'stops when more fail, or fail again; default 20, 100: never',
+  },
+  {
+    flags: '--replays-max <count>',
+    description: 'replayed so often, a message is parked; default "deadLetters.replaysMax", 3',
+  },
+  UNSURE,
+  { flags: '--transform <file>', description: 'a program that repairs messages on their way' },
+  { flags: '--dry-run', description: 'show the plan, with a transform the changes; do nothing' },
+  { flags: '--plan-only', description: 'put the replay on record, and do not run it' },
+  { flags: '--yes', description: 'do not ask' },
+];
+
+const replay: CommandSpec = {
+  name: 'replay',
+  summary: 'send dead letters again, as one operation that can be paused and resumed',
+  group: GROUP,
+  description:
+    'Looks for what fits, shows how many there are, where each will go and what cannot go, and ' +
+    'asks. Then sends the canaries, and the rest when they were delivered: it stops when too ' +
+    'many fail again, and when no attempt of one has ended within --canary-wait. In a queue a ' +
+    'canary counts when a consumer has taken it and it did not come back. On record is the ' +
+    'plan and what became of each message: after a crash it is resumed, and nothing is sent ' +
+    'twice. Each message goes where it came from, with a counter: replayed too often, it is ' +
+    'parked. Ctrl-C pauses. Without --queue it is about the spool; several queues are replayed ' +
+    'one after the other, each as an operation of its own. Ends with 1 when it was stopped, or ' +
+    'when messages failed, failed again or may have been sent.',
+  options: [...WHICH_OPTIONS, ...HOW_OPTIONS],
+  role: 'operate',
+  examples: [
+    { line: 'respool dlq replay --code http.503', does: 'of the spool: shows the plan, and asks' },
+    { line: "respool dlq replay --queue 'orders.dlq' --dry-run", does: 'the plan of a dead queue' },
+    {
+      line: 'respool dlq replay --queue orders.dlq --transform ./repair.ts --dry-run',
+      does: 'what a repair would change',
+    },
+    {
+      line: 'respool dlq replay --queue orders.dlq --canary 5 --rate 50 --yes',
+      does: 'five first, then 50 per second, without a question',
+    },
+  ],
+  run: async (context) => (await import('./replay/replay.ts')).replayLetters(context),
+};
+
+const ONE: readonly ArgumentSpec[] = [
+  { name: '<id>', description: 'the replay, by its id or the beginning of it' },
+];
+
+const list: CommandSpec = {
+  name: 'list',
+  summary: 'show the replays that are on record',
+  group: GROUP,
+  description: 'Shows every replay, the newest first: what it is about, and how far it is.',
+  options: [
+    {
+      flags: '--state <state>',
+      description: 'in this state; several with commas',
+      choices: ['planned', 'running', 'paused', 'stopped', 'cancelled', 'done'],
+      repeatable: true,
+    },
+  ],
+  role: 'read',
+  examples: [
+    { line: 'respool dlq replays list', does: 'all of them' },
+    { line: 'respool dlq replays list --state paused,stopped', does: 'what can be resumed' },
+  ],
+  run: async (context) => (await import('./replay/replays.ts')).listReplays(context),
+};
+
+const show: CommandSpec = {
+  name: 'show',
+  summary: 'show one replay: its plan, its options, how far it is',
+  group: GROUP,
+  description: 'Shows a replay in full, without what became of each message: see report.',
+  arguments: ONE,
+  role: 'read',
+  examples: [{ line: `respool dlq replays show ${ID}`, does: 'how far it is, and why' }],
+  run: async (context) => (await import('./replay/replays.ts')).showReplay(context),
+};
+
+const pause: CommandSpec = {
+  name: 'pause',
+  summary: 'pause a replay, wherever it runs',
+  group: GROUP,
+  description:
+    'Asks the process that runs it to pause, and waits a little until it has. What was not sent ' +
+    'stays where it is.',
+  arguments: ONE,
+  role: 'operate',
+  examples: [{ line: `respool dlq replays pause ${ID}`, does: 'until somebody resumes it' }],
+  run: async (context) => (await import('./replay/steer.ts')).pauseReplay(context),
+};
+
+const resume: CommandSpec = {
+  name: 'resume',
+  summary: 'go on with a replay that was planned, paused or stopped, or whose process died',
+  group: GROUP,
+  description:
+    'Runs it here, to its end: what was sent is not sent again, what failed is tried once more. ' +
+    'What a crash may have sent is left where it is, unless --unsure send says otherwise. Ctrl-C ' +
+    'pauses it again. Ends as respool dlq replay does.',
+  arguments: ONE,
+  options: [
+    UNSURE,
+    { flags: '--canary <count>', description: 'other than planned; 0: send the rest without' },
+    ...BROKER_OPTIONS,
+  ],
+  role: 'operate',
+  examples: [{ line: `respool dlq replays resume ${ID}`, does: 'goes on where it was' }],
+  run: async (context) => (await import('./replay/steer.ts')).resumeReplay(context),
+};
+
+const cancel: CommandSpec = {
+  name: 'cancel',
+  summary: 'end a replay; what was not sent stays where it is',
+  group: GROUP,
+  description:
+    'Ends a replay for good, wherever it runs, and waits a little until that is so. What was ' +
+    'sent stays sent, the rest stays where it is, in its order.',
+  arguments: ONE,
+  role: 'operate',
+  examples: [{ line: `respool dlq replays cancel ${ID}`, does: 'it cannot be resumed then' }],
+  run: async (context) => (await import('./replay/steer.ts')).cancelReplay(context),
+};
+
+const report: CommandSpec = {
+  name: 'report',
+  summary: 'show what became of each message of a replay',
+  group: GROUP,
+  description:
+    'Shows every message that is decided: sent, failed, parked, unsure, gone, left, or sent and ' +
+    'failed again; where to, and why not. With --json one object per line.',
+  arguments: ONE,
+  options: [
+    {
+      flags: '--result <result>',
+      description: 'only these; several with commas',
+      choices: ['sent', 'failed', 'parked', 'unsure', 'gone', 'left', 'again'],
+      repeatable: true,
+    },
+  ],
+  role: 'read',
+  examples: [
+    { line: `respool dlq replays report ${ID} --result failed,unsure`, does: 'what needs care' },
+    { line: `respool dlq replays report ${ID} --json > report.jsonl`, does: 'keeps all of it' },
+  ],
+  run: async (context) => (await import('./replay/replays.ts')).reportReplay(context),
+};
+
+const forget: CommandSpec = {
+  name: 'forget',
+  summary: 'take a replay that is over off the record',
+  group: GROUP,
+  description:
+    'Removes a replay that does not run, with its report. Messages are not touched; what was ' +
+    'not sent stays where it is.',
+  arguments: ONE,
+  role: 'operate',
+  examples: [{ line: `respool dlq replays forget ${ID}`, does: 'its report is gone' }],
+  run: async (context) => (await import('./replay/steer.ts')).forgetReplay(context),
+};
+
+const rulesList: CommandSpec = {
+  name: 'list',
+  summary: 'show the rules of the configuration, and what came of their last rounds',
+  group: GROUP,
+  description:
+    'Shows every rule of "deadLetters.rules": when it ran last, what came of it, and when it is ' +
+    'next.',
+  role: 'read',
+  examples: [{ line: 'respool dlq rules list', does: 'which rule waits for what' }],
+  run: async (context) => (await import('./replay/rules.ts')).listRules(context),
+};
+
+const rulesRun: CommandSpec = {
+  name: 'run',
+  summary: 'replay dead letters by the rules of the configuration, until a signal',
+  group: GROUP,
+  description:
+    'Looks at the pace of each rule of "deadLetters.rules" for letters that fit, asks whether ' +
+    'their destination is well, and replays them: the canary first, then the rest at the rate ' +
+    'of the rule. A rule that is stopped waits twice as long each time, up to an hour. Several ' +
+    'processes may run: a rule is run by one at a time. With --once one round of each rule, due ' +
+    'or not; that ends with 1 when a rule was stopped or failed, or messages failed again.',
+  options: [
+    { flags: '--once', description: 'one round of each rule, then end' },
+    ...BROKER_OPTIONS,
+  ],
+  role: 'operate',
+  examples: [
+    { line: 'respool dlq rules run', does: 'beside respool serve, or without it' },
+    { line: 'respool dlq rules run --once --json', does: 'for cron: one object per rule' },
+  ],
+  run: async (context) => (await import('./replay/rules.ts')).runRulesHere(context),
+};
+
+/** `respool dlq replay`, `respool dlq replays …` and `respool dlq rules …`. */
+export const replayCommands: readonly CommandSpec[] = [
+  replay,
+  {
+    name: 'replays',
+    summary: 'look after replays: list, show, pause, resume, cancel, report, forget',
+    group: GROUP,
+    subcommands: [list, show, pause, resume, cancel, report, forget],
+  },
+  {
+    name: 'rules',
+    summary: 'replay dead letters without anybody asking',
+    group: GROUP,
+    subcommands: [rulesList, rulesRun],
+  },
+];

@@ -1,0 +1,214 @@
+/**
+ * replay — plans a replay over every place that was asked for, shows what would happen, asks, and
+ * runs one after the other.
+ */
+
+import path from 'node:path';
+import { removeReplay } from '../../../../dead-letters/replay/operations.ts';
+import { drawPlan, planReplay } from '../../../../dead-letters/replay/plan.ts';
+import {
+  loadTransform,
+  rehearse,
+  type LetterTransform,
+} from '../../../../dead-letters/replay/transform.ts';
+import type { Replay, ReplayDesk, ReplayOptions } from '../../../../operator/replays.ts';
+import type { DeadLetters } from '../../../../ports/dead-letters.ts';
+import { ask } from '../../../ui/confirm.ts';
+import { kindsOf } from '../filter.ts';
+import { type Look, openLook } from '../open-look.ts';
+import { atLetters, type LettersContext, type Place } from '../letter-places.ts';
+import { CommandError, EXIT, type ExitCode, exitCodeOf } from '../../../exit-codes.ts';
+import { createProgress } from '../../../ui/progress.ts';
+import { safe } from '../../../../observe/logs/safe-text--safe.ts';
+import type { CommandContext } from '../../../spec.ts';
+import { carryOut } from './carry-out.ts';
+import { chosenOf } from './chosen.ts';
+import { interruptible } from '../../../interruptible.ts';
+import { replayOptionsOf } from './options.ts';
+import { messages, planView, rehearsalsView, resumeLine } from './view.ts';
+
+/** One place, and what of it is replayed how. */
+interface Aim {
+  readonly place: Place;
+  /** Only what fits is seen. */
+  readonly letters: DeadLetters;
+  readonly options: ReplayOptions;
+  readonly transform: LetterTransform | undefined;
+}
+
+const NOTHING_DONE = '; nothing was sent';
+
+/** Plans, asks and runs. */
+export async function replayLetters(given: CommandContext): Promise<ExitCode> {
+  const context = atLetters(given);
+  const { options, out } = context;
+  if (options.flag('dryRun') && options.flag('planOnly')) {
+    throw new CommandError('usage.invalid', '--dry-run and --plan-only: give one of them');
+  }
+  const aims = await aimsOf(context);
+  if (options.flag('dryRun')) return showPlans(context, aims);
+  const { control } = await context.desk();
+  const planned = await planAll(context, aims, control);
+  if (planned.length === 0) {
+    if (!out.json) await out.line('no message fits; nothing to do');
+    return EXIT.done;
+  }
+  if (options.flag('planOnly')) {
+    for (const { replay } of planned) {
+      if (out.json) await out.object(replay);
+      else await out.line(`replay ${safe(replay.id)} is planned; run it: ${resumeLine(replay.id)}`);
+    }
+    return EXIT.done;
+  }
+  await confirmed(context, planned, control);
+  return runAll(context, planned, control);
+}
+
+async function aimsOf(context: LettersContext): Promise<readonly Aim[]> {
+  const { options, io } = context;
+  // What is held was held by somebody, or parked for being replayed too often.
+  const isSpool = options.texts('queue').length === 0;
+  const kinds = kindsOf(context) ?? (isSpool ? ['dead'] : undefined);
+  const look = await openLook(context, { isStrict: true, ...(kinds && { kinds }) });
+  const { config } = await context.loaded();
+  const { replaysMax } = config.deadLetters;
+  const aims = look.places.map((place) => ({
+    place,
+    letters: fittingOf(look, place),
+    options: replayOptionsOf(options, {
+      query: look.filter.query,
+      kind: place.source.kind,
+      replaysMax,
+      resolve: (file) => path.resolve(io.cwd, file),
+    }),
+  }));
+  const file = aims[0]?.options.transform;
+  const transform = file === undefined ? undefined : await loadTransform(file);
+  return aims.map((aim) => ({ ...aim, transform }));
+}
+
+/** A category is no matter of the place. */
+function fittingOf({ filter, tell }: Look, { letters }: Place): DeadLetters {
+  const { category } = filter;
+  return category === undefined
+    ? letters
+    : chosenOf(letters, (letter) => tell(letter) === category);
+}
+
+/** What would happen; nothing is written. */
+async function showPlans(context: LettersContext, aims: readonly Aim[]): Promise<ExitCode> {
+  const { io, out } = context;
+  for (const { place, letters, options, transform } of aims) {
+    const tools = { clock: io.clock, ...(transform === undefined ? {} : { transform }) };
+    const { query } = options;
+    const { plan, rehearsals } = await interruptible(io, NOTHING_DONE, async (signal) => {
+      const drawn = await drawPlan(letters, place.source, options, { ...tools, signal });
+      if (transform === undefined || drawn.plan.count === 0) return { plan: drawn.plan };
+      const some = await rehearse(letters, transform, query === undefined ? {} : { query });
+      return { plan: drawn.plan, rehearsals: some };
+    });
+    if (out.json) {
+      await out.object({ dryRun: true, source: place.source, options, plan, rehearsals });
+      continue;
+    }
+    await out.line(await planView(out, place.name, plan));
+    if (rehearsals !== undefined) await out.line(rehearsalsView(out, rehearsals));
+  }
+  return EXIT.done;
+}
+
+interface Planned extends Aim {
+  readonly replay: Replay;
+}
+
+/** Freezes what fits, place by place; one without any letters is left out. */
+async function planAll(
+  context: LettersContext,
+  aims: readonly Aim[],
+  desk: ReplayDesk,
+): Promise<readonly Planned[]> {
+  const planned: Planned[] = [];
+  try {
+    for (const aim of aims) await planOne(context, { aim, desk, planned });
+  } catch (error) {
+    await forgetAll(context, planned, desk);
+    throw error;
+  }
+  return planned;
+}
+
+interface Planning {
+  readonly aim: Aim;
+  readonly desk: ReplayDesk;
+  /** Those that are on record; this one comes after them. */
+  readonly planned: Planned[];
+}
+
+async function planOne(context: LettersContext, { aim, desk, planned }: Planning): Promise<void> {
+  const { io, out } = context;
+  const { place, letters, options, transform } = aim;
+  if ((await place.letters.count()) === 0) return;
+  const bar = createProgress(io, out);
+  const tools = {
+    clock: io.clock,
+    onProgress: (seen: number) => bar.show(seen),
+    ...(transform === undefined ? {} : { transform }),
+  };
+  const { id, plan } = await interruptible(io, NOTHING_DONE, async (signal) => {
+    const replay = await planReplay(desk, letters, place.source, options, { ...tools, signal });
+    planned.push({ ...aim, replay });
+    return replay;
+  }).finally(() => bar.clear());
+  if (plan.count === 0) {
+    planned.pop();
+    await removeReplay(desk, id, { clock: io.clock });
+  } else if (!out.json) out.note(await planView(out, place.name, plan));
+}
+
+/** Nothing is left of the plans. */
+async function forgetAll(
+  { io: { clock } }: LettersContext,
+  planned: readonly Planned[],
+  desk: ReplayDesk,
+): Promise<void> {
+  for (const { replay } of planned) await removeReplay(desk, replay.id, { clock });
+}
+
+/** Returns when the answer is yes; otherwise nothing is left of the plans. */
+async function confirmed(
+  context: LettersContext,
+  planned: readonly Planned[],
+  desk: ReplayDesk,
+): Promise<void> {
+  const count = planned.reduce((sum, { replay }) => sum + replay.plan.count, 0);
+  try {
+    await ask(context, `replay ${messages(count)}?`);
+  } catch (error) {
+    await forgetAll(context, planned, desk);
+    throw error;
+  }
+}
+
+/** One after the other; one that fails does not keep the others waiting. */
+async function runAll(
+  context: LettersContext,
+  planned: readonly Planned[],
+  desk: ReplayDesk,
+): Promise<ExitCode> {
+  let code: ExitCode = EXIT.done;
+  for (const [at, { replay, place }] of planned.entries()) {
+    try {
+      const ended = await carryOut(context, { desk, letters: place.letters, replay });
+      if (ended !== EXIT.done) code = ended;
+    } catch (error) {
+      const later = planned.slice(at + 1);
+      if (error instanceof CommandError) {
+        for (const { replay: one } of later) context.out.note(`not begun: ${resumeLine(one.id)}`);
+      }
+      if (error instanceof CommandError || later.length === 0) throw error;
+      context.out.error(error);
+      code = exitCodeOf(error);
+    }
+  }
+  return code;
+}

@@ -1,0 +1,63 @@
+/** rules-service — the rules of the configuration beside a service, from its start to its stop. */
+
+import type { LoadedConfig } from '../../../../config/load/load-config.ts';
+import { createControl } from '../../../../operator/spool-operator.ts';
+import { runRules } from '../../../../dead-letters/rules/run.ts';
+import type { Spool } from '../../../../spool/spool.ts';
+import { withTimeout } from '../../../../system/wait.ts';
+import type { LettersContext } from '../letter-places.ts';
+import { byOf, type Desk } from '../../../session.ts';
+import type { ServeLog } from '../../serve/serve-log.ts';
+import type { CommandContext } from '../../../spec.ts';
+import { teller } from './news.ts';
+import { ruleToolsOf } from './rule-tools.ts';
+
+/** Rules that run. */
+export interface RulesLife {
+  /** Pauses what is on its way, and ends; waits for it no longer than this. */
+  stop(withinMs: number): Promise<void>;
+}
+
+export interface RulesParts {
+  readonly loaded: LoadedConfig;
+  readonly spool: Spool;
+  readonly log: ServeLog;
+}
+
+/** Starts the rules of the configuration over the spool of a service. */
+export async function startRules(context: CommandContext, parts: RulesParts): Promise<RulesLife> {
+  const { loaded, spool, log } = parts;
+  const { rules } = loaded.config.deadLetters;
+  const stop = new AbortController();
+  const tools = await ruleToolsOf(contextOf(context, loaded, spool), {
+    signal: stop.signal,
+    tell: teller(log),
+  });
+  for (const { name, every } of rules) {
+    log.say('info', `replays by rule ${name}, every ${String(every)}`, { rule: name });
+  }
+  const running = runRules(rules, tools);
+  return {
+    stop: async (withinMs) => {
+      stop.abort();
+      await withTimeout(context.io.clock, withinMs, running, () => undefined);
+    },
+  };
+}
+
+/** The context of a service for what works on dead letters. */
+export function contextOf(
+  context: CommandContext,
+  loaded: LoadedConfig,
+  spool: Spool,
+): LettersContext {
+  const as: Desk['as'] = (by) => createControl(spool, { by });
+  const isSealed = loaded.config.seal !== undefined;
+  const desk: Desk = { control: as(byOf(context.io)), as, url: undefined, isSealed };
+  return {
+    ...context,
+    broker: undefined,
+    loaded: () => Promise.resolve(loaded),
+    desk: () => Promise.resolve(desk),
+  };
+}

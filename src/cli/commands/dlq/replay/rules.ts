@@ -1,0 +1,127 @@
+/** rules — the rules of the configuration: what came of them, and running them until a signal. */
+
+import type { LoadedConfig } from '../../../../config/load/load-config.ts';
+import { runnerOf, stateOf } from '../../../../dead-letters/rules/record-lease.ts';
+import { runRules, runRulesOnce } from '../../../../dead-letters/rules/run.ts';
+import type { ReplayRule, RuleState } from '../../../../dead-letters/rules/types.ts';
+import { textOf } from '../../../../core/errors.ts';
+import { atLetters, type LettersContext } from '../letter-places.ts';
+import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';
+import { openDesk } from '../../../session.ts';
+import { numberText, safe } from '../../../../observe/logs/safe-text--safe.ts';
+import { levelOf, listenForTheEnd } from '../../serve/service.ts';
+import { createServeLog } from '../../serve/serve-log.ts';
+import type { CommandContext } from '../../../spec.ts';
+import { type Column, tableOf } from '../../../ui/table.ts';
+import { relative } from '../../../ui/times.ts';
+import { newsText, teller } from './news.ts';
+import { ruleToolsOf } from './rule-tools.ts';
+
+const COLUMNS: readonly Column[] = [
+  { head: 'rule' },
+  { head: 'when', isFlexible: true },
+  { head: 'last', isOptional: true },
+  { head: 'result' },
+  { head: 'sent', align: 'right', isOptional: true },
+  { head: 'next', isOptional: true },
+  { head: 'why', isFlexible: true, isReason: true },
+];
+
+/** Every rule, with what came of its last round. */
+export async function listRules(given: CommandContext): Promise<ExitCode> {
+  const context = atRules(given);
+  const { io, out } = context;
+  const rules = rulesOf(await context.loaded());
+  const { records } = (await context.desk()).control;
+  const now = io.clock.now();
+  const rows: string[][] = [];
+  for (const rule of rules) {
+    const state = await stateOf(records, rule.name);
+    if (out.json) await out.object({ ...rule, state });
+    else rows.push(rowOf(rule, state, now));
+  }
+  if (!out.json) await out.line(await tableOf(out, COLUMNS, rows));
+  return EXIT.done;
+}
+
+/** Runs them until a signal, or each once. */
+export async function runRulesHere(given: CommandContext): Promise<ExitCode> {
+  const context = atRules(given);
+  const rules = rulesOf(await context.loaded());
+  return context.options.flag('once') ? runOnce(context, rules) : runOn(context, rules);
+}
+
+/** The state of rules is kept in the store, which is made where there is none. */
+function atRules(given: CommandContext): LettersContext {
+  const context = atLetters(given);
+  let desk: ReturnType<LettersContext['desk']> | undefined;
+  return { ...context, desk: () => (desk ??= openDesk({ ...context, mayCreate: true })) };
+}
+
+function rulesOf({ config }: LoadedConfig): readonly ReplayRule[] {
+  const { rules } = config.deadLetters;
+  if (rules.length > 0) return rules;
+  throw new CommandError(
+    'usage.invalid',
+    'there are no rules in the configuration: write some as "deadLetters.rules", such as ' +
+      "{ name: network, when: { category: network, queue: 'dlq.*' } }",
+  );
+}
+
+async function runOnce(context: LettersContext, rules: readonly ReplayRule[]): Promise<ExitCode> {
+  const { io, out } = context;
+  const stop = new AbortController();
+  context.atEnd(io.onSignal(() => stop.abort()));
+  const tools = await ruleToolsOf(context, { signal: stop.signal, tell: () => undefined });
+  const all = await runRulesOnce(rules, tools);
+  let code: ExitCode = EXIT.done;
+  for (const [at, news] of all.entries()) {
+    const rule = rules[at]?.name ?? '';
+    if (news === undefined) {
+      if (out.json) await out.object({ rule, result: 'taken' });
+      else await out.line(`${safe(rule)}: another process has it in hand`);
+      continue;
+    }
+    const { result, again = 0 } = news;
+    if (result === 'stopped' || result === 'failed' || again > 0) code = EXIT.refused;
+    if (out.json) await out.object(news);
+    else await out.line(newsText(news));
+  }
+  return code;
+}
+
+async function runOn(context: LettersContext, rules: readonly ReplayRule[]): Promise<ExitCode> {
+  const { io, out } = context;
+  const ending = listenForTheEnd(context);
+  const { config, hide } = await context.loaded();
+  const { format, level, redact } = config.log;
+  const log = createServeLog(io, out, { format, level: levelOf(context, level), hide, redact });
+  const stop = new AbortController();
+  const tools = await ruleToolsOf(context, { signal: stop.signal, tell: teller(log) });
+  for (const { name, every } of rules) {
+    log.say('info', `rule ${name} looks every ${String(every)}`, { rule: name });
+  }
+  const running = runRules(rules, tools);
+  const end = await ending;
+  if (end.kind === 'signal') log.say('info', `stopping after ${end.signal}`);
+  else log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
+  stop.abort();
+  await running;
+  log.say('info', 'stopped');
+  return end.kind === 'signal' ? EXIT.done : EXIT.refused;
+}
+
+function rowOf({ name, when }: ReplayRule, state: RuleState, now: number): string[] {
+  const { lastAt, result = '', sent, nextAt, because = '' } = state;
+  const runner = runnerOf(state, now);
+  const next = nextAt === undefined ? 'at once' : relative(nextAt, now);
+  return [
+    safe(name),
+    safe(JSON.stringify(when)),
+    lastAt === undefined ? 'never' : relative(lastAt, now),
+    result,
+    sent === undefined ? '' : numberText(sent),
+    runner === undefined ? next : 'now',
+    safe(runner === undefined ? because : `run by ${runner.name}`),
+  ];
+}

@@ -1,0 +1,103 @@
+/**
+ * steer — pause, resume, cancel and forget replays.
+ *
+ * Who runs a replay in another process is asked by its record, and given a little time to obey; one
+ * whose sign of life is overdue is dealt with here.
+ */
+
+import * as operations from '../../../../dead-letters/replay/operations.ts';
+import type { Replay, ReplayDesk, ReplayOptions } from '../../../../operator/replays.ts';
+import { SECOND_MS } from '../../../../core/duration.ts';
+import { sleep } from '../../../../system/wait.ts';
+import { atLetters, openSource } from '../letter-places.ts';
+import { EXIT, type ExitCode, endedBy } from '../../../exit-codes.ts';
+import { safe } from '../../../../observe/logs/safe-text--safe.ts';
+import type { CommandContext } from '../../../spec.ts';
+import { carryOut } from './carry-out.ts';
+import { deskOf, namedReplay } from './replays.ts';
+import { countsText } from './view.ts';
+
+/** Longer than a runner is believed in without a sign of life. */
+const OBEYED_WITHIN_MS: number = 40 * SECOND_MS;
+const LOOK_EVERY_MS = 200;
+const CANARY_MAX = 1_000_000_000;
+
+export async function pauseReplay(context: CommandContext): Promise<ExitCode> {
+  return steer(context, 'pause');
+}
+
+export async function cancelReplay(context: CommandContext): Promise<ExitCode> {
+  return steer(context, 'cancel');
+}
+
+/** Runs it here, from where it is. */
+export async function resumeReplay(given: CommandContext): Promise<ExitCode> {
+  const context = atLetters(given);
+  const { options } = context;
+  const desk = (await context.desk()).control;
+  const replay = await namedReplay(context, desk);
+  const isTrusted = options.flag('trustLimit');
+  const { letters } = await openSource(context, replay.source, { isTrusted });
+  const unsure = options.text('unsure') as ReplayOptions['unsure'];
+  const canary = options.number('canary', { min: 0, max: CANARY_MAX });
+  const how = {
+    ...(unsure === undefined ? {} : { unsure }),
+    ...(canary === undefined ? {} : { canary }),
+  };
+  return carryOut(context, { desk, letters, replay, how });
+}
+
+export async function forgetReplay(context: CommandContext): Promise<ExitCode> {
+  const { io, out } = context;
+  const desk = await deskOf(context);
+  const { id } = await namedReplay(context, desk);
+  await operations.removeReplay(desk, id, { clock: io.clock });
+  if (out.json) await out.object({ id, result: 'forgotten' });
+  else await out.line(`replay ${safe(id)} is forgotten`);
+  return EXIT.done;
+}
+
+const ASK = { pause: operations.pauseReplay, cancel: operations.cancelReplay } as const;
+
+async function steer(context: CommandContext, wanted: 'pause' | 'cancel'): Promise<ExitCode> {
+  const { io, out } = context;
+  const desk = await deskOf(context);
+  const { id } = await namedReplay(context, desk);
+  const asked = await ASK[wanted](desk, id, { clock: io.clock });
+  const replay = await obeyed(context, { desk, wanted, replay: asked });
+  if (out.json) await out.object(replay);
+  else {
+    const { state, counts, plan } = replay;
+    await out.line(`replay ${safe(id)} is ${state}: ${countsText(counts, plan.count)}`);
+  }
+  if (replay.state !== 'running') return EXIT.done;
+  out.note(`whoever runs it was asked to ${wanted}, and has not done so yet`);
+  return EXIT.refused;
+}
+
+interface Asked {
+  readonly desk: ReplayDesk;
+  readonly wanted: 'pause' | 'cancel';
+  readonly replay: Replay;
+}
+
+/** Waits until whoever runs it has let go, or is believed in no longer. */
+async function obeyed({ io }: CommandContext, { desk, wanted, replay }: Asked): Promise<Replay> {
+  const { clock } = io;
+  const endsAt = clock.monotonic() + OBEYED_WITHIN_MS;
+  const stop = new AbortController();
+  const off = io.onSignal((signal) => stop.abort(endedBy(signal, '; it was asked all the same')));
+  try {
+    let last = replay;
+    while (last.state === 'running' && clock.monotonic() < endsAt) {
+      stop.signal.throwIfAborted();
+      await sleep(clock, LOOK_EVERY_MS, stop.signal);
+      last = (await operations.getReplay(desk, last.id)) ?? last;
+      const isOver = last.runner === undefined || last.runner.until <= clock.now();
+      if (last.state === 'running' && isOver) last = await ASK[wanted](desk, last.id, { clock });
+    }
+    return last;
+  } finally {
+    off();
+  }
+}

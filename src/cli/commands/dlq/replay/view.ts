@@ -1,0 +1,184 @@
+/** view — replays and their plans for people: in rows, in full, and in a sentence. */
+
+import type { Rehearsal } from '../../../../dead-letters/replay/transform.ts';
+import type {
+  Replay,
+  ReplayCanaries,
+  ReplayCounts,
+  ReplayLine,
+  ReplayPlan,
+  ReplaySource,
+} from '../../../../operator/replays.ts';
+import { show } from '../../../../core/errors.ts';
+import type { Millis } from '../../../../core/duration.ts';
+import { pairsOf } from '../../../ui/message-view.ts';
+import type { Out } from '../../../ui/output.ts';
+import { numberText, safe } from '../../../../observe/logs/safe-text--safe.ts';
+import { type Column, tableOf } from '../../../ui/table.ts';
+import { both, exact, relative } from '../../../ui/times.ts';
+
+const RIGHT = { align: 'right' as const };
+/** Rows of a part of a plan, at the most. */
+const SHOWN_MAX = 10;
+
+/** The columns of a list of replays. */
+export const REPLAY_COLUMNS: readonly Column[] = [
+  { head: 'id', isId: true },
+  { head: 'state' },
+  { head: 'from', isFlexible: true },
+  { head: 'sent', ...RIGHT },
+  { head: 'of', ...RIGHT },
+  { head: 'made', isOptional: true },
+  { head: 'by', isFlexible: true, isOptional: true },
+  { head: 'why', isFlexible: true, isReason: true },
+];
+
+/** The columns of a report. */
+export const LINE_COLUMNS: readonly Column[] = [
+  { head: 'id', isId: true },
+  { head: 'result' },
+  { head: 'to', isFlexible: true },
+  { head: 'code' },
+  { head: 'reason', isFlexible: true, isReason: true },
+];
+
+/** Where the letters of a replay lie, as people call it. */
+function sourceText(source: ReplaySource): string {
+  return source.kind === 'spool' ? `spool (${source.kinds.join(', ')})` : `queue ${source.queue}`;
+}
+
+export function replayRow(replay: Replay, now: Millis): string[] {
+  const { id, state, source, counts, plan, createdAt, by, because = '' } = replay;
+  return [
+    safe(id),
+    state,
+    safe(sourceText(source)),
+    numberText(counts.sent),
+    numberText(plan.count),
+    relative(createdAt, now),
+    safe(by),
+    safe(because),
+  ];
+}
+
+export function lineRow({ id, result, to = '', code = '', reason = '' }: ReplayLine): string[] {
+  return [safe(id), result, safe(to), safe(code), safe(reason)];
+}
+
+/** A plan in full; what looking cost was told before (cli/commands/dlq/open-look.ts). */
+export async function planView(out: Out, name: string, plan: ReplayPlan): Promise<string> {
+  const { count, seen, groups, routes, cannot, oldestAt, newestAt } = plan;
+  const parts = [`${safe(name)}: ${messages(count)} of ${numberText(seen)} that were looked at`];
+  if (oldestAt !== null && newestAt !== null) {
+    parts.push(`died ${exact(oldestAt)} to ${exact(newestAt)}`);
+  }
+  const rowsOf = async (heads: readonly Column[], rows: string[][]): Promise<void> => {
+    if (rows.length === 0) return;
+    const shown = await tableOf(out, heads, rows.slice(0, SHOWN_MAX));
+    const more = rows.length - SHOWN_MAX;
+    parts.push('', more > 0 ? `${shown}\nand ${numberText(more)} more` : shown);
+  };
+  await rowsOf(
+    [
+      { head: 'goes to', isFlexible: true, isReason: true },
+      { head: 'messages', ...RIGHT },
+    ],
+    routes.map((route) => [safe(route.to), numberText(route.count)]),
+  );
+  await rowsOf(
+    [
+      { head: 'group' },
+      { head: 'messages', ...RIGHT },
+      { head: 'code' },
+      { head: 'reason', isFlexible: true, isReason: true },
+    ],
+    groups.map((one) => [safe(one.group), numberText(one.count), safe(one.code), safe(one.reason)]),
+  );
+  await rowsOf(
+    [
+      { head: 'cannot go' },
+      { head: 'messages', ...RIGHT },
+      { head: 'why', isFlexible: true, isReason: true },
+      { head: 'such as', isId: true, isOptional: true },
+    ],
+    cannot.map((one) => [one.why, numberText(one.count), safe(one.text), safe(one.ids[0] ?? '')]),
+  );
+  return parts.join('\n');
+}
+
+/** What a repair would do to some letters. */
+export function rehearsalsView(out: Out, rehearsals: readonly Rehearsal[]): string {
+  return rehearsals.map((one) => rehearsalView(out, one)).join('\n');
+}
+
+function rehearsalView(out: Out, { id, result, reason, headers, body }: Rehearsal): string {
+  const said = reason === undefined ? result : `${result}: ${reason}`;
+  const lines = [`${out.style('bold', safe(id))} ${safe(said)}`];
+  for (const { name, before, after } of headers) {
+    if (before !== undefined) lines.push(out.style('red', `- ${safe(`${name}: ${before}`)}`));
+    if (after !== undefined) lines.push(out.style('green', `+ ${safe(`${name}: ${after}`)}`));
+  }
+  for (const line of body) {
+    const style = line.startsWith('-') ? 'red' : 'green';
+    lines.push(/^[+-]/.test(line) ? out.style(style, safe(line)) : safe(line));
+  }
+  return lines.join('\n');
+}
+
+/** A replay in full. */
+export async function replayView(out: Out, replay: Replay, now: Millis): Promise<string> {
+  const { id, state, because, source, by, options, plan, counts, runner, wanted } = replay;
+  const { canaries } = replay;
+  const { query, to, ...how } = options;
+  const facts: [string, string | undefined][] = [
+    ['id', id],
+    ['state', state],
+    ['because', because],
+    ['wanted', wanted],
+    ['from', sourceText(source)],
+    ['by', by],
+    ['made', both(replay.createdAt, now)],
+    ['changed', both(replay.updatedAt, now)],
+    ['run by', runner === undefined ? undefined : `${runner.name}, ${relative(runner.until, now)}`],
+    ['filter', query === undefined ? 'everything' : JSON.stringify(query)],
+    ['to', to === undefined ? 'where each came from' : JSON.stringify(to)],
+    ...Object.entries(how).map(([name, value]): [string, string] => [name, String(value)]),
+    ['canaries', canaries && canariesText(canaries)],
+    ['so far', countsText(counts, plan.count)],
+  ];
+  const told = facts.filter((fact): fact is [string, string] => fact[1] !== undefined);
+  const pairs = await pairsOf(out, told);
+  return `${pairs}\n\n${await planView(out, 'plan', plan)}`;
+}
+
+/** `sent 3 of 10, failed 2`. */
+export function countsText(counts: ReplayCounts, count: number): string {
+  const { sent, again, waiting = 0, ...rest } = counts;
+  const parts = [`sent ${numberText(sent)} of ${numberText(count)}`];
+  if (again > 0) parts.push(`failed again ${numberText(again)}`);
+  for (const [name, value] of Object.entries(rest)) {
+    if (value > 0) parts.push(`${name} ${numberText(value)}`);
+  }
+  if (waiting > 0) parts.push(`not attempted yet ${numberText(waiting)}`);
+  return parts.join(', ');
+}
+
+/** `passed 2, failed 0, not attempted yet 1`. */
+function canariesText({ passed, failed, waiting, removed = 0 }: ReplayCanaries): string {
+  const text = `passed ${passed}, failed ${failed}, not attempted yet ${waiting}`;
+  return removed === 0 ? text : `${text}, removed ${removed}`;
+}
+
+/** How many letters are decided. */
+export function decided({ sent, failed, parked, unsure, gone, left }: ReplayCounts): number {
+  return sent + failed + parked + unsure + gone + left;
+}
+
+export function messages(count: number): string {
+  return count === 1 ? '1 message' : `${numberText(count)} messages`;
+}
+
+/** How somebody goes on with it. */
+export function resumeLine(id: string): string {
+  return `respool dlq replays resume ${show(id).replaceAll('"', '')}`;
+}

@@ -1,0 +1,283 @@
+/**
+ * restore — brings back what was removed: copies that were kept of messages of queues are published
+ * into their queues again, messages of the spool go on hold.
+ *
+ *   kept copy ─▶ published, confirmed ─▶ removed from the archive
+ *   archived as removed ─▶ hold, from where retry sends it; release makes a bounce a bounce
+ *
+ * On hold, because who undoes a removal did not ask for a delivery. Promise: a copy is given up
+ * only when the broker has the message; whoever kills us in between leaves both. What was removed
+ * at another broker is left in the archive, unless told otherwise.
+ */
+
+import type { Broker } from '../../../config/load/brokers.ts';
+import type { Control } from '../../../operator/operator.ts';
+import { asError, isRespoolError, RespoolError, show, textOf } from '../../../core/errors.ts';
+import { compileGlob } from '../../../core/glob.ts';
+import { BROKER_HEADER } from '../../../core/letter-headers.ts';
+import type { AmqpConnection } from '../../../rabbit/connection/amqp.ts';
+import { KEPT_QUEUE_HEADER, restoreKept } from '../../../rabbit/queues/archive-copy.ts';
+import { lockQueue } from '../../../rabbit/queues/lock.ts';
+import { Outlet } from '../../../rabbit/publish/confirm-publisher.ts';
+import { ask } from '../../ui/confirm.ts';
+import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
+import type { SeenEntry } from '../../ui/message-view.ts';
+import { usageOf } from '../../options.ts';
+import { moveWith } from '../rabbit/move-messages.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { recordWithIds } from './audit-ids.ts';
+import {
+  entriesOf,
+  isCopy,
+  type Kept,
+  keptOfIds,
+  keptOfQueues,
+  notRemoved,
+  refused,
+  type Restored,
+  wasRemoved,
+} from './kept-copies.ts';
+import { brokerFor, type LettersContext, reachBroker } from './letter-places.ts';
+import { spoolIdsOf } from './typed-ids.ts';
+
+/** Brought back together. */
+const BATCH_MAX = 100;
+const BATCH_MAX_BYTES = 16 * 2 ** 20;
+/** Copies that one call brings back. */
+const RESTORED_MAX = 100_000;
+const LIMIT = { min: 1, max: RESTORED_MAX };
+/** Not the lock of the queue itself: a sweep or a replay may go on beside a restore. */
+const LOCK_PREFIX = 'restore.';
+
+/** Brings back what was removed, by ids or by queue. */
+export async function restore(context: LettersContext): Promise<ExitCode> {
+  const { args, options, out } = context;
+  const patterns = options.texts('queue');
+  if (args.length > 0 === patterns.length > 0) {
+    throw new CommandError(
+      'usage.invalid',
+      'say what to restore: either ids, - for ids from stdin, or --queue for what was kept of a ' +
+        'queue',
+    );
+  }
+  const globs = patterns.map((pattern) => usageOf(() => compileGlob(pattern)));
+  const limit = options.number('limit', LIMIT) ?? RESTORED_MAX;
+  const ids = (await spoolIdsOf(context)).slice(0, limit);
+  const { control } = await context.desk();
+  const { found, not } =
+    globs.length > 0
+      ? await keptOfQueues(control, globs, limit)
+      : await keptOfIds(control, ids, limit);
+  if (options.flag('dryRun')) {
+    if (out.json) await out.object({ action: 'restore', count: found.length, dryRun: true });
+    else await out.line(`would restore ${letters(found.length)}`);
+    return EXIT.done;
+  }
+  if (globs.length > 0 && found.length > 0) {
+    await ask(context, `restore ${letters(found.length)}?`);
+  }
+  const put = await putter(context, found);
+  if (found.length > 0) {
+    const about = globs.length > 0 ? { queues: patterns } : { ids };
+    await recordWithIds(control, 'dlq.restore', { ...about, count: found.length });
+  }
+  const results: Restored[] = [...not];
+  await moveWith(context, found.length, async (signal, onProgress) => {
+    let moved = 0;
+    for (const batch of batchesOf(found)) {
+      if (signal.aborted) return;
+      results.push(...(await restoreBatch(control, batch, put)));
+      moved += batch.length;
+      onProgress({ queue: '', moved, skipped: 0, total: found.length });
+    }
+  });
+  return tell(context, results);
+}
+
+/** So many, and so many bytes of bodies, as may be in memory at once. */
+function* batchesOf(all: readonly Kept[]): Generator<readonly Kept[]> {
+  let batch: Kept[] = [];
+  let bytes = 0;
+  for (const kept of all) {
+    if (batch.length >= BATCH_MAX || (batch.length > 0 && bytes + kept.size > BATCH_MAX_BYTES)) {
+      yield batch;
+      batch = [];
+      bytes = 0;
+    }
+    batch.push(kept);
+    bytes += kept.size;
+  }
+  if (batch.length > 0) yield batch;
+}
+
+/** A message on its way back into its queue. */
+type Put = (copy: Parameters<typeof restoreKept>[0]) => Promise<void>;
+
+/** Where copies of one queue go, or why they cannot. */
+type Road = Outlet | RespoolError;
+
+/**
+ * Reaches every broker that is needed, before anything is done, and takes the queues for itself:
+ * two restores at once would publish the same copies. What stands in the way of one queue is told
+ * with each of its copies.
+ */
+async function putter(context: LettersContext, found: readonly Kept[]): Promise<Put> {
+  const isAny = context.options.flag('anyBroker');
+  const doors = new Map<Broker['url'], Door>();
+  const roads = new Map<string, Road>();
+  for (const { isCopy: isOfQueue, broker, queue } of found) {
+    const name = roadName(queue, broker);
+    if (!isOfQueue || roads.has(name)) continue;
+    roads.set(name, await roadTo(context, doors, { queue, broker: isAny ? undefined : broker }));
+  }
+  return async (copy) => {
+    const { [KEPT_QUEUE_HEADER]: queue = '', [BROKER_HEADER]: broker } = copy.headers;
+    const road = roads.get(roadName(queue, broker));
+    if (road === undefined) throw refusal('it was changed meanwhile; run it again');
+    if (road instanceof RespoolError) throw road;
+    await restoreKept(copy, road);
+  };
+}
+
+function roadName(queue: string, broker: string | undefined): string {
+  return JSON.stringify([queue, broker]);
+}
+
+/** A broker that was reached. */
+interface Door {
+  readonly outlet: Outlet;
+  readonly amqp: AmqpConnection;
+  /** Queues that are ours already. */
+  readonly queues: Set<string>;
+}
+
+async function roadTo(
+  context: LettersContext,
+  doors: Map<Broker['url'], Door>,
+  { queue, broker }: Pick<Kept, 'queue' | 'broker'>,
+): Promise<Road> {
+  const there = await brokerFor(context, broker).catch((error: unknown) => {
+    if (isRespoolError(error, 'move.refused')) return error;
+    throw error;
+  });
+  if (there instanceof RespoolError) return there;
+  const door = doors.get(there.url) ?? (await openDoor(context, there));
+  doors.set(there.url, door);
+  if (door.queues.has(queue)) return door.outlet;
+  const lock = await lockQueue(door.amqp, `${LOCK_PREFIX}${queue}`);
+  if (lock === 'taken') {
+    return refusal('another restore puts letters into its queue; wait until that one is done');
+  }
+  context.atEnd(() => lock.release());
+  door.queues.add(queue);
+  return door.outlet;
+}
+
+async function openDoor(context: LettersContext, broker: Broker): Promise<Door> {
+  const { connection, amqp } = await reachBroker(context, broker);
+  const outlet = new Outlet(connection.publishing, context.io.clock);
+  context.atEnd(() => outlet.close());
+  return { outlet, amqp, queues: new Set() };
+}
+
+function refusal(text: string): RespoolError {
+  return new RespoolError('move.refused', text);
+}
+
+/** Read again: somebody may have been quicker. */
+async function restoreBatch(
+  control: Control,
+  batch: readonly Kept[],
+  put: Put,
+): Promise<readonly Restored[]> {
+  const ids = batch.map(({ id }) => id);
+  const entries = await entriesOf(control, ids);
+  const gone = ids.filter((id) => !entries.has(id));
+  const there = ids.flatMap((id) => entries.get(id) ?? []);
+  return [
+    ...gone.map((id): Restored => ({ id, result: 'unknown' })),
+    ...(await putBack(control, there.filter(isCopy), put)),
+    ...(await holdAll(
+      control,
+      there.filter((entry) => !isCopy(entry)),
+    )),
+  ];
+}
+
+/** Into their queues in the order in which they were removed; given up when the broker has them. */
+async function putBack(
+  control: Control,
+  copies: readonly SeenEntry[],
+  put: Put,
+): Promise<readonly Restored[]> {
+  const bodies = await Promise.all(copies.map(({ envelope }) => bodyOf(control, envelope.id)));
+  const sent = await Promise.all(
+    copies.map(async ({ envelope: { id, headers } }, at): Promise<Restored> => {
+      const to = headers[KEPT_QUEUE_HEADER] ?? '';
+      const body = bodies[at];
+      if (body instanceof Error) return refused(id, textOf(body));
+      try {
+        await put({ headers, body: body ?? new Uint8Array() });
+        return { id, result: 'done', to };
+      } catch (error) {
+        return refused(id, textOf(error));
+      }
+    }),
+  );
+  const ids = sent.filter(({ result }) => result === 'done').map(({ id }) => id);
+  if (ids.length === 0) return sent;
+  const removed = await control.remove(ids, { hard: true, reason: 'restored to its queue' });
+  const kept = new Map(removed.map((one) => [one.id, one]));
+  return sent.map((one) => {
+    const { result, why } = kept.get(one.id) ?? {};
+    if (result !== 'refused') return one;
+    const text = `${show(one.id)} is in its queue again, and its copy cannot be removed: `;
+    return { ...one, result, why: text + (why ?? '') };
+  });
+}
+
+async function holdAll(
+  control: Control,
+  entries: readonly SeenEntry[],
+): Promise<readonly Restored[]> {
+  const not = entries.filter((entry) => !wasRemoved(entry)).map(notRemoved);
+  const ids = entries.filter(wasRemoved).map(({ envelope }) => envelope.id);
+  if (ids.length === 0) return not;
+  const held = await control.hold(ids, 'restored by an operator');
+  return [...held.map((one) => (one.result === 'done' ? { ...one, to: 'hold' } : one)), ...not];
+}
+
+/** One that cannot be read does not keep the others away. */
+async function bodyOf(control: Control, id: string): Promise<Uint8Array | Error> {
+  const pieces: Uint8Array[] = [];
+  try {
+    for await (const piece of await control.body(id)) pieces.push(piece);
+    return Buffer.concat(pieces);
+  } catch (error) {
+    return asError(error);
+  }
+}
+
+async function tell({ out }: LettersContext, results: readonly Restored[]): Promise<ExitCode> {
+  const count = (what: Restored['result']): number =>
+    results.filter(({ result }) => result === what).length;
+  const [done, not, unknown] = [count('done'), count('refused'), count('unknown')];
+  if (out.json) for (const one of results) await out.object(one);
+  else {
+    for (const { id, result, why } of results) {
+      if (result === 'unknown') out.note(`there is no letter "${safe(id)}" in the archive`);
+      if (result === 'refused') out.note(safe(why ?? `refused: ${id}`));
+    }
+    const parts = [`restored ${numberText(done)}`];
+    if (not > 0) parts.push(`refused ${numberText(not)}`);
+    if (unknown > 0) parts.push(`unknown ${numberText(unknown)}`);
+    await out.line(
+      results.length === 0 ? 'nothing was kept there; nothing to do' : parts.join(', '),
+    );
+  }
+  return not + unknown > 0 ? EXIT.refused : EXIT.done;
+}
+
+function letters(count: number): string {
+  return count === 1 ? '1 letter' : `${numberText(count)} letters`;
+}

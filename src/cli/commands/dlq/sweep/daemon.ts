@@ -1,0 +1,110 @@
+/**
+ * daemon — `respool dlq sweep --every`: a run at once, then one every span, until a signal.
+ *
+ *   starting ─first run─▶ ready ⇄ not ready (a run failed, or none for twice the span)
+ *      └──────────────── SIGTERM, SIGINT ─▶ what is in hand is given back ─▶ 0
+ *
+ * A broker that is away is a failed run like any other: health tells it, and the next run tries.
+ */
+
+import { textOf } from '../../../../core/errors.ts';
+import type { Clock } from '../../../../ports/clock.ts';
+import { isLoopback } from '../../../../web/server/settings.ts';
+import { EXIT, type ExitCode } from '../../../exit-codes.ts';
+import { safe } from '../../../../observe/logs/safe-text--safe.ts';
+import { listenForTheEnd } from '../../serve/service.ts';
+import { span } from '../../../ui/times.ts';
+import { startListening } from './listen.ts';
+import { printRound } from './report.ts';
+import { inRounds } from './rounds.ts';
+import { type SweepRun, sweepOnce } from './run.ts';
+import type { Told } from './settings.ts';
+
+/** Runs without a success for so many spans are too many. */
+const SPANS_MAX = 2;
+
+/** Sweeps until SIGTERM or SIGINT. */
+export async function sweepUntilSignal(told: Told, everyMs: number): Promise<ExitCode> {
+  const { context, settings } = told;
+  const { io, out } = context;
+  const over = new AbortController();
+  const ending = listenForTheEnd(context).then((end) => {
+    over.abort();
+    return end;
+  });
+  const health = createHealth(io.clock, everyMs);
+  const count = await listen(told, health);
+  const round = async (): Promise<void> => {
+    const run = await sweepOnce(told, { signal: over.signal });
+    health.hear(run);
+    count?.(run);
+    await printRound(out, settings, run);
+  };
+  await inRounds({ clock: io.clock, everyMs, signal: over.signal }, round);
+  const end = await ending;
+  if (end.kind === 'error') throw end.error;
+  return EXIT.done;
+}
+
+async function listen(
+  { context, settings }: Told,
+  health: Health,
+): Promise<((run: SweepRun) => void) | undefined> {
+  if (settings.listen === undefined) return undefined;
+  const { createMetrics } = await import('./metrics.ts');
+  const metrics = createMetrics();
+  const { out, atEnd } = context;
+  const { reasons } = health;
+  const listening = await startListening(settings.listen, {
+    reasons,
+    metrics: () => metrics.text(),
+  });
+  atEnd(() => listening.close());
+  if (!isLoopback(settings.listen.host)) {
+    out.warn('whoever reaches this address can read the names of queues and their numbers');
+  }
+  const { url } = listening;
+  if (out.json) await out.object({ url });
+  else out.note(`listening on ${safe(url)}: /healthz, /readyz, /metrics`);
+  return (run) => metrics.count(run);
+}
+
+/** Whether what runs does what it should. */
+export interface Health {
+  hear(run: SweepRun): void;
+  /** Why it is not ready; none: it is. */
+  readonly reasons: () => readonly string[];
+}
+
+/** Ready when the last run went well, and not too long ago. */
+export function createHealth(clock: Clock, everyMs: number): Health {
+  let last: SweepRun | undefined;
+  let wellAt: number | undefined;
+  const startedAt = clock.monotonic();
+  return {
+    hear: (run) => {
+      last = run;
+      if (run.isWell) wellAt = clock.monotonic();
+    },
+    reasons: () => {
+      const reasons: string[] = [];
+      if (last === undefined) reasons.push('no run has ended yet');
+      else if (!last.isWell) reasons.push(...whyFailed(last));
+      const quietMs = clock.monotonic() - (wellAt ?? startedAt);
+      if (quietMs > SPANS_MAX * everyMs) {
+        reasons.push(
+          `no run has succeeded for ${span(quietMs)}, one is due every ${span(everyMs)}`,
+        );
+      }
+      return reasons;
+    },
+  };
+}
+
+function whyFailed({ error, reports, problems }: SweepRun): readonly string[] {
+  return [
+    ...(error === undefined ? [] : [textOf(error)]),
+    ...problems.filter(({ isSkipped }) => !isSkipped).map(({ text }) => text),
+    ...reports.flatMap(({ queue, error: why }) => (why === undefined ? [] : [`${queue}: ${why}`])),
+  ];
+}

@@ -1,0 +1,118 @@
+/**
+ * listen — `--listen host:port` of what runs until a signal: /healthz, /readyz and /metrics.
+ *
+ * Nothing can be changed there, and nobody is asked for a token; so it listens on this machine
+ * unless another address is named.
+ */
+
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+} from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { RespoolError, textOf } from '../../../../core/errors.ts';
+import { CommandError } from '../../../exit-codes.ts';
+
+/** Where to listen. */
+export interface Listen {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** What is answered. */
+export interface Answers {
+  /** Why it is not ready; none: it is. */
+  readonly reasons: () => readonly string[];
+  readonly metrics: () => Promise<{ readonly type: string; readonly text: string }>;
+}
+
+/** Somebody who answers. */
+export interface Listening {
+  readonly url: string;
+  close(): Promise<void>;
+}
+
+const LOOPBACK = '127.0.0.1';
+const HEADERS_WITHIN_MS = 10_000;
+const CONNECTIONS_MAX = 64;
+
+/** Reads `host:port`, `[::1]:port`, `:port` or `port`. */
+export function listenOf(text: string): Listen {
+  const [, host, port = ''] = /^(?:(\[[^\]]+\]|[^:[\]]*):)?(\d{1,5})$/.exec(text) ?? [];
+  const number = port === '' ? Number.NaN : Number(port);
+  if (number >= 0 && number <= 65_535) {
+    return { host: host?.replace(/^\[(.*)\]$/, '$1') || LOOPBACK, port: number };
+  }
+  throw new CommandError(
+    'usage.invalid',
+    `cannot use "${text}" as --listen: allowed is host:port or port, such as 127.0.0.1:9419`,
+  );
+}
+
+/** Listens, and answers until it is closed. */
+export async function startListening({ host, port }: Listen, answers: Answers): Promise<Listening> {
+  const server = createServer({ headersTimeout: HEADERS_WITHIN_MS }, listenerOf(answers));
+  server.maxConnections = CONNECTIONS_MAX;
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error) => reject(cannotListen(error, host, port)));
+    server.listen(port, host, resolve);
+  });
+  const { port: bound } = server.address() as AddressInfo;
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}`,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+function listenerOf(answers: Answers): RequestListener {
+  return (request, response) => {
+    answer(request, response, answers).catch((error: unknown) => {
+      // Whoever asks hears of it; the work goes on.
+      json(response, 500, { error: textOf(error) });
+    });
+  };
+}
+
+async function answer(
+  { method, url = '/' }: IncomingMessage,
+  response: ServerResponse,
+  { reasons, metrics }: Answers,
+): Promise<void> {
+  const [path] = url.split('?');
+  if (method !== 'GET' && method !== 'HEAD') {
+    response.setHeader('allow', 'GET, HEAD');
+    json(response, 405, { error: `cannot ${method}: allowed is GET` });
+  } else if (path === '/healthz') json(response, 200, { status: 'ok' });
+  else if (path === '/readyz') {
+    const why = reasons();
+    const isReady = why.length === 0;
+    json(
+      response,
+      isReady ? 200 : 503,
+      isReady ? { status: 'ok' } : { status: 'no', reasons: why },
+    );
+  } else if (path === '/metrics') {
+    const { type, text } = await metrics();
+    response.writeHead(200, { 'content-type': type }).end(text);
+  } else json(response, 404, { error: 'there is /healthz, /readyz and /metrics' });
+}
+
+function json(response: ServerResponse, status: number, value: object): void {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.end(`${JSON.stringify(value)}\n`);
+}
+
+function cannotListen(error: NodeJS.ErrnoException, host: string, port: number): RespoolError {
+  const why = error.code === 'EADDRINUSE' ? 'another process listens there' : textOf(error);
+  return new RespoolError(
+    'config.invalid',
+    `cannot listen on ${host}:${port}: ${why}; choose another with --listen`,
+    { cause: error },
+  );
+}

@@ -1,0 +1,37 @@
+/**
+ * metrics — what a sweep that goes on counts, for Prometheus. This file is loaded, and the library
+ * with it, when somebody listens.
+ *
+ * Promise: at most 500 queues have labels of their own; what comes then is counted as `other`.
+ */
+
+import type { SweepCount } from '../../../../observe/metrics/broker-types.ts';
+import { Families } from '../../../../observe/metrics/families.ts';
+import { createLabels } from '../../../../observe/metrics/labels.ts';
+import { Registry } from '../../../../observe/metrics/process-metrics.ts';
+import { SweepRows } from '../../../../observe/metrics/dead-letter-metrics.ts';
+import type { MetricsText } from '../../../../observe/metrics/types.ts';
+import { systemClock } from '../../../../system/clock.ts';
+
+/** Queues with a label of their own, at the most. */
+export const LABELS_MAX = 500;
+
+/** Counts runs. */
+export interface SweepMetrics {
+  count(run: SweepCount): void;
+  /** As Prometheus reads it. */
+  text(): Promise<MetricsText>;
+}
+
+/** Counts from nothing. */
+export function createMetrics(): SweepMetrics {
+  const registry = new Registry();
+  // Nothing is asked for a scrape: there is no span to keep.
+  const families = new Families({ registry, prefix: 'respool', everyMs: 0, clock: systemClock });
+  const rows = new SweepRows(families, createLabels(LABELS_MAX));
+  rows.begin();
+  return {
+    count: (run) => rows.count(run),
+    text: async () => ({ type: registry.contentType, text: await registry.metrics() }),
+  };
+}

@@ -1,0 +1,218 @@
+/**
+ * settings — what `respool dlq sweep` was told, under new names and under old ones, as one thing.
+ *
+ *   flag > file > environment > default, for each setting by itself
+ *
+ * The old defaults hold only where an old name is used at all; otherwise queues and target have to
+ * be named.
+ */
+
+import path from 'node:path';
+import type { Broker } from '../../../../config/load/brokers.ts';
+import type { LoadedConfig } from '../../../../config/load/load-config.ts';
+import { DAY_MS, durationMs, HOUR_MS, SECOND_MS } from '../../../../core/duration.ts';
+import { checkTarget, compileGlob, type Glob } from '../../../../core/glob.ts';
+import { readConfig } from '../../../config.ts';
+import { CommandError } from '../../../exit-codes.ts';
+import { usageOf } from '../../../options.ts';
+import { createOut, type Out } from '../../../ui/output.ts';
+import type { CommandContext, Globals } from '../../../spec.ts';
+import { chooseBroker, pick } from './broker.ts';
+import { type Listen, listenOf } from './listen.ts';
+import { readOldFile } from './legacy-file.ts';
+import { DEATHS, LEVEL, type OldSettings, oldSettings, type Said } from './legacy-options.ts';
+
+/** Everything a sweep is told. */
+export interface SweepSettings {
+  /** Whether an old name was used. */
+  readonly isOld: boolean;
+  readonly broker: Broker;
+  /** The configuration, with this broker in it. */
+  readonly loaded: LoadedConfig;
+  readonly patterns: readonly string[];
+  readonly target: string;
+  /** Deaths that a message may have; it is moved when it has more. */
+  readonly max: number;
+  /** Messages moved in one run, at the most. */
+  readonly limit: number | undefined;
+  /** Queues at once. */
+  readonly parallel: number | undefined;
+  /** Messages in hand at once, of each queue. */
+  readonly window: number | undefined;
+  readonly createsTarget: boolean;
+  readonly reasons: readonly string[];
+  readonly queues: readonly string[];
+  readonly isTrusted: boolean;
+  readonly isDryRun: boolean;
+  readonly everyMs: number | undefined;
+  readonly listen: Listen | undefined;
+  readonly dedupe: { readonly file: string; readonly maxAgeMs: number } | undefined;
+}
+
+/** The settings, and the context in which they hold. */
+export interface Told {
+  readonly settings: SweepSettings;
+  /** As the command's; its output is JSON where the old name says so, its URL is a service. */
+  readonly context: CommandContext;
+}
+
+const OLD_QUEUE = 'my_dlq';
+const OLD_TARGET = 'permanent_failure_queue';
+const OLD_DEDUP_FILE = '.rmq_processed_ids';
+const OLD_DEDUP_HOURS = 168;
+const MAX_DEFAULT = 3;
+const LIMIT = { min: 1, max: 1_000_000_000 };
+const PARALLEL = { min: 1, max: 64 };
+const WINDOW = { min: 1, max: 10_000 };
+const EVERY = { minMs: SECOND_MS, maxMs: 30 * DAY_MS };
+
+/** Reads everything, and refuses what does not fit together. Nothing is connected. */
+export async function readSettings(given: CommandContext): Promise<Told> {
+  const { options, globals, io } = given;
+  const out = outOf(given);
+  const warn = (text: string): void => out.warn(text);
+  const file = await readOldFile(globals.config, { cwd: io.cwd, warn });
+  const context = contextOf({ ...given, out }, file !== undefined);
+  // n.b. First: it adds what a file `.env` says to the environment.
+  const found = await readConfig(context, {}, { routes: false });
+  const old = oldSettings(options, file, io.env);
+  const isOld = file !== undefined || Object.keys(old).length > 0;
+  const chosen = chooseBroker({
+    old,
+    hasOldDefaults: isOld,
+    url: brokerUrlOf(given),
+    managementUrl: options.filled('managementUrl'),
+    loaded: found,
+    hasOldFile: file !== undefined,
+  });
+  if (chosen === undefined) throw usage('name the broker: --url amqp://host, or "rabbit.url"');
+  warnOf(old, warn);
+  const { patterns, target } = queuesOf(given, old, isOld);
+  const every = options.span('every');
+  const listen = options.filled('listen');
+  if (listen !== undefined && every === undefined) {
+    throw usage('--listen is for a sweep that goes on: add --every, such as --every 5m');
+  }
+  const settings: SweepSettings = {
+    isOld,
+    ...chosen,
+    patterns,
+    target,
+    max: maxOf(given, old),
+    limit: options.number('limit', LIMIT),
+    parallel: options.number('parallel', PARALLEL),
+    window: options.number('window', WINDOW),
+    createsTarget: !options.flag('requireTarget'),
+    reasons: options.texts('countReasons'),
+    queues: options.texts('countQueues').map((one) => globOf(one).pattern),
+    isTrusted: options.flag('trustLimit'),
+    isDryRun: options.flag('dryRun'),
+    everyMs: every === undefined ? undefined : usageOf(() => durationMs(every, '--every', EVERY)),
+    listen: listen === undefined ? undefined : listenOf(listen),
+    dedupe: dedupeOf(old, io.cwd),
+  };
+  return { settings, context };
+}
+
+/** The old format decides as `--json` does; one of them is enough. */
+function outOf({ options, out, io }: CommandContext): Out {
+  const format = options.text('outputFormat');
+  if (format === 'text' && out.json) {
+    throw usage('--json and --output-format text say different things: give one of them');
+  }
+  if (format !== 'json' || out.json) return out;
+  const { quiet, verbose, color } = out;
+  return createOut(io, { json: true, quiet, verbose, color });
+}
+
+/** A file of the old shape is no configuration of ours, and a broker no service. */
+function contextOf(context: CommandContext, hasOldFile: boolean): CommandContext {
+  const { config, url, ...rest } = context.globals;
+  const globals: Globals = {
+    ...rest,
+    ...(hasOldFile || config === undefined ? {} : { config }),
+    ...(url === undefined || isBroker(url) ? {} : { url }),
+  };
+  return { ...context, globals };
+}
+
+function isBroker(url: string): boolean {
+  return /^amqps?:/i.test(url);
+}
+
+function brokerUrlOf({ globals: { url }, options }: CommandContext): string | undefined {
+  const named = options.filled('broker');
+  if (url === undefined || !isBroker(url)) return named;
+  if (named !== undefined && named !== url) {
+    throw usage('--url and --broker name two brokers: give one of them');
+  }
+  return url;
+}
+
+function warnOf({ password, sslVerify }: OldSettings, warn: (text: string) => void): void {
+  if (password?.level === LEVEL.flag) {
+    warn(
+      'a password on the command line can be read by every user of this machine: put it into ' +
+        'RMQ_PASSWORD, or into a file',
+    );
+  }
+  if (sslVerify?.value === false) {
+    warn(`${sslVerify.name}: certificates are not checked, anybody may be the broker`);
+  }
+}
+
+function queuesOf(
+  { options }: CommandContext,
+  { dlq, targetQueue }: OldSettings,
+  isOld: boolean,
+): Pick<SweepSettings, 'patterns' | 'target'> {
+  const given = options.texts('queue');
+  const queues = pick('queue', [
+    ...(given.length === 0 ? [] : [{ value: given, level: LEVEL.flag, name: '--queue' }]),
+    ...(dlq === undefined ? [] : [{ ...dlq, value: [dlq.value] }]),
+  ]);
+  const named = options.filled('target');
+  const target = pick('target', [
+    ...(named === undefined ? [] : [{ value: named, level: LEVEL.flag, name: '--target' }]),
+    ...(targetQueue === undefined ? [] : [targetQueue]),
+  ]);
+  const patterns = queues?.value ?? (isOld ? [OLD_QUEUE] : []);
+  const where = target?.value ?? (isOld ? OLD_TARGET : undefined);
+  if (patterns.length === 0) throw usage("name the queues to sweep: --queue 'dlq.*'");
+  if (where === undefined) {
+    throw usage("name the queue for what died too often: --target 'dead.*', or one fixed name");
+  }
+  for (const pattern of patterns) {
+    const problem = checkTarget(where, globOf(pattern));
+    if (problem !== undefined) throw usage(problem);
+  }
+  return { patterns, target: where };
+}
+
+function globOf(pattern: string): Glob {
+  return usageOf(() => compileGlob(pattern));
+}
+
+function maxOf({ options }: CommandContext, { maxRetries }: OldSettings): number {
+  const given = options.number('max', DEATHS);
+  const candidates: Said<number>[] = [
+    ...(given === undefined ? [] : [{ value: given, level: LEVEL.flag, name: '--max' }]),
+    ...(maxRetries === undefined ? [] : [maxRetries]),
+  ];
+  return pick('max', candidates)?.value ?? MAX_DEFAULT;
+}
+
+/** The old tool gave this up later; so it is kept only where somebody asks for it. */
+function dedupeOf(
+  { dedupFile, dedupMaxAgeHours }: OldSettings,
+  cwd: string,
+): SweepSettings['dedupe'] {
+  if (dedupFile === undefined && dedupMaxAgeHours === undefined) return undefined;
+  const hours = dedupMaxAgeHours?.value ?? OLD_DEDUP_HOURS;
+  const file = path.resolve(cwd, dedupFile?.value ?? OLD_DEDUP_FILE);
+  return { file, maxAgeMs: hours * HOUR_MS };
+}
+
+function usage(text: string): CommandError {
+  return new CommandError('usage.invalid', text);
+}

@@ -1,0 +1,324 @@
+/**
+ * watch — tells once when a dead queue holds more than it may, and once when it no longer does.
+ *
+ *   quiet ─depth > above, told─▶ fired ─depth ≤ above, told─▶ quiet
+ *
+ * What was told is remembered in the records `dlq.watch` of the store after the hook has taken it:
+ * a restart tells nothing twice, a hook that failed is called again at the next round. Only an end
+ * in the moment between the two can tell something a second time. No message is ever looked at.
+ */
+
+import { createHash } from 'node:crypto';
+import type { Broker } from '../../../../config/load/brokers.ts';
+import type { LoadedConfig } from '../../../../config/load/load-config.ts';
+import type { Control } from '../../../../operator/operator.ts';
+import { DAY_MS, durationMs, SECOND_MS } from '../../../../core/duration.ts';
+import { RespoolError, show, textOf } from '../../../../core/errors.ts';
+import { compileGlob, type Glob } from '../../../../core/glob.ts';
+import { isLockName } from '../../../../rabbit/queues/lock.ts';
+import { passiveQueues } from '../../../../rabbit/admin/inspect-broker.ts';
+import { atLetters } from '../letter-places.ts';
+import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';
+import { usageOf } from '../../../options.ts';
+import { safe } from '../../../../observe/logs/safe-text--safe.ts';
+import { listenForTheEnd } from '../../serve/service.ts';
+import type { CommandContext } from '../../../spec.ts';
+import { exact } from '../../../ui/times.ts';
+import { chooseBroker } from './broker.ts';
+import { inRounds, type ReachedOnce, reachOnce } from './rounds.ts';
+import { type Alert, type Hook, hookOf } from './watch-hooks.ts';
+
+/** The kind under which it is remembered what was told. */
+export const WATCH_KIND = 'dlq.watch';
+const EVERY_DEFAULT = '30s';
+const EVERY = { minMs: SECOND_MS, maxMs: DAY_MS };
+const ABOVE = { min: 0, max: 1_000_000_000 };
+/** Queues that are watched, at the most. */
+const QUEUES_MAX = 1_000;
+
+/** Where dead letters lie, in numbers. */
+interface Depth {
+  readonly queue: string;
+  /** undefined: nobody can tell now. */
+  readonly depth: number | undefined;
+  /** The largest group of failures, asked for when something is told. */
+  readonly group?: () => Promise<string | undefined>;
+}
+
+/** Somewhere to look. */
+interface Watched {
+  readonly place: string;
+  /** Whether a queue is one of those; another watch may have told of others. */
+  fits(queue: string): boolean;
+  look(): Promise<readonly Depth[]>;
+  close(): Promise<void>;
+}
+
+interface Watch {
+  readonly context: CommandContext;
+  readonly watched: Watched;
+  readonly control: Control;
+  readonly above: number;
+  readonly hook: Hook | undefined;
+  /** How deep each was at the last look. */
+  readonly before: Map<string, number>;
+  /** What was fired and not resolved yet, by its key. */
+  readonly fired: Map<string, string>;
+}
+
+/** Watches until SIGTERM or SIGINT. */
+export async function watchDeadQueues(given: CommandContext): Promise<ExitCode> {
+  const { io, options, out } = given;
+  const every = options.span('every') ?? EVERY_DEFAULT;
+  const everyMs = usageOf(() => durationMs(every, '--every', EVERY));
+  const above = options.number('above', ABOVE) ?? 0;
+  const hook = hookOf(given);
+  const globs = options.texts('queue').map((one) => usageOf(() => compileGlob(one)));
+  const context = atLetters(given);
+  const chosen = globs.length === 0 ? undefined : brokerOf(given, await context.loaded());
+  const { control } = await context.desk();
+  const watched =
+    chosen === undefined ? spoolWatched(control) : queuesWatched(context, globs, chosen);
+  const fired = await firedBefore(control);
+  const watch: Watch = { context, watched, control, above, hook, before: new Map(), fired };
+  const over = new AbortController();
+  const ending = listenForTheEnd(given).then((end) => {
+    over.abort();
+    return end;
+  });
+  out.note(`watching ${safe(watched.place)} every ${every}, above ${above}`);
+  try {
+    await inRounds({ clock: io.clock, everyMs, signal: over.signal }, () =>
+      round(watch, over.signal),
+    );
+  } finally {
+    await watched.close();
+  }
+  const end = await ending;
+  if (end.kind === 'error') throw end.error;
+  return EXIT.done;
+}
+
+function brokerOf(
+  { options }: CommandContext,
+  loaded: LoadedConfig,
+): { readonly broker: Broker; readonly loaded: LoadedConfig } {
+  const chosen = chooseBroker({
+    old: {},
+    hasOldDefaults: false,
+    url: undefined,
+    managementUrl: options.filled('managementUrl'),
+    loaded,
+    hasOldFile: false,
+  });
+  if (chosen !== undefined) return chosen;
+  throw new CommandError(
+    'usage.invalid',
+    'name the broker: --url amqp://host, or "rabbit.url"; without --queue the spool is watched',
+  );
+}
+
+async function firedBefore({ records }: Control): Promise<Map<string, string>> {
+  const known = await records.list(WATCH_KIND);
+  return new Map(known.map(({ key, value }) => [key, (value as { queue: string }).queue]));
+}
+
+/** One look. What cannot be looked at now is tried at the next round. */
+async function round(watch: Watch, signal: AbortSignal): Promise<void> {
+  const { context, watched, above, before } = watch;
+  let depths: readonly Depth[];
+  try {
+    depths = await watched.look();
+  } catch (error) {
+    context.out.warn(`cannot look at ${watched.place}: ${textOf(error)}; trying again`);
+    return;
+  }
+  for (const one of [...depths, ...goneOf(watch, depths)]) {
+    const { queue, depth } = one;
+    // A hook may take its time for each: whoever ends us does not wait for all of them.
+    if (signal.aborted) return;
+    if (depth === undefined) continue;
+    const key = keyOf(watch, queue);
+    const isFired = watch.fired.has(key);
+    if (depth > above !== isFired) await tell(watch, { ...one, depth }, key);
+    before.set(queue, depth);
+  }
+}
+
+/** A queue that is no longer there holds nothing. */
+function goneOf(watch: Watch, depths: readonly Depth[]): readonly Depth[] {
+  const there = new Set(depths.map(({ queue }) => queue));
+  return [...watch.fired]
+    .filter(([, queue]) => !there.has(queue) && watch.watched.fits(queue))
+    .filter(([key, queue]) => key === keyOf(watch, queue))
+    .map(([, queue]) => ({ queue, depth: 0 }));
+}
+
+/** Each watch with another threshold or another hook tells on its own. */
+function keyOf({ watched: { place }, above, hook }: Watch, queue: string): string {
+  const parts = [place, queue, String(above), hook?.name ?? ''];
+  return createHash('sha256').update(parts.join('\n')).digest('hex');
+}
+
+async function tell(
+  watch: Watch,
+  { queue, depth, group }: Depth & { readonly depth: number },
+  key: string,
+): Promise<void> {
+  const { context, watched, control, above, hook, before, fired } = watch;
+  const { io, out } = context;
+  const last = before.get(queue);
+  const alert: Alert = {
+    event: depth > above ? 'fired' : 'resolved',
+    at: exact(io.clock.now()),
+    place: watched.place,
+    queue,
+    depth,
+    above,
+    growth: last === undefined ? null : depth - last,
+    group: await groupOf(group),
+  };
+  try {
+    await hook?.tell(alert);
+    if (alert.event === 'fired') {
+      await control.records.put(WATCH_KIND, key, {
+        queue,
+        place: watched.place,
+        above,
+        at: alert.at,
+      });
+      fired.set(key, queue);
+    } else {
+      await control.records.remove(WATCH_KIND, key);
+      fired.delete(key);
+    }
+  } catch (error) {
+    out.warn(`cannot tell that ${queue} ${alert.event}: ${textOf(error)}; trying again`);
+    return;
+  }
+  if (out.json) await out.object(alert);
+  else await out.line(lineOf(alert));
+}
+
+/** An alert without its group is better than none. */
+async function groupOf(group: Depth['group']): Promise<string | null> {
+  try {
+    return (await group?.()) ?? null;
+  } catch {
+    return null;
+  }
+}
+
+function lineOf({ event, at, queue, depth, above, growth, group }: Alert): string {
+  const parts = [
+    `${at} ${event} ${safe(queue)} depth=${depth} above=${above}`,
+    ...(growth === null ? [] : [`growth=${growth > 0 ? '+' : ''}${growth}`]),
+    ...(group === null ? [] : [`group=${safe(group)}`]),
+  ];
+  return parts.join(' ');
+}
+
+/** What bounced is dead, what is held is parked. */
+function spoolWatched(control: Control): Watched {
+  const top = async (state: 'bounce' | 'hold'): Promise<string | undefined> => {
+    const rows = await control.tally('fingerprint', { state: [state] });
+    return rows.toSorted((one, other) => other.count - one.count)[0]?.key;
+  };
+  return {
+    place: 'spool',
+    fits: () => true,
+    look: async () => {
+      const { bounce, hold } = await control.count();
+      return [
+        { queue: 'dead', depth: bounce, group: () => top('bounce') },
+        { queue: 'parked', depth: hold, group: () => top('hold') },
+      ];
+    },
+    close: () => Promise.resolve(),
+  };
+}
+
+/** Queues by name or pattern; the connection is kept from round to round while it lasts. */
+function queuesWatched(
+  context: CommandContext,
+  globs: readonly Glob[],
+  chosen: { readonly broker: Broker; readonly loaded: LoadedConfig },
+): Watched {
+  let reached: ReachedOnce | undefined;
+  const close = async (): Promise<void> => {
+    const last = reached;
+    reached = undefined;
+    await last?.leave();
+  };
+  const look = async (): Promise<readonly Depth[]> => {
+    reached ??= await reachOnce(context, chosen);
+    const names = await namesOf(globs, reached);
+    const told = await passiveQueues(await reached.connection.consuming.tryConnect(), names);
+    return depthsOf(names, told, (text) => context.out.warn(text));
+  };
+  return {
+    place: chosen.broker.address,
+    fits: (queue) => globs.some((glob) => glob.match(queue) !== undefined),
+    look: async () => {
+      try {
+        return await look();
+      } catch (error) {
+        // A connection that broke is not asked again.
+        await close();
+        throw error;
+      }
+    },
+    close,
+  };
+}
+
+/** One queue that cannot be asked for stops no other; if none can, something else is wrong. */
+function depthsOf(
+  names: readonly string[],
+  told: Awaited<ReturnType<typeof passiveQueues>>,
+  warn: (text: string) => void,
+): readonly Depth[] {
+  const problems: string[] = [];
+  const depths = names.map((queue) => {
+    const answer = told.get(queue);
+    if (answer !== undefined && 'found' in answer) {
+      return { queue, depth: answer.found?.messageCount ?? 0 };
+    }
+    const why = answer?.problem ?? 'no answer';
+    problems.push(`cannot ask for the depth of ${show(queue)}: ${why}`);
+    return { queue, depth: undefined };
+  });
+  const [first] = problems;
+  if (first !== undefined && problems.length === names.length) {
+    throw new RespoolError('broker.unavailable', first);
+  }
+  for (const text of problems) warn(`${text}; trying again`);
+  return depths;
+}
+
+async function namesOf(
+  globs: readonly Glob[],
+  { management }: ReachedOnce,
+): Promise<readonly string[]> {
+  const literal = globs.filter(({ isLiteral }) => isLiteral).map(({ pattern }) => pattern);
+  if (literal.length === globs.length) return [...new Set(literal)];
+  if (management === undefined) {
+    throw new RespoolError(
+      'broker.unavailable',
+      'patterns need the management API, and it does not answer: name it with ' +
+        '--management-url, or the queues by their whole names',
+    );
+  }
+  management.forget();
+  // n.b. An exclusive queue, such as the lock of a sweep, can be asked for by nobody else.
+  const there = (await management.queues({ detail: 'totals' }))
+    .filter(({ name, exclusive }) => !exclusive && !isLockName(name))
+    .map(({ name }) => name);
+  const fitting = there.filter((name) => globs.some((glob) => glob.match(name) !== undefined));
+  const names = [...new Set([...literal, ...fitting])].toSorted();
+  if (names.length <= QUEUES_MAX) return names;
+  throw new RespoolError(
+    'limit.exceeded',
+    `${names.length} queues fit, and at most ${QUEUES_MAX} are watched: name fewer`,
+  );
+}

@@ -1,0 +1,98 @@
+/** typed-ids — what people type: ids of letters, and the number of letters that will be gone. */
+
+import { createInterface } from 'node:readline';
+import { show } from '../../../core/errors.ts';
+import { CommandError } from '../../exit-codes.ts';
+import { wholeLetterIds } from '../../id-prefix.ts';
+import { numberText } from '../../../observe/logs/safe-text--safe.ts';
+import type { CommandContext } from '../../spec.ts';
+
+const COUNT_MAX = 1_000_000_000_000;
+/** Ids of one call. */
+const IDS_MAX = 10_000;
+
+/** Returns when the count was typed, or given as `--count`; otherwise throws `not.confirmed`. */
+export async function typeCount(
+  { io, options }: Pick<CommandContext, 'io' | 'options'>,
+  count: number,
+  what: string,
+): Promise<void> {
+  const given = options.number('count', { min: 0, max: COUNT_MAX });
+  if (given !== undefined) {
+    if (given === count) return;
+    throw refused(`--count says ${given}, and there are ${numberText(count)}`);
+  }
+  const question = `type ${numberText(count)} to ${what}:`;
+  if (!io.isTTY('stdin') || !io.isTTY('stderr')) {
+    throw new CommandError(
+      'not.confirmed',
+      `cannot ask "${question}": this is no terminal; add --count ${numberText(count)} to do it, ` +
+        '--dry-run to look',
+    );
+  }
+  io.stderr.write(`${question} `);
+  const answer = await lineOf(io);
+  if (answer.trim() === String(count)) return;
+  throw refused('another number was typed');
+}
+
+function refused(why: string): CommandError {
+  return new CommandError('not.confirmed', `${why}; nothing was done`);
+}
+
+/** The first line of stdin; '' where it ends without one. */
+async function lineOf(io: CommandContext['io']): Promise<string> {
+  for await (const line of linesOf(io)) return line;
+  return '';
+}
+
+async function* linesOf({ stdin }: CommandContext['io']): AsyncGenerator<string> {
+  const lines = createInterface({ input: stdin, terminal: false });
+  try {
+    for await (const line of lines) yield line;
+  } finally {
+    lines.close();
+  }
+}
+
+/** The ids that were given; those of the spool's messages also by their beginning. */
+export async function spoolIdsOf(context: CommandContext): Promise<readonly string[]> {
+  const { args, out } = context;
+  const typed = args.filter((arg) => arg !== '-');
+  const others = await idsOf({ ...context, args: args.filter((arg) => arg === '-') });
+  if (typed.length === 0) return others;
+  const { control } = await context.desk();
+  const whole = await wholeLetterIds(typed, { control, out, isActing: true });
+  return [...new Set([...whole, ...others])];
+}
+
+/**
+ * The ids that were given, with `-` those of stdin too: one per line, or lines of JSON with an
+ * `id`. An id of a broker may be any text, so what is no id of a spool is taken as well.
+ */
+export async function idsOf({
+  args,
+  io,
+}: Pick<CommandContext, 'args' | 'io'>): Promise<readonly string[]> {
+  const ids = new Set(args.filter((arg) => arg !== '-'));
+  if (args.includes('-')) {
+    for await (const line of linesOf(io)) {
+      const id = idIn(line.trim());
+      if (id !== '') ids.add(id);
+      if (ids.size > IDS_MAX) break;
+    }
+  }
+  if (ids.size <= IDS_MAX) return [...ids];
+  throw new CommandError('usage.invalid', `give at most ${IDS_MAX} ids, or a filter`);
+}
+
+function idIn(line: string): string {
+  if (!line.startsWith('{')) return line;
+  try {
+    const { id } = JSON.parse(line) as { readonly id?: unknown };
+    if (typeof id === 'string') return id;
+  } catch {
+    // Told below, as what has no id.
+  }
+  throw new CommandError('usage.invalid', `cannot use ${show(line)} of stdin: it has no "id"`);
+}

@@ -1,0 +1,53 @@
+/** doctor — looks at everything a spool stands on, and says what is unsafe and how to mend it. */
+
+import type { DoctorFinding, Level } from './finding.ts';
+import { EXIT } from '../../exit-codes.ts';
+import type { Out, Style } from '../../ui/output.ts';
+import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import type { CommandSpec } from '../../spec.ts';
+
+const STYLES: Readonly<Record<Level, Style>> = { ok: 'green', note: 'yellow', unsafe: 'red' };
+const LEVEL_COLUMNS = 8;
+
+/** `respool doctor` */
+export const doctor: CommandSpec = {
+  name: 'doctor',
+  summary: 'say what is unsafe here, and how to mend it',
+  group: 'Looking after',
+  description:
+    'Looks at versions, configuration, stores and their disk, the clock, the service and the ' +
+    'messages. Changes nothing, and makes no store where there is none; a bucket of S3 has a ' +
+    'probe of one byte for a moment, to see what it allows. Each line is ok, note or unsafe; ' +
+    'with --json it has a stable id, and the last one counts. Ends with 1 when something is ' +
+    'unsafe.',
+  examples: [
+    { line: 'respool doctor', does: 'the whole report' },
+    { line: "respool doctor --json | jq -r 'select(.todo) | .text'", does: 'what needs mending' },
+  ],
+  role: 'read',
+  run: async (context) => {
+    const { out } = context;
+    const { examine } = await import('./examine.ts');
+    const counts: Record<Level, number> = { ok: 0, note: 0, unsafe: 0 };
+    for await (const finding of examine(context)) {
+      counts[finding.level] += 1;
+      if (out.json) await out.object(finding);
+      else await tell(out, finding);
+    }
+    const notes = `${counts.note} ${counts.note === 1 ? 'note' : 'notes'}`;
+    const text = `${counts.ok} ok, ${notes}, ${counts.unsafe} unsafe`;
+    // A level of its own: who counts the levels of findings goes on as before.
+    if (out.json) await out.object({ id: 'summary', level: 'summary', text, ...counts });
+    else {
+      await out.line('');
+      await out.line(text);
+    }
+    return counts.unsafe > 0 ? EXIT.refused : EXIT.done;
+  },
+};
+
+async function tell(out: Out, { level, text, todo }: DoctorFinding): Promise<void> {
+  const word = out.style(STYLES[level], level.padEnd(LEVEL_COLUMNS));
+  await out.line(`${word}${safe(text)}`);
+  if (todo !== undefined) await out.line(`${' '.repeat(LEVEL_COLUMNS)}→ ${safe(todo)}`);
+}

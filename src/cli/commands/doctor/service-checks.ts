@@ -1,0 +1,121 @@
+/** service-checks — does a service answer at an address, is it ready, and which version is it? */
+
+import { SECOND_MS } from '../../../core/duration.ts';
+import { asError, textOf } from '../../../core/errors.ts';
+import type { Clock } from '../../../ports/clock.ts';
+import { TimeLimit } from '../../../system/wait.ts';
+import { STORE_HEADER } from '../../../web/wire-texts.ts';
+import { span } from '../../ui/times.ts';
+import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+
+const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
+const LATE = `not within ${span(ANSWERS_WITHIN_MS)}`;
+/** Reasons and notes of a service that are told, at the most. */
+const TOLD_MAX = 10;
+
+/** What was found out. */
+export interface ServiceFound {
+  readonly isThere: boolean;
+  /** The id of its store; undefined where it does not say. */
+  readonly storeId?: string | undefined;
+  readonly findings: readonly DoctorFinding[];
+}
+
+/** Asks what anybody may ask; no token is sent. */
+export async function examineService(
+  url: string,
+  { clock, version }: { readonly clock: Clock; readonly version: string },
+): Promise<ServiceFound> {
+  const health = await ask(url, '/healthz', clock);
+  if ('failed' in health) {
+    return { isThere: false, findings: [silentFinding(url, health.failed)] };
+  }
+  if (health.status !== 200 || (health.body as { ok?: unknown } | undefined)?.ok !== true) {
+    const text = `something answers at ${url} that is not respool (status ${health.status})`;
+    const todo = 'give the service another port, or end what has this one';
+    return { isThere: false, findings: [unsafe('service', text, todo)] };
+  }
+  const ready = await ask(url, '/readyz', clock);
+  const api = await ask(url, '/openapi.json', clock);
+  const { info } = (('body' in api ? api.body : undefined) ?? {}) as {
+    info?: { version?: unknown };
+  };
+  const theirs = typeof info?.version === 'string' ? info.version : 'of an unknown version';
+  const text = `respool ${theirs} answers at ${url}`;
+  const { reasons, notes } = toldBy('body' in ready ? ready.body : undefined);
+  const why = reasons.length === 0 ? '' : `: ${reasons.join('; ')}`;
+  const todo = 'it is starting or stopping, or has lost its store: look at its log';
+  const findings = [
+    'status' in ready && ready.status === 200
+      ? ok('service', `${text}, ready`)
+      : unsafe('service', `${text}, but is not ready${why}`, todo),
+    ...notes.map((one) => note('service.note', one, 'look at what it talks to; it tries again')),
+  ];
+  if (theirs !== version) {
+    const other = `the service is respool ${theirs}, this is ${version}`;
+    findings.push(note('service.version', other, 'start the service again after an update'));
+  }
+  return { isThere: true, storeId: health.storeId, findings };
+}
+
+function silentFinding(url: string, failed: string): DoctorFinding {
+  if (failed !== LATE) {
+    const why = failed === 'ECONNREFUSED' ? '' : ` (${failed})`;
+    return note('service', `no service answers at ${url}${why}`);
+  }
+  const todo = 'look at what listens there: another program has the port, or the service hangs';
+  return unsafe('service', `what listens at ${url} does not answer (${failed})`, todo);
+}
+
+/** A service has the port that answers for another store: here nothing is delivered. */
+export function otherStore(url: string, store: string): DoctorFinding {
+  return unsafe(
+    'service.store',
+    `the service at ${url} has another store open, not "${store}"`,
+    'give the service of this store another port (serve.port, or --port), or end the other one',
+  );
+}
+
+/** Why it is not ready and what else is wrong, as far as it says so. */
+function toldBy(body: unknown): { readonly reasons: string[]; readonly notes: string[] } {
+  const { reasons, notes } = (body ?? {}) as { reasons?: unknown; notes?: unknown };
+  return { reasons: textsOf(reasons), notes: textsOf(notes) };
+}
+
+function textsOf(list: unknown): string[] {
+  if (!Array.isArray(list)) return [];
+  const texts = list.map((one: unknown) => (one as { text?: unknown } | null)?.text);
+  return texts.filter((text): text is string => typeof text === 'string').slice(0, TOLD_MAX);
+}
+
+async function ask(
+  url: string,
+  where: string,
+  clock: Clock,
+): Promise<{ status: number; body: unknown; storeId?: string } | { failed: string }> {
+  const limit = new TimeLimit(clock, ANSWERS_WITHIN_MS);
+  try {
+    const answer = await fetch(new URL(where, url), { signal: limit.signal, redirect: 'error' });
+    const text = await answer.text();
+    const storeId = answer.headers.get(STORE_HEADER) ?? undefined;
+    const { status } = answer;
+    return { status, body: parsed(text), ...(storeId === undefined ? {} : { storeId }) };
+  } catch (error) {
+    if (limit.isOver) return { failed: LATE };
+    // The error itself says "fetch failed"; why is in its cause.
+    const { cause } = asError(error);
+    const code = cause instanceof Error && 'code' in cause ? cause.code : undefined;
+    return { failed: typeof code === 'string' ? code : textOf(cause ?? error) };
+  } finally {
+    limit.stop();
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    // Not ours then; the status says enough.
+    return undefined;
+  }
+}

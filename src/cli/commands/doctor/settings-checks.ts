@@ -1,0 +1,197 @@
+/**
+ * settings-checks — what is dangerous or odd about a configuration. Reads files, opens no store.
+ */
+
+import { readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import process from 'node:process';
+import { isTokenHash } from '../../../config/schema/key.ts';
+import type { LoadedConfig } from '../../../config/load/load-config.ts';
+import { describeHandler, type EffectiveRoute } from '../../../config/load/routes.ts';
+import { durationMs, formatDuration, SECOND_MS } from '../../../core/duration.ts';
+import { textOf } from '../../../core/errors.ts';
+import { checkListen, isLoopback } from '../../../web/server/settings.ts';
+import { examineCommand } from './command.ts';
+import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+
+/** A lease below this is lost by any hiccup of a process. */
+const LEASE_SHORT_MS: number = 10 * SECOND_MS;
+const OTHERS_READ = 0o004;
+const GROUP_READ = 0o040;
+/** A user of PostgreSQL alone, or with a password that only the environment has. */
+const HARMLESS_USER = /(?<=postgres(?:ql)?:)\/\/[^\s:@/"']+@|\/\/[^\s:@/"']*:\$\{[A-Za-z_]\w*\}@/g;
+
+/** The configuration: which file, what is odd, who can read it. */
+export async function examineConfig(loaded: LoadedConfig): Promise<DoctorFinding[]> {
+  const { file, folder, warnings } = loaded;
+  const found =
+    file === undefined
+      ? note('config.file', 'no configuration file: defaults and the environment hold')
+      : ok('config.file', `configuration ${file}`);
+  const files = [...(file === undefined ? [] : [file]), path.join(folder, '.env')];
+  const rights = await Promise.all(files.map((one) => examineSecrets(one, loaded)));
+  return [found, ...warnings.map((text) => note('config.warning', text)), ...rights.flat()];
+}
+
+async function examineSecrets(file: string, loaded: LoadedConfig): Promise<DoctorFinding[]> {
+  const text = await readFile(file, 'utf8').catch(() => undefined);
+  if (text === undefined || process.platform === 'win32') return [];
+  // The hash of a random token gives nothing away.
+  const { token, tokens } = loaded.config.serve;
+  const hashes = [
+    ...tokens.map(({ sha256 }) => sha256),
+    ...(isTokenHash(token) ? [token ?? ''] : []),
+  ];
+  const plain = hashes
+    .reduce((rest, hash) => rest.replaceAll(hash, ''), text)
+    .replaceAll(HARMLESS_USER, '//');
+  if (loaded.hide(plain) === plain) return [];
+  const { mode } = await stat(file);
+  const id = 'config.secrets';
+  const todo = `chmod 600 "${file}", or keep secrets in the environment`;
+  if ((mode & OTHERS_READ) !== 0) {
+    return [unsafe(id, `"${file}" holds secrets and everybody on the machine can read it`, todo)];
+  }
+  if ((mode & GROUP_READ) !== 0) {
+    return [note(id, `"${file}" holds secrets and its group can read it`, todo)];
+  }
+  return [ok(id, `"${file}" holds secrets and only its owner can read it`)];
+}
+
+/** Where the service listens and whom it lets in. */
+export function examineServe({ config }: LoadedConfig): DoctorFinding[] {
+  const { serve } = config;
+  const id = 'serve.listen';
+  const at = `${serve.host}:${serve.port}`;
+  try {
+    checkListen(serve);
+  } catch (error) {
+    return [unsafe(id, textOf(error), 'see serve.token, serve.tokens and serve.tls')];
+  }
+  const hasToken = serve.token !== undefined || serve.tokens.length > 0;
+  if (!hasToken) {
+    return [
+      note(
+        id,
+        `the service listens on ${at} without a token: every account of this machine may use it`,
+        'on a machine that is shared: respool token create, and put its line into serve.tokens',
+      ),
+    ];
+  }
+  if (!isLoopback(serve.host) && serve.tls === undefined) {
+    const text = `the service listens on ${at} in plain text, behind a proxy`;
+    return [note(id, text, 'make sure that only the proxy reaches it')];
+  }
+  return [ok(id, `the service listens on ${at} and asks for a token`)];
+}
+
+/** The address that commands go to. */
+export function examineUrl(url: string | undefined): DoctorFinding[] {
+  if (url === undefined || !URL.canParse(url)) return [];
+  const { protocol, hostname } = new URL(url);
+  if (protocol !== 'http:' || isLoopback(hostname)) return [];
+  const text = `commands go to ${hostname} in plain text: who listens gets the token`;
+  return [unsafe('url.plain', text, 'use https:, or a tunnel')];
+}
+
+/** Routes: where they go, and whether their numbers fit together. */
+export async function examineRoutes({ config }: LoadedConfig): Promise<DoctorFinding[]> {
+  const routes = [
+    ...config.routes.map((route, at) => ({ route, key: `routes[${at}]` })),
+    ...config.bounces.map((route, at) => ({ route, key: `bounces[${at}]` })),
+    ...config.consumers.map(({ queue, deliver, timeout }, at) => ({
+      route: { topic: queue, deliver: deliver ?? (() => undefined), timeout },
+      key: `consumers[${at}]`,
+    })),
+  ];
+  const findings = routes.flatMap(({ route, key }) => examineRoute(route, key));
+  for (const { route, key } of routes) findings.push(...(await examineCommand(route, key)));
+  findings.push(...config.consumers.flatMap((consumer, at) => examineBroker(consumer.url, at)));
+  if (config.routes.length === 0 && config.consumers.length === 0) {
+    const todo = 'add a route to the configuration; respool init writes one';
+    findings.push(note('routes.none', 'there is no route: nothing is delivered from here', todo));
+  }
+  const leaseMs = durationMs(config.lease ?? '60s', 'lease');
+  if (leaseMs < LEASE_SHORT_MS) {
+    findings.push(
+      note(
+        'lease.short',
+        `lease is ${formatDuration(leaseMs)}: a process that stands still so long loses its ` +
+          'messages to another, and they are delivered twice',
+        'take 30s or more',
+      ),
+    );
+  }
+  const { length } = config.consumers;
+  const assumed = assumedTopology(length);
+  if (findings.length > 0) return [...findings, ...assumed];
+  const rest = routes.length - length;
+  const count = rest === 1 ? '1 route' : `${rest} routes`;
+  if (length > 0) {
+    const consumers = length === 1 ? '1 consumer' : `${length} consumers`;
+    return [ok('routes', `${count} and ${consumers}, nothing odd`), ...assumed];
+  }
+  return [ok('routes', `${count}, nothing odd`)];
+}
+
+/** Brokers are not asked here: what is said of a queue is what the configuration says. */
+function assumedTopology(consumers: number): DoctorFinding[] {
+  if (consumers === 0) return [];
+  const what = consumers === 1 ? 'its queue' : `their ${consumers} queues`;
+  return [
+    note(
+      'consumers.topology',
+      `${consumers === 1 ? 'a consumer is' : `${consumers} consumers are`} configured; the ` +
+        `topology of ${what} is assumed, not verified: no broker was asked`,
+      'respool rabbit doctor',
+    ),
+  ];
+}
+
+function examineBroker(url: string, at: number): DoctorFinding[] {
+  const { protocol, hostname } = new URL(url);
+  if (protocol !== 'amqp:' || isLoopback(hostname)) return [];
+  const text = `consumers[${at}] talks to ${hostname} in plain text: who listens gets the password`;
+  return [unsafe(`consumers[${at}].url.plain`, text, 'use amqps:')];
+}
+
+/** One route: where it sends to, and its times. */
+export function examineRoute(
+  route: Pick<EffectiveRoute, 'topic' | 'deliver' | 'timeout'>,
+  key: string,
+): DoctorFinding[] {
+  const told = describeHandler(route.deliver);
+  const findings: DoctorFinding[] = [];
+  for (const url of urlsOf(told)) {
+    const { protocol, hostname } = new URL(url);
+    if (protocol !== 'http:' || isLoopback(hostname)) continue;
+    const text = `${key} "${route.topic}" sends to ${hostname} in plain text`;
+    findings.push(unsafe(`${key}.plain`, text, 'use https:'));
+  }
+  const allowed = Array.isArray(told['allow']) ? (told['allow'] as readonly unknown[]) : [];
+  if (allowed.some((host) => /^169\.254\.|^\[?fd00:ec2::254/.test(String(host)))) {
+    const text = `${key} "${route.topic}" may reach the metadata of a cloud machine, and its keys`;
+    findings.push(unsafe(`${key}.allow`, text, 'take the address out of "allow"'));
+  }
+  const { timeoutMs } = told;
+  const limitMs = durationMs(route.timeout, 'timeout');
+  if (typeof timeoutMs === 'number' && timeoutMs > limitMs) {
+    findings.push(
+      note(
+        `${key}.timeout`,
+        `${key} "${route.topic}" may take ${formatDuration(limitMs)}, its request ` +
+          `${formatDuration(timeoutMs)}: the request's own limit is never reached`,
+        'make the timeout of the route the longer one',
+      ),
+    );
+  }
+  return findings;
+}
+
+function urlsOf(told: Readonly<Record<string, unknown>>): string[] {
+  const { url, urls } = told;
+  const several = typeof urls === 'object' && urls !== null ? Object.values(urls) : [];
+  return [url, ...several].filter(
+    (one): one is string => typeof one === 'string' && URL.canParse(one),
+  );
+}

@@ -1,0 +1,304 @@
+/**
+ * storage-checks — where stores keep messages: what that survives, its disk, room, rights,
+ * settings.
+ */
+
+import { access, constants, stat, statfs } from 'node:fs/promises';
+import path from 'node:path';
+import process from 'node:process';
+import {
+  type ConfiguredStores,
+  refuseFiles,
+  type StorePlace,
+} from '../../../config/open/stores.ts';
+import { textOf } from '../../../core/errors.ts';
+import type { Durability } from '../../../ports/entry-store.ts';
+import { loadSqlite, type SqliteDatabase, sqliteCode } from '../../../stores/shared/client.ts';
+import { refusedFileSystem } from '../../../stores/shared/local-disk.ts';
+import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
+import { examineServer, type Looked } from './servers.ts';
+
+const MIB: number = 2 ** 20;
+const FREE_UNSAFE_BYTES: number = 100 * MIB;
+const FREE_NOTE_BYTES: number = 1_024 * MIB;
+const INODES_UNSAFE = 1_000;
+const INODES_NOTE = 50_000;
+
+/** What to do about a place that is not a store. */
+const OTHER = 'name the folder of a store: --store, or "store" in the configuration';
+
+const MEANINGS: Readonly<Record<Durability, string>> = {
+  none: 'everything is lost when its process ends',
+  process: 'survives a crash of its process; a power cut may take the last moments',
+  server: 'survives a restart of its server; a power cut may take the last moments',
+  'power-loss': 'what was accepted survives a power cut',
+  'node-loss': 'what was accepted survives the loss of a machine',
+};
+
+/** File systems that people know by name, as `statfs` numbers them. */
+const FILE_SYSTEMS: ReadonlyMap<number, string> = new Map([
+  [0xef53, 'ext4'],
+  [0x58465342, 'XFS'],
+  [0x9123683e, 'Btrfs'],
+  [0x2fc12fc1, 'ZFS'],
+  [0xf2f52010, 'F2FS'],
+  [0x01021994, 'tmpfs'],
+  [0x794c7630, 'overlayfs'],
+]);
+
+/** What was found of both stores. */
+export interface StoresFound {
+  readonly findings: readonly DoctorFinding[];
+  /** Whether there are entries to look at; opening the store would make them. */
+  readonly hasEntries: boolean;
+}
+
+/** A file where the folder of a store should be. */
+export async function examineFiles(stores: ConfiguredStores): Promise<DoctorFinding[]> {
+  try {
+    await refuseFiles(stores);
+    return [];
+  } catch (error) {
+    return [unsafe('store.place', textOf(error), OTHER)];
+  }
+}
+
+/** Both stores; one line about the disk, or the server, when they share it. */
+export async function examineStores(
+  stores: ConfiguredStores,
+  required: Durability | undefined,
+): Promise<StoresFound> {
+  const { entries, bodies, place, bodiesPlace, diagnoseEntries, diagnoseBodies } = stores;
+  const isOneDisk = (await deviceOf(place)) === (await deviceOf(bodiesPlace));
+  const ofEntries = await examineServer('store.entries', diagnoseEntries);
+  // One database has both, and is looked at once.
+  const isOneServer = place.kind === 'postgres' && isSame(place, bodiesPlace);
+  const ofBodies = isOneServer
+    ? { ...ofEntries, findings: [] }
+    : await examineServer('store.bodies', diagnoseBodies);
+  const promises = [promiseOf(ofEntries, entries.traits), promiseOf(ofBodies, bodies.traits)];
+  const findings = [
+    ...durability('store.entries', place, promises[0]),
+    ...ofEntries.findings,
+    ...(await examinePlace('store.entries', place, true)),
+    ...durability('store.bodies', bodiesPlace, promises[1]),
+    ...ofBodies.findings,
+    ...(await examinePlace('store.bodies', bodiesPlace, !isOneDisk)),
+    ...pair(promises, required),
+  ];
+  const hasEntries = ofEntries.isThere ?? (await stores.isThere?.()) ?? place.kind === 'given';
+  return { findings, hasEntries };
+}
+
+/** The same place of the same server: where the addresses are as given, nobody knows. */
+function isSame(one: StorePlace, other: StorePlace): boolean {
+  return one.kind === other.kind && one.address === other.address && one.address !== undefined;
+}
+
+/** What a server was found to promise; of one that cannot be reached, nothing is known. */
+function promiseOf(
+  { isAway, durability: found }: Looked,
+  traits: { readonly durability: Durability },
+): Durability | undefined {
+  return isAway ? undefined : (found ?? traits.durability);
+}
+
+const RANKS: readonly Durability[] = ['none', 'process', 'server', 'power-loss', 'node-loss'];
+
+/** What entries and bodies promise together: the lesser of the two. */
+function pair(
+  promises: readonly (Durability | undefined)[],
+  required: Durability | undefined,
+): DoctorFinding[] {
+  const ranks = promises.map((promise) => (promise === undefined ? -1 : RANKS.indexOf(promise)));
+  const lesser = RANKS[Math.min(...ranks)];
+  if (lesser === undefined) return [];
+  const id = 'store.durability';
+  const text = `entries and bodies together: ${lesser}`;
+  if (required === undefined) return [ok(id, `${text}, the lesser of the two`)];
+  if (RANKS.indexOf(lesser) >= RANKS.indexOf(required)) {
+    return [ok(id, `${text}, and requireDurability is ${required}`)];
+  }
+  return [
+    unsafe(
+      id,
+      `${text}, but requireDurability is ${required}: the spool does not open`,
+      'change the settings that are named above, or take another store',
+    ),
+  ];
+}
+
+function durability(
+  id: string,
+  { kind, path: at, address }: StorePlace,
+  what: Durability | undefined,
+): DoctorFinding[] {
+  if (what === undefined) return [];
+  const where = address ?? `${kind}${at === undefined ? '' : ` ${at}`}`;
+  const name = `${id.split('.')[1]} in ${where}`;
+  const text = `${name}: ${what}, ${MEANINGS[what]}`;
+  const full = `${id}.durability`;
+  if (what === 'none') return [unsafe(full, text, 'use sqlite:DIR or file:DIR')];
+  if (what !== 'process') return [ok(full, text)];
+  const isServer = address !== undefined;
+  const todo = isServer
+    ? 'keep it on the disk of the server: see the lines below'
+    : 'take synchronous=normal or sync=none out of its address';
+  return [note(full, text, todo)];
+}
+
+/** The device that a place lies on, or will lie on. */
+async function deviceOf({ path: at }: StorePlace): Promise<number | undefined> {
+  if (at === undefined) return undefined;
+  const found = await stat(at).catch(async () => stat(await nearest(at)));
+  return found.dev;
+}
+
+async function examinePlace(
+  id: string,
+  place: StorePlace,
+  withDisk: boolean,
+): Promise<DoctorFinding[]> {
+  const { kind, path: at } = place;
+  if (at === undefined) return [];
+  const found = await stat(at).catch(() => undefined);
+  if (found === undefined) {
+    const above = await nearest(at);
+    return [
+      note(`${id}.there`, `nothing there yet; it is made with the first message`),
+      ...(withDisk ? await examineDisk(id, above) : []),
+    ];
+  }
+  const folder = found.isDirectory() ? at : path.dirname(at);
+  return [
+    ...(withDisk ? await examineDisk(id, folder) : []),
+    ...(await examineRights(id, folder)),
+    ...(kind === 'sqlite' ? await examineSqlite(id, place) : []),
+  ];
+}
+
+/** The nearest folder above that is there. */
+export async function nearest(at: string): Promise<string> {
+  let folder = path.dirname(at);
+  while (folder !== path.dirname(folder)) {
+    if ((await stat(folder).catch(() => undefined))?.isDirectory() === true) break;
+    folder = path.dirname(folder);
+  }
+  return folder;
+}
+
+async function examineDisk(id: string, folder: string): Promise<DoctorFinding[]> {
+  const { type, bavail, bsize, blocks, ffree, files } = await statfs(folder);
+  return [fileSystem(id, type), ...room(id, { bavail, bsize, blocks, ffree, files })];
+}
+
+/** What the type of a file system means for a store. */
+export function fileSystem(id: string, type: number): DoctorFinding {
+  const full = `${id}.file-system`;
+  const refused = refusedFileSystem(type);
+  if (refused !== undefined) {
+    const text = `it lies on ${refused}, where locks and fsync cannot be relied on`;
+    return unsafe(full, text, 'use a folder on a local disk');
+  }
+  const name = FILE_SYSTEMS.get(type >>> 0);
+  if (name === 'tmpfs') {
+    return unsafe(full, 'it lies in memory (tmpfs): a restart empties it', 'use a disk');
+  }
+  if (name === 'overlayfs') {
+    const text = 'it lies in the layer of a container (overlayfs), and goes with the container';
+    return note(full, text, 'mount a volume there');
+  }
+  return ok(full, `file system ${name ?? `of type 0x${(type >>> 0).toString(16)}`}`);
+}
+
+/** How much room is left, in bytes and in files. */
+export function room(
+  id: string,
+  disk: Readonly<Record<'bavail' | 'bsize' | 'blocks' | 'ffree' | 'files', number>>,
+): DoctorFinding[] {
+  const freeBytes = disk.bavail * disk.bsize;
+  const share = disk.blocks === 0 ? 1 : disk.bavail / disk.blocks;
+  const text = `${size(freeBytes)} free, ${Math.round(share * 100)} % of the disk`;
+  const todo = 'make room on this disk';
+  const findings = [
+    freeBytes < FREE_UNSAFE_BYTES
+      ? unsafe(`${id}.free`, text, todo)
+      : freeBytes < FREE_NOTE_BYTES
+        ? note(`${id}.free`, text, todo)
+        : ok(`${id}.free`, text),
+  ];
+  // Some file systems make inodes as they go, and say zero.
+  if (disk.files === 0) return findings;
+  const inodes = `${disk.ffree.toLocaleString('en')} inodes free`;
+  const level = disk.ffree < INODES_UNSAFE ? unsafe : disk.ffree < INODES_NOTE ? note : undefined;
+  return [...findings, level?.(`${id}.inodes`, inodes, todo) ?? ok(`${id}.inodes`, inodes)];
+}
+
+function size(bytes: number): string {
+  if (bytes >= 1_024 * MIB) return `${(bytes / (1_024 * MIB)).toFixed(1)} GiB`;
+  return bytes >= MIB ? `${Math.floor(bytes / MIB)} MiB` : `${Math.ceil(bytes / 1_024)} KiB`;
+}
+
+async function examineRights(id: string, folder: string): Promise<DoctorFinding[]> {
+  const full = `${id}.rights`;
+  try {
+    await access(folder, constants.R_OK | constants.W_OK | constants.X_OK);
+  } catch {
+    const todo = 'run as the account that owns it';
+    return [unsafe(full, `"${folder}" cannot be read and written by this account`, todo)];
+  }
+  if (process.platform === 'win32') return [];
+  const { mode } = await stat(folder);
+  const todo = `chmod 700 "${folder}"`;
+  if ((mode & 0o007) !== 0) {
+    return [unsafe(full, `everybody on the machine can look into "${folder}"`, todo)];
+  }
+  if ((mode & 0o070) !== 0) return [note(full, `the group can look into "${folder}"`, todo)];
+  return [ok(full, 'only its owner can look into it')];
+}
+
+/** A file of a store, or one in which nothing was made yet. */
+function isOurs(database: SqliteDatabase): boolean {
+  const names = database
+    .prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    .pluck()
+    .all();
+  return names.length === 0 || (names.includes('meta') && names.includes('entries'));
+}
+
+async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFinding[]> {
+  const at = place.path ?? '';
+  const isFolder = (await stat(at)).isDirectory();
+  const name = id === 'store.bodies' ? 'bodies.db' : 'respool.db';
+  const file = isFolder ? path.join(at, name) : at;
+  if ((await stat(file).catch(() => undefined)) === undefined) {
+    return [note(`${id}.there`, 'nothing there yet; it is made with the first message')];
+  }
+  const full = `${id}.sqlite`;
+  try {
+    const openDatabase = await loadSqlite();
+    const database = openDatabase(file, { readonly: true, fileMustExist: true });
+    try {
+      if (id === 'store.entries' && !isOurs(database)) {
+        const text = `"${file}" is not a Respool store but a database of another program`;
+        return [unsafe(full, text, OTHER)];
+      }
+      const mode = String(database.pragma('journal_mode', { simple: true }));
+      const pages = Number(database.pragma('page_count', { simple: true }));
+      const bytes = pages * Number(database.pragma('page_size', { simple: true }));
+      const text = `journal mode ${mode}, ${size(bytes)}`;
+      if (mode === 'wal') return [ok(full, text)];
+      return [
+        unsafe(full, text, 'stop what else uses the file; respool sets wal when it opens it'),
+      ];
+    } finally {
+      database.close();
+    }
+  } catch (error) {
+    const code = sqliteCode(error);
+    if (code.startsWith('SQLITE_NOTADB')) {
+      return [unsafe(full, `"${file}" is not a Respool store, nor any SQLite database`, OTHER)];
+    }
+    return [unsafe(full, `"${file}" cannot be read: ${textOf(error)}`, 'run: respool check')];
+  }
+}

@@ -1,0 +1,50 @@
+/** events — what happens in the service, as it happens. */
+
+import { type EventKind, LISTENED } from '../../../core/event.ts';
+import { eventLine } from '../../ui/event-line.ts';
+import { openService } from '../../session.ts';
+import type { CommandSpec } from '../../spec.ts';
+import { timeOfDay } from '../../ui/times.ts';
+
+/** `respool events` */
+export const events: CommandSpec = {
+  name: 'events',
+  summary: 'follow what happens in the running service',
+  group: 'Looking',
+  description:
+    'Prints one line per event until Ctrl-C. Events live in the process that delivers, so this ' +
+    'needs a running service: the configured address, or --url.',
+  options: [
+    {
+      flags: '--kind <kind>',
+      description: 'only these; several with commas',
+      choices: LISTENED.filter((kind) => kind !== '*'),
+      repeatable: true,
+    },
+  ],
+  examples: [
+    { line: 'respool events --kind deferred,bounced', does: 'what goes wrong, as it does' },
+    { line: 'respool events --json', does: 'one object per event' },
+  ],
+  role: 'read',
+  run: async (context) => {
+    const { io, options, out } = context;
+    const kinds = options.texts('kind') as readonly EventKind[];
+    const { control } = await openService(context);
+    const stop = new AbortController();
+    const { signal } = stop;
+    context.atEnd(io.onSignal(() => stop.abort()));
+    try {
+      for await (const event of control.events({
+        signal,
+        ...(kinds.length === 0 ? {} : { kinds }),
+      })) {
+        if (out.json) await out.object(event);
+        else await out.line(`${out.style('dim', timeOfDay(event.at))} ${eventLine(out, event)}`);
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+    return undefined;
+  },
+};

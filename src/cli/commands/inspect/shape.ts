@@ -1,0 +1,70 @@
+/** shape — what waits, by topic and age: where a spool fills up, and since when. */
+
+import type { ShapeRow } from '../../../operator/operator.ts';
+import { MINUTE_MS } from '../../../core/duration.ts';
+import { FILTER_OPTIONS, filterOf } from '../../filters.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import type { CommandSpec } from '../../spec.ts';
+import { type Column, tableOf } from '../../ui/table.ts';
+
+/** Rows that a desk answers with, at the most. */
+const ROWS_MAX = 500;
+
+/** `respool shape` */
+export const shape: CommandSpec = {
+  name: 'shape',
+  summary: 'show what waits, by topic and age',
+  group: 'Looking',
+  description:
+    'Counts what waits (incoming, active and deferred) by topic and age. T is the total; the ' +
+    'columns are ages in minutes, each up to its number, the last beyond it.',
+  options: [
+    { flags: '--by <what>', description: 'default topic', choices: ['topic', 'destination'] },
+    ...FILTER_OPTIONS,
+  ],
+  examples: [
+    { line: 'respool shape', does: 'what waits' },
+    { line: 'respool shape --by destination --state deferred', does: 'who cannot be reached' },
+  ],
+  role: 'read',
+  run: async ({ desk, options, out }) => {
+    const filter = filterOf(options);
+    const by = options.text('by') as 'topic' | 'destination' | undefined;
+    const { control } = await desk();
+    const found = await control.shape({
+      ...(by === undefined ? {} : { by }),
+      ...(filter === undefined ? {} : { filter }),
+    });
+    if (out.json) {
+      for (const row of [found.total, ...found.rows]) await out.object(rowObject(row, found));
+      return undefined;
+    }
+    const minutes = found.boundsMs.map((ms) => numberText(Math.round(ms / MINUTE_MS)));
+    const columns: Column[] = [
+      { head: safe(found.by), isFlexible: true },
+      ...['T', ...minutes, `${minutes.at(-1) ?? '0'}+`].map(
+        (head): Column => ({ head, align: 'right' }),
+      ),
+    ];
+    const rows = [{ ...found.total, key: 'TOTAL' }, ...found.rows].map(cellsOf);
+    await out.line(await tableOf(out, columns, rows));
+    if (found.rows.length >= ROWS_MAX) {
+      out.note(`only the largest ${ROWS_MAX} are shown; TOTAL counts all; see --topic`);
+    }
+    return undefined;
+  },
+};
+
+function rowObject(row: ShapeRow, { by, boundsMs, total }: Found): object {
+  return { id: row === total ? 'TOTAL' : row.key, by, isTotal: row === total, boundsMs, ...row };
+}
+
+interface Found {
+  readonly by: string;
+  readonly boundsMs: readonly number[];
+  readonly total: ShapeRow;
+}
+
+function cellsOf({ key, total, counts }: ShapeRow): string[] {
+  return [safe(key), numberText(total), ...counts.map(numberText)];
+}

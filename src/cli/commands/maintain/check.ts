@@ -1,0 +1,90 @@
+/** check — is the store consistent? Looks through every message and body; repairs when asked. */
+
+import type { CheckProgress, CheckReport } from '../../../spool/check.ts';
+import { ask } from '../../ui/confirm.ts';
+import { EXIT, type ExitCode } from '../../exit-codes.ts';
+import type { Out } from '../../ui/output.ts';
+import { createProgress } from '../../ui/progress.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import type { CommandSpec } from '../../spec.ts';
+import { tableOf } from '../../ui/table.ts';
+
+/** `respool check [--repair]` */
+export const check: CommandSpec = {
+  name: 'check',
+  summary: 'look for damage in the store, and repair what can be',
+  group: 'Looking after',
+  description:
+    'Reads every message and every body once: bodies that are missing or changed, bodies that ' +
+    'belong to nothing, what cannot be decoded, leases that cannot be. With --repair damaged ' +
+    'messages are held, bodies without message removed when they are old enough, and leases ' +
+    'ended. Ends with 1 when something is left that was not repaired.',
+  options: [
+    { flags: '--repair', description: 'repair what can be repaired' },
+    { flags: '--yes', description: 'do not ask' },
+  ],
+  examples: [
+    { line: 'respool check', does: 'looks, and changes nothing' },
+    { line: 'respool check --repair', does: 'asks, then repairs' },
+  ],
+  role: 'admin',
+  run: async (context) => {
+    const { io, options, out } = context;
+    const repair = options.flag('repair');
+    if (repair) {
+      const question = 'repair what is found: hold messages, remove loose bodies?';
+      await ask(context, question, 'add --yes to do it, or leave --repair out to look');
+    }
+    const { control } = await context.desk();
+    const bar = createProgress(io, out);
+    const onProgress = ({ seen, total }: CheckProgress): void => bar.show(seen, total);
+    const report = await control.check({ repair, onProgress }).finally(() => bar.clear());
+    await (out.json ? tellLines(out, report) : tellTable(out, report));
+    return endOf(report);
+  },
+};
+
+function endOf({ findings }: CheckReport): ExitCode {
+  return findings.some(({ repaired }) => repaired === undefined) ? EXIT.refused : EXIT.done;
+}
+
+async function tellLines(out: Out, report: CheckReport): Promise<void> {
+  const { entries, bodies, findings } = report;
+  // A body without message has no id of one: where it lies names it as well.
+  for (const finding of findings) await out.object({ id: finding.where, ...finding });
+  const open = findings.filter(({ repaired }) => repaired === undefined).length;
+  await out.object({ id: 'summary', entries, bodies, findings: findings.length, open });
+}
+
+async function tellTable(out: Out, { entries, bodies, findings }: CheckReport): Promise<void> {
+  if (findings.length > 0) {
+    const rows = findings.map(({ kind, id, where, text, repaired }) => [
+      safe(kind),
+      safe(id ?? where),
+      safe(text),
+      safe(repaired ?? 'not repaired'),
+    ]);
+    const columns = [
+      { head: 'found' },
+      { head: 'where', isId: true as const },
+      { head: 'what', isFlexible: true as const, isReason: true as const },
+      { head: 'done' },
+    ];
+    await out.line(await tableOf(out, columns, rows));
+    await out.line('');
+  }
+  const places = bodies === 1 ? '1 body' : `${numberText(bodies)} bodies`;
+  const looked = `${count(entries, 'message')} and ${places}`;
+  await out.line(`looked through ${looked}: ${summaryOf(findings)}`);
+}
+
+function summaryOf(findings: CheckReport['findings']): string {
+  if (findings.length === 0) return 'nothing is wrong';
+  const open = findings.filter(({ repaired }) => repaired === undefined).length;
+  const rest = open === 0 ? 'all repaired' : `${open} not repaired`;
+  return `${count(findings.length, 'finding')}, ${rest}`;
+}
+
+function count(number: number, word: string): string {
+  return `${numberText(number)} ${word}${number === 1 ? '' : 's'}`;
+}

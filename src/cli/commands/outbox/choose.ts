@@ -1,0 +1,162 @@
+/**
+ * choose — which outbox a command of `respool outbox` is about: that of the configuration, or one
+ * that options name.
+ */
+
+import type { LoadedConfig } from '../../../config/load/load-config.ts';
+import type { EffectiveOutbox } from '../../../config/load/outbox.ts';
+import { isRespoolError, RespoolError } from '../../../core/errors.ts';
+import { readConfig } from '../../config.ts';
+import { CommandError } from '../../exit-codes.ts';
+import { flagOf } from '../../options.ts';
+import type { CommandContext, OptionSpec } from '../../spec.ts';
+
+/** Which outbox it is, for the help of every command over one. */
+export const OUTBOX_PLACE: string =
+  'The outbox is that of "outbox" in the configuration, or --store (postgres://… or ' +
+  'sqlite:./app.db) with --schema or --tables.';
+
+/** What every command over an outbox takes; `--store` is every command's, and its database here. */
+export const OUTBOX_OPTIONS: readonly OptionSpec[] = [
+  { flags: '--schema <name>', description: 'the schema of its tables; default outbox' },
+  { flags: '--tables <prefix>', description: 'what the names of its tables begin with' },
+];
+
+/** What may be said of a relay instead of in a configuration. */
+export const RELAY_OPTIONS: readonly OptionSpec[] = [
+  {
+    flags: '--exchange <name>',
+    description: 'sends to this exchange, at the broker of --url or rabbit.url',
+  },
+  { flags: '--spool', description: 'sends into the spool of the configuration' },
+  { flags: '--http <url>', description: 'sends to this address' },
+  { flags: '--listen-url <url>', description: 'leads straight to the server, past a pooler' },
+  { flags: '--batch <count>', description: 'the most messages in one send; default 100' },
+  { flags: '--concurrency <count>', description: 'messages on their way at once; default 500' },
+  {
+    flags: '--clean-up <when>',
+    description: "of what was sent: 'at once' (default), never, an age such as 7d, or JSON",
+  },
+  { flags: '--topics <patterns>', description: 'only these routing keys; several with commas' },
+  { flags: '--expires <span>', description: 'for messages that do not say' },
+  { flags: '--lease <span>', description: 'how long a claim lasts without a heartbeat' },
+  { flags: '--poll <span>', description: 'how often to look when nothing calls; default 30s' },
+  { flags: '--pause-after <span>', description: 'how long a dead target is left alone at first' },
+];
+
+/** What a command works on. */
+export interface ChosenOutbox {
+  readonly loaded: LoadedConfig;
+  readonly outbox: EffectiveOutbox;
+}
+
+const COUNT = { min: 1, max: 10_000 };
+
+/** The outbox, for those who look at it and steer it. */
+export async function chooseOutbox(context: CommandContext): Promise<ChosenOutbox> {
+  if (context.globals.url !== undefined) {
+    throw usage('outbox works on the database of the outbox itself: name that with --store');
+  }
+  return chosen(await read(context, storeFlags(context), 'outbox'));
+}
+
+/** The outbox with its relay, for who sends. */
+export async function chooseRelay(context: CommandContext): Promise<ChosenOutbox> {
+  const flags = { ...storeFlags(context), ...relayFlags(context) };
+  const { loaded, outbox } = chosen(await read(context, flags, 'relay'));
+  if (outbox.relay !== undefined) return { loaded, outbox };
+  throw usage(
+    'there is nowhere to send to: give --exchange with --url amqp://…, --spool or --http, or ' +
+      'write "outbox.relay.to" into the configuration',
+  );
+}
+
+/** An error that came of an option names it as people typed it. */
+async function read(
+  context: CommandContext,
+  flags: Readonly<Record<string, unknown>>,
+  routes: 'outbox' | 'relay',
+): Promise<LoadedConfig> {
+  try {
+    return await readConfig(context, flags, { routes });
+  } catch (error) {
+    if (!isRespoolError(error)) throw error;
+    throw new RespoolError(error.code, asTyped(error.message), { cause: error });
+  }
+}
+
+function asTyped(text: string): string {
+  const isHttp = text.endsWith('; from --outbox.relay.to') && text.includes('the option "allow"');
+  if (isHttp) {
+    return text
+      .replace('; from --outbox.relay.to', '; from --http')
+      .replace(
+        /the option ("allow": \[.*?\])/,
+        'the configuration: "outbox.relay.to.http" with $1',
+      );
+  }
+  return text
+    .replace('--outbox.relay.to', '--exchange, --spool or --http')
+    .replace(/--outbox\.(?:relay\.)?([a-zA-Z]+)/, (_, name: string) => flagOf(name));
+}
+
+function chosen(loaded: LoadedConfig): ChosenOutbox {
+  const { outbox } = loaded.config;
+  if (outbox !== undefined) return { loaded, outbox };
+  throw usage(
+    'there is no outbox to work on: name its database with --store postgres://… or --store ' +
+      'sqlite:./app.db, or write "outbox.store" into the configuration',
+  );
+}
+
+/** The store of the spool stays what the configuration says: `--store` is the outbox here. */
+function storeFlags({ globals, options }: CommandContext): Record<string, unknown> {
+  return {
+    store: undefined,
+    'outbox.store': globals.store,
+    'outbox.schema': options.filled('schema'),
+    'outbox.tables': options.filled('tables'),
+  };
+}
+
+function relayFlags(context: CommandContext): Record<string, unknown> {
+  const { options } = context;
+  return {
+    'outbox.listenUrl': options.filled('listenUrl'),
+    'outbox.relay.to': targetOf(context),
+    'outbox.relay.batch': options.number('batch', COUNT),
+    'outbox.relay.concurrency': options.number('concurrency', COUNT),
+    'outbox.relay.cleanUp': options.filled('cleanUp'),
+    'outbox.relay.topics': options.filled('topics'),
+    'outbox.relay.expires': options.span('expires'),
+    'outbox.relay.lease': options.span('lease'),
+    'outbox.relay.poll': options.span('poll'),
+    'outbox.relay.pauseAfter': options.span('pauseAfter'),
+  };
+}
+
+function targetOf({ globals, options }: CommandContext): object | undefined {
+  const exchange = options.text('exchange');
+  const http = options.filled('http');
+  const isSpool = options.flag('spool');
+  const { url } = globals;
+  if ([exchange !== undefined, http !== undefined, isSpool].filter(Boolean).length > 1) {
+    throw usage('give one of --exchange, --spool and --http: a relay sends to one place');
+  }
+  if (url !== undefined && exchange === undefined) {
+    throw usage('--url of "respool outbox relay" is a broker: name the exchange with --exchange');
+  }
+  if (url !== undefined) checkBroker(url);
+  if (exchange !== undefined) return { exchange, ...(url === undefined ? {} : { amqp: url }) };
+  if (http !== undefined) return { http: { url: http } };
+  return isSpool ? { spool: true } : undefined;
+}
+
+function checkBroker(url: string): void {
+  if (/^amqps?:/i.test(url)) return;
+  throw usage('--url of "respool outbox relay" is a broker: allowed is amqp://… or amqps://…');
+}
+
+function usage(text: string): CommandError {
+  return new CommandError('usage.invalid', text);
+}

@@ -1,0 +1,192 @@
+/** messages — commands of a spool that work the same over the messages of an outbox. */
+
+import { OUTBOX_OPTIONS, OUTBOX_PLACE } from './choose.ts';
+import type { CommandContext, CommandSpec } from '../../spec.ts';
+import { audit } from '../inspect/audit.ts';
+import { bounce } from '../control/bounce.ts';
+import { cat } from '../messages/cat.ts';
+import { check } from '../maintain/check.ts';
+import { hold } from '../control/hold.ts';
+import { list } from '../messages/list.ts';
+import { pause } from '../control/pause.ts';
+import { setPolicy } from '../control/policy.ts';
+import { release } from '../control/release.ts';
+import { remove } from '../control/remove.ts';
+import { resume } from '../control/resume.ts';
+import { retry } from '../control/retry.ts';
+import { shape } from '../inspect/shape.ts';
+import { show } from '../messages/show.ts';
+
+const ID = '0198f0c2-8a3e-7c41-9d2b-5f60718293a4';
+
+/** What is said of a command here. */
+interface Words extends Required<Pick<CommandSpec, 'description' | 'examples'>> {
+  /** Default: as over a spool. */
+  readonly summary?: string;
+}
+
+/** The same command over the messages of an outbox. */
+function overOutbox(
+  spec: CommandSpec,
+  { description, examples, summary = spec.summary }: Words,
+): CommandSpec {
+  const { role: _role, createsStore: _creates, ...rest } = spec;
+  // Nothing is announced here: all messages are to be delivered.
+  const options = (spec.options ?? []).filter(({ flags }) => !flags.startsWith('--lane'));
+  return {
+    ...rest,
+    summary,
+    group: 'Outbox',
+    description: `${description} ${OUTBOX_PLACE}`,
+    options: [...options, ...OUTBOX_OPTIONS],
+    examples,
+    run: async (context: CommandContext) => {
+      const { atOutbox } = await import('./session.ts');
+      return spec.run?.(atOutbox(context));
+    },
+  };
+}
+
+const listed = overOutbox(list, {
+  description:
+    'Shows messages of the outbox: topics are routing keys, incoming ones are not sent yet, ' +
+    'bounced ones are dead, archived ones were sent or removed and are kept. With --sent those ' +
+    'that were sent and are kept in parts of a table (PostgreSQL), by --topic and --limit.',
+  examples: [
+    { line: 'respool outbox list --state deferred', does: 'what is tried again, and why' },
+    { line: 'respool outbox list --state bounce --json', does: 'what is dead, one object each' },
+    {
+      line: "respool outbox list --sent --topic 'order.*'",
+      does: 'what was sent, the first first',
+    },
+  ],
+});
+
+const LOOKING: readonly CommandSpec[] = [
+  {
+    ...listed,
+    options: [
+      { flags: '--sent', description: 'what was sent and is kept in parts' },
+      ...(listed.options ?? []),
+    ],
+    run: async (context) => {
+      if (!context.options.flag('sent')) return listed.run?.(context);
+      return (await import('./sent.ts')).printSent(context);
+    },
+  },
+  overOutbox(show, {
+    description: 'Shows messages of the outbox in full, without their bodies.',
+    examples: [{ line: `respool outbox show ${ID}`, does: 'where it is, and why' }],
+  }),
+  overOutbox(cat, {
+    description:
+      'Writes the body of a message as it will be sent: to a file or pipe as it is, to a ' +
+      'terminal as text without control characters, or hex, up to 64 KiB.',
+    examples: [{ line: `respool outbox cat ${ID} > body.json`, does: 'keeps it' }],
+  }),
+  overOutbox(shape, {
+    description:
+      'Counts what is not sent yet (incoming, active and deferred) by routing key and age. T is ' +
+      'the total; the columns are ages in minutes, each up to its number, the last beyond it.',
+    examples: [
+      { line: 'respool outbox shape', does: 'what waits, and for how long' },
+      { line: 'respool outbox shape --state deferred', does: 'what is tried again' },
+    ],
+  }),
+];
+
+const STEERING: readonly CommandSpec[] = [
+  overOutbox(hold, {
+    description:
+      'Keeps messages back until release or retry lets them go; those of their key that come ' +
+      'after them wait, too. Filters without --state mean incoming and deferred ones.',
+    examples: [
+      { line: "respool outbox hold --topic 'mail.*'", does: 'counts, asks, and holds them' },
+    ],
+  }),
+  overOutbox(release, {
+    description:
+      'Lets held messages go on where they were. Filters without --state mean held ones.',
+    examples: [{ line: "respool outbox release --topic 'mail.*'", does: 'counts, asks, releases' }],
+  }),
+  overOutbox(retry, {
+    description:
+      'Makes messages due at once. Dead ones and those that were sent start a new round of ' +
+      'attempts. Filters without --state mean deferred, held and dead ones.',
+    examples: [
+      { line: 'respool outbox retry --state bounce', does: 'counts, asks, sends the dead again' },
+    ],
+  }),
+  overOutbox(bounce, {
+    summary: 'give messages up',
+    description:
+      'Gives messages up: they are dead, are kept with the reason, and the next of their key ' +
+      'goes on. Filters without --state mean incoming, deferred and held ones.',
+    examples: [
+      {
+        line: "respool outbox bounce --topic 'mail.*' --older-than 2d --reason 'too late'",
+        does: 'counts, asks, gives them up',
+      },
+    ],
+  }),
+  overOutbox(remove, {
+    description:
+      'Takes messages out of the way, and the next of their key goes on. Retry brings them back ' +
+      'for 7 days; with --hard they are gone for good.',
+    examples: [
+      { line: `respool outbox remove ${ID}`, does: 'skips a message that holds up its key' },
+    ],
+  }),
+  {
+    name: 'policy',
+    summary: 'give messages of the outbox another policy',
+    group: 'Outbox',
+    subcommands: [
+      overOutbox(setPolicy, {
+        description:
+          'Gives messages a policy by a name of "outbox.policies". Attempts that were made ' +
+          'count. Filters without --state mean incoming, deferred and held ones.',
+        examples: [
+          {
+            line: "respool outbox policy set patient --topic 'mail.*'",
+            does: 'counts, asks, and gives them the policy "patient"',
+          },
+        ],
+      }),
+    ],
+  },
+  overOutbox(pause, {
+    description:
+      'Stops sending the routing keys of a pattern, in every relay of the outbox, until the same ' +
+      'pattern is resumed. Emits go on. Without a pattern it asks whether everything is meant.',
+    examples: [
+      { line: 'respool outbox pause ALL', does: 'sends nothing until respool outbox resume ALL' },
+      { line: "respool outbox pause 'mail.*'", does: 'keeps mail back, sends the rest' },
+    ],
+  }),
+  overOutbox(resume, {
+    description:
+      'Sends again what a pause of the same pattern kept back. Without a pattern it asks whether ' +
+      'the pause of everything is meant.',
+    examples: [{ line: "respool outbox resume 'mail.*'", does: 'sends it' }],
+  }),
+];
+
+const AFTER: readonly CommandSpec[] = [
+  overOutbox(audit, {
+    description:
+      'Shows the last 50 things that operators did to the outbox, oldest first. Each was written ' +
+      'before the action, with the messages it was asked for: also those that refused it.',
+    examples: [{ line: 'respool outbox audit --json', does: 'one object per record' }],
+  }),
+  overOutbox(check, {
+    description:
+      'Reads every message of the outbox once: bodies that are missing or changed, what cannot ' +
+      'be decoded, leases that cannot be. With --repair damaged messages are held and leases ' +
+      'ended. Ends with 1 when something is left that was not repaired.',
+    examples: [{ line: 'respool outbox check', does: 'looks, and changes nothing' }],
+  }),
+];
+
+/** In the order of the help. */
+export const outboxMessages: readonly CommandSpec[] = [...LOOKING, ...STEERING, ...AFTER];

@@ -1,0 +1,94 @@
+/** outbox — the outbox of an application: its tables, its relay, and the messages in it. */
+
+import { OUTBOX_OPTIONS, OUTBOX_PLACE as PLACE, RELAY_OPTIONS } from './choose.ts';
+import type { CommandSpec } from '../../spec.ts';
+import { outboxMessages } from './messages.ts';
+
+const init: CommandSpec = {
+  name: 'init',
+  summary: 'make the tables of the outbox, or bring them up to date',
+  group: 'Outbox',
+  description:
+    'Makes the tables that are missing, in one transaction and under a lock, so that several may ' +
+    'run it at once. Where they are up to date nothing is done. Nothing else makes tables. ' +
+    PLACE,
+  options: OUTBOX_OPTIONS,
+  examples: [
+    { line: 'respool outbox init', does: 'before a deployment' },
+    { line: 'respool outbox init --store sqlite:./app.db', does: 'in a file of SQLite' },
+  ],
+  run: async (context) => (await import('./tables.ts')).makeTables(context),
+};
+
+const sql: CommandSpec = {
+  name: 'sql',
+  summary: 'print the SQL that makes the tables',
+  group: 'Outbox',
+  description:
+    'Prints what init runs in an empty database, for migrations of your own or for a role that ' +
+    'may create tables; with --from what it runs on tables of that version. No database is ' +
+    `asked. ${PLACE}`,
+  options: [
+    {
+      flags: '--from <version>',
+      description: 'the version of the tables that are there, as their table meta says; default 0',
+    },
+    ...OUTBOX_OPTIONS,
+  ],
+  examples: [
+    { line: 'respool outbox sql > outbox.sql', does: 'to read it, or to keep it' },
+    { line: 'respool outbox sql --from 1', does: 'what brings tables of version 1 up to date' },
+  ],
+  run: async (context) => (await import('./tables.ts')).printSql(context),
+};
+
+const relay: CommandSpec = {
+  name: 'relay',
+  summary: 'send on what is committed, until a signal',
+  group: 'Outbox',
+  description:
+    'Sends the messages of the outbox to "outbox.relay.to" of the configuration, as respool ' +
+    'serve does, but without a spool of its own and without HTTP; or to where --exchange with ' +
+    '--url (amqp://…), --spool or --http says. Several may run at once. A target that is away ' +
+    'is tried again until it is there. Prints a line for what changes and what goes wrong, with ' +
+    '--verbose one for every message. SIGTERM or Ctrl-C stops: what is on its way is finished. ' +
+    `${PLACE} ` +
+    'Ends with 0 after a signal, with 3 when its tables are missing.',
+  options: [...OUTBOX_OPTIONS, ...RELAY_OPTIONS],
+  examples: [
+    { line: 'respool outbox relay', does: 'as the configuration says' },
+    {
+      line:
+        'respool outbox relay --store postgres://localhost/shop --url amqp://localhost ' +
+        '--exchange shop',
+      does: 'without a configuration',
+    },
+  ],
+  run: async (context) => (await import('./relay.ts')).relayUntilSignal(context),
+};
+
+const stats: CommandSpec = {
+  name: 'stats',
+  summary: 'show the outbox in numbers, and which keys are stuck',
+  group: 'Outbox',
+  description:
+    'Shows what is pending, held, dead and sent, since when, and the keys whose first message is ' +
+    'deferred, held or long overdue while others wait behind it. Pending ones are due (a relay ' +
+    'may take them now), on their way, or later: after a failure, before their eta, or behind ' +
+    'another of their key, which counts as due until a relay has seen that. Those that failed or ' +
+    `have an eta are deferred, due or not. ${PLACE}`,
+  options: OUTBOX_OPTIONS,
+  examples: [
+    { line: 'respool outbox stats', does: 'how many, since when, what is stuck' },
+    { line: 'respool outbox stats --json', does: 'one object' },
+  ],
+  run: async (context) => (await import('./stats.ts')).printStats(context),
+};
+
+/** `respool outbox init|sql|relay|stats`, and the commands of a spool over its messages. */
+export const outbox: CommandSpec = {
+  name: 'outbox',
+  summary: 'send on what an application emits in its transactions, and look after it',
+  group: 'Outbox',
+  subcommands: [init, sql, relay, stats, ...outboxMessages],
+};

@@ -1,0 +1,36 @@
+/** session — the desk of an operator over an outbox: every command of a spool works there. */
+
+import {
+  type ConfiguredOutbox,
+  createConfiguredOutbox,
+  type OpenOutboxOptions,
+} from '../../../config/open/open-outbox.ts';
+import { createControl } from '../../../operator/spool-operator.ts';
+import { byOf, type Desk } from '../../session.ts';
+import type { CommandContext } from '../../spec.ts';
+import { chooseOutbox } from './choose.ts';
+import { placeText } from './relay-service.ts';
+
+/** The same context with its desk over the outbox that options and configuration lead to. */
+export function atOutbox(context: CommandContext): CommandContext {
+  let desk: Promise<Desk> | undefined;
+  return { ...context, isOutbox: true, desk: () => (desk ??= openOutboxDesk(context)) };
+}
+
+async function openOutboxDesk(context: CommandContext): Promise<Desk> {
+  const { outbox } = await openOutbox(context);
+  const as: Desk['as'] = (by) => createControl(outbox.spool, { by });
+  return { control: as(byOf(context.io)), as, url: undefined, isSealed: false };
+}
+
+/** The outbox, closed when the command ends. */
+export async function openOutbox(
+  context: CommandContext,
+  { file }: Pick<OpenOutboxOptions, 'file'> = {},
+): Promise<ConfiguredOutbox> {
+  const { loaded, outbox } = await chooseOutbox(context);
+  const configured = await createConfiguredOutbox(loaded, outbox, { file });
+  context.atEnd(() => configured.close());
+  context.out.detail(`the outbox in ${placeText(configured.info)}`);
+  return configured;
+}

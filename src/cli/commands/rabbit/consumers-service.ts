@@ -1,0 +1,97 @@
+/**
+ * consumers-service — consumers that start as soon as their broker answers, and are stopped
+ * together.
+ *
+ *   waiting ─start()─▶ running ─stop()─▶ ended
+ *      └─ refused: waits longer each time, and tries again
+ *
+ * Once started a consumer comes back by itself.
+ */
+
+import type { ConfiguredConsumer, ConsumerInfo } from '../../../config/open/open-consumers.ts';
+import { told } from '../../../operator/serialize-event.ts';
+import { textOf } from '../../../core/errors.ts';
+import { endsWithin } from '../../../system/wait.ts';
+import { type LifeParts, startWhenPossible } from '../serve/start-when-possible.ts';
+
+/** Consumers that run, or wait for their broker. */
+export interface ConsumersLife {
+  /** How many are connected now, of how many. */
+  readonly health: () => { readonly connected: number; readonly all: number };
+  /** Each of them. */
+  readonly each: () => readonly { readonly queue: string; readonly isConnected: boolean }[];
+  /** Takes nothing new, and waits for what runs, so long at the most. */
+  readonly stop: (withinMs: number) => Promise<void>;
+}
+
+/** Starts them all, each by itself: one whose broker is away keeps no other back. */
+export function startConsumers(
+  consumers: readonly ConfiguredConsumer[],
+  parts: LifeParts,
+): ConsumersLife {
+  const over = new AbortController();
+  const starts = consumers.map(async (one) => {
+    const own = `queue:${one.consumer.queue}` as const;
+    const source = parts.isBesideSpool === true ? own : undefined;
+    one.consumer.on('*', (event) => parts.log.event(told(event), source));
+    await startOne(one, parts, over.signal);
+  });
+  return {
+    health: () => ({
+      connected: consumers.filter(({ consumer }) => consumer.isConnected).length,
+      all: consumers.length,
+    }),
+    each: () =>
+      consumers.map(({ consumer, info }) => ({
+        queue: info.queue,
+        isConnected: consumer.isConnected,
+      })),
+    stop: async (withinMs) => {
+      over.abort();
+      const { clock } = parts;
+      const endsAt = clock.monotonic() + withinMs;
+      await Promise.all(
+        consumers.map(async ({ consumer }, at) => {
+          // A start that is on its way ends first, unless it takes too long: a broker may hang.
+          const isOver = await endsWithin(clock, withinMs, starts[at] ?? Promise.resolve());
+          const stopping = consumer.stop({ within: Math.max(0, endsAt - clock.monotonic()) });
+          if (isOver) await stopping;
+          // It has taken no message yet: nothing has to be waited for.
+          else stopping.catch((error: unknown) => parts.log.say('warn', textOf(error)));
+        }),
+      );
+    },
+  };
+}
+
+async function startOne(
+  { consumer, info }: ConfiguredConsumer,
+  parts: LifeParts,
+  signal: AbortSignal,
+): Promise<void> {
+  const { queue, broker } = info;
+  const isStarted = await startWhenPossible(
+    {
+      start: () => consumer.start(),
+      doing: `consume ${queue}`,
+      awayCode: 'broker.unavailable',
+      fields: { queue, broker },
+    },
+    parts,
+    signal,
+  );
+  if (isStarted) parts.log.say('info', consumesText(info), { consumer: info });
+}
+
+function consumesText({ queue, broker, deliver, policy, concurrency }: ConsumerInfo): string {
+  const { kind = 'handler', url, urls, command, handler } = deliver;
+  const to = [url ?? urls ?? command ?? handler].flat().map(shown).join(' ');
+  return (
+    `consumes ${queue} at ${broker} by ${shown(kind)} ${to} ` +
+    `(policy ${policy}, ${concurrency} at once)`
+  );
+}
+
+function shown(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}

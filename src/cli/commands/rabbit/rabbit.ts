@@ -1,0 +1,223 @@
+/** rabbit — the queues of RabbitMQ: consume them, and look after what they need at the broker. */
+
+import { FORMER_OPTIONS, MANAGEMENT_OPTION, QUEUE_OPTION, QUEUE_OPTIONS } from './queues.ts';
+import type { CommandSpec, OptionSpec } from '../../spec.ts';
+
+const YES: OptionSpec = { flags: '--yes', description: 'do not ask' };
+const BROKER =
+  'The broker and its queues are those of "rabbit" and "consumers" in the configuration, or ' +
+  '--url (amqp://…) and --queue with what describes it.';
+
+const consume: CommandSpec = {
+  name: 'consume',
+  summary: 'run the consumers of the configuration, without a store',
+  group: 'RabbitMQ',
+  description:
+    'Consumes the queues of "consumers" in the configuration, as respool serve does, but without ' +
+    'a store and without HTTP. A broker that is away is tried again until it is there. SIGTERM ' +
+    'or Ctrl-C stops: nothing new is taken, what runs is finished or given back.',
+  options: [{ ...QUEUE_OPTION, description: 'only the consumer of this queue' }],
+  examples: [
+    { line: 'respool rabbit consume', does: 'all consumers' },
+    { line: 'respool rabbit consume --queue orders', does: 'one of them' },
+  ],
+  run: async (context) => {
+    const { consumeUntilSignal } = await import('./consume.ts');
+    return consumeUntilSignal(context);
+  },
+};
+
+const plan: CommandSpec = {
+  name: 'plan',
+  summary: 'say what applying would change',
+  group: 'RabbitMQ',
+  description:
+    `Compares what the queues need with the broker, and changes nothing. ${BROKER} Ends with 1 ` +
+    'when something is there with other arguments.',
+  options: QUEUE_OPTIONS,
+  examples: [
+    { line: 'respool rabbit topology plan', does: 'for all consumers of the configuration' },
+    {
+      line: 'respool rabbit topology plan --url amqp://localhost --queue orders --delays 2s,5s,15s',
+      does: 'for a queue that is described here',
+    },
+  ],
+  run: async (context) => (await import('./topology.ts')).plan(context),
+};
+
+const apply: CommandSpec = {
+  name: 'apply',
+  summary: 'declare what is missing',
+  group: 'RabbitMQ',
+  description:
+    'Declares exchanges, queues, bindings and policies that are missing. Asks first. What is ' +
+    `there with other arguments is never changed: then nothing is done. ${BROKER} Ends with 1 ` +
+    'when something differs, or when policies could not be set without the management API.',
+  options: [...QUEUE_OPTIONS, YES, { flags: '--dry-run', description: 'as plan' }],
+  examples: [
+    { line: 'respool rabbit topology apply', does: 'says what it would do, asks, and does it' },
+    { line: 'respool rabbit topology apply --yes', does: 'before a deployment' },
+  ],
+  run: async (context) => (await import('./topology.ts')).apply(context),
+};
+
+const verify: CommandSpec = {
+  name: 'verify',
+  summary: 'say what is not as the queues need it',
+  group: 'RabbitMQ',
+  description:
+    'Looks whether everything is there, with the management API also whether it is as it should ' +
+    `be, and declares nothing: no permission to configure is needed. ${BROKER} Ends with 1 when ` +
+    'something is not.',
+  options: QUEUE_OPTIONS,
+  examples: [{ line: 'respool rabbit topology verify', does: 'ok, or what is wrong' }],
+  run: async (context) => (await import('./topology.ts')).verify(context),
+};
+
+const exportIt: CommandSpec = {
+  name: 'export',
+  summary: 'write out what the queues need',
+  group: 'RabbitMQ',
+  description:
+    'Prints exchanges, queues, bindings and policies, for those who declare them otherwise. No ' +
+    `broker is asked. ${BROKER}`,
+  options: [
+    ...QUEUE_OPTIONS,
+    {
+      flags: '--format <format>',
+      description: "RabbitMQ's own definitions (default), or resources of Terraform",
+      choices: ['definitions', 'terraform'],
+    },
+  ],
+  examples: [
+    { line: 'respool rabbit topology export > definitions.json', does: 'for rabbitmqctl import' },
+    { line: 'respool rabbit topology export --format terraform', does: 'as resources' },
+  ],
+  run: async (context) => (await import('./topology.ts')).exportTopology(context),
+};
+
+const dump: CommandSpec = {
+  name: 'dump',
+  summary: 'print everything as the broker has it',
+  group: 'RabbitMQ',
+  description:
+    'Prints exchanges, queues, bindings and policies with their arguments and numbers, for a ' +
+    `report of a problem. Changes nothing, and looks at no message. ${BROKER}`,
+  options: QUEUE_OPTIONS,
+  examples: [{ line: 'respool rabbit topology dump > dump.txt', does: 'all of it in a file' }],
+  run: async (context) => (await import('./topology.ts')).dump(context),
+};
+
+const migrate: CommandSpec = {
+  name: 'migrate',
+  summary: 'bring a queue and its messages to another topology',
+  group: 'RabbitMQ',
+  description:
+    'Declares the new topology, moves what lies in the old queues with confirms, and removes ' +
+    'what is then empty, unbound and without consumers. The new one is that of the ' +
+    'configuration or of --queue, the old one what --from-… says. Says what it would do, and ' +
+    'asks. It can be stopped and run again. Ends with 1 while something of the old is left.',
+  options: [
+    ...QUEUE_OPTIONS,
+    ...FORMER_OPTIONS,
+    { flags: '--leave-waits', description: 'let what waits come back by itself' },
+    {
+      flags: '--old-consumers-gone',
+      description: 'no consumer uses the old wait queues any more: they may be removed',
+    },
+    {
+      flags: '--unrelated <pattern>',
+      description:
+        'queues such as other.delay_* that dead-letter elsewhere: their messages do not count',
+      repeatable: true,
+    },
+    YES,
+    { flags: '--dry-run', description: 'say what it would do, and do nothing' },
+  ],
+  examples: [
+    {
+      line:
+        'respool rabbit topology migrate --queue orders-2 --from-queue orders ' +
+        '--from-topology perAttempt --dry-run',
+      does: 'what moving a queue away from perAttempt means',
+    },
+    {
+      line: 'respool rabbit topology migrate --queue orders-2 --from-queue orders --yes',
+      does: 'to a queue of another name',
+    },
+  ],
+  run: async (context) => (await import('./migrate.ts')).migrate(context),
+};
+
+const topology: CommandSpec = {
+  name: 'topology',
+  summary: 'what the queues need at the broker: plan, apply, verify, export, dump, migrate',
+  group: 'RabbitMQ',
+  subcommands: [plan, apply, verify, exportIt, dump, migrate],
+};
+
+const stats: CommandSpec = {
+  name: 'stats',
+  summary: 'show the queues in numbers',
+  group: 'RabbitMQ',
+  description:
+    'Shows main, wait, dead, parked and unrouted queues: how many messages, how fast, and what ' +
+    `is odd about them. No message is looked at. ${BROKER}`,
+  options: [
+    ...QUEUE_OPTIONS,
+    { flags: '--watch', description: 'again every 5 seconds, until Ctrl-C' },
+  ],
+  examples: [
+    { line: 'respool rabbit stats', does: 'all queues of the consumers' },
+    { line: 'respool rabbit stats --watch --json', does: 'one object every 5 seconds' },
+  ],
+  run: async (context) => (await import('./stats.ts')).printStats(context),
+};
+
+const drain: CommandSpec = {
+  name: 'drain',
+  summary: 'put what lies in a dead, parked, wait or unrouted queue back to work',
+  group: 'RabbitMQ',
+  description:
+    'Moves messages with confirms back to the queue they belong to, or to another one, at most ' +
+    'as many as there were at the beginning. Asks first. From dead and parked queues attempts ' +
+    'are counted anew. Ends with 1 when some had to stay.',
+  arguments: [{ name: '<queue>', description: 'the queue to empty, such as orders.dlq' }],
+  options: [
+    { flags: '--to <queue>', description: 'where to; default: back to where each belongs' },
+    { flags: '--discard', description: 'throw them away for good' },
+    { flags: '--limit <count>', description: 'at most so many' },
+    { flags: '--keep-attempts', description: 'attempts that were made count' },
+    MANAGEMENT_OPTION,
+    YES,
+    { flags: '--dry-run', description: 'say how many it would be, and do nothing' },
+  ],
+  examples: [
+    { line: 'respool rabbit drain orders.dlq', does: 'counts, asks, and sends them again' },
+    {
+      line: 'respool rabbit drain orders.parked --to orders-by-hand --limit 100 --yes',
+      does: 'a hundred of them elsewhere',
+    },
+  ],
+  run: async (context) => (await import('./drain.ts')).drain(context),
+};
+
+const doctor: CommandSpec = {
+  name: 'doctor',
+  summary: 'say what is unsafe at the broker, and how to mend it',
+  group: 'RabbitMQ',
+  description:
+    'Looks at queue types, strategies, delivery limits, bindings, permissions, versions and ' +
+    `alarms. Changes nothing. ${BROKER} Ends with 1 when something is bad.`,
+  options: QUEUE_OPTIONS,
+  examples: [{ line: 'respool rabbit doctor', does: 'the whole report' }],
+  run: async (context) => (await import('./doctor.ts')).examineBrokers(context),
+};
+
+/** `respool rabbit consume|topology|stats|drain|doctor` */
+export const rabbit: CommandSpec = {
+  name: 'rabbit',
+  summary: 'consume queues of RabbitMQ, and look after them',
+  group: 'RabbitMQ',
+  subcommands: [consume, topology, stats, drain, doctor],
+};

@@ -1,0 +1,49 @@
+/** serve — deliver, and answer on HTTP, until a signal ends it. */
+
+import { KEYS } from '../../../config/schema/keys.ts';
+import { CommandError } from '../../exit-codes.ts';
+import type { CommandSpec, OptionSpec } from '../../spec.ts';
+
+/** The keys of the configuration that have a flag; `--store` is every command's. */
+const FLAGGED = KEYS.filter(({ key, flag }) => flag !== undefined && key !== 'store');
+
+const OPTIONS: readonly OptionSpec[] = FLAGGED.map(({ key, flag, kind, type }) => ({
+  flags: kind === 'boolean' ? `${flag}` : `${flag} <${kind === 'duration' ? 'span' : 'value'}>`,
+  description: `${key}: ${type.replaceAll('`', '')}`,
+}));
+
+/** `respool serve` */
+export const serve: CommandSpec = {
+  name: 'serve',
+  summary: 'deliver messages and answer on HTTP',
+  group: 'Start',
+  description:
+    'Delivers the messages of the configured routes and serves the HTTP API, by default on ' +
+    '127.0.0.1:7667. SIGTERM or Ctrl-C stops: nothing new is taken, what runs is finished or ' +
+    'given back. A second signal ends at once.',
+  options: OPTIONS,
+  examples: [
+    { line: 'respool serve', does: 'with the configuration found upwards from here' },
+    { line: 'respool serve --store memory: --port 0', does: 'to try things out on any free port' },
+  ],
+  run: async (context) => {
+    if (context.globals.url !== undefined) {
+      throw new CommandError('usage.invalid', 'serve takes no --url: see --host and --port');
+    }
+    const { serveUntilSignal } = await import('./service.ts');
+    return serveUntilSignal(context, flagsOf(context.options));
+  },
+};
+
+function flagsOf(options: {
+  text(name: string): string | undefined;
+  flag(name: string): boolean;
+}): Record<string, unknown> {
+  const flags: Record<string, unknown> = {};
+  for (const { key, flag = '' } of FLAGGED) {
+    const name = flag.slice(2).replaceAll(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
+    const value = options.text(name) ?? (options.flag(name) ? true : undefined);
+    if (value !== undefined) flags[key] = value;
+  }
+  return flags;
+}

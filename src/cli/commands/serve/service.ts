@@ -1,0 +1,329 @@
+/**
+ * service — the life of `respool serve`, from the configuration to the exit code.
+ *
+ *   open the store → listen → deliver ─signal─▶ take nothing new → drain → close → 0
+ *                                      └─second signal─▶ end at once
+ *
+ * Listening comes before delivering: when the port is taken, nothing has been delivered yet.
+ */
+
+import path from 'node:path';
+import { closeHandlers } from '../../../config/open/handlers.ts';
+import {
+  type ConfiguredSpool,
+  createConfiguredSpool,
+  type RouteInfo,
+} from '../../../config/open/open-spool.ts';
+import type { LoadedConfig } from '../../../config/load/load-config.ts';
+import { createControl, FlowMeter } from '../../../operator/index.ts';
+import { DiskMeter } from '../../../operator/disk-meter.ts';
+import { told } from '../../../operator/serialize-event.ts';
+import { durationMs } from '../../../core/duration.ts';
+import { textOf } from '../../../core/errors.ts';
+import { topicMatches } from '../../../core/topic.ts';
+import { isNoticeTopic } from '../../../observe/alerts/notice.ts';
+import type { Clock } from '../../../ports/clock.ts';
+import type { Spool } from '../../../spool/spool.ts';
+import { createService } from '../../../web/index.ts';
+import { readConfig } from '../../config.ts';
+import type { Level } from '../../ui/event-line.ts';
+import { EXIT, type ExitCode } from '../../exit-codes.ts';
+import type { AlertsLife, PreparedAlerts } from '../alerts/alerts-service.ts';
+import { freeBytesAt } from './free-space.ts';
+import { loggerOf, storeLoggerOf } from './log-lines.ts';
+import { type ServeMetrics, startMetrics } from './metrics.ts';
+import type { RelayLife } from '../outbox/relay-service.ts';
+import type { ConsumersLife } from '../rabbit/consumers-service.ts';
+import type { RulesLife } from '../dlq/replay/rules-service.ts';
+import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { createServeLog, type ServeLog } from './serve-log.ts';
+import type { CommandContext } from '../../spec.ts';
+import { readVersion } from '../../../system/version--version.ts';
+
+type Service = ReturnType<typeof createService>;
+
+/** Everything that runs. */
+interface Running {
+  readonly configured: ConfiguredSpool;
+  readonly service: Service;
+  readonly log: ServeLog;
+  readonly loaded: LoadedConfig;
+  /** undefined: they are off. */
+  readonly metrics: ServeMetrics | undefined;
+  /** undefined: there are none. */
+  readonly consumers: ConsumersLife | undefined;
+  /** undefined: there is none. */
+  readonly relay: RelayLife | undefined;
+  /** undefined: there are none. */
+  readonly rules: RulesLife | undefined;
+  /** undefined: there are none. */
+  readonly alerts: AlertsLife | undefined;
+}
+
+/** Serves until SIGTERM or SIGINT, or until an error that nobody caught. */
+export async function serveUntilSignal(
+  context: CommandContext,
+  flags: Readonly<Record<string, unknown>>,
+): Promise<ExitCode> {
+  const ending = listenForTheEnd(context);
+  const loaded = await readConfig(context, flags);
+  const { config, hide } = loaded;
+  const log = createServeLog(context.io, context.out, {
+    format: config.log.format,
+    level: levelOf(context, config.log.level),
+    hide,
+    redact: config.log.redact,
+  });
+  const alerting = await prepareAlerts(context, { loaded, log });
+  const configured = await createConfiguredSpool(loaded, {
+    storeLogger: storeLoggerOf(log, config.log.redact),
+    prepare: alerting?.register,
+  });
+  context.atEnd(() => configured.close());
+  const { spool } = configured;
+  // Whatever ends the start half-way: what is open by then is closed.
+  context.atEnd(() => spool.stop({ within: 0 }));
+  spool.on('*', (event) => log.event(told(event)));
+  warnOfStrays(configured, log);
+  const metrics = await startMetrics(context, loaded, spool);
+  const startConsumers = await prepareConsumers(context, { loaded, log, metrics });
+  const startRelay = await prepareRelay(context, { configured, loaded, log, metrics });
+  // Opens the store; a store that another process owns is refused here.
+  await spool.pauses();
+  let isReady = false;
+  let consumers: ConsumersLife | undefined = undefined;
+  let relay: RelayLife | undefined = undefined;
+  let storeId: string | undefined = undefined;
+  const meter = new FlowMeter(spool);
+  const disk = diskMeterOf(context, configured);
+  metrics?.watchMeters({ meter, disk });
+  const service = createService({
+    control: (by) => createControl(spool, { by, meter, disk }),
+    settings: config.serve,
+    bodyMaxBytes: config.limits?.bodyBytes ?? BODY_MAX_BYTES_DEFAULT,
+    clock: context.io.clock,
+    logger: loggerOf(log, config.log.redact),
+    isReady: () => isReady,
+    storeId: () => storeId,
+    consumers: () => consumers?.health(),
+    relay: () => relay?.health(),
+    metrics: metrics && (() => metrics.text()),
+    version: readVersion(),
+  });
+  context.atEnd(() => service.stop(0));
+  const { url } = await service.listen();
+  await spool.start();
+  storeId = await spool.announce(url);
+  consumers = startConsumers?.();
+  relay = startRelay?.();
+  const rules = await startRules(context, { configured, loaded, log });
+  const alerts = alerting?.start({ configured, consumers, relay });
+  context.atEnd(() => alerts?.stop(0));
+  isReady = true;
+  const running = { configured, service, log, loaded, metrics, consumers, relay, rules, alerts };
+  welcome(running, url, context.io.cwd);
+  const end = await ending;
+  isReady = false;
+  await wind(running, end, context.io.clock);
+  return end.kind === 'error' ? EXIT.refused : EXIT.done;
+}
+
+/** Looks at the disk of the store, if it is on one here. */
+function diskMeterOf(
+  { io, atEnd }: CommandContext,
+  { place }: ConfiguredSpool,
+): DiskMeter | undefined {
+  const { path: folder } = place;
+  if (folder === undefined) return undefined;
+  const meter = new DiskMeter(() => freeBytesAt(folder), io.clock);
+  atEnd(() => meter.stop());
+  return meter;
+}
+
+/** The alerts of the configuration, if there are any. */
+async function prepareAlerts(
+  context: CommandContext,
+  parts: Pick<Running, 'loaded' | 'log'>,
+): Promise<PreparedAlerts | undefined> {
+  const { rules, to } = parts.loaded.config.alerts;
+  // With receivers alone, rules that were taken out while they fired are ended.
+  if (rules.length === 0 && Object.keys(to).length === 0) return undefined;
+  return (await import('../alerts/alerts-service.ts')).prepareAlerts(context, parts);
+}
+
+/** The start of the consumers of the configuration, if there are any. */
+async function prepareConsumers(
+  { io, atEnd }: CommandContext,
+  { loaded, log, metrics }: Pick<Running, 'loaded' | 'log' | 'metrics'>,
+): Promise<(() => ConsumersLife) | undefined> {
+  const { consumers } = loaded.config;
+  if (consumers.length === 0) return undefined;
+  atEnd(() => closeHandlers(consumers));
+  const { createConfiguredConsumers } = await import('../../../config/open/open-consumers.ts');
+  const { startConsumers } = await import('../rabbit/consumers-service.ts');
+  const { clock } = io;
+  const made = await createConfiguredConsumers(loaded, { clock });
+  await metrics?.watchConsumers(made);
+  return () => {
+    const life = startConsumers(made, { clock, log, isBesideSpool: true });
+    // Whatever ends it half-way; after an orderly stop there is nothing left to do.
+    atEnd(() => life.stop(0));
+    return life;
+  };
+}
+
+/** The start of the relay of the configuration, if it has one. */
+async function prepareRelay(
+  { io, atEnd }: CommandContext,
+  { configured, loaded, log, metrics }: Pick<Running, 'configured' | 'loaded' | 'log' | 'metrics'>,
+): Promise<(() => RelayLife) | undefined> {
+  if (loaded.config.outbox?.relay === undefined) return undefined;
+  const { createConfiguredRelay } = await import('../../../config/open/open-outbox.ts');
+  const { startRelay } = await import('../outbox/relay-service.ts');
+  const { clock } = io;
+  const spool = (): Promise<Spool> => Promise.resolve(configured.spool);
+  const made = await createConfiguredRelay(loaded, { spool });
+  metrics?.watchRelay(made);
+  return () => {
+    const life = startRelay(made, { clock, log, isVerbose: true, isBesideSpool: true });
+    // As for consumers.
+    atEnd(() => life.stop(0));
+    return life;
+  };
+}
+
+/** Starts the rules for dead letters, if the configuration has some. */
+async function startRules(
+  context: CommandContext,
+  { configured, loaded, log }: Pick<Running, 'configured' | 'loaded' | 'log'>,
+): Promise<RulesLife | undefined> {
+  if (loaded.config.deadLetters.rules.length === 0) return undefined;
+  const { startRules: start } = await import('../dlq/replay/rules-service.ts');
+  const life = await start(context, { loaded, spool: configured.spool, log });
+  // As for consumers.
+  context.atEnd(() => life.stop(0));
+  return life;
+}
+
+const BODY_MAX_BYTES_DEFAULT = 64 * 2 ** 20;
+
+/** Why it ends. */
+export type End =
+  | { readonly kind: 'signal'; readonly signal: 'SIGINT' | 'SIGTERM' }
+  | { readonly kind: 'error'; readonly error: unknown };
+
+/** Who runs us may pass on a Ctrl-C that reached us too: within so little time it is the same. */
+const SAME_SIGNAL_MS = 100;
+
+/** From now on a first signal is a wish and a second an order. */
+export function listenForTheEnd({ io, atEnd }: CommandContext): Promise<End> {
+  const { promise, resolve } = Promise.withResolvers<End>();
+  let firstAt: number | undefined;
+  const isSecond = (): boolean => {
+    const now = io.clock.monotonic();
+    firstAt ??= now;
+    return now - firstAt >= SAME_SIGNAL_MS;
+  };
+  const off = io.onSignal((signal) => {
+    if (isSecond()) io.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.terminated);
+    resolve({ kind: 'signal', signal });
+  });
+  const offUncaught = io.onUncaught?.((error) => {
+    if (isSecond()) io.exit(EXIT.refused);
+    resolve({ kind: 'error', error });
+  });
+  atEnd(() => {
+    off();
+    offUncaught?.();
+  });
+  return promise;
+}
+
+async function wind(running: Running, end: End, clock: Clock): Promise<void> {
+  const { configured, service, log, loaded, consumers, relay, rules, alerts } = running;
+  const { stopWithin } = loaded.config.serve;
+  if (end.kind === 'error') {
+    log.say('error', `stopping after an error that nobody caught: ${textOf(end.error)}`);
+  } else {
+    log.say('info', `stopping after ${end.signal}, within ${String(stopWithin)}`, {
+      signal: end.signal,
+    });
+  }
+  // One time for all of it: whoever gave it waits no longer before the kill.
+  const withinMs = durationMs(stopWithin, 'serve.stopWithin');
+  const endsAt = clock.monotonic() + withinMs;
+  const leftMs = (): number => Math.max(0, endsAt - clock.monotonic());
+  service.beginStop();
+  // Short posts that have begun are taken before the spool closes; a client that stalls must not
+  // use up the time of the deliveries.
+  await service.drain(withinMs / 4);
+  // Before the spool, whose records they write.
+  await alerts?.stop(leftMs() / 4);
+  await rules?.stop(leftMs() / 2);
+  // Before the spool: a relay may send into it.
+  await relay?.stop(leftMs() / 2);
+  await Promise.all([configured.spool.stop({ within: leftMs() }), consumers?.stop(leftMs())]);
+  await service.stop(leftMs());
+  log.say('info', 'stopped');
+}
+
+function welcome({ configured, log, loaded }: Running, url: string, cwd: string): void {
+  const { place, routes } = configured;
+  // A store of files has its entries one folder below the one that was named.
+  const named = place.kind === 'file' ? place.path?.replace(/\/entries$/, '') : place.path;
+  const given = place.address ?? place.kind;
+  const where = named === undefined ? given : `${place.kind}:${near(named, cwd)}`;
+  log.say('info', `listening on ${url}, store ${where}`, { url, store: where });
+  const { consumers, outbox } = loaded.config;
+  if (routes.length === 0 && consumers.length === 0 && outbox?.relay === undefined) {
+    log.say('warn', 'nothing is delivered: there are no routes; respool init makes an example');
+  }
+  for (const route of routes) log.say('info', routeText(route), { route });
+  const topic = routes.find(({ lane }) => lane === 'delivery')?.topic ?? 'hello';
+  const example = topic.replaceAll('*', 'new').replaceAll('#', 'new');
+  const auth = needsToken(loaded) ? ` -H "authorization: Bearer $RESPOOL_TOKEN"` : '';
+  log.say('info', `post with: curl${auth} -d '{"hello":1}' ${url}/v1/topics/${example}/messages`);
+}
+
+/** A topic with a typing error would otherwise wait without a word. */
+function warnOfStrays({ spool, routes }: ConfiguredSpool, log: ServeLog): void {
+  const told = new Set<string>();
+  const patterns = routes.filter(({ lane }) => lane === 'delivery').map(({ topic }) => topic);
+  spool.on('accepted', ({ topic }) => {
+    if (told.size >= STRAYS_MAX || told.has(topic)) return;
+    if (isNoticeTopic(topic) || patterns.some((one) => topicMatches(one, topic))) return;
+    told.add(topic);
+    log.say('warn', `no route delivers the topic ${safe(topic)}: its messages wait, and are held`, {
+      topic,
+    });
+  });
+}
+
+/** Topics without a route that are told of, at the most. */
+const STRAYS_MAX = 100;
+
+function routeText({ lane, topic, deliver, policy, concurrency }: RouteInfo): string {
+  const { kind = 'handler', url, urls, command, handler } = deliver;
+  const to = [url ?? urls ?? command ?? handler].flat().map(shown).join(' ');
+  const verb = lane === 'notice' ? 'announces bounces of' : 'delivers';
+  return `${verb} ${topic} by ${shown(kind)} ${to} (policy ${policy}, ${concurrency} at once)`;
+}
+
+function shown(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+/** From here, where it lies below; a path that leads far away is clearer in full. */
+function near(file: string, cwd: string): string {
+  const way = path.relative(cwd, file);
+  return way.startsWith('..') || path.isAbsolute(way) ? file : `./${way}`;
+}
+
+function needsToken({ config }: LoadedConfig): boolean {
+  return config.serve.token !== undefined || config.serve.tokens.length > 0;
+}
+
+export function levelOf({ out }: CommandContext, configured: Level): Level {
+  if (out.verbose) return 'debug';
+  return out.quiet ? 'warn' : configured;
+}

@@ -1,0 +1,111 @@
+/**
+ * init-templates — the first configuration, in each form a configuration can have. Pure.
+ *
+ * All say the same: one route to a receiver on this machine, and a policy that does not give up
+ * soon.
+ */
+
+/** The forms `init` can write. */
+export const FORMATS = ['ts', 'mjs', 'json', 'yaml'] as const;
+
+/** One of them. */
+export type Format = (typeof FORMATS)[number];
+
+/** The text of a configuration whose receiver listens on this port. */
+export function configText(format: Format, port: number): string {
+  return TEXTS[format](`http://127.0.0.1:${port}/`);
+}
+
+const TEXTS: Readonly<Record<Format, (url: string) => string>> = {
+  ts: (url) => `import { defineConfig, exponential } from 'respool';
+import { http } from 'respool/deliver';
+
+export default defineConfig({
+  // Where messages are kept: SQLite in this folder. Also: 'file:./respool'.
+  store: 'sqlite:./respool',
+
+  policies: {
+    // Waits 5 s, 10 s, 20 s ... up to 6 h, 20 attempts: npx respool policy explain default
+    default: exponential({ first: '5s', max: '6h', attempts: 20 }),
+  },
+
+  routes: [
+    {
+      // Which messages: * is one word, # any number of them. The first match wins.
+      topic: 'order.*',
+      deliver: http({
+        // Change this to your endpoint.
+        url: '${url}',
+        // Addresses that are not public must be named. Take this out with the receiver.
+        allow: ['127.0.0.1'],
+        // Signs requests as Standard Webhooks: secret: process.env.HOOK_SECRET,
+      }),
+      // How many requests run at once.
+      concurrency: 10,
+    },
+  ],
+});
+`,
+  mjs: (url) => `/** @type {import('respool').Config} */
+export default {
+  // Where messages are kept: SQLite in this folder. Also: 'file:./respool'.
+  store: 'sqlite:./respool',
+
+  policies: {
+    // Waits 5 s, 10 s, 20 s ... up to 6 h, 20 attempts: npx respool policy explain default
+    default: { exponential: { first: '5s', max: '6h', attempts: 20 } },
+  },
+
+  routes: [
+    {
+      // Which messages: * is one word, # any number of them. The first match wins.
+      topic: 'order.*',
+      deliver: {
+        http: {
+          // Change this to your endpoint.
+          url: '${url}',
+          // Addresses that are not public must be named. Take this out with the receiver.
+          allow: ['127.0.0.1'],
+          // Signs requests as Standard Webhooks: secret: process.env.HOOK_SECRET,
+        },
+      },
+      // How many requests run at once.
+      concurrency: 10,
+    },
+  ],
+};
+`,
+  json: (url) => `${JSON.stringify(dataOf(url), null, 2)}\n`,
+  yaml: (url) => `# Where messages are kept: SQLite in this folder. Also: file:./respool
+store: sqlite:./respool
+
+policies:
+  # Waits 5 s, 10 s, 20 s ... up to 6 h, 20 attempts: npx respool policy explain default
+  default:
+    exponential: { first: 5s, max: 6h, attempts: 20 }
+
+routes:
+  # Which messages: * is one word, # any number of them. The first match wins.
+  - topic: order.*
+    deliver:
+      http:
+        # Change this to your endpoint.
+        url: ${url}
+        # Addresses that are not public must be named. Take this out with the receiver.
+        allow: [127.0.0.1]
+        # Signs requests as Standard Webhooks; the value comes from the environment or from .env:
+        # secret: \${HOOK_SECRET}
+    # How many requests run at once.
+    concurrency: 10
+`,
+};
+
+function dataOf(url: string): unknown {
+  return {
+    store: 'sqlite:./respool',
+    policies: { default: { exponential: { first: '5s', max: '6h', attempts: 20 } } },
+    routes: [
+      { topic: 'order.*', deliver: { http: { url, allow: ['127.0.0.1'] } }, concurrency: 10 },
+    ],
+  };
+}

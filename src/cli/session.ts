@@ -1,0 +1,348 @@
+/**
+ * session — which desk a command works at: a service's, or one over the store itself.
+ *
+ *   --url, RESPOOL_URL    the service there
+ *   sqlite:               the store itself; processes share it. Who wants to know what only the
+ *                         service knows asks that, where one has the store open
+ *   file:                 the store itself; when another process owns it, the service whose
+ *                         address that left in the lock
+ *   memory:               the service at the configured address; the store lives in it
+ *   postgres: nats:       the store itself; processes on any machine share it
+ *   a store of the file   itself; when another process owns it, the service at the address
+ *
+ * The store goes first, because an address may outlive its service: what answers there by then may
+ * be the service of another spool.
+ */
+
+import { isTokenHash } from '../config/schema/key.ts';
+import type { LoadedConfig } from '../config/load/load-config.ts';
+import type { StorePlace } from '../config/open/stores.ts';
+import type { Control } from '../operator/operator.ts';
+import { formatDuration, SECOND_MS } from '../core/duration.ts';
+import { asError, isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import type { Spool } from '../spool/spool.ts';
+import { IN_MEMORY } from '../spool/store-id.ts';
+import { TimeLimit } from '../system/wait.ts';
+import { STORE_HEADER } from '../web/wire-texts.ts';
+import { readConfig } from './config.ts';
+import { CommandError } from './exit-codes.ts';
+import type { Io } from './ui/io.ts';
+import type { Out } from './ui/output.ts';
+import { safe } from '../observe/logs/safe-text--safe.ts';
+
+/** Where a command works, and in whose name. */
+export interface Desk {
+  readonly control: Control;
+  /** The same desk in another name, for what is done without anybody asking. */
+  readonly as: (by: string) => Control;
+  /** The id of the store, where the desk works on the store itself: spool.storeId. */
+  readonly storeId?: () => Promise<string | undefined>;
+  /** The address of the service it goes through; undefined when it works on the store itself. */
+  readonly url: string | undefined;
+  /** Whether the configuration here has a seal; of a service that was named nothing is known. */
+  readonly isSealed: boolean;
+}
+
+/** What opening a desk needs. */
+export interface DeskParts {
+  readonly globals: { readonly config?: string; readonly store?: string; readonly url?: string };
+  readonly io: Io;
+  readonly out: Out;
+  readonly atEnd: (close: () => Promise<void> | void) => void;
+  /** Whether a service that has the store open is asked rather than the store: it knows more. */
+  readonly prefersService?: boolean | undefined;
+  /** Whether the command makes a store where there is none. */
+  readonly mayCreate?: boolean | undefined;
+}
+
+/** How long a service may take to say that it is there. */
+const ANSWERS_WITHIN_MS: number = 2 * SECOND_MS;
+
+/** Opens the desk that the options and the configuration lead to. */
+export async function openDesk(parts: DeskParts): Promise<Desk> {
+  const named = namedUrl(parts);
+  if (named !== undefined) return serviceDesk(parts, named);
+  const loaded = await readConfig(parts, {}, { routes: false });
+  // A file .env may name a service too.
+  const fromFile = namedUrl(parts);
+  if (fromFile !== undefined) return serviceDesk(parts, fromFile);
+  const { refuseFiles, storesOf } = await import('../config/open/stores.ts');
+  const stores = await storesOf(loaded.config, loaded.folder);
+  const { place, entries, isThere } = stores;
+  const url = configuredUrl(loaded);
+  if (place.kind === 'memory') {
+    const service = await askHealth(parts, url);
+    if ('storeId' in service) {
+      if (!isSameStore(service.storeId, { place })) throw otherService(url, 'memory:');
+      return serviceDesk(parts, url, loaded);
+    }
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot open the store "memory:": it lives inside respool serve only, and no service ` +
+        `answers at ${url}; start respool serve, or name a store that lasts`,
+    );
+  }
+  await refuseFiles(stores);
+  if (parts.mayCreate !== true && !((await isThere?.()) ?? true)) throw noStore(place, loaded);
+  if (entries.traits.processes === 'many') {
+    return (await sharingDesk(parts, place, loaded)) ?? storeDesk(parts, loaded);
+  }
+  const ownersUrl = async (): Promise<string | undefined> =>
+    place.kind === 'given' ? url : ownerOf(place);
+  return sharedDesk(parts, loaded, ownersUrl);
+}
+
+/** A look must not leave a store behind: it would hide that this is the wrong folder. */
+function noStore(place: StorePlace, loaded: LoadedConfig): RespoolError {
+  const said = loaded.origins.get('store') ?? loaded.origins.get('entries');
+  const by = said?.from === 'default' ? 'the default' : `by ${said?.name ?? 'the configuration'}`;
+  const [where, first] =
+    place.path === undefined
+      ? [place.address, 'look at its schema or bucket']
+      : [place.path, 'go to its folder'];
+  return new RespoolError(
+    'store.unavailable',
+    `there is no Respool store in "${where}" (${by}); ${first}, name it with --config or ` +
+      '--store, or make it: respool serve, respool enqueue',
+  );
+}
+
+/** The desk of the running service: the address that was given, was left, or is configured. */
+export async function openService(parts: DeskParts): Promise<Desk> {
+  const named = namedUrl(parts);
+  if (named !== undefined) return serviceDesk(parts, named);
+  const loaded = await readConfig(parts, {}, { routes: false });
+  const { storesOf } = await import('../config/open/stores.ts');
+  const { place } = await storesOf(loaded.config, loaded.folder);
+  const owner = await ownerOf(place);
+  const fromFile = namedUrl(parts);
+  if (fromFile !== undefined) return serviceDesk(parts, fromFile);
+  // A store that has a lock would name its service: whatever answers at the configured address may
+  // be the service of another spool.
+  if (owner === undefined && place.path !== undefined) throw noService(place.path);
+  const url = owner ?? configuredUrl(loaded);
+  if (owner === undefined) await refuseOther(parts, loaded, { url, place });
+  return serviceDesk(parts, url, loaded);
+}
+
+/** Of a store on servers nobody says where its service is: what answers may have another one. */
+async function refuseOther(
+  parts: DeskParts,
+  loaded: LoadedConfig,
+  { url, place }: { readonly url: string; readonly place: StorePlace },
+): Promise<void> {
+  const service = await askHealth(parts, url);
+  if (!('storeId' in service)) return;
+  const storeId = place.kind === 'memory' ? undefined : await storeIdOf(loaded);
+  if (isSameStore(service.storeId, { place, storeId })) return;
+  throw otherService(url, place.address ?? `${place.kind}:`);
+}
+
+async function storeIdOf(loaded: LoadedConfig): Promise<string | undefined> {
+  const { createConfiguredSpool } = await import('../config/open/open-spool.ts');
+  const { spool } = await createConfiguredSpool(loaded, { deliver: false });
+  try {
+    return await spool.storeId();
+  } finally {
+    await spool.stop({ within: 0 });
+  }
+}
+
+/** Whether a service with this id of a store has ours; one that says none is taken for it. */
+export function isSameStore(
+  theirs: string | undefined,
+  { place, storeId }: { readonly place: StorePlace; readonly storeId?: string | undefined },
+): boolean {
+  if (theirs === undefined) return true;
+  // What is in memory is in the service only.
+  return place.kind === 'memory' ? theirs.startsWith(IN_MEMORY) : theirs === storeId;
+}
+
+function otherService(url: string, store: string): RespoolError {
+  return new RespoolError(
+    'store.unavailable',
+    `the service at ${url} has another store open, not "${store}"; give the service of this one ` +
+      'another port (serve.port), or name the other one with --url',
+  );
+}
+
+function noService(path: string): RespoolError {
+  return new RespoolError(
+    'store.unavailable',
+    `no service has the store "${path}" open; start it: respool serve, or name one with --url`,
+  );
+}
+
+/** The address a service with this configuration listens on. */
+export function configuredUrl({ config }: LoadedConfig): string {
+  const { host, port, tls } = config.serve;
+  // Who listens everywhere is found here too.
+  const name = host === '0.0.0.0' || host === '::' ? '127.0.0.1' : host;
+  const shown = name.includes(':') && !name.startsWith('[') ? `[${name}]` : name;
+  return `${tls === undefined ? 'http' : 'https'}://${shown}:${port}`;
+}
+
+/** What was typed goes before what the environment says: a store that is named is meant. */
+export function namedUrl({ globals, io }: Pick<DeskParts, 'globals' | 'io'>): string | undefined {
+  if (globals.url !== undefined && globals.store !== undefined) {
+    throw new CommandError(
+      'usage.invalid',
+      'cannot use --store together with --url: a service has its own store; give one of them',
+    );
+  }
+  if (globals.store !== undefined) return undefined;
+  return globals.url ?? (io.env['RESPOOL_URL'] || undefined);
+}
+
+async function serviceDesk(
+  { io, out }: DeskParts,
+  url: string,
+  loaded?: LoadedConfig,
+): Promise<Desk> {
+  const { connectControl } = await import('../web/client/client.ts');
+  // The configuration of our own service has its token; a service that was named is not sent it.
+  const tokens = [io.env['RESPOOL_TOKEN'] || undefined, loaded?.config.serve.token];
+  const token = tokens.find((one) => one !== undefined && !isTokenHash(one));
+  const hasHash = tokens.some((one) => one !== undefined && isTokenHash(one));
+  out.detail(`through the service at ${safe(url.replace(/\/\/[^/]*@/, '//'))}`);
+  const as = (by: string): Control =>
+    connectControl({
+      url,
+      by,
+      clock: io.clock,
+      tokenAdvice: tokenAdvice(token !== undefined, hasHash),
+      ...(token === undefined ? {} : { token }),
+    });
+  const isSealed = loaded?.config.seal !== undefined;
+  return { control: as(byOf(io)), as, url, isSealed };
+}
+
+/** There is no flag for a token: every user of a machine can read the command lines of others. */
+function tokenAdvice(isSent: boolean, hasHash: boolean): string {
+  if (isSent) {
+    return (
+      'it does not know the token that was sent: set RESPOOL_TOKEN to one whose hash is in its ' +
+      'configuration; a new one: respool token create'
+    );
+  }
+  return hasHash
+    ? 'it wants a token, and only the hash of one is known here: set RESPOOL_TOKEN to the token ' +
+        'itself'
+    : 'it wants a token: set RESPOOL_TOKEN to yours, in the environment';
+}
+
+async function storeDesk(parts: DeskParts, loaded: LoadedConfig): Promise<Desk> {
+  return deskOver(await ownSpool(parts, loaded), parts.io, loaded);
+}
+
+async function deskOver(spool: Spool, io: Io, loaded: LoadedConfig): Promise<Desk> {
+  const { createControl } = await import('../operator/spool-operator.ts');
+  const topics = await routedTopics(loaded);
+  const as = (by: string): Control => createControl(spool, { by, topics });
+  const isSealed = loaded.config.seal !== undefined;
+  return { control: as(byOf(io)), as, url: undefined, storeId: () => spool.storeId(), isSealed };
+}
+
+/** The topics that have a route; undefined if the configuration does not say. */
+async function routedTopics({
+  config,
+  origins,
+  topics,
+}: LoadedConfig): Promise<readonly string[] | undefined> {
+  if (topics === undefined || !isOwnStore({ origins }) || config.unhandled === 'leave')
+    return undefined;
+  const { ALERT_TOPIC } = await import('../observe/alerts/notice.ts');
+  // Receivers of alerts have handlers without being routes.
+  return [...topics, `${ALERT_TOPIC}.#`];
+}
+
+/** Whether the store is that of the configuration: its routes are for no other one. */
+export function isOwnStore({ origins }: Pick<LoadedConfig, 'origins'>): boolean {
+  return ['store', 'entries'].every((key) => origins.get(key)?.from !== 'flag');
+}
+
+async function sharedDesk(
+  parts: DeskParts,
+  loaded: LoadedConfig,
+  ownersUrl: () => Promise<string | undefined>,
+): Promise<Desk> {
+  const spool = await ownSpool(parts, loaded);
+  try {
+    // Opens the store: only now it can be told whether another process owns it.
+    await spool.pauses();
+  } catch (error) {
+    if (!isRespoolError(error, 'store.unavailable')) throw error;
+    const url = await ownersUrl();
+    if (url === undefined) throw error;
+    const service = await askHealth(parts, url);
+    if ('storeId' in service) return serviceDesk(parts, url, loaded);
+    const text = `${error.message}; its service at ${url} did not answer: ${service.silence}`;
+    throw new RespoolError('store.unavailable', text, { cause: error });
+  }
+  return deskOver(spool, parts.io, loaded);
+}
+
+async function ownSpool({ out, atEnd }: DeskParts, loaded: LoadedConfig): Promise<Spool> {
+  const { createConfiguredSpool } = await import('../config/open/open-spool.ts');
+  const { spool, place } = await createConfiguredSpool(loaded, { deliver: false });
+  atEnd(() => spool.stop({ within: 0 }));
+  const where = place.path ?? place.address ?? '';
+  out.detail(`on the store itself: ${place.kind} ${where}`.trimEnd());
+  return spool;
+}
+
+/** The address of the service that has the store open, as it says beside its lock. */
+export async function ownerOf({ kind, path }: StorePlace): Promise<string | undefined> {
+  if (path === undefined) return undefined;
+  if (kind === 'file') {
+    const { serviceAddress } = await import('../stores/filesystem/index.ts');
+    return serviceAddress(path);
+  }
+  const { serviceAddress } = await import('../stores/sqlite/service-address.ts');
+  return serviceAddress(path);
+}
+
+/** The desk of a service on a store that is shared, where it is wanted and lets us in. */
+async function sharingDesk(
+  parts: DeskParts,
+  place: StorePlace,
+  loaded: LoadedConfig,
+): Promise<Desk | undefined> {
+  const url = parts.prefersService === true ? await ownerOf(place) : undefined;
+  if (url === undefined || 'silence' in (await askHealth(parts, url))) return undefined;
+  const desk = await serviceDesk(parts, url, loaded);
+  try {
+    await desk.control.pauses();
+    return desk;
+  } catch (error) {
+    // Without a token of the service there is still the store.
+    parts.out.detail(`the service did not let us in: ${textOf(error)}`);
+    return undefined;
+  }
+}
+
+/** What answers says of its store, or why nothing does; one that is stopping or busy counts. */
+async function askHealth(
+  { io }: DeskParts,
+  url: string,
+): Promise<{ readonly storeId: string | undefined } | { readonly silence: string }> {
+  const limit = new TimeLimit(io.clock, ANSWERS_WITHIN_MS);
+  try {
+    const answer = await fetch(new URL('/healthz', url), { signal: limit.signal });
+    await answer.body?.cancel();
+    return { storeId: answer.headers.get(STORE_HEADER) ?? undefined };
+  } catch (error) {
+    if (limit.isOver) {
+      return { silence: `no answer within ${formatDuration(ANSWERS_WITHIN_MS)}` };
+    }
+    const { cause } = asError(error);
+    return { silence: safe(textOf(cause ?? error)) };
+  } finally {
+    limit.stop();
+  }
+}
+
+/** Whose name is written into the audit record. */
+export function byOf(io: Io): string {
+  return `${io.user}@cli`;
+}

@@ -1,3 +1,0 @@
-/** version — the version of this package, as commands tell it. */
-
-export { readVersion } from '../system/version.ts';

@@ -1,0 +1,249 @@
+/**
+ * edit — `respool config set`: one key of a JSON or YAML file, comments kept, checked before
+ * it is written, written whole or not at all. A file that is a program stays its author's.
+ */
+
+import { chmod, chown, open, realpath, rename, rm, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import { type Document, isMap, parseDocument } from 'yaml';
+import { isRespoolError, RespoolError, textOf } from '../core/errors.ts';
+import { KnownSecrets } from '../core/redact.ts';
+import { systemDice } from '../system/clock.ts';
+import { randomName } from '../system/ids.ts';
+import { newlineOf, type Source, withKey, withoutKey } from './edit-text.ts';
+import { addDotEnv } from './load/environment.ts';
+import { configFilesIn } from './load/find-file.ts';
+import type { Key } from './schema/key.ts';
+import { hasLiteralKey } from './load/encryption-keys.ts';
+import { isScalar, KEYS, keyOf, valueOfText } from './schema/keys.ts';
+import { completeConfig } from './load/load-config.ts';
+import { didYouMean } from './load/did-you-mean.ts';
+import { refused } from './load/config-errors.ts';
+import { type Environment, isProgram, parseConfig, readText } from './load/read-file.ts';
+
+/** The file's name when there was none. */
+const NEW_NAME = 'respool.config.yaml';
+
+/** What was done. */
+export interface SetResult {
+  readonly file: string;
+  /** True when there was no file before. */
+  readonly isNew: boolean;
+  /** Keys that had to go, because they say the same in another way. */
+  readonly removed: readonly string[];
+}
+
+/** Sets one key in a file; without a file in a new `respool.config.yaml` in `cwd`. */
+export async function setConfig(
+  file: string | undefined,
+  key: string,
+  value: string,
+  { cwd, env }: { readonly cwd: string; readonly env: Environment },
+): Promise<SetResult> {
+  const known = settable(key);
+  if (hasLiteralKey(valueOfText(known, value))) throw aKey(key);
+  const isNew = file === undefined;
+  const target = isNew ? path.resolve(cwd, NEW_NAME) : await realFile(path.resolve(cwd, file));
+  if (isProgram(target)) throw aProgram(target, key, value);
+  const before = isNew ? '' : await readText(target);
+  const others = inTheWay(key);
+  const { text, removed } = await changeText(before, target, { known, value, others });
+  await checkText(text, target, env);
+  await writeWhole(target, text, isNew);
+  return { file: target, isNew, removed };
+}
+
+/** Behind a link is the file that is changed; the link stays. */
+async function realFile(file: string): Promise<string> {
+  try {
+    return await realpath(file);
+  } catch (error) {
+    throw new RespoolError('config.invalid', `cannot read ${file}: ${textOf(error)}`);
+  }
+}
+
+interface Change {
+  readonly known: Key;
+  readonly value: string;
+  readonly others: readonly string[];
+}
+
+interface Changed {
+  readonly text: string;
+  readonly removed: readonly string[];
+}
+
+function settable(name: string): Key {
+  const names = KEYS.filter((key) => isScalar(key) && key.isSecret !== true).map(({ key }) => key);
+  const known = keyOf(name);
+  if (known !== undefined && names.includes(name)) return known;
+  const reason =
+    known === undefined
+      ? `there is no such key${didYouMean(name, names)}`
+      : known.isSecret === true
+        ? 'a secret does not belong on the command line; see: respool token create --help'
+        : 'it is more than one value; edit the file';
+  throw new RespoolError('config.invalid', `cannot set "${name}": ${reason}`);
+}
+
+function aKey(key: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot set "${key}": a key does not belong on the command line, where everybody on the ` +
+      'machine can read it; name its place, as "env:NAME" or "file:PATH"',
+  );
+}
+
+/** One store for both, or one for each: whoever sets the one takes the other out. */
+function inTheWay(key: string): readonly string[] {
+  if (key === 'store') return ['entries', 'bodies'];
+  return key === 'entries' || key === 'bodies' ? ['store'] : [];
+}
+
+function aProgram(file: string, key: string, value: string): RespoolError {
+  const [last = '', ...groups] = key.split('.').toReversed();
+  const known = keyOf(key);
+  const typed = known === undefined ? value : valueOfText(known, value);
+  const written = typeof typed === 'string' ? quoted(typed) : JSON.stringify(typed);
+  const line = groups.reduce((inner, group) => `${group}: { ${inner} }`, `${last}: ${written}`);
+  return new RespoolError(
+    'config.invalid',
+    `cannot set "${key}" in ${file}: it is a program; write this line into it: ${line},`,
+  );
+}
+
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", "\\'")}'`;
+}
+
+/** Step by step in the text as it stands; anew where that does not come out as it should. */
+async function changeText(
+  text: string,
+  file: string,
+  { known, value, others }: Change,
+): Promise<Changed> {
+  await parseConfig(text, file, EVERYTHING_SET, new KnownSecrets());
+  const isJson = file.endsWith('.json');
+  const sourceOf = (given: string): Source => {
+    return { text: given, document: parseDocument(given, { merge: true }), isJson };
+  };
+  const words = known.key.split('.');
+  const typed = valueOfText(known, value);
+  const source = sourceOf(text);
+  const removed = others.filter((name) => source.document.has(name));
+  const edited = withKey(source, words, typed);
+  setIn(source.document, words, typed);
+  let changed = fits(edited, source) ? edited : anew(source);
+  // Taken out last: what is put into an object takes after what is there.
+  for (const name of removed) {
+    const before = sourceOf(changed);
+    const without = withoutKey(before, name);
+    before.document.delete(name);
+    changed = fits(without, before) ? without : anew(before);
+  }
+  return { text: changed, removed };
+}
+
+function setIn(document: Document, words: readonly string[], value: unknown): void {
+  for (const at of words.slice(0, -1).keys()) {
+    const group = words.slice(0, at + 1);
+    if (!document.hasIn(group)) break;
+    const inner: unknown = document.getIn(group);
+    // A key with nothing behind it is null, and null holds no keys.
+    if (inner === null) document.deleteIn(group);
+    else if (!isMap(inner)) throw refused(group.join('.'), inner, 'an object');
+  }
+  document.setIn(words, value);
+}
+
+/** Whether an edited text says what the changed document says. */
+function fits(edited: string | undefined, { document, isJson }: Source): edited is string {
+  if (edited === undefined) return false;
+  try {
+    if (isJson) return isDeepStrictEqual(JSON.parse(edited), document.toJS());
+    const parsed = parseDocument(edited, { merge: true });
+    const isSame = isDeepStrictEqual(parsed.toJS() ?? {}, document.toJS() ?? {});
+    return isSame && parsed.errors.length === 0;
+  } catch {
+    return false;
+  }
+}
+
+/** The whole document written out, as near to the text it was as can be. */
+function anew({ text, document, isJson }: Source): string {
+  const newline = newlineOf(text);
+  if (isJson) {
+    const indent = /^[ \t]+(?=")/m.exec(text)?.[0] ?? '  ';
+    const written = JSON.stringify(document.toJS(), null, indent);
+    return `${written}\n`.replaceAll('\n', newline);
+  }
+  const written = document.toString({
+    lineWidth: 0,
+    flowCollectionPadding: !/[[{][^\s\]}]/.test(text),
+  });
+  return written.replaceAll(/\r?\n/g, newline);
+}
+
+/** For reading a file's form alone: whatever ${NAME} asks for is there. */
+const EVERYTHING_SET: Environment = new Proxy<Environment>({}, { get: () => '' });
+
+/** Refuses a text that would be no configuration, before it is one. */
+async function checkText(text: string, file: string, given: Environment): Promise<void> {
+  const secrets = new KnownSecrets();
+  const folder = path.dirname(file);
+  // What `.env` says is for this check alone.
+  const env = { ...given };
+  try {
+    const added = await addDotEnv(folder, env);
+    const raw = await parseConfig(text, file, env, secrets, { added });
+    await completeConfig({ env, file, folder, raw, added, secrets });
+  } catch (error) {
+    if (!isRespoolError(error)) throw error;
+    throw new RespoolError(error.code, `${secrets.hide(error.message)}; nothing was changed`);
+  }
+}
+
+async function writeWhole(file: string, text: string, isNew: boolean): Promise<void> {
+  const draft = `${file}.${randomName(systemDice)}.tmp`;
+  try {
+    const handle = await open(draft, 'wx', 0o600);
+    try {
+      await handle.writeFile(text);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    if (isNew) await refuseASecond(file);
+    else await takeOver(file, draft);
+    await rename(draft, file);
+  } catch (error) {
+    await rm(draft, { force: true });
+    if (isRespoolError(error)) throw error;
+    throw new RespoolError('config.invalid', `cannot write ${file}: ${textOf(error)}`);
+  }
+}
+
+/** The draft belongs to whom the file belongs to, or the service could not read it any more. */
+async function takeOver(file: string, draft: string): Promise<void> {
+  const { mode, uid, gid } = await stat(file);
+  const own = await stat(draft);
+  // Only root may give a file away; others can write a file of another owner only by replacing it.
+  if (own.uid !== uid || own.gid !== gid) await giveTo(draft, uid, gid);
+  // After the owner: a change of owner takes away some of the rights.
+  await chmod(draft, mode & 0o7777);
+}
+
+async function giveTo(draft: string, uid: number, gid: number): Promise<void> {
+  try {
+    await chown(draft, uid, gid);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
+  }
+}
+
+async function refuseASecond(file: string): Promise<void> {
+  const [present] = await configFilesIn(path.dirname(file));
+  if (present === undefined) return;
+  throw new RespoolError('config.invalid', `cannot make ${file}: there is "${present}" already`);
+}

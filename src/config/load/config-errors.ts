@@ -1,0 +1,90 @@
+/**
+ * config-errors — errors about a configuration: which key, by its whole path, and who said it.
+ */
+
+import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
+import { didYouMean } from './did-you-mean.ts';
+
+/** Who said a value. */
+export interface Origin {
+  readonly from: 'flag' | 'file' | 'environment' | 'default';
+  /** The flag, the file or the variable; empty for a default. */
+  readonly name: string;
+}
+
+/** The error of a value that is not what it may be. */
+export function refused(key: string, value: unknown, allowed: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot use ${show(value)} as "${key}": allowed is ${allowed}`,
+  );
+}
+
+/** Refuses names that are no keys, with the one that was probably meant. */
+export function checkKeys(key: string, given: object, known: readonly string[]): void {
+  const strange = Object.keys(given).find((name) => !known.includes(name));
+  if (strange === undefined) return;
+  const whole = key === '' || key.endsWith('?') ? `${key}${strange}` : `${key}.${strange}`;
+  const hint = didYouMean(strange, known);
+  throw new RespoolError(
+    'config.invalid',
+    `there is no key "${whole}"${hint}: known are ${known.join(', ') || 'none'}`,
+  );
+}
+
+/** Lets the error of a check further down name the whole key: `url` → `routes[1].…http.url`. */
+export function within<T>(key: string, check: () => T, mark = '.'): T {
+  try {
+    return check();
+  } catch (error) {
+    if (!isRespoolError(error)) throw error;
+    throw new RespoolError('config.invalid', wholeName(error.message, `${key}${mark}`));
+  }
+}
+
+function wholeName(text: string, prefix: string): string {
+  const key = prefix.slice(0, -1);
+  let isNamed = false;
+  const named = text.replace(/ as "([^"]+)"/, (_, name: string) => {
+    isNamed = true;
+    if (name === key || name.startsWith(prefix)) return ` as "${name}"`;
+    // A check that names its own thing first must not make it stand there twice.
+    const last = `${key.split('.').at(-1) ?? ''}.`;
+    return ` as "${prefix}${name.startsWith(last) ? name.slice(last.length) : name}"`;
+  });
+  return isNamed ? named : `cannot use "${key}": ${text}`;
+}
+
+/** The same error, with who said the value at its end. */
+export function withOrigin(
+  error: unknown,
+  origins: ReadonlyMap<string, Origin>,
+  file: string | undefined,
+): unknown {
+  if (!isRespoolError(error)) return error;
+  const [, key = ''] =
+    /(?: as| key) "([^"]+)"/.exec(error.message) ??
+    /^cannot use "([^"]+)"/.exec(error.message) ??
+    [];
+  const said = originText(nearestOrigin(key, origins), file);
+  const text = said === '' || error.message.includes(said) ? '' : `; ${said}`;
+  return new RespoolError('config.invalid', `${error.message}${text}`);
+}
+
+/** The origin of a key, or of the nearest key that holds it. */
+export function nearestOrigin(
+  key: string,
+  origins: ReadonlyMap<string, Origin>,
+): Origin | undefined {
+  for (let name = key; name !== ''; name = name.replace(/[.?[][^.?[]*$|^[^.?[]*$/, '')) {
+    const found = origins.get(name);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+function originText(origin: Origin | undefined, file: string | undefined): string {
+  if (origin === undefined) return file === undefined ? '' : `in ${file}`;
+  if (origin.from === 'default') return '';
+  return origin.from === 'file' ? `in ${origin.name}` : `from ${origin.name}`;
+}

@@ -1,0 +1,38 @@
+/**
+ * consumer-view — what is known of consumers before they are checked, and how they are shown. Apart
+ * from consumers.ts, which loads half of the room of RabbitMQ: most configurations have none.
+ */
+
+import { isPlainObject } from '../../core/plain-object.ts';
+import { shownUrl } from '../../rabbit/connection/client.ts';
+import type { UserBinding } from '../../rabbit/topology/model.ts';
+import type { EffectiveConsumer } from './consumers.ts';
+
+/** Keys that a consumer may leave to their defaults, for who wants to say so. */
+export const CONSUMER_DEFAULTS: readonly string[] = [
+  'bindings',
+  'topology',
+  'type',
+  'policy',
+  'prefetch',
+  'concurrency',
+  'timeout',
+  'declare',
+  'maxLost',
+];
+
+/** The same data without what goes by the name of a key, and is no secret: where it is bound. */
+export function withoutRoutingKeys(given: unknown): unknown {
+  if (!Array.isArray(given)) return given;
+  return given.map((one: unknown) => (isPlainObject(one) ? { ...one, bindings: undefined } : one));
+}
+
+/** A binding in a few words. */
+export function bindingText({ exchange, key = '#', type = 'topic' }: UserBinding): string {
+  return `${exchange} ${key}${type === false ? '' : ` (${type})`}`;
+}
+
+/** The broker of a consumer, as it may be shown. */
+export function brokerOf({ url }: Pick<EffectiveConsumer, 'url'>): string {
+  return shownUrl(url);
+}

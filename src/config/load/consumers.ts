@@ -1,0 +1,264 @@
+/**
+ * consumers — which queues of RabbitMQ are consumed, how and by whom, checked, with the ready-made
+ * handlers and the style of their topology made. Nothing is connected here.
+ */
+
+import { type Duration, durationMs, MINUTE_MS } from '../../core/duration.ts';
+import { RespoolError, show } from '../../core/errors.ts';
+import { checkNumber, checkOneOf } from '../../core/limits.ts';
+import { isPlainObject } from '../../core/plain-object.ts';
+import type { RetryPolicy } from '../../core/policy.ts';
+import type { ReadyHandler } from '../../deliver/index.ts';
+import type { Handler } from '../../ports/handler.ts';
+import type { Compat } from '../../rabbit/compat/shared.ts';
+import {
+  type ConsumerOptions,
+  consumerSettings,
+  type Declare,
+} from '../../rabbit/consume/options.ts';
+import { mergeTopologies } from '../../rabbit/topology/merge.ts';
+import type {
+  QueuePlan,
+  QueueType,
+  TopologyStyle,
+  UserBinding,
+} from '../../rabbit/topology/model.ts';
+import { checkName, isBrokersOwn } from '../../rabbit/topology/names.ts';
+import { compatOf } from './compat.ts';
+import type { Config } from '../schema/define-config.ts';
+import { checkBrokerUrl } from '../schema/key.ts';
+import { checkKeys, refused, within } from './config-errors.ts';
+import { handlerOf, type RouteParts, routePolicy } from './routes.ts';
+import { styleOf } from './topology-style.ts';
+
+/** A consumer that is checked, with its defaults. */
+export interface EffectiveConsumer {
+  readonly url: string;
+  readonly queue: string;
+  readonly bindings: readonly UserBinding[];
+  /** None where `compat` decides. */
+  readonly topology?: TopologyStyle;
+  readonly type: QueueType;
+  /** Default: the consumer's own. */
+  readonly policy?: RetryPolicy;
+  /** What the policy goes by in the configuration, if it has a name there. */
+  readonly policyName?: string;
+  readonly prefetch: number;
+  readonly concurrency: number;
+  readonly timeout: Duration;
+  readonly compat?: Compat;
+  readonly declare: Declare;
+  readonly waits?: readonly Duration[];
+  readonly maxLost: number;
+  /** None where a tool reads the configuration that does not deliver. */
+  readonly deliver?: Handler | ReadyHandler;
+  /** What it needs at the broker. */
+  readonly plan: QueuePlan;
+}
+
+/** What checking consumers needs to know. */
+export interface ConsumerParts extends Omit<RouteParts, 'key'> {
+  /** The broker of consumers that name none. */
+  readonly url: string | undefined;
+  /** False: who reads the configuration does not deliver, and `deliver` was left out. */
+  readonly hasHandlers: boolean;
+  readonly backoffs: Config['backoffs'];
+}
+
+const NAMES = [
+  'url',
+  'queue',
+  'bindings',
+  'topology',
+  'type',
+  'policy',
+  'prefetch',
+  'concurrency',
+  'timeout',
+  'compat',
+  'declare',
+  'waits',
+  'maxLost',
+  'deliver',
+];
+const BINDING_NAMES = ['exchange', 'key', 'type', 'arguments'];
+const EXCHANGE_TYPES = ['direct', 'topic', 'fanout', 'headers'] as const;
+const TYPES = ['quorum', 'classic'] as const;
+const DECLARE = ['apply', 'verify', 'none'] as const satisfies readonly Declare[];
+
+const CONSUMERS_MAX = 1_000;
+const BINDINGS_MAX = 1_000;
+const WAITS_MAX = 64;
+const PREFETCH = { min: 1, max: 2_000, byDefault: 20 };
+const CONCURRENCY = { min: 1, max: 10_000, byDefault: 10 };
+const MAX_LOST = { min: 0, max: 1_000_000, byDefault: 10 };
+const TIMEOUT = '5m';
+/** Below the time after which a broker takes a consumer for stuck, 30 minutes. */
+const TIMEOUT_MAX_MS: number = 25 * MINUTE_MS;
+
+/** Checks the consumers of a configuration and makes their handlers. */
+export function consumersOf(given: unknown, parts: ConsumerParts): readonly EffectiveConsumer[] {
+  if (given === undefined) return [];
+  if (!Array.isArray(given) || given.length > CONSUMERS_MAX) {
+    throw refused('consumers', given, `a list of at most ${CONSUMERS_MAX} consumers`);
+  }
+  const places = new Map<string, number>();
+  const consumers = given.map((one: unknown, at) => {
+    const consumer = consumerOf(one, `consumers[${at}]`, parts);
+    const place = `${consumer.url} ${consumer.queue}`;
+    const before = places.get(place);
+    if (before !== undefined) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot use ${show(consumer.queue)} as "consumers[${at}].queue": consumers[${before}] ` +
+          'has it already; give that one more concurrency instead',
+      );
+    }
+    places.set(place, at);
+    return consumer;
+  });
+  checkTogether(consumers);
+  return consumers;
+}
+
+/** Refuses consumers of one broker that need two different things of one name. */
+function checkTogether(consumers: readonly EffectiveConsumer[]): void {
+  for (const url of new Set(consumers.map((one) => one.url))) {
+    const plans = consumers.filter((one) => one.url === url).map(({ plan }) => plan);
+    within('consumers', () => mergeTopologies(plans));
+  }
+}
+
+function consumerOf(given: unknown, key: string, parts: ConsumerParts): EffectiveConsumer {
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw refused(key, given, '{ queue, deliver, … }');
+  }
+  checkKeys(key, given, NAMES);
+  const consumer = given as Readonly<Record<string, unknown>>;
+  const numberOf = (name: string, range: Range): number =>
+    rangedOf(consumer[name], `${key}.${name}`, range, parts);
+  const compat = compatOf(consumer['compat'], `${key}.compat`);
+  const topology = styleOf(consumer['topology'], `${key}.topology`);
+  const waits = waitsOf(consumer['waits'], `${key}.waits`);
+  const settled = {
+    url: urlOf(consumer['url'], `${key}.url`, parts),
+    queue: within(key, () => checkName('queue', consumer['queue'])),
+    bindings: bindingsOf(consumer['bindings'], `${key}.bindings`),
+    ...(topology === undefined ? {} : { topology }),
+    type: checkOneOf(`${key}.type`, consumer['type'] ?? 'quorum', TYPES),
+    ...policyOfConsumer(consumer['policy'], `${key}.policy`, parts),
+    prefetch: numberOf('prefetch', PREFETCH),
+    concurrency: numberOf('concurrency', CONCURRENCY),
+    timeout: timeoutOf(consumer['timeout'] ?? TIMEOUT, `${key}.timeout`),
+    ...(compat === undefined ? {} : { compat }),
+    declare: checkOneOf(`${key}.declare`, consumer['declare'] ?? 'apply', DECLARE),
+    ...(waits === undefined ? {} : { waits }),
+    maxLost: numberOf('maxLost', MAX_LOST),
+    ...(parts.hasHandlers
+      ? { deliver: handlerOf(consumer['deliver'], `${key}.deliver`, parts) }
+      : {}),
+  };
+  return { ...settled, plan: planOf(settled, key, parts) };
+}
+
+/** The plan; what does not fit together is refused here. */
+function planOf(
+  consumer: Omit<EffectiveConsumer, 'plan'>,
+  key: string,
+  parts: ConsumerParts,
+): QueuePlan {
+  return within(key, () => consumerSettings(optionsOf(consumer, parts)).plan);
+}
+
+/** What `createConsumer` takes. */
+export function optionsOf(
+  {
+    policyName: _name,
+    deliver: _deliver,
+    plan: _plan,
+    ...options
+  }: Omit<EffectiveConsumer, 'plan'> & Partial<Pick<EffectiveConsumer, 'plan'>>,
+  { backoffs }: { readonly backoffs?: Config['backoffs'] | undefined },
+): ConsumerOptions {
+  return { ...options, ...(backoffs === undefined ? {} : { backoffs }) };
+}
+
+function urlOf(given: unknown, key: string, { url }: ConsumerParts): string {
+  const found = given ?? url;
+  if (found === undefined) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use nothing as "${key}": name the broker there, or once for all consumers as ` +
+        '"rabbit.url", such as amqp://user:${RABBIT_PASSWORD}@host:5672/vhost',
+    );
+  }
+  checkBrokerUrl(found, key);
+  return found as string;
+}
+
+function bindingsOf(given: unknown, key: string): readonly UserBinding[] {
+  return listOf(given, key, BINDINGS_MAX, 'bindings').map((one, at) => {
+    const whole = `${key}[${at}]`;
+    if (!isPlainObject(one)) throw refused(whole, one, '{ exchange, key, type, arguments }');
+    checkKeys(whole, one, BINDING_NAMES);
+    const { exchange, key: routingKey, type, arguments: args } = one;
+    if (typeof exchange !== 'string' || !isBrokersOwn(exchange)) {
+      within(whole, () => checkName('exchange', exchange));
+    }
+    if (routingKey !== undefined && typeof routingKey !== 'string') {
+      throw refused(`${whole}.key`, routingKey, 'text, with * and # at a topic exchange');
+    }
+    if (type !== undefined && type !== false) checkOneOf(`${whole}.type`, type, EXCHANGE_TYPES);
+    if (args !== undefined && !isPlainObject(args)) {
+      throw refused(`${whole}.arguments`, args, 'an object');
+    }
+    return one as unknown as UserBinding;
+  });
+}
+
+function policyOfConsumer(
+  given: unknown,
+  key: string,
+  parts: ConsumerParts,
+): Pick<EffectiveConsumer, 'policy' | 'policyName'> {
+  const found = given === undefined ? 'default' : routePolicy(given, key, parts);
+  if (typeof found !== 'string') return { policy: found };
+  // One that is not written down is the consumer's own default, not the spool's.
+  const { [found]: policy } = parts.policies;
+  return { ...(policy === undefined ? {} : { policy }), policyName: found };
+}
+
+interface Range {
+  readonly min: number;
+  readonly max: number;
+  readonly byDefault: number;
+}
+
+function rangedOf(
+  given: unknown,
+  key: string,
+  { min, max, byDefault }: Range,
+  { filled }: ConsumerParts,
+): number {
+  const isText = typeof given === 'string' && filled.has(key) && given.trim() !== '';
+  return checkNumber(key, isText ? Number(given) : (given ?? byDefault), { min, max });
+}
+
+function timeoutOf(given: unknown, key: string): Duration {
+  durationMs(given as Duration, key, { minMs: 1, maxMs: TIMEOUT_MAX_MS });
+  return given as Duration;
+}
+
+function waitsOf(given: unknown, key: string): readonly Duration[] | undefined {
+  if (given === undefined) return undefined;
+  return listOf(given, key, WAITS_MAX, 'durations').map((one, at) => {
+    durationMs(one as Duration, `${key}[${at}]`, { minMs: 1 });
+    return one as Duration;
+  });
+}
+
+function listOf(given: unknown, key: string, max: number, what: string): readonly unknown[] {
+  if (given === undefined) return [];
+  if (Array.isArray(given) && given.length <= max) return given;
+  throw refused(key, given, `a list of at most ${max} ${what}`);
+}

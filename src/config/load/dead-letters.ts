@@ -1,0 +1,199 @@
+/**
+ * dead-letters — the rules of a configuration about dead letters: their categories, and when they
+ * are replayed without anybody asking. Checked here; nothing is connected.
+ */
+
+import type { ReplayRule, ReplayRuleConfig } from '../../dead-letters/rules/types.ts';
+import { CATEGORIES, type CategoryRule, checkCategoryRules } from '../../core/category.ts';
+import { DAY_MS, type Duration, durationMs, SECOND_MS } from '../../core/duration.ts';
+import { RespoolError, show } from '../../core/errors.ts';
+import { compileGlob } from '../../core/glob.ts';
+import { checkNumber, checkOneOf, checkTopicPattern } from '../../core/limits.ts';
+import { isPlainObject } from '../../core/plain-object.ts';
+import { checkKeys, refused } from './config-errors.ts';
+
+/** What a configuration may say of dead letters. */
+export interface DeadLettersConfig {
+  /** Categories of failures by rules of your own, before those that are built in. */
+  readonly categories?: readonly CategoryRule[];
+  /** When letters are replayed without anybody asking, by `respool dlq rules run`. */
+  readonly rules?: readonly ReplayRuleConfig[];
+  /** A letter that was replayed so often is parked instead, 1 to 1,000; default 3. */
+  readonly replaysMax?: number;
+  /** The queue for what is parked; default: that of the letter's own topology. */
+  readonly parkedQueue?: string;
+}
+
+/** What holds for dead letters. */
+export interface EffectiveDeadLetters {
+  readonly categories: readonly CategoryRule[];
+  readonly rules: readonly ReplayRule[];
+  readonly replaysMax: number;
+  readonly parkedQueue?: string;
+}
+
+/** What checking needs to know. */
+export interface DeadLettersParts {
+  /** Keys whose values came from the environment, as text. */
+  readonly filled: ReadonlySet<string>;
+}
+
+type Data = Readonly<Record<string, unknown>>;
+
+export const REPLAYS_MAX_DEFAULT = 3;
+
+/** Keys that a rule may leave to their defaults, for who wants to say so. */
+export const RULE_DEFAULTS: readonly string[] = ['every', 'rate', 'times', 'max', 'canary'];
+
+const RULES_MAX = 100;
+const RULE_NAMES = ['name', 'when', 'healthy', 'every', 'rate', 'times', 'max', 'canary'];
+const WHEN_NAMES = ['group', 'category', 'code', 'topic', 'queue', 'olderThan'];
+const TIMES = { min: 1, max: 1_000 };
+const RATE = { min: 1, max: 100_000 };
+const ROUND = { min: 1, max: 5_000 };
+const CANARY = { min: 0, max: 1_000 };
+const EVERY = '5m';
+const TEXT_MAX = 255;
+const HEALTHY_ALLOWED =
+  "'consumers' (the destination queue is consumed) or { http: url } (a GET there answers 2xx)";
+
+/** Checks what a configuration says of dead letters, and fills in the defaults. */
+export function deadLettersOf(given: unknown, parts: DeadLettersParts): EffectiveDeadLetters {
+  const said = (given ?? {}) as Data;
+  const { parkedQueue } = said;
+  const replaysMax = (said['replaysMax'] ?? REPLAYS_MAX_DEFAULT) as number;
+  return {
+    categories: checkCategoryRules(said['categories'] ?? [], 'deadLetters.categories'),
+    rules: rulesOf(said['rules'], { ...parts, replaysMax }),
+    replaysMax,
+    ...(parkedQueue === undefined ? {} : { parkedQueue: parkedQueue as string }),
+  };
+}
+
+/** Refuses what cannot be the name of a queue. */
+export function checkQueueName(value: unknown, what: string): void {
+  const isText = typeof value === 'string' && value !== '' && !value.startsWith('amq.');
+  if (isText && Buffer.byteLength(value) <= 255) return;
+  throw refused(what, value, 'the name of a queue, up to 255 bytes, not beginning with amq.');
+}
+
+interface RuleParts extends DeadLettersParts {
+  readonly replaysMax: number;
+}
+
+function rulesOf(given: unknown, parts: RuleParts): readonly ReplayRule[] {
+  const key = 'deadLetters.rules';
+  if (given === undefined) return [];
+  if (!Array.isArray(given) || given.length > RULES_MAX) {
+    throw refused(key, given, `a list of at most ${RULES_MAX} rules`);
+  }
+  const places = new Map<string, number>();
+  return given.map((one: unknown, at) => {
+    const rule = ruleOf(one, `${key}[${at}]`, parts);
+    const before = places.get(rule.name);
+    if (before !== undefined) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot use ${show(rule.name)} as "${key}[${at}].name": ${key}[${before}] has it ` +
+          'already; give each rule a name of its own',
+      );
+    }
+    places.set(rule.name, at);
+    return rule;
+  });
+}
+
+function ruleOf(given: unknown, key: string, parts: RuleParts): ReplayRule {
+  if (!isPlainObject(given)) throw refused(key, given, '{ name, when, … }');
+  checkKeys(key, given, RULE_NAMES);
+  const { name } = given;
+  if (typeof name !== 'string' || !/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
+    throw refused(`${key}.name`, name, '1 to 64 letters, digits, . _ -');
+  }
+  const numberOf = (what: string, range: typeof TIMES, byDefault: number): number => {
+    const whole = `${key}.${what}`;
+    const value = given[what] ?? byDefault;
+    const isText = typeof value === 'string' && parts.filled.has(whole) && value.trim() !== '';
+    return checkNumber(whole, isText ? Number(value) : value, range);
+  };
+  const when = whenOf(given['when'], `${key}.when`);
+  const healthy = healthyOf(given['healthy'], `${key}.healthy`, when);
+  const every = (given['every'] ?? EVERY) as Duration;
+  durationMs(every, `${key}.every`, { minMs: SECOND_MS, maxMs: DAY_MS });
+  return {
+    name,
+    when,
+    ...(healthy === undefined ? {} : { healthy }),
+    every,
+    rate: numberOf('rate', RATE, 10),
+    times: numberOf('times', TIMES, parts.replaysMax),
+    max: numberOf('max', ROUND, 1_000),
+    canary: numberOf('canary', CANARY, 1),
+  };
+}
+
+/** n.b. A rule without any condition would replay whatever dies, for ever. */
+function whenOf(given: unknown, key: string): ReplayRule['when'] {
+  const allowed =
+    'at least one of group, category, code, topic, queue and olderThan, such as ' +
+    "{ category: 'network' }; { topic: '#' } means every letter";
+  if (!isPlainObject(given)) throw refused(key, given, allowed);
+  checkKeys(key, given, WHEN_NAMES);
+  const { group, category, code, topic, queue, olderThan } = given;
+  for (const [name, value] of Object.entries({ group, code })) {
+    const isText = typeof value === 'string' && value.trim() !== '' && value.length <= TEXT_MAX;
+    if (value === undefined || isText) continue;
+    throw refused(`${key}.${name}`, value, `a text of 1 to ${TEXT_MAX} characters`);
+  }
+  if (category !== undefined) checkOneOf(`${key}.category`, category, CATEGORIES);
+  if (topic !== undefined) checkPattern(topic, `${key}.topic`);
+  if (queue !== undefined) checkGlob(queue, `${key}.queue`);
+  if (olderThan !== undefined) durationMs(olderThan as Duration, `${key}.olderThan`);
+  const said = Object.entries(given).filter(([, value]) => value !== undefined && value !== null);
+  if (said.length === 0) throw refused(key, given, allowed);
+  return Object.fromEntries(said);
+}
+
+function checkPattern(topic: unknown, key: string): void {
+  try {
+    checkTopicPattern(topic);
+  } catch {
+    throw refused(key, topic, 'dot-separated words, * for one word, # for any number');
+  }
+}
+
+function checkGlob(queue: unknown, key: string): void {
+  try {
+    compileGlob(queue as string);
+  } catch {
+    throw refused(key, queue, 'a name of queues of 1 to 256 characters; * for any part, ? for one');
+  }
+}
+
+function healthyOf(
+  given: unknown,
+  key: string,
+  { queue }: ReplayRule['when'],
+): ReplayRule['healthy'] {
+  if (given === undefined) return undefined;
+  if (given === 'consumers') {
+    if (queue !== undefined) return given;
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use "consumers" as "${key}": the rule is about the spool, which has none; leave it ` +
+        'out, use { http: url }, or name dead queues in "when.queue"',
+    );
+  }
+  if (!isPlainObject(given)) throw refused(key, given, HEALTHY_ALLOWED);
+  checkKeys(key, given, ['http']);
+  const { http } = given;
+  const url = typeof http === 'string' ? URL.parse(http) : null;
+  if (url?.protocol !== 'http:' && url?.protocol !== 'https:') {
+    // n.b. Not shown: it may hold a password.
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use this as "${key}.http": allowed is a URL like https://host/health`,
+    );
+  }
+  return { http: http as string };
+}

@@ -1,0 +1,289 @@
+/**
+ * load-config — from a folder, an environment and flags to a configuration that is checked.
+ *
+ *   flags > respool.config.* > environment and .env > defaults, for each key by itself
+ */
+
+import { access, constants, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { isRespoolError, RespoolError, show, textOf } from '../../core/errors.ts';
+import { isSecretVariable, KnownSecrets } from '../../core/redact.ts';
+import { withoutRoutingKeys } from './consumer-view.ts';
+import {
+  type EffectiveConfig,
+  effectiveConfig,
+  type Flags,
+  type Said,
+} from './effective-config.ts';
+import { addDotEnv, isOfProcess, strangeNames, valuesOfEnvironment } from './environment.ts';
+import { findConfigFile } from './find-file.ts';
+import { collectKeys, KEY_HOLDERS } from './encryption-keys.ts';
+import { KEYS, valueOfText } from '../schema/keys.ts';
+import { type Origin, withOrigin } from './config-errors.ts';
+import { type Environment, type RawConfig, readConfigFile } from './read-file.ts';
+import { storesOf } from '../open/stores.ts';
+import { sealedBy, transformsOf } from '../open/transforms.ts';
+
+/** Where to look. */
+export interface LoadOptions {
+  readonly cwd: string;
+  /** What `.env` says is added to it, so that a configuration that is a program sees it too. */
+  readonly env: Environment;
+  /** A file or a folder; default: RESPOOL_CONFIG, or the nearest file upwards from `cwd`. */
+  readonly file?: string | undefined;
+  /** Values by key, such as `{ 'serve.port': 0 }`. */
+  readonly flags?: Flags | undefined;
+  /**
+   * False: for a tool that does not deliver. Routes are left out, and with them the secrets that
+   * only the service's environment has. `consumers`: as false, but consumers stay; `queues`:
+   * they stay without their handlers. `outbox`: as false, but the outbox stays; `relay`: with its
+   * relay. `alerts`: as `queues`, with the outbox and the alerts, which the others leave out.
+   */
+  readonly routes?: boolean | 'consumers' | 'queues' | 'outbox' | 'relay' | 'alerts' | undefined;
+}
+
+/** A configuration, and where it came from. */
+export interface LoadedConfig {
+  /** The configuration file; undefined when there is none. */
+  readonly file: string | undefined;
+  /**
+   * What relative paths of the configuration start from: the file's folder, or the working
+   * directory. Those of flags and of the environment are absolute where that differs.
+   */
+  readonly folder: string;
+  readonly config: EffectiveConfig;
+  /** The topic patterns of the routes, also where routes are left out; undefined: not known. */
+  readonly topics: readonly string[] | undefined;
+  /** Who said each value, by its key. */
+  readonly origins: ReadonlyMap<string, Origin>;
+  /** Sentences for people: what is allowed and yet strange. */
+  readonly warnings: readonly string[];
+  /** Cuts the secrets of this configuration out of a text. */
+  readonly hide: (text: string) => string;
+  /** Data as it may be shown. */
+  readonly redact: (value: unknown, name?: string) => unknown;
+}
+
+/** Keys of addresses, which may hold a password. */
+const ADDRESSES = [
+  'store',
+  'entries',
+  'bodies',
+  'rabbit.url',
+  'rabbit.managementUrl',
+  'outbox.store',
+  'outbox.listenUrl',
+  'outbox.relay.to',
+];
+
+/** Shorter ones are words like `bearer` more often than secrets. */
+const ENV_SECRET_MIN_CHARS = 8;
+
+/** What is not read, by what is asked for. */
+const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
+  false: ['routes', 'bounces', 'consumers', 'outbox', 'alerts'],
+  consumers: ['routes', 'bounces', 'outbox', 'alerts'],
+  queues: ['routes', 'bounces', 'consumers[].deliver', 'outbox', 'alerts'],
+  outbox: ['routes', 'bounces', 'consumers', 'outbox.relay', 'alerts'],
+  relay: ['routes', 'bounces', 'consumers', 'alerts'],
+  alerts: ['routes', 'bounces', 'consumers[].deliver', 'outbox.relay'],
+};
+
+/** Who wants to know of an outbox, and of its relay. */
+const OF_OUTBOX: readonly LoadOptions['routes'][] = [true, 'outbox', 'relay', 'alerts'];
+const OF_RELAY: readonly LoadOptions['routes'][] = [true, 'relay'];
+
+const NOTHING: RawConfig = { value: {}, filled: new Set(), lent: new Set() };
+
+/** The configuration file that is named or nearest; undefined when there is none. */
+export async function configFileOf({
+  cwd,
+  env,
+  file,
+}: Pick<LoadOptions, 'cwd' | 'env' | 'file'>): Promise<string | undefined> {
+  return findConfigFile(cwd, file ?? (env['RESPOOL_CONFIG'] || undefined));
+}
+
+/** Finds, reads and checks the configuration; `config.invalid` says what is wrong and where. */
+export async function loadConfig(options: LoadOptions): Promise<LoadedConfig> {
+  const secrets = new KnownSecrets();
+  try {
+    const { cwd, env } = options;
+    const file = await configFileOf(options);
+    const folder = file === undefined ? path.resolve(cwd) : path.dirname(file);
+    const added = await addDotEnv(folder, env);
+    collectFrom(env, secrets);
+    const without = LEFT_OUT[String(options.routes)] ?? [];
+    const reading = { without, added };
+    const raw = file === undefined ? NOTHING : await readConfigFile(file, env, secrets, reading);
+    return await completeConfig({ ...options, file, folder, raw, added, secrets });
+  } catch (error) {
+    throw hidden(error, secrets);
+  }
+}
+
+/** What is left to do when everything is read. */
+export async function completeConfig({
+  env,
+  flags = {},
+  file,
+  folder,
+  cwd = folder,
+  raw,
+  added,
+  secrets,
+  routes = true,
+}: {
+  readonly cwd?: string;
+  readonly env: Environment;
+  readonly flags?: Flags | undefined;
+  readonly file: string | undefined;
+  readonly folder: string;
+  readonly raw: RawConfig;
+  readonly added: ReadonlySet<string>;
+  readonly secrets: KnownSecrets;
+  readonly routes?: LoadOptions['routes'];
+}): Promise<LoadedConfig> {
+  collectFrom(env, secrets);
+  for (const [name, value] of Object.entries(raw.value)) {
+    secrets.collect(name === 'consumers' ? withoutRoutingKeys(value) : value, name);
+  }
+  const environment = valuesOfEnvironment(env, added);
+  for (const key of ADDRESSES) {
+    secrets.collect(flags[key]);
+    secrets.collect(environment.get(key)?.value);
+  }
+  const named = new Set<string>();
+  for (const key of KEY_HOLDERS) {
+    for (const said of [raw.value[key], environment.get(key)?.value, flags[key]]) {
+      const value = typeof said === 'string' ? valueOfText({ kind: 'json' }, said) : said;
+      for (const name of collectKeys(value, secrets, env)) named.add(name);
+    }
+  }
+  for (const { key, isSecret } of KEYS) if (isSecret === true) secrets.add(flags[key]);
+  try {
+    const { config, origins, warnings } = effectiveConfig({
+      flags,
+      raw,
+      environment,
+      isOfProcess: (value) => isOfProcess(value, env, added),
+      file,
+      folder,
+      cwd,
+      ...(await consumersRoom(raw)),
+      ...(await outboxRoom(raw, environment, flags, routes)),
+      hasHandlers: routes === true || routes === 'consumers',
+    });
+    await checkStores(config, origins, { file, folder });
+    return {
+      file,
+      folder,
+      config,
+      topics: raw.topics,
+      origins,
+      warnings: [
+        ...strangeNames(env, named),
+        ...warnings,
+        ...(await unreadableFiles(config, routes)),
+      ].map((text) => secrets.hide(text)),
+      hide: (text) => secrets.hide(text),
+      redact: (value, name) => secrets.redact(value, name),
+    };
+  } catch (error) {
+    throw hidden(error, secrets);
+  }
+}
+
+/** What checks consumers, loaded for a configuration that has some. */
+async function consumersRoom({ value }: RawConfig): Promise<Pick<Said, 'consumersOf'>> {
+  if (value['consumers'] === undefined || value['consumers'] === null) return {};
+  const { consumersOf } = await import('./consumers.ts');
+  return { consumersOf };
+}
+
+/** What checks an outbox, loaded where somebody says something of one. */
+async function outboxRoom(
+  { value }: RawConfig,
+  environment: ReadonlyMap<string, unknown>,
+  flags: Flags,
+  routes: LoadOptions['routes'],
+): Promise<Pick<Said, 'outboxOf' | 'hasRelay'>> {
+  const hasRelay = OF_RELAY.includes(routes);
+  if (!OF_OUTBOX.includes(routes)) return { hasRelay };
+  const inFlags = Object.keys(flags).filter((key) => flags[key] !== undefined);
+  const isSaid = [...environment.keys(), ...inFlags].some((key) => key.startsWith('outbox.'));
+  if (!isSaid && (value['outbox'] === undefined || value['outbox'] === null)) return { hasRelay };
+  const { outboxOf } = await import('./outbox.ts');
+  return { outboxOf, hasRelay };
+}
+
+/** Sentences about the files of TLS that whoever reads the configuration needs. */
+async function unreadableFiles(
+  { serve, rabbit }: EffectiveConfig,
+  routes: LoadOptions['routes'],
+): Promise<string[]> {
+  return [
+    ...(routes === true ? await unreadable(serve.tls, 'serve') : []),
+    ...(routes === false ? [] : await unreadable(filesOf(rabbit), 'rabbit')),
+  ];
+}
+
+/** A sentence for each file of TLS that could not be used. */
+async function unreadable(
+  files: Readonly<Record<string, string>> = {},
+  whose: string,
+): Promise<string[]> {
+  const problems: string[] = [];
+  for (const [name, file] of Object.entries(files)) {
+    try {
+      await access(file, constants.R_OK);
+      if ((await stat(file)).isFile()) continue;
+      problems.push(`${whose}.tls.${name}: ${show(file)} is no file`);
+    } catch (error) {
+      problems.push(`${whose}.tls.${name}: cannot read ${show(file)}: ${reasonOf(error)}`);
+    }
+  }
+  return problems;
+}
+
+function filesOf({ tls = {} }: EffectiveConfig['rabbit']): Record<string, string> {
+  const { ca, key, cert } = tls;
+  return Object.fromEntries(
+    Object.entries({ ca, key, cert }).filter(([, file]) => file !== undefined),
+  ) as Record<string, string>;
+}
+
+function reasonOf(error: unknown): string {
+  const { code } = error as NodeJS.ErrnoException;
+  if (code === 'ENOENT' || code === 'ENOTDIR') return 'there is no such file';
+  return code === 'EACCES' ? 'this user may not' : textOf(error);
+}
+
+/** Making stores and transforms opens nothing, and says what is wrong with its options. */
+async function checkStores(
+  config: EffectiveConfig,
+  origins: ReadonlyMap<string, Origin>,
+  { file, folder }: { readonly file: string | undefined; readonly folder: string },
+): Promise<void> {
+  try {
+    const { entries } = await storesOf(config, folder);
+    await transformsOf(config, folder);
+    await sealedBy(config, entries, folder);
+  } catch (error) {
+    throw withOrigin(error, origins, file);
+  }
+}
+
+/** A configuration that is a program takes its secrets from there without our seeing it. */
+function collectFrom(env: Environment, secrets: KnownSecrets): void {
+  for (const [name, value = ''] of Object.entries(env)) {
+    if (value.length < ENV_SECRET_MIN_CHARS) continue;
+    if (isSecretVariable(name)) secrets.add(value);
+  }
+}
+
+/** The same error, without what it should not say; its cause could say it again. */
+function hidden(error: unknown, secrets: KnownSecrets): unknown {
+  if (!isRespoolError(error)) return error;
+  return new RespoolError(error.code, secrets.hide(error.message));
+}

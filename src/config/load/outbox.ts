@@ -1,0 +1,314 @@
+/**
+ * outbox — the outbox of a configuration and its relay, checked, with the ready-made handler made.
+ * Nothing is connected here.
+ */
+
+import path from 'node:path';
+import {
+  DAY_MS,
+  type Duration,
+  durationMs,
+  HOUR_MS,
+  MINUTE_MS,
+  SECOND_MS,
+} from '../../core/duration.ts';
+import { RespoolError, show } from '../../core/errors.ts';
+import { checkNumber, checkTopicPattern } from '../../core/limits.ts';
+import { isPlainObject } from '../../core/plain-object.ts';
+import type { RetryPolicy } from '../../core/policy.ts';
+import { redactUrls } from '../../core/redact.ts';
+import type { ReadyHandler } from '../../deliver/index.ts';
+import type { CleanUp } from '../../outbox/types.ts';
+import type { Handler } from '../../ports/handler.ts';
+import type { Sink } from '../../ports/sink.ts';
+import { namesOf } from '../../stores/postgres/names.ts';
+import { checkBrokerUrl } from '../schema/key.ts';
+import { checkKeys, refused, within } from './config-errors.ts';
+import { handlerOf, routePolicy } from './routes.ts';
+import { PG_OPTIONS } from '../open/server-stores.ts';
+import { parseStore } from './store-url.ts';
+
+/** Where the outbox is. */
+export type OutboxPlace =
+  | { readonly kind: 'postgres'; readonly url: string; readonly address: string }
+  /** An absolute path. */
+  | { readonly kind: 'sqlite'; readonly file: string; readonly address: string };
+
+/** Where its relay sends to. */
+export type EffectiveTarget =
+  | { readonly kind: 'amqp'; readonly url: string; readonly exchange: string }
+  /** The spool of the same configuration. */
+  | { readonly kind: 'spool' }
+  | { readonly kind: 'deliver'; readonly deliver: Handler | ReadyHandler }
+  | { readonly kind: 'sink'; readonly sink: Sink };
+
+/** A relay that is checked, with its defaults. */
+export interface EffectiveRelay {
+  /** As it was said. */
+  readonly to: unknown;
+  readonly target: EffectiveTarget;
+  readonly batch: number;
+  readonly concurrency: number;
+  readonly cleanUp: CleanUp;
+  readonly topics: readonly string[];
+  readonly expires?: Duration;
+  readonly lease: Duration;
+  readonly poll: Duration;
+  readonly pauseAfter: Duration;
+}
+
+/** An outbox that is checked, with its defaults. */
+export interface EffectiveOutbox {
+  /** As it was said. */
+  readonly store: string;
+  readonly place: OutboxPlace;
+  /** PostgreSQL only. */
+  readonly schema?: string;
+  /** Default: as the store has it. */
+  readonly tables?: string;
+  readonly listenUrl?: string;
+  readonly expires?: Duration;
+  /** Those of the configuration, and its own over them. */
+  readonly policies: Readonly<Record<string, RetryPolicy>>;
+  /** None: nobody here sends. */
+  readonly relay?: EffectiveRelay;
+}
+
+/** What checking an outbox needs to know. */
+export interface OutboxParts {
+  /** What relative paths start from. */
+  readonly folder: string;
+  readonly policies: Readonly<Record<string, RetryPolicy>>;
+  /** The broker of a relay that names none. */
+  readonly url: string | undefined;
+  /** False: who reads the configuration does not send, and `relay` is left out. */
+  readonly hasRelay: boolean;
+}
+
+type Data = Readonly<Record<string, unknown>>;
+
+const TOPICS_MAX = 100;
+const SCHEMA = 'outbox';
+const RELAY = {
+  batch: 100,
+  concurrency: 500,
+  lease: '60s',
+  poll: '30s',
+  pauseAfter: '1s',
+} as const;
+const MANY = { min: 1, max: 10_000 };
+const POLL_MIN_MS = 10;
+const STORE_ALLOWED =
+  'postgres://… or sqlite:FILE, the database of your application, such as ' +
+  'postgres://host/shop or sqlite:./app.db';
+const TO_ALLOWED =
+  '{ amqp: url, exchange: name }, { spool: true }, { http: { url: … } }, ' +
+  '{ exec: [command, …] }, a handler or a sink';
+
+/** Checks the outbox of a configuration and makes the handler of its relay. */
+export function outboxOf(given: unknown, parts: OutboxParts): EffectiveOutbox | undefined {
+  const { relay, ...said } = (given ?? {}) as Data;
+  const hasRelay = parts.hasRelay && relay !== undefined;
+  if (Object.keys(said).length === 0 && !hasRelay) return undefined;
+  const place = placeOf(said['store'], parts);
+  const schema = schemaOf(said['schema'], place);
+  const { tables, listenUrl } = said;
+  const expires = spanOf(said['expires'], 'outbox.expires', { minMs: 1 });
+  if (tables !== undefined && typeof tables !== 'string') {
+    throw refused('outbox.tables', tables, 'text');
+  }
+  if (tables === '' && place.kind === 'sqlite') {
+    throw refused('outbox.tables', tables, 'what names of tables in SQLite begin with, as outbox_');
+  }
+  if (listenUrl !== undefined && place.kind === 'sqlite') throw onlyPostgres('outbox.listenUrl');
+  if (schema !== undefined) within('outbox', () => namesOf(schema, tables ?? ''));
+  return {
+    store: said['store'] as string,
+    place,
+    ...(schema === undefined ? {} : { schema }),
+    ...(tables === undefined ? {} : { tables }),
+    ...(listenUrl === undefined ? {} : { listenUrl: listenUrl as string }),
+    ...(expires === undefined ? {} : { expires }),
+    policies: { ...parts.policies, ...policiesOf(said['policies'], parts) },
+    ...(hasRelay ? { relay: relayOf(relay as Data, { ...parts, place, expires }) } : {}),
+  };
+}
+
+function placeOf(given: unknown, { folder }: OutboxParts): OutboxPlace {
+  const key = 'outbox.store';
+  if (given === undefined) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use nothing as "${key}": name the database of the outbox there, or with --store: ` +
+        `allowed is ${STORE_ALLOWED}`,
+    );
+  }
+  if (typeof given !== 'string' || !/^(?:postgres(?:ql)?|sqlite):/i.test(given)) {
+    throw refused(key, typeof given === 'string' ? redactUrls(given) : given, STORE_ALLOWED);
+  }
+  const { kind, path: at, url = '', options } = parseStore(given, key);
+  if (kind === 'sqlite') {
+    checkKeys(`${key}?`, options, []);
+    const file = path.resolve(folder, at);
+    return { kind, file, address: `sqlite:${file}` };
+  }
+  for (const name of ['schema', 'tables', 'listenUrl']) {
+    if (!Object.hasOwn(options, name)) continue;
+    throw refused(`${key}?${name}`, options[name], `to say it as "outbox.${name}"`);
+  }
+  checkKeys(`${key}?`, options, PG_OPTIONS);
+  const query = new URLSearchParams(options as Record<string, string>).toString();
+  const address = url.replace(/^([a-z0-9]+:\/\/)[^/]*@/i, '$1');
+  return { kind: 'postgres', url: query === '' ? url : `${url}?${query}`, address };
+}
+
+/** Names are checked by the store itself, in PostgreSQL and in SQLite alike. */
+function schemaOf(given: unknown, { kind }: OutboxPlace): string | undefined {
+  if (kind === 'sqlite') {
+    if (given === undefined) return undefined;
+    throw onlyPostgres('outbox.schema');
+  }
+  const schema = given ?? SCHEMA;
+  if (typeof schema === 'string') return schema;
+  throw refused('outbox.schema', schema, 'a name');
+}
+
+function onlyPostgres(key: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot use "${key}": it is of PostgreSQL, and "outbox.store" is SQLite; take it out`,
+  );
+}
+
+/** Its own policies by name: as data, or one of the configuration by its name. */
+function policiesOf(
+  given: unknown,
+  { policies }: OutboxParts,
+): Readonly<Record<string, RetryPolicy>> {
+  const key = 'outbox.policies';
+  if (given === undefined) return {};
+  if (!isPlainObject(given)) throw refused(key, given, 'an object of names to policies');
+  const pairs = Object.entries(given).flatMap(([name, said]) => {
+    if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
+      throw refused(key, name, 'names of 1 to 64 letters, digits, . _ -');
+    }
+    const found = routePolicy(said, `${key}.${name}`, { policies });
+    const policy = typeof found === 'string' ? policies[found] : found;
+    // One that is not written down is the outbox's own default.
+    return policy === undefined ? [] : [[name, policy] as const];
+  });
+  return Object.fromEntries(pairs);
+}
+
+interface RelayParts extends OutboxParts {
+  readonly place: OutboxPlace;
+  /** Of the outbox. */
+  readonly expires: Duration | undefined;
+}
+
+function relayOf(relay: Data, parts: RelayParts): EffectiveRelay {
+  const key = 'outbox.relay';
+  const number = (name: 'batch' | 'concurrency'): number =>
+    checkNumber(`${key}.${name}`, relay[name] ?? RELAY[name], MANY);
+  const span = (name: 'lease' | 'poll' | 'pauseAfter', minMs: number, maxMs: number): Duration =>
+    spanOf(relay[name] ?? RELAY[name], `${key}.${name}`, { minMs, maxMs }) ?? RELAY[name];
+  const expires = spanOf(relay['expires'], `${key}.expires`, { minMs: 1 }) ?? parts.expires;
+  return {
+    to: relay['to'],
+    target: targetOf(relay['to'], `${key}.to`, parts),
+    batch: number('batch'),
+    concurrency: number('concurrency'),
+    cleanUp: cleanUpOf(relay['cleanUp'] ?? 'at once', `${key}.cleanUp`, parts),
+    topics: topicsOf(relay['topics'] ?? '#', `${key}.topics`),
+    ...(expires === undefined ? {} : { expires }),
+    lease: span('lease', SECOND_MS, DAY_MS),
+    poll: span('poll', POLL_MIN_MS, HOUR_MS),
+    pauseAfter: span('pauseAfter', 1, HOUR_MS),
+  };
+}
+
+function targetOf(given: unknown, key: string, parts: RelayParts): EffectiveTarget {
+  if (isSink(given)) return { kind: 'sink', sink: given };
+  if (typeof given === 'function') {
+    return { kind: 'deliver', deliver: handlerOf(given, key, parts) };
+  }
+  if (!isPlainObject(given)) throw refused(key, given, TO_ALLOWED);
+  if ('spool' in given) {
+    checkKeys(key, given, ['spool']);
+    if (given['spool'] === true) return { kind: 'spool' };
+    throw refused(`${key}.spool`, given['spool'], 'true; or name another target');
+  }
+  if ('http' in given || 'exec' in given) {
+    return { kind: 'deliver', deliver: handlerOf(given, key, parts) };
+  }
+  checkKeys(key, given, ['amqp', 'exchange', 'spool', 'http', 'exec']);
+  const { exchange, amqp: url = parts.url } = given;
+  if (typeof exchange !== 'string') {
+    throw refused(`${key}.exchange`, exchange, 'the name of an exchange; "" is the default one');
+  }
+  if (url === undefined) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use nothing as "${key}.amqp": name the broker there, or as "rabbit.url", such as ` +
+        'amqp://user:${RABBIT_PASSWORD}@host:5672/vhost',
+    );
+  }
+  checkBrokerUrl(url, `${key}.amqp`);
+  return { kind: 'amqp', url: url as string, exchange };
+}
+
+function isSink(given: unknown): given is Sink {
+  return typeof given === 'object' && given !== null && 'send' in given && 'close' in given;
+}
+
+function cleanUpOf(given: unknown, key: string, { place }: RelayParts): CleanUp {
+  if (given === 'at once' || given === 'never') return given;
+  if (!isPlainObject(given)) {
+    if (typeof given === 'number' || /^\s*\d/.test(String(given))) {
+      durationMs(given as Duration, key, { minMs: 1 });
+      return given as Duration;
+    }
+    throw refused(key, given, "'at once', 'never', a duration such as 7d, or { partition, keep }");
+  }
+  checkKeys(key, given, ['partition', 'keep']);
+  if (place.kind === 'sqlite') {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use partitions as "${key}": they are of PostgreSQL; in SQLite give a duration`,
+    );
+  }
+  const part = (name: 'partition' | 'keep'): Duration => {
+    durationMs(given[name] as Duration, `${key}.${name}`, { minMs: MINUTE_MS });
+    return given[name] as Duration;
+  };
+  return { partition: part('partition'), keep: part('keep') };
+}
+
+/** One pattern, several with commas, or a list. */
+function topicsOf(given: unknown, key: string): readonly string[] {
+  const list: unknown = typeof given === 'string' ? given.split(',') : given;
+  if (!Array.isArray(list) || list.length === 0 || list.length > TOPICS_MAX) {
+    throw refused(key, given, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
+  }
+  return list.map((one: unknown) => {
+    try {
+      return checkTopicPattern(typeof one === 'string' ? one.trim() : one);
+    } catch {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot use ${show(one)} as "${key}": allowed are dot-separated words, * for one word, ` +
+          '# for any number',
+      );
+    }
+  });
+}
+
+function spanOf(
+  given: unknown,
+  key: string,
+  bounds: { readonly minMs: number; readonly maxMs?: number },
+): Duration | undefined {
+  if (given === undefined) return undefined;
+  durationMs(given as Duration, key, bounds);
+  return given as Duration;
+}

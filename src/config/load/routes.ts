@@ -1,0 +1,201 @@
+/**
+ * routes — who delivers which topic, checked, with the ready-made handlers made.
+ */
+
+import { DAY_MS, type Duration, durationMs } from '../../core/duration.ts';
+import { RespoolError } from '../../core/errors.ts';
+import { checkNumber, checkTopicPattern } from '../../core/limits.ts';
+import { isPlainObject } from '../../core/plain-object.ts';
+import type { RetryPolicy } from '../../core/policy.ts';
+import {
+  type ExecOptions,
+  exec,
+  type HttpOptions,
+  http,
+  type ReadyHandler,
+} from '../../deliver/index.ts';
+import type { Handler } from '../../ports/handler.ts';
+import { didYouMean } from './did-you-mean.ts';
+import { policyOf } from './policies.ts';
+import { checkKeys, refused, within } from './config-errors.ts';
+
+/** A route that is checked, with its defaults. */
+export interface EffectiveRoute {
+  readonly topic: string;
+  readonly deliver: Handler | ReadyHandler;
+  readonly policy?: RetryPolicy | string;
+  readonly concurrency: number;
+  readonly timeout: Duration;
+}
+
+/** What checking a list of routes needs to know. */
+export interface RouteParts {
+  /** `routes` or `bounces`. */
+  readonly key: string;
+  /** What relative paths start from. */
+  readonly folder: string;
+  readonly policies: Readonly<Record<string, RetryPolicy>>;
+  /** Paths of texts that were filled in, and may mean a number. */
+  readonly filled: ReadonlySet<string>;
+}
+
+const NAMES = ['topic', 'deliver', 'policy', 'concurrency', 'timeout'];
+const DELIVER_ALLOWED = '{ http: { url: … } }, { exec: [command, …] } or a handler';
+
+const ROUTE_CONCURRENCY = 10;
+const ROUTE_TIMEOUT = '15m';
+const ROUTES_MAX = 10_000;
+
+/** Checks a list of routes and makes their handlers. */
+export function routesOf(given: unknown, parts: RouteParts): readonly EffectiveRoute[] {
+  if (given === undefined) return [];
+  const { key } = parts;
+  if (!Array.isArray(given) || given.length > ROUTES_MAX) {
+    throw refused(key, given, `a list of at most ${ROUTES_MAX} routes`);
+  }
+  const places = new Map<string, number>();
+  return given.map((one: unknown, at) => {
+    const route = routeOf(one, `${key}[${at}]`, parts);
+    const before = places.get(route.topic);
+    if (before !== undefined) {
+      throw new RespoolError(
+        'config.invalid',
+        `cannot use "${route.topic}" as "${key}[${at}].topic": ${key}[${before}] has it already, ` +
+          'and the first match wins; take one of them out',
+      );
+    }
+    places.set(route.topic, at);
+    return route;
+  });
+}
+
+/** Sentences about routes that never get a message, because one before them takes all. */
+export function unreached(routes: readonly EffectiveRoute[], key: string): string[] {
+  const all = routes.findIndex(({ topic }) => topic === '#');
+  if (all === -1) return [];
+  return routes
+    .slice(all + 1)
+    .map(
+      ({ topic }, at) =>
+        `${key}[${all + 1 + at}] "${topic}" gets nothing: ${key}[${all}] "#" before it takes all`,
+    );
+}
+
+/** What a handler does, as it may be shown. */
+export function describeHandler(
+  handler: Handler | ReadyHandler,
+): Readonly<Record<string, unknown>> {
+  const name = handler.name === '' ? '(function)' : handler.name;
+  if (!('describe' in handler) || typeof handler.describe !== 'function') return { handler: name };
+  try {
+    const told: unknown = handler.describe();
+    return isPlainObject(told) ? told : { handler: name };
+  } catch {
+    // What a handler cannot tell about itself must not keep it from delivering.
+    return { handler: name };
+  }
+}
+
+function routeOf(given: unknown, key: string, parts: RouteParts): EffectiveRoute {
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw refused(key, given, '{ topic, deliver, … }');
+  }
+  checkKeys(key, given, NAMES);
+  const route = given as Readonly<Record<string, unknown>>;
+  const policy = route['policy'];
+  return {
+    topic: topicOf(route['topic'], `${key}.topic`),
+    deliver: handlerOf(route['deliver'], `${key}.deliver`, parts),
+    ...(policy === undefined ? {} : { policy: routePolicy(policy, `${key}.policy`, parts) }),
+    concurrency: concurrencyOf(route['concurrency'], `${key}.concurrency`, parts),
+    timeout: timeoutOf(route['timeout'] ?? ROUTE_TIMEOUT, `${key}.timeout`),
+  };
+}
+
+function topicOf(topic: unknown, key: string): string {
+  try {
+    return checkTopicPattern(topic);
+  } catch {
+    throw refused(key, topic, 'dot-separated words, * for one word, # for any number');
+  }
+}
+
+/** A policy as data, or the name of one that there is. */
+export function routePolicy(
+  policy: unknown,
+  key: string,
+  { policies }: Pick<RouteParts, 'policies'>,
+): RetryPolicy | string {
+  if (typeof policy !== 'string') return policyOf(policy, key);
+  if (policy === 'default' || Object.hasOwn(policies, policy)) return policy;
+  if (policy === 'postfix' || policy === 'noRetry') return policyOf(policy, key);
+  const known = ['default', ...Object.keys(policies).filter((name) => name !== 'default')];
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use "${policy}" as "${key}": there is no such policy${didYouMean(policy, known)}; ` +
+      `known are ${known.join(', ')}`,
+  );
+}
+
+function concurrencyOf(given: unknown, key: string, { filled }: RouteParts): number {
+  const isText = typeof given === 'string' && filled.has(key) && given.trim() !== '';
+  const value = isText ? Number(given) : (given ?? ROUTE_CONCURRENCY);
+  return checkNumber(key, value, { min: 1, max: 10_000 });
+}
+
+function timeoutOf(given: unknown, key: string): Duration {
+  durationMs(given as Duration, key, { minMs: 1, maxMs: DAY_MS });
+  return given as Duration;
+}
+
+/** A handler, or the ready-made one of these options. */
+export function handlerOf(
+  given: unknown,
+  key: string,
+  { folder }: Pick<RouteParts, 'folder'>,
+): Handler | ReadyHandler {
+  if (typeof given === 'function') return fromFolder(given as Handler | ReadyHandler, folder);
+  if (!isPlainObject(given)) throw refused(key, given, DELIVER_ALLOWED);
+  checkKeys(key, given, ['http', 'exec']);
+  const isHttp = 'http' in given;
+  if (isHttp === 'exec' in given) throw refused(key, Object.keys(given), DELIVER_ALLOWED);
+  return isHttp
+    ? httpOf(given['http'], `${key}.http`)
+    : execOf(given['exec'], `${key}.exec`, folder);
+}
+
+/** A configuration means its own folder, wherever the service is started. */
+function fromFolder(handler: Handler | ReadyHandler, folder: string): Handler | ReadyHandler {
+  const isOurs = 'from' in handler && typeof handler.from === 'function';
+  return isOurs ? (handler.from?.(folder) ?? handler) : handler;
+}
+
+function httpOf(given: unknown, key: string): ReadyHandler {
+  if (!isPlainObject(given))
+    throw refused(key, typeof given, 'an object of options, such as { url }');
+  return within(key, () => http(given as unknown as HttpOptions));
+}
+
+function execOf(given: unknown, key: string, folder: string): Handler | ReadyHandler {
+  const { command, ...options } = (
+    isPlainObject(given) ? given : { command: given }
+  ) as ExecOptions & {
+    readonly command?: readonly string[];
+  };
+  if (!Array.isArray(command)) {
+    throw refused(
+      isPlainObject(given) ? `${key}.command` : key,
+      command,
+      'a list: command, arguments',
+    );
+  }
+  const wrong = command.findIndex((word: unknown) => typeof word !== 'string');
+  if (wrong !== -1) {
+    const word: unknown = command[wrong];
+    const isPlainWord = typeof word === 'number' || typeof word === 'boolean';
+    const hint = isPlainWord ? `; write "${String(word)}" in quotes` : '';
+    const list = isPlainObject(given) ? `${key}.command` : key;
+    throw refused(`${list}[${wrong}]`, word, `text${hint}`);
+  }
+  return within(key, () => fromFolder(exec(command as readonly string[], options), folder));
+}

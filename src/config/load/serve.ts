@@ -1,0 +1,106 @@
+/** serve — the lists and pairs among the service's keys, checked. */
+
+import { hash } from 'node:crypto';
+import { RespoolError } from '../../core/errors.ts';
+import { checkKey, checkOneOf } from '../../core/limits.ts';
+import { isPlainObject } from '../../core/plain-object.ts';
+import type { ServeConfig, TokenConfig } from '../schema/define-config.ts';
+import { hostName, isTokenHash } from '../schema/key.ts';
+import { checkKeys, refused, within } from './config-errors.ts';
+
+const TOKENS_MAX = 1_000;
+const HOSTS_MAX = 1_000;
+const ROLES = ['post', 'read', 'operate', 'admin'] as const;
+
+/** Tokens by name, role and SHA-256; a name stands once. */
+export function tokensOf(given: unknown): readonly TokenConfig[] {
+  const names = new Set<string>();
+  return listOf(given, 'serve.tokens', TOKENS_MAX).map((token, at) => {
+    const key = `serve.tokens[${at}]`;
+    if (!isPlainObject(token)) throw refused(key, typeof token, '{ name, role, sha256 }');
+    checkKeys(key, token, ['name', 'role', 'sha256']);
+    const name = within(key, () => keyName(token['name']));
+    if (names.has(name)) throw refused(`${key}.name`, name, 'every name once');
+    names.add(name);
+    const { sha256 } = token;
+    if (typeof sha256 !== 'string' || !/^[0-9a-f]{64}$/i.test(sha256)) {
+      // Whoever puts the token itself here must not find it in a log.
+      throw new RespoolError(
+        'config.invalid',
+        `cannot use (secret) as "${key}.sha256": allowed is a token's SHA-256, 64 hex digits`,
+      );
+    }
+    checkGuessable(sha256, `${key}.sha256`);
+    const role = checkOneOf(`${key}.role`, token['role'], ROLES);
+    return { name, role, sha256: sha256.toLowerCase() };
+  });
+}
+
+/** Refuses a token that would lie in a file as it is: whoever reads the file could use it. */
+export function checkTokenAtRest(value: unknown, where?: string): void {
+  if (isTokenHash(value)) return;
+  const said = where === undefined ? '' : `, from ${where}`;
+  // It may be a token: it is not shown.
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use (secret) as "serve.token"${said}: a file keeps only the hash of a token, ` +
+      '"sha256:" and 64 hex digits; run "respool token create --name admin --role admin" and ' +
+      'write the hash that it prints, or set RESPOOL_TOKEN in the environment of the process; ' +
+      'a variable of that, and not of .env, may also be taken: ${NAME} in YAML and JSON, ' +
+      'process.env.NAME in a program',
+  );
+}
+
+/** Refuses the hash of a word that everybody tries first: it stands in lists, also in ours. */
+export function checkTokenHash(token: unknown): void {
+  if (typeof token === 'string' && isTokenHash(token)) {
+    checkGuessable(token.slice('sha256:'.length), 'serve.token');
+  }
+}
+
+const GUESSABLE = ['', 'test', 'admin', 'token', 'secret', 'password', 'changeme', 'respool'];
+
+function checkGuessable(sha256: string, key: string): void {
+  const isGuessable = GUESSABLE.some(
+    (word) => hash('sha256', word, 'hex') === sha256.toLowerCase(),
+  );
+  if (!isGuessable) return;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use (secret) as "${key}": it is the hash of a word that everybody guesses; ` +
+      'run "respool token create --name NAME --role ROLE" and write the hash that it prints',
+  );
+}
+
+/** More host names. */
+export function hostsOf(given: unknown): readonly string[] {
+  return listOf(given, 'serve.hosts', HOSTS_MAX).map((host, at) => {
+    hostName(host, `serve.hosts[${at}]`);
+    return host as string;
+  });
+}
+
+/** Both files of TLS or none, by their absolute paths. */
+export function tlsOf(given: unknown, resolve: (file: string) => string): Pick<ServeConfig, 'tls'> {
+  if (given === undefined) return {};
+  const { key, cert } = given as Partial<NonNullable<ServeConfig['tls']>>;
+  if (key === undefined || cert === undefined) {
+    const missing = key === undefined ? 'key' : 'cert';
+    throw refused(`serve.tls.${missing}`, undefined, 'a file; TLS needs both key and cert');
+  }
+  return { tls: { key: resolve(key), cert: resolve(cert) } };
+}
+
+function keyName(name: unknown): string {
+  try {
+    return checkKey('name', name);
+  } catch {
+    throw refused('name', name, '1 to 255 characters, no control characters');
+  }
+}
+
+function listOf(given: unknown, key: string, max: number): readonly unknown[] {
+  if (given === undefined) return [];
+  if (Array.isArray(given) && given.length <= max) return given;
+  throw refused(key, typeof given, `a list of at most ${max}`);
+}

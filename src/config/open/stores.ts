@@ -1,0 +1,253 @@
+/**
+ * stores — from `sqlite:./respool` to stores. Nothing is opened here.
+ */
+
+import { stat } from 'node:fs/promises';
+import path from 'node:path';
+import { RespoolError } from '../../core/errors.ts';
+import type { BodyStore } from '../../ports/body-store.ts';
+import type { EntryStore } from '../../ports/entry-store.ts';
+import type { Logger } from '../../ports/logger.ts';
+import type { Diagnosis } from '../../stores/shared/finding.ts';
+import type { SqliteOptions } from '../../stores/sqlite/options.ts';
+import type { Config } from '../schema/define-config.ts';
+import { checkKeys, within } from '../load/config-errors.ts';
+import { type ServerStore, serverBodies, serverEntries, typed } from './server-stores.ts';
+import { parseStore, type StoreKind, type StoreUrl } from '../load/store-url.ts';
+
+/** Where a store keeps what it keeps. */
+export interface StorePlace {
+  readonly kind: StoreKind | 'given';
+  /** Absolute; none for memory, for servers and for a store that was given. */
+  readonly path?: string;
+  /** Of a server, as it may be shown. */
+  readonly address?: string;
+}
+
+/** The stores of a configuration. */
+export interface ConfiguredStores {
+  readonly entries: EntryStore;
+  readonly bodies: BodyStore;
+  /** Where the entries are. */
+  readonly place: StorePlace;
+  readonly bodiesPlace: StorePlace;
+  /** Whether the entries are there already; opening the store would make their place. */
+  readonly isThere?: () => Promise<boolean>;
+  /** Looks at the server of the entries, if they are on one. */
+  readonly diagnoseEntries?: () => Promise<Diagnosis>;
+  /** The same for the bodies. */
+  readonly diagnoseBodies?: () => Promise<Diagnosis>;
+}
+
+/** What an unset `store`, `entries` or `bodies` means. */
+export const STORE_DEFAULTS = {
+  store: 'sqlite:./respool',
+  entries: 'sqlite:./respool',
+  bodies: 'file:./respool/bodies',
+} as const;
+
+const SQLITE_OPTIONS = [
+  'busyTimeout',
+  'cacheBytes',
+  'thread',
+  'synchronous',
+  'autoCheckpointPages',
+] as const satisfies readonly (keyof SqliteOptions)[];
+
+/**
+ * Makes the stores; relative paths start from `folder`. A logger is told of the dangers of a server
+ * when its store opens.
+ */
+export async function storesOf(
+  { store, entries, bodies }: Pick<Config, 'store' | 'entries' | 'bodies'>,
+  folder: string,
+  logger?: Logger,
+): Promise<ConfiguredStores> {
+  if (entries === undefined && bodies === undefined) {
+    return pairOf(parseStore(store ?? STORE_DEFAULTS.store, 'store'), folder, logger);
+  }
+  const ofEntries = await entriesOf(entries ?? STORE_DEFAULTS.entries, folder, logger);
+  const ofBodies = await bodiesOf(bodies ?? STORE_DEFAULTS.bodies, folder, logger);
+  return { ...ofEntries, ...ofBodies };
+}
+
+async function pairOf(
+  url: StoreUrl,
+  folder: string,
+  logger: Logger | undefined,
+): Promise<ConfiguredStores> {
+  const { kind } = url;
+  const base = path.resolve(folder, url.path);
+  if (kind !== 'sqlite' && kind !== 'file') {
+    return {
+      ...(await makeEntries(url, base, 'store', logger)),
+      ...(await makeBodies(url, base, 'store', logger)),
+    };
+  }
+  if (kind === 'sqlite') {
+    // As createSpool without options: rows in SQLite, large bodies as files beside it.
+    const files = { kind: 'file' as const, path: '', options: {} };
+    return {
+      ...(await makeEntries(url, base, 'store')),
+      ...(await makeBodies(files, path.join(base, 'bodies'), 'store')),
+    };
+  }
+  // Spare files are the entries' alone.
+  const { spareFiles: _, ...shared } = url.options;
+  return {
+    ...(await makeEntries(url, path.join(base, 'entries'), 'store')),
+    ...(await makeBodies({ ...url, options: shared }, path.join(base, 'bodies'), 'store')),
+  };
+}
+
+/**
+ * Refuses a file where the folder of a store should be: it is no store, and none can be made of it.
+ * What is inside a database is looked at by the store that opens it.
+ */
+export async function refuseFiles({
+  place,
+  bodiesPlace,
+}: Pick<ConfiguredStores, 'place' | 'bodiesPlace'>): Promise<void> {
+  for (const { kind, path: at } of [place, bodiesPlace]) {
+    if (kind !== 'file' || at === undefined) continue;
+    const file = await fileAbove(at);
+    // The file of SQLite that would be made first is in the way of the folder of the bodies.
+    const future = place.kind === 'sqlite' && place.path === path.dirname(at) ? place.path : '';
+    if (file !== undefined) throw notAFolder(file, place);
+    if (/\.(?:db|sqlite3?)$/.test(future) && !(await isFolder(future))) {
+      throw notAFolder(future, place);
+    }
+  }
+}
+
+function notAFolder(file: string, { kind }: StorePlace): RespoolError {
+  const { dir, base } = path.parse(file);
+  const folder = base === 'respool.db' ? dir : './respool';
+  return new RespoolError(
+    'store.unavailable',
+    `cannot use "${file}" as a store: it is a file, and a Respool store is a folder; name the ` +
+      `folder of a store, or of one to be made, such as ${kind}:${folder}`,
+  );
+}
+
+/** The first part of a path that is there and is no folder. */
+async function fileAbove(at: string): Promise<string | undefined> {
+  const above = path.dirname(at);
+  if (above !== at) {
+    const file = await fileAbove(above);
+    if (file !== undefined) return file;
+  }
+  const found = await stat(at).catch(() => undefined);
+  return found === undefined || found.isDirectory() ? undefined : at;
+}
+
+async function isFolder(at: string): Promise<boolean> {
+  return (await stat(at).catch(() => undefined))?.isDirectory() === true;
+}
+
+/** Whether a place on a disk is a store already: a file, or a folder with this file in it. */
+async function hasStore(at: string, name: string): Promise<boolean> {
+  const found = await stat(at).catch(() => undefined);
+  if (found?.isDirectory() !== true) return found !== undefined;
+  return (await stat(path.join(at, name)).catch(() => undefined)) !== undefined;
+}
+
+type OfEntries = Pick<ConfiguredStores, 'entries' | 'place' | 'isThere' | 'diagnoseEntries'>;
+type OfBodies = Pick<ConfiguredStores, 'bodies' | 'bodiesPlace' | 'diagnoseBodies'>;
+
+async function entriesOf(
+  given: NonNullable<Config['entries']>,
+  folder: string,
+  logger: Logger | undefined,
+): Promise<OfEntries> {
+  if (isStore(given)) return { entries: given, place: { kind: 'given' } };
+  const url = parseStore(given, 'entries');
+  return makeEntries(url, path.resolve(folder, url.path), 'entries', logger);
+}
+
+async function bodiesOf(
+  given: NonNullable<Config['bodies']>,
+  folder: string,
+  logger: Logger | undefined,
+): Promise<OfBodies> {
+  if (isStore(given)) return { bodies: given, bodiesPlace: { kind: 'given' } };
+  const url = parseStore(given, 'bodies');
+  return makeBodies(url, path.resolve(folder, url.path), 'bodies', logger);
+}
+
+/** A store that was made already, as a configuration that is a program can have it. */
+function isStore<Store extends EntryStore | BodyStore>(given: string | object): given is Store {
+  return typeof given === 'object' && 'open' in given;
+}
+
+function serverPlace({ kind }: StoreUrl, { address }: ServerStore<unknown>): StorePlace {
+  return { kind, address };
+}
+
+async function makeEntries(
+  url: StoreUrl,
+  at: string,
+  key: string,
+  logger?: Logger,
+): Promise<OfEntries> {
+  const options = { ...typedAll(url.options), path: at };
+  const place = { kind: url.kind, path: at };
+  if (url.kind === 'sqlite') {
+    checkOptions(url, key, SQLITE_OPTIONS);
+    const { sqlite } = await import('../../stores/sqlite/entry-store.ts');
+    const isThere = (): Promise<boolean> => hasStore(at, 'respool.db');
+    return { entries: within(key, () => sqlite(options), '?'), place, isThere };
+  }
+  if (url.kind === 'file') {
+    checkOptions(url, key, ['sync', 'spareFiles']);
+    const { filesystem } = await import('../../stores/filesystem/entry-store.ts');
+    const isThere = (): Promise<boolean> => hasStore(at, 'layout.json');
+    return { entries: within(key, () => filesystem(options), '?'), place, isThere };
+  }
+  if (url.kind !== 'memory') {
+    const made = await serverEntries(url, key, logger);
+    const { store: entries, diagnose, isThere } = made;
+    return { entries, place: serverPlace(url, made), diagnoseEntries: diagnose, isThere };
+  }
+  checkOptions(url, key, []);
+  const { memory } = await import('../../stores/memory/entry-store.ts');
+  return { entries: memory(), place: { kind: 'memory' } };
+}
+
+async function makeBodies(
+  url: StoreUrl,
+  at: string,
+  key: string,
+  logger?: Logger,
+): Promise<OfBodies> {
+  const options = { ...typedAll(url.options), path: at };
+  const bodiesPlace = { kind: url.kind, path: at };
+  if (url.kind === 'sqlite') {
+    checkOptions(url, key, SQLITE_OPTIONS);
+    const { sqliteBodies } = await import('../../stores/sqlite/body-store.ts');
+    return { bodies: within(key, () => sqliteBodies(options), '?'), bodiesPlace };
+  }
+  if (url.kind === 'file') {
+    checkOptions(url, key, ['sync']);
+    const { filesystemBodies } = await import('../../stores/filesystem/body-store.ts');
+    return { bodies: within(key, () => filesystemBodies(options), '?'), bodiesPlace };
+  }
+  if (url.kind !== 'memory') {
+    const made = await serverBodies(url, key, logger);
+    const { store: bodies, diagnose } = made;
+    return { bodies, bodiesPlace: serverPlace(url, made), diagnoseBodies: diagnose };
+  }
+  checkOptions(url, key, []);
+  const { memoryBodies } = await import('../../stores/memory/body-store.ts');
+  return { bodies: memoryBodies(), bodiesPlace: { kind: 'memory' } };
+}
+
+function typedAll(options: StoreUrl['options']): Readonly<Record<string, never>> {
+  const pairs = Object.entries(options).map(([name, value]) => [name, typed(value)]);
+  return Object.fromEntries(pairs) as Record<string, never>;
+}
+
+/** Only what is meant for an address: a path, say, is there already. */
+function checkOptions({ options }: StoreUrl, key: string, known: readonly string[]): void {
+  checkKeys(`${key}?`, options, known);
+}

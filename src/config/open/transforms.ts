@@ -1,0 +1,150 @@
+/**
+ * transforms — from `zstd` or a list of data to transforms, and from keys to a sealed entry store.
+ * Nothing is opened and no key fetched here.
+ */
+
+import { RespoolError, show } from '../../core/errors.ts';
+import { checkOneOf } from '../../core/limits.ts';
+import { isPlainObject } from '../../core/plain-object.ts';
+import type { EntryStore } from '../../ports/entry-store.ts';
+import type { Transform } from '../../ports/transform.ts';
+import { checkTransforms } from '../../spool/check-transforms.ts';
+import type { CompressionLevel, DecryptOptions, EncryptOptions } from '../../transforms/index.ts';
+import type { SealOptions } from '../../transforms/seal.ts';
+import type { Config } from '../schema/define-config.ts';
+import { isTransform, withKeyFiles } from '../load/encryption-keys.ts';
+import { isNear } from '../load/did-you-mean.ts';
+import { checkKeys, within } from '../load/config-errors.ts';
+
+type Room = Awaited<ReturnType<typeof loadRoom>>;
+type Data = Readonly<Record<string, unknown>>;
+
+const LEVELS = ['fastest', 'default', 'better', 'best'] as const;
+const CIPHERS = ['aes-256-gcm', 'chacha20-poly1305'] as const;
+const KINDS = ['compress', 'encrypt', 'decrypt'] as const;
+const ALLOWED =
+  'a codec such as "zstd", { compress: "zstd", level }, { encrypt: { keys, … } }, ' +
+  '{ decrypt: { keys } } or a transform, also several as a list; [] is none';
+
+/** Everything that stands in such data by its name. */
+const NAMES = [...KINDS, 'level', 'keys', 'primary', 'cipher', 'pad'];
+/** As long as this, a text at a wrong place may be a key that was typed wrongly. */
+const HIDDEN_MIN_CHARS = 6;
+
+/** Makes the transforms of a configuration; files of keys are found from `folder`. */
+export async function transformsOf(
+  { transforms: given }: Pick<Config, 'transforms'>,
+  folder: string,
+): Promise<readonly Transform[]> {
+  if (given === undefined) return [];
+  const room = await loadRoom();
+  const list: readonly unknown[] = Array.isArray(given) ? given : [given];
+  const made = list.map((one, at) => {
+    const key = Array.isArray(given) ? `transforms[${at}]` : 'transforms';
+    return transformOf(room, withKeyFiles(one, folder), key);
+  });
+  return checkTransforms(made);
+}
+
+/** Loaded for configurations that have transforms. */
+async function loadRoom() {
+  const { CODEC_NAMES, refuseS2 } = await import('../../transforms/compress-codecs.ts');
+  const { compress, decrypt, encrypt } = await import('../../transforms/index.ts');
+  return { CODEC_NAMES, compress, decrypt, encrypt, refuseS2 };
+}
+
+/** The entry store, sealed where the configuration says so. */
+export async function sealedBy(
+  { seal: given }: Pick<Config, 'seal'>,
+  entries: EntryStore,
+  folder: string,
+): Promise<EntryStore> {
+  if (given === undefined) return entries;
+  const { seal } = await import('../../transforms/seal.ts');
+  const options = withKeyFiles(given, folder);
+  if (!isPlainObject(options)) throw refusedKind('seal', given, '{ keys, primary }');
+  checkNamesIn('seal', options, ['keys', 'primary']);
+  return within('seal', () => seal(entries, options as unknown as SealOptions));
+}
+
+function transformOf(room: Room, given: unknown, key: string): unknown {
+  // A transform that a program has made is checked with all the others.
+  if (isTransform(given)) return given;
+  if (typeof given === 'string') return compressOf(room, key, { codec: given, name: key });
+  if (!isPlainObject(given)) throw refusedKind(key, given, ALLOWED);
+  checkNamesIn(key, given, [...KINDS, 'level']);
+  const [kind, second] = KINDS.filter((name) => name in given);
+  if (kind === undefined || second !== undefined) throw refusedKind(key, given, ALLOWED);
+  if (kind !== 'compress') return cipherOf(room, kind, given, key);
+  checkNamesIn(key, given, ['compress', 'level']);
+  const { compress: codec, level } = given;
+  return compressOf(room, key, { codec, level, name: `${key}.compress` });
+}
+
+function compressOf(
+  { compress, CODEC_NAMES, refuseS2 }: Room,
+  key: string,
+  {
+    codec,
+    level,
+    name,
+  }: { readonly codec: unknown; readonly level?: unknown; readonly name: string },
+): unknown {
+  const more = name === 'transforms' ? '; or JSON, a list of transforms; [] takes them away' : '';
+  within(name, () => refuseS2(codec));
+  checkWord(name, codec, CODEC_NAMES, more);
+  const known = checkOneOf(name, codec, CODEC_NAMES);
+  checkWord(`${key}.level`, level, LEVELS);
+  const options = level === undefined ? {} : { level: level as CompressionLevel };
+  return within(key, () => compress(known, options));
+}
+
+function cipherOf(room: Room, kind: 'encrypt' | 'decrypt', data: Data, key: string): unknown {
+  checkNamesIn(key, data, [kind]);
+  const options = data[kind];
+  const names = kind === 'encrypt' ? ['keys', 'primary', 'cipher', 'pad'] : ['keys'];
+  const whole = `${key}.${kind}`;
+  if (!isPlainObject(options)) throw refusedKind(whole, options, `{ ${names.join(', ')} }`);
+  checkNamesIn(whole, options, names);
+  checkWord(`${whole}.cipher`, options['cipher'], CIPHERS);
+  return within(whole, () =>
+    kind === 'encrypt'
+      ? room.encrypt(options as unknown as EncryptOptions)
+      : room.decrypt(options as unknown as DecryptOptions),
+  );
+}
+
+/** Refuses names that are none; one that nobody could have meant may be a key, and is not shown. */
+function checkNamesIn(key: string, given: object, known: readonly string[]): void {
+  const strange = Object.keys(given).find((name) => !known.includes(name));
+  if (strange === undefined || mayBeShown(strange, NAMES)) return checkKeys(key, given, known);
+  throw new RespoolError(
+    'config.invalid',
+    `there is no key "${key}.…" with a name of ${strange.length} characters: ` +
+      `known are ${known.join(', ')}`,
+  );
+}
+
+/** Refuses a text that is none of the words; it is shown where it is nearly one. */
+function checkWord(key: string, given: unknown, words: readonly string[], more = ''): void {
+  if (typeof given !== 'string' || words.includes(given)) return;
+  const shown = mayBeShown(given, words) ? show(given) : `a text of ${given.length} characters`;
+  throw new RespoolError(
+    'config.invalid',
+    `cannot use ${shown} as "${key}": allowed is ${words.join(' | ')}${more}`,
+  );
+}
+
+function mayBeShown(text: string, words: readonly string[]): boolean {
+  return text.length < HIDDEN_MIN_CHARS || isNear(text, words);
+}
+
+/** What was given may be a key: its kind is all that is shown. */
+function refusedKind(key: string, given: unknown, allowed: string): RespoolError {
+  const kind = Array.isArray(given) ? 'list' : typeof given;
+  const shown = kind === 'object' ? 'an object' : `a ${kind}`;
+  return new RespoolError(
+    'config.invalid',
+    `cannot use ${shown} as "${key}": allowed is ${allowed}`,
+  );
+}

@@ -1,0 +1,313 @@
+/**
+ * keys — every key of a configuration, with its type, default, environment name and flag.
+ *
+ * The one table that reading, checking, printing and docs/reference/config.md go by. What the spool
+ * itself checks (spool/options.ts) has no check here.
+ */
+
+import { DAY_MS, HOUR_MS, SECOND_MS } from '../../core/duration.ts';
+import { checkOneOf } from '../../core/limits.ts';
+import { checkQueueName, REPLAYS_MAX_DEFAULT } from '../load/dead-letters.ts';
+import {
+  anyText,
+  checkBrokerUrl,
+  checkManagementUrl,
+  fileName,
+  givenOrStore,
+  hostName,
+  jsonText,
+  type Key,
+  range,
+  span,
+  tokenText,
+  trueOrFalse,
+} from './key.ts';
+import { OBSERVE_KEYS } from './observe-keys.ts';
+import { OUTBOX_KEYS } from './outbox-keys.ts';
+import { refused } from '../load/config-errors.ts';
+import { checkStore } from '../load/store-url.ts';
+
+const DURATION = 'duration';
+
+/** Every key, in the order of printing. */
+export const KEYS: readonly Key[] = [
+  {
+    key: 'store',
+    kind: 'text',
+    type: '`sqlite:DIR`, `file:DIR`, `memory:`, `postgres://…` or `nats://…`',
+    byDefault: 'sqlite:./respool',
+    flag: '--store',
+    check: checkStore,
+  },
+  {
+    key: 'entries',
+    kind: 'text',
+    type: 'the same, or an entry store',
+    flag: '--entries',
+    check: givenOrStore,
+  },
+  {
+    key: 'bodies',
+    kind: 'text',
+    type: 'the same, `s3://…`, or a body store',
+    flag: '--bodies',
+    check: givenOrStore,
+  },
+  {
+    key: 'transforms',
+    kind: 'json',
+    type: 'a codec such as `zstd`, or a list of [transforms](#transforms)',
+    defaultText: 'none',
+    check: jsonText('a codec such as zstd, or JSON, a list of transforms; [] takes them away'),
+  },
+  {
+    key: 'seal',
+    kind: 'json',
+    type: '`{ keys, primary }`',
+    defaultText: 'none',
+    check: jsonText('{ keys, primary }'),
+  },
+  { key: 'policies', kind: 'data', type: 'policies by name' },
+  { key: 'backoffs', kind: 'code', type: 'functions by name' },
+  {
+    key: 'concurrency',
+    kind: 'number',
+    type: '1 to 10,000',
+    defaultText: 'the sum over routes and bounces, at least 10',
+    flag: '--concurrency',
+  },
+  {
+    key: 'destinationConcurrency',
+    kind: 'number',
+    type: "1 to 10,000, or numbers by destination with `'*'` for the rest",
+    defaultText: "`{ '*': 5 }` if a route has several `urls`, else none",
+  },
+  { key: 'lease', kind: 'duration', type: `${DURATION}, 1s to 1d`, byDefault: '60s' },
+  { key: 'settle', kind: 'text', type: '`lazy` or `durable`', byDefault: 'lazy' },
+  {
+    key: 'retention.delivered',
+    kind: 'keep',
+    type: '`remove` or `{ archive: duration }`',
+    byDefault: 'remove',
+  },
+  {
+    key: 'retention.bounced',
+    kind: 'keep',
+    type: '`keep` or `{ archive: duration }`',
+    byDefault: 'keep',
+  },
+  { key: 'retention.removed', kind: 'duration', type: `${DURATION}, up to 3650d`, byDefault: '7d' },
+  {
+    key: 'retention.dedupeWindow',
+    kind: 'duration',
+    type: `${DURATION}, up to 3650d`,
+    byDefault: '24h',
+  },
+  { key: 'limits.bodyBytes', kind: 'number', type: '0 to 1 TiB', byDefault: 64 * 2 ** 20 },
+  { key: 'limits.headerBytes', kind: 'number', type: '0 to 1 MiB', byDefault: 32 * 2 ** 10 },
+  { key: 'limits.inlineBodyBytes', kind: 'number', type: '0 to 1 MiB', byDefault: 16 * 2 ** 10 },
+  { key: 'poll', kind: 'duration', type: `${DURATION}, 10ms to 1h`, byDefault: '30s' },
+  { key: 'unhandled', kind: 'text', type: '`hold` or `leave`', byDefault: 'hold' },
+  {
+    key: 'requireDurability',
+    kind: 'text',
+    type: '`process`, `server`, `power-loss` or `node-loss`',
+    defaultText: 'none',
+  },
+  { key: 'caretaker.every', kind: 'duration', type: `${DURATION}, 1s to 1d`, byDefault: '1m' },
+  { key: 'caretaker.orphanGrace', kind: 'duration', type: DURATION, byDefault: '24h' },
+  { key: 'middleware', kind: 'code', type: 'a list of functions' },
+  { key: 'routes', kind: 'data', type: 'a list of routes' },
+  { key: 'bounces', kind: 'data', type: 'a list of routes' },
+  {
+    key: 'rabbit.url',
+    kind: 'text',
+    type: '`amqp://…` or `amqps://…`',
+    defaultText: 'none',
+    check: checkBrokerUrl,
+  },
+  {
+    key: 'rabbit.managementUrl',
+    kind: 'text',
+    type: '`http://…` or `https://…`',
+    defaultText: 'the host of `rabbit.url`, port 15672, over TLS 15671',
+    check: checkManagementUrl,
+  },
+  { key: 'rabbit.tls.ca', kind: 'file', type: 'a file', check: fileName },
+  { key: 'rabbit.tls.key', kind: 'file', type: 'a file', check: fileName },
+  { key: 'rabbit.tls.cert', kind: 'file', type: 'a file', check: fileName },
+  { key: 'rabbit.tls.passphrase', kind: 'text', type: 'text', isSecret: true, check: anyText },
+  { key: 'rabbit.tls.servername', kind: 'text', type: 'a host name', check: hostName },
+  {
+    key: 'rabbit.tls.rejectUnauthorized',
+    kind: 'boolean',
+    type: '`true` or `false`',
+    defaultText: '`true`',
+    check: trueOrFalse,
+  },
+  { key: 'consumers', kind: 'data', type: 'a list of [consumers](#consumers)' },
+  ...OUTBOX_KEYS,
+  {
+    key: 'deadLetters.categories',
+    kind: 'data',
+    type: 'a list of [categories](#dead-letters)',
+  },
+  { key: 'deadLetters.rules', kind: 'data', type: 'a list of [rules](#dead-letters)' },
+  {
+    key: 'deadLetters.replaysMax',
+    kind: 'number',
+    type: '1 to 1,000',
+    byDefault: REPLAYS_MAX_DEFAULT,
+    check: range(1, 1_000),
+  },
+  {
+    key: 'deadLetters.parkedQueue',
+    kind: 'text',
+    type: 'the name of a queue',
+    check: checkQueueName,
+  },
+  {
+    key: 'serve.host',
+    kind: 'text',
+    type: 'a name or an address',
+    byDefault: '127.0.0.1',
+    flag: '--host',
+    check: hostName,
+  },
+  {
+    key: 'serve.port',
+    kind: 'number',
+    type: '0 to 65,535; 0 takes any free one',
+    byDefault: 7667,
+    flag: '--port',
+    check: range(0, 65_535),
+  },
+  {
+    key: 'serve.token',
+    kind: 'text',
+    type: '`sha256:` and 64 hex digits; in the environment also the token itself',
+    defaultText: 'none',
+    isSecret: true,
+    check: tokenText,
+  },
+  { key: 'serve.tokens', kind: 'data', type: 'a list of `{ name, role, sha256 }`' },
+  { key: 'serve.tls.key', kind: 'file', type: 'a file', flag: '--tls-key', check: fileName },
+  { key: 'serve.tls.cert', kind: 'file', type: 'a file', flag: '--tls-cert', check: fileName },
+  { key: 'serve.hosts', kind: 'data', type: 'a list of host names' },
+  {
+    key: 'serve.behindProxy',
+    kind: 'boolean',
+    type: '`true` or `false`',
+    byDefault: false,
+    flag: '--behind-proxy',
+    check: trueOrFalse,
+  },
+  {
+    key: 'serve.stopWithin',
+    kind: 'duration',
+    type: `${DURATION}, 0s to 1h`,
+    byDefault: '10s',
+    flag: '--stop-within',
+    check: span(0, HOUR_MS),
+  },
+  {
+    key: 'serve.limits.connections',
+    kind: 'number',
+    type: '1 to 100,000',
+    byDefault: 1_000,
+    check: range(1, 100_000),
+  },
+  {
+    key: 'serve.limits.events',
+    kind: 'number',
+    type: '0 to 10,000',
+    byDefault: 50,
+    check: range(0, 10_000),
+  },
+  {
+    key: 'serve.limits.requestsPerSecond',
+    kind: 'number',
+    type: '1 to 1,000,000',
+    byDefault: 100,
+    check: range(1, 1_000_000),
+  },
+  {
+    key: 'serve.limits.requestTimeout',
+    kind: 'duration',
+    type: `${DURATION}, 1s to 1d`,
+    byDefault: '5m',
+    check: span(SECOND_MS, DAY_MS),
+  },
+  ...OBSERVE_KEYS,
+  {
+    key: 'log.format',
+    kind: 'text',
+    type: '`pretty`, `json` or `auto`',
+    byDefault: 'auto',
+    flag: '--log-format',
+    check: (value, what) => checkOneOf(what, value, ['pretty', 'json', 'auto']),
+  },
+  {
+    key: 'log.level',
+    kind: 'text',
+    type: '`error`, `warn`, `info` or `debug`',
+    byDefault: 'info',
+    flag: '--log-level',
+    check: (value, what) => checkOneOf(what, value, ['error', 'warn', 'info', 'debug']),
+  },
+  {
+    key: 'log.redact',
+    kind: 'data',
+    type: 'a list of names of fields',
+    defaultText: 'none besides those that are always hidden',
+    check: names,
+  },
+];
+
+function names(value: unknown, what: string): void {
+  const isName = (one: unknown): boolean => typeof one === 'string' && one.trim() !== '';
+  if (Array.isArray(value) && value.every(isName)) return;
+  throw refused(what, value, 'a list of names');
+}
+
+const BY_NAME: ReadonlyMap<string, Key> = new Map(KEYS.map((key) => [key.key, key]));
+
+/** The key of this name, or undefined. */
+export function keyOf(name: string): Key | undefined {
+  return BY_NAME.get(name);
+}
+
+/** Whether the key can be said in one text, so by a flag or the environment. */
+export function isScalar({ kind }: Key): boolean {
+  return kind !== 'data' && kind !== 'code';
+}
+
+/** `limits.bodyBytes` → `RESPOOL_LIMITS_BODY_BYTES`. */
+export function environmentName(key: string): string {
+  const snake = key.replaceAll(/[A-Z]/g, (letter) => `_${letter}`).replaceAll('.', '_');
+  return `RESPOOL_${snake.toUpperCase()}`;
+}
+
+/** A value as a text says it; what does not fit stays a text, for the check to refuse. */
+export function valueOfText({ kind }: Pick<Key, 'kind'>, text: string): unknown {
+  const trimmed = text.trim();
+  if (kind === 'number' || kind === 'duration') {
+    return /^-?\d+(?:\.\d+)?$/.test(trimmed) ? Number(trimmed) : text;
+  }
+  if (kind === 'boolean') {
+    if (trimmed === 'true' || trimmed === '1') return true;
+    return trimmed === 'false' || trimmed === '0' ? false : text;
+  }
+  if (kind === 'json' && /^[[{]/.test(trimmed)) return jsonOf(trimmed);
+  const archived = kind === 'keep' ? /^archive:(.+)$/.exec(trimmed)?.[1] : undefined;
+  return archived === undefined ? text : { archive: archived };
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    // The check refuses it, and does not show what may hold a key.
+    return text;
+  }
+}

@@ -1,0 +1,156 @@
+/**
+ * groups — dead letters by what they died of, made in one look over one place or several.
+ *
+ * Promise: memory is bounded by the number of groups, not of letters. Letters of groups beyond the
+ * limit are counted, not named; nothing is changed anywhere.
+ */
+
+import { type Category, type CategoryRule, categoriser } from '../core/category.ts';
+import type { Millis } from '../core/duration.ts';
+import { normalise } from '../core/fingerprint.ts';
+import { groupOf } from '../core/group.ts';
+import { checkNumber } from '../core/limits.ts';
+import type { DeadLetters, Letter, LetterQuery } from '../ports/dead-letters.ts';
+
+/** Letters that died of the same cause at the same place. */
+export interface LetterGroup {
+  readonly group: string;
+  readonly code: string;
+  /** Without what differs from letter to letter, and as one of them has it. */
+  readonly reason: string;
+  readonly reasonSample: string;
+  /** The topic, or the queue. */
+  readonly at: string;
+  readonly origin: string;
+  readonly category: Category;
+  readonly count: number;
+  /** By the time they died, or were enqueued; null where nobody knows. */
+  readonly firstAt: Millis | null;
+  readonly lastAt: Millis | null;
+  /** Ids of the first ones. */
+  readonly samples: readonly string[];
+  /** How often they were sent again, all together. */
+  readonly replays: number;
+}
+
+export interface GroupOptions {
+  readonly query?: LetterQuery;
+  /** Only letters of this category. */
+  readonly category?: Category | undefined;
+  /** Rules of the user for categories. */
+  readonly rules?: readonly CategoryRule[];
+  /** Ids that are kept of each group, 0 to 100; default 3. */
+  readonly samples?: number;
+  /** Groups that are told apart, 1 to 100,000; default 1,000. */
+  readonly max?: number;
+  /** Looks at so many letters of each place at the most; default: the place's own limit. */
+  readonly looksMax?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** What a look came to. */
+export interface LetterGroups {
+  /** The largest first; of the same size, the one that came first. */
+  readonly groups: readonly LetterGroup[];
+  /** Letters that fit. */
+  readonly seen: number;
+  /** Letters of groups that are not named. */
+  readonly others: number;
+}
+
+const SAMPLES = { default: 3, max: 100 };
+const GROUPS = { default: 1_000, max: 100_000 };
+
+/** What is looked into. */
+export type LookedInto = Pick<DeadLetters, 'look'>;
+
+/** Groups the letters of these places. */
+export async function groupsOf(
+  places: LookedInto | readonly LookedInto[],
+  options: GroupOptions = {},
+): Promise<LetterGroups> {
+  const { query, category, rules, looksMax, signal } = options;
+  const count = groupCounter(options);
+  const tell = categoriser(rules);
+  const look = {
+    ...(query === undefined ? {} : { query }),
+    ...(looksMax === undefined ? {} : { max: looksMax }),
+    ...(signal === undefined ? {} : { signal }),
+  };
+  for (const letters of [places].flat()) {
+    for await (const { letter } of letters.look(look)) {
+      const found = tell(letter);
+      if (category === undefined || category === found) count.add(letter, found);
+    }
+  }
+  return count.told();
+}
+
+type Growing = { -readonly [Name in keyof LetterGroup]: LetterGroup[Name] } & {
+  samples: string[];
+};
+
+/** Counts letters one by one. */
+function groupCounter({ samples, max }: Pick<GroupOptions, 'samples' | 'max'> = {}): {
+  add(letter: Letter, category: Category): void;
+  told(): LetterGroups;
+} {
+  const idsMax = checkNumber('samples', samples ?? SAMPLES.default, { min: 0, max: SAMPLES.max });
+  const groupsMax = checkNumber('max', max ?? GROUPS.default, { min: 1, max: GROUPS.max });
+  const groups = new Map<string, Growing>();
+  let seen = 0;
+  let others = 0;
+  return {
+    add: (letter, category) => {
+      seen += 1;
+      const there = groups.get(letter.group);
+      if (there === undefined && groups.size >= groupsMax) {
+        others += 1;
+        return;
+      }
+      const group = there ?? emptyGroup(letter, category);
+      if (there === undefined) groups.set(letter.group, group);
+      grow(group, letter, idsMax);
+    },
+    told: () => ({
+      groups: [...groups.values()].toSorted((one, other) => other.count - one.count),
+      seen,
+      others,
+    }),
+  };
+}
+
+function emptyGroup(letter: Letter, category: Category): Growing {
+  const { group, code, reason, origin } = letter;
+  return {
+    group,
+    code,
+    reason: normalise(reason),
+    reasonSample: reason,
+    at: atOf(letter),
+    origin,
+    category,
+    count: 0,
+    firstAt: null,
+    lastAt: null,
+    samples: [],
+    replays: 0,
+  };
+}
+
+/** A place groups by topics, by its name, or by the main queue of letters: whichever fits. */
+function atOf({ group, code, reason, topic, place, origin }: Letter): string {
+  const queue = origin.slice(origin.lastIndexOf('/') + 1);
+  const isAt = (at: string): boolean => groupOf({ code, reason, at, origin }) === group;
+  return [topic, place, queue].find(isAt) ?? place;
+}
+
+function grow(group: Growing, { id, replays, diedAt, enqueuedAt }: Letter, idsMax: number): void {
+  const at = diedAt ?? enqueuedAt;
+  group.count += 1;
+  group.replays += replays;
+  if (group.samples.length < idsMax) group.samples.push(id);
+  if (at === undefined) return;
+  group.firstAt = Math.min(group.firstAt ?? at, at);
+  group.lastAt = Math.max(group.lastAt ?? at, at);
+}

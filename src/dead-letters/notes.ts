@@ -1,0 +1,103 @@
+/**
+ * notes — what people know about a group of dead letters, kept beside it: `vendor is told, ticket
+ * 4711`. One note per group, with who wrote it and when; audited before it is written or forgotten.
+ */
+
+import { RespoolError, show } from '../core/errors.ts';
+import type { Millis } from '../core/duration.ts';
+import type { ReplayDesk } from '../operator/replays.ts';
+
+/** A note on a group. */
+export interface GroupNote {
+  readonly group: string;
+  readonly text: string;
+  readonly by: string;
+  readonly at: Millis;
+}
+
+/** What notes need of a desk. */
+export type NotesDesk = Pick<ReplayDesk, 'by' | 'records' | 'recordAction'>;
+
+/** The longest note. */
+export const NOTE_MAX_CHARS = 2_000;
+/** Groups that can have a note. */
+const NOTES_MAX = 10_000;
+
+const KIND = 'dlq.notes';
+const GROUP_PATTERN = /^[0-9a-z]{11}$/;
+
+/** Writes the note on a group, in the place of the one before. */
+export async function noteGroup(
+  desk: NotesDesk,
+  { group, text, at }: Omit<GroupNote, 'by'>,
+): Promise<GroupNote> {
+  checkGroup(group);
+  const kept = checkText(text);
+  const isNew = (await desk.records.get(KIND, group)) === undefined;
+  if (isNew && (await desk.records.list(KIND)).length >= NOTES_MAX) {
+    throw new RespoolError(
+      'limit.exceeded',
+      `cannot note on group ${show(group)}: ${NOTES_MAX} groups have notes; forget some first`,
+    );
+  }
+  const note: GroupNote = { group, text: kept, by: desk.by, at };
+  await desk.recordAction('dlq.note', { group, text: kept });
+  await desk.records.put(KIND, group, note);
+  return note;
+}
+
+/** The note on a group. */
+export async function noteOf(desk: NotesDesk, group: string): Promise<GroupNote | undefined> {
+  checkGroup(group);
+  const found = await desk.records.get(KIND, group);
+  return found === undefined ? undefined : readNote(group, found.value);
+}
+
+/** All notes, by group. */
+export async function notesOf(
+  desk: Pick<NotesDesk, 'records'>,
+): Promise<ReadonlyMap<string, GroupNote>> {
+  const found = await desk.records.list(KIND);
+  return new Map(
+    found.flatMap(({ key, value }) => {
+      const note = readNote(key, value);
+      return note === undefined ? [] : [[key, note] as const];
+    }),
+  );
+}
+
+/** A note as it lies in the store; what anybody else wrote there is none. */
+function readNote(group: string, value: unknown): GroupNote | undefined {
+  if (typeof value !== 'object' || value === null) return undefined;
+  const { text, by, at } = value as Partial<Record<keyof GroupNote, unknown>>;
+  if (typeof text !== 'string' || typeof by !== 'string') return undefined;
+  return typeof at === 'number' ? { group, text, by, at } : undefined;
+}
+
+/** Forgets the note on a group; whether there was one. */
+export async function forgetNote(desk: NotesDesk, group: string): Promise<boolean> {
+  checkGroup(group);
+  if ((await desk.records.get(KIND, group)) === undefined) return false;
+  await desk.recordAction('dlq.forgetNote', { group });
+  await desk.records.remove(KIND, group);
+  return true;
+}
+
+/** Refuses what cannot be a group, so that no note lies where nobody finds it. */
+function checkGroup(group: unknown): string {
+  if (typeof group === 'string' && GROUP_PATTERN.test(group)) return group;
+  throw new RespoolError(
+    'message.invalid',
+    `cannot use ${show(group)} as a group: allowed are 11 of 0-9 a-z, as respool dlq groups ` +
+      'shows them',
+  );
+}
+
+function checkText(text: unknown): string {
+  const kept = typeof text === 'string' ? text.trim() : '';
+  if (kept !== '' && kept.length <= NOTE_MAX_CHARS && kept.isWellFormed()) return kept;
+  throw new RespoolError(
+    'message.invalid',
+    `cannot use ${show(text)} as a note: allowed is a text of 1 to ${NOTE_MAX_CHARS} characters`,
+  );
+}

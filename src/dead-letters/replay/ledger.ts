@@ -1,0 +1,299 @@
+/**
+ * ledger — where each letter of a plan stands, in memory, rebuilt from the journal.
+ *
+ *   open ─claim─▶ busy ─▶ sent · failed · parked · unsure · gone · left
+ *    ▲   ▲           └─▶ open          not sent after all
+ *    │   └─ failed, where a new run tries once more
+ *   meant  an earlier run was about to send it, and nobody knows whether it did
+ *
+ * Two copies of a message may have the same key: each has a place of its own here, and any copy
+ * may stand for any of them.
+ */
+
+import type { CanaryEnd } from '../../core/canary.ts';
+import type { Millis } from '../../core/duration.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
+import { type JournalRecord, type Outcome, readJournal } from './journal.ts';
+import type { ReplayCanaries, ReplayCounts, ReplayLine } from '../../operator/replays.ts';
+
+type Standing = 'open' | 'busy' | 'meant' | Exclude<ReplayLine['result'], 'again'>;
+
+/** A letter's place in the plan, and how it stood when it was claimed. */
+export interface Claim {
+  readonly item: number;
+  readonly before: Standing;
+  /** It may have been sent before. */
+  readonly wasMeant: boolean;
+}
+
+/** The places of one key; those before `from` are settled for this run. */
+interface Copies {
+  items: number[];
+  from: number;
+}
+
+/** Nothing done yet. */
+export const NO_COUNTS: Omit<ReplayCounts, 'waiting'> = {
+  sent: 0,
+  failed: 0,
+  parked: 0,
+  unsure: 0,
+  gone: 0,
+  left: 0,
+  again: 0,
+};
+
+/** Where everything stands. */
+export class Ledger {
+  readonly #records: RecordStore;
+  readonly #id: string;
+  /** Of the journal, up to and including this sequence. */
+  #readTo = 0;
+  readonly #ids: string[] = [];
+  readonly #standings: Standing[] = [];
+  readonly #lines: ({ readonly at: Millis; readonly outcome: Outcome } | undefined)[] = [];
+  readonly #byKey = new Map<string, Copies>();
+  readonly #again = new Set<number>();
+  /** Failed, or unsure and to be sent: tried once more by this run. */
+  readonly #retry = new Set<number>();
+  readonly #missed = new Set<number>();
+  readonly #canaries = new Set<number>();
+  /** By id. */
+  readonly #canaryEnds = new Map<string, CanaryEnd>();
+  #counts: Record<Exclude<keyof ReplayCounts, 'waiting'>, number> = { ...NO_COUNTS };
+  /** Open or meant: still to be looked for. */
+  #wanted = 0;
+  #isProven = false;
+  #hasBadCanary = false;
+  /** Set at the end, if it can be determined. */
+  waiting = 0;
+  canaryTally: ReplayCanaries | undefined;
+
+  private constructor(records: RecordStore, id: string) {
+    this.#records = records;
+    this.#id = id;
+  }
+
+  /** Reads the journal of a replay. */
+  static async load(records: RecordStore, id: string): Promise<Ledger> {
+    const ledger = new Ledger(records, id);
+    for await (const { sequence, record } of readJournal(records, id)) {
+      ledger.#readTo = sequence;
+      ledger.#replay(record);
+    }
+    return ledger;
+  }
+
+  get counts(): ReplayCounts {
+    return this.waiting === 0 ? { ...this.#counts } : { ...this.#counts, waiting: this.waiting };
+  }
+
+  /** How many are still to be looked for. */
+  get wanted(): number {
+    return this.#wanted + this.#retry.size;
+  }
+
+  /** Whether canaries did well already. */
+  get isProven(): boolean {
+    return this.#isProven;
+  }
+
+  /** Canaries of earlier runs that did not fail, as far as is known, and are not proven. */
+  get canaries(): readonly number[] {
+    return this.#isProven ? [] : [...this.#canaries];
+  }
+
+  /** Whether a canary of earlier runs failed, and they are not proven. */
+  get hasBadCanary(): boolean {
+    return this.#hasBadCanary && !this.#isProven;
+  }
+
+  /** How canaries ended, by id, as far as it is on record by now. */
+  async canaryEnds(): Promise<ReadonlyMap<string, CanaryEnd>> {
+    for await (const { sequence, record } of readJournal(this.#records, this.#id, this.#readTo)) {
+      this.#readTo = sequence;
+      // The other records are of this run.
+      if (record.kind === 'canary') this.#noteEnd(record);
+    }
+    return this.#canaryEnds;
+  }
+
+  idOf(item: number): string {
+    return this.#ids[item] ?? '';
+  }
+
+  add(key: string, id: string): void {
+    const item = this.#ids.push(id) - 1;
+    const same = this.#byKey.get(key);
+    if (same === undefined) this.#byKey.set(key, { items: [item], from: 0 });
+    else same.items.push(item);
+    this.#standings.push('open');
+    this.#lines.push(undefined);
+    this.#wanted += 1;
+  }
+
+  /** A new run begins: what failed is tried again, and what is unsure if it shall be. */
+  begin(unsure: 'leave' | 'send'): void {
+    for (const [item, standing] of this.#standings.entries()) {
+      const isTried = standing === 'failed' || (unsure === 'send' && standing === 'unsure');
+      if (isTried) this.#retry.add(item);
+    }
+    // What may have been sent goes before what surely was not: of two alike that lie here after a
+    // crash, one has to be left.
+    const isMeant = (item: number) =>
+      this.#standings[item] === 'meant' || this.#standings[item] === 'unsure';
+    for (const copies of this.#byKey.values()) {
+      copies.from = 0;
+      if (copies.items.length === 1) continue;
+      const { items } = copies;
+      copies.items = [...items.filter(isMeant), ...items.filter((item) => !isMeant(item))];
+    }
+  }
+
+  /**
+   * Keys of which all letters were sent, and how many these are. n.b. What only went missing is
+   * told as sent without a destination: somebody may have held it, and it was never confirmed.
+   */
+  sentKeys(): Map<string, number> {
+    const isConfirmed = (item: number): boolean =>
+      this.#standings[item] === 'sent' && this.#lines[item]?.outcome.to !== undefined;
+    const sent = new Map<string, number>();
+    for (const [key, { items }] of this.#byKey) {
+      if (items.every(isConfirmed)) sent.set(key, items.length);
+    }
+    return sent;
+  }
+
+  /** Whether a letter of this key is still to be looked for. */
+  isWanted(key: string): boolean {
+    return this.#find(key) !== undefined;
+  }
+
+  /** Takes the place of a letter of this key, if there is one left. */
+  claim(key: string): Claim | undefined {
+    const item = this.#find(key);
+    if (item === undefined) return undefined;
+    const before = this.#standings[item] ?? 'open';
+    this.#retry.delete(item);
+    this.#set(item, 'busy');
+    return { item, before, wasMeant: before === 'meant' || before === 'unsure' };
+  }
+
+  /** What came of a letter. */
+  settle(item: number, outcome: Outcome, at: Millis): void {
+    const { result } = outcome;
+    if (result === 'back') return this.#set(item, 'open');
+    this.#lines[item] = { at, outcome };
+    if (result !== 'again') return this.#set(item, result);
+    if (this.#again.has(item)) return;
+    this.#again.add(item);
+    this.#counts.again += 1;
+  }
+
+  /** A claim that came to nothing: as it was. */
+  release({ item, before }: Claim): void {
+    this.#set(item, before);
+    if (before === 'failed' || before === 'unsure') this.#retry.add(item);
+  }
+
+  /** Not there when it was to be sent: true the first time, when it is worth another look. */
+  miss(item: number): boolean {
+    if (this.#missed.has(item)) return false;
+    this.#missed.add(item);
+    return true;
+  }
+
+  /** Those that may have been sent, and of which nobody knows more. */
+  meant(): readonly number[] {
+    return [...this.#standings.keys()].filter((item) => this.#standings[item] === 'meant');
+  }
+
+  /** What was not found by a whole pass: meant ones were sent, the others are gone. */
+  *missing(): Iterable<{ readonly item: number; readonly result: 'sent' | 'gone' }> {
+    for (const [item, standing] of this.#standings.entries()) {
+      if (!this.#isWantedItem(item)) continue;
+      this.#retry.delete(item);
+      const wasMeant = standing === 'meant' || standing === 'unsure';
+      yield { item, result: wasMeant ? 'sent' : 'gone' };
+    }
+  }
+
+  /** The last word on each letter, in the order of the plan. */
+  *lines(): Iterable<ReplayLine> {
+    for (const [item, line] of this.#lines.entries()) {
+      if (line === undefined) continue;
+      const { result, ...rest } = line.outcome;
+      if (result !== 'back') yield { at: line.at, id: this.idOf(item), result, ...rest };
+    }
+  }
+
+  #replay(record: JournalRecord): void {
+    if (record.kind === 'plan') for (const [key, id = key] of record.items) this.add(key, id);
+    else if (record.kind === 'proven') this.#isProven = true;
+    else if (record.kind === 'canaries') this.#forgetCanaries();
+    else if (record.kind === 'canary') this.#noteEnd(record);
+    else {
+      // Results first: they are of what was meant before.
+      for (const { items, ...outcome } of record.results ?? []) {
+        for (const item of items) {
+          this.settle(item, outcome, record.at);
+          if (!this.#isProven) this.#noteCanary(item, outcome);
+        }
+      }
+      for (const item of record.intent ?? []) this.#set(item, 'meant');
+    }
+  }
+
+  /** What bounced may be delivered later, after a retry. */
+  #noteEnd(end: CanaryEnd): void {
+    if (this.#canaryEnds.get(end.id)?.result === 'delivered') return;
+    this.#canaryEnds.set(end.id, end);
+  }
+
+  #noteCanary(item: number, { result }: Outcome): void {
+    if (result === 'sent') this.#canaries.add(item);
+    if (result === 'again' || result === 'failed') this.#hasBadCanary = true;
+    if (result === 'again') this.#canaries.delete(item);
+  }
+
+  #forgetCanaries(): void {
+    this.#isProven = false;
+    this.#hasBadCanary = false;
+    this.#canaries.clear();
+  }
+
+  #find(key: string): number | undefined {
+    const copies = this.#byKey.get(key);
+    if (copies === undefined) return undefined;
+    const { items } = copies;
+    while (this.#isOver(items[copies.from])) copies.from += 1;
+    for (let at = copies.from; at < items.length; at += 1) {
+      const item = items[at] ?? -1;
+      if (this.#isWantedItem(item)) return item;
+    }
+    return undefined;
+  }
+
+  #isWantedItem(item: number): boolean {
+    const standing = this.#standings[item];
+    return standing === 'open' || standing === 'meant' || this.#retry.has(item);
+  }
+
+  #isOver(item: number | undefined): boolean {
+    if (item === undefined) return false;
+    return !this.#isWantedItem(item) && this.#standings[item] !== 'busy';
+  }
+
+  #set(item: number, standing: Standing): void {
+    const before = this.#standings[item];
+    if (before === undefined) return;
+    this.#count(before, -1);
+    this.#count(standing, 1);
+    this.#standings[item] = standing;
+  }
+
+  #count(standing: Standing, by: 1 | -1): void {
+    if (standing === 'open' || standing === 'meant') this.#wanted += by;
+    else if (standing !== 'busy') this.#counts[standing] += by;
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * operations — replays from outside: look at them, pause, cancel and forget them.
+ *
+ * Who runs a replay is asked by its record and obeys within about a second; where nobody does, the
+ * record is changed at once.
+ */
+
+import { REPLAYS_KIND } from '../../core/canary.ts';
+import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { systemClock } from '../../system/clock.ts';
+import { Journal, removeJournal } from './journal.ts';
+import { Ledger } from './ledger.ts';
+import { tellMeant } from './decide.ts';
+import { readReplay, replayIn } from '../../operator/read-replay.ts';
+import { auditReplay, changeReplay, isRunBySomebody, needReplay } from '../../operator/record.ts';
+import type { Replay, ReplayCounts, ReplayDesk } from '../../operator/replays.ts';
+
+interface OperationTools {
+  readonly clock?: Clock;
+}
+
+/** All replays on record, the latest first. */
+export async function listReplays(desk: Pick<ReplayDesk, 'records'>): Promise<Replay[]> {
+  const found = await desk.records.list(REPLAYS_KIND);
+  // Ids sort by the time they were made.
+  return found.flatMap((record) => readReplay(record) ?? []).reverse();
+}
+
+/** A replay as it is on record; undefined when there is none of this id. */
+export async function getReplay(
+  desk: Pick<ReplayDesk, 'records'>,
+  id: string,
+): Promise<Replay | undefined> {
+  const found = await desk.records.get(REPLAYS_KIND, id);
+  return found === undefined ? undefined : replayIn(found);
+}
+
+/** Asks whoever runs it to pause; what is on its way ends first. */
+export function pauseReplay(
+  desk: ReplayDesk,
+  id: string,
+  tools: OperationTools = {},
+): Promise<Replay> {
+  return ask('pause', { desk, id, tools });
+}
+
+/** Ends a replay for good: what was not sent stays where it is. */
+export function cancelReplay(
+  desk: ReplayDesk,
+  id: string,
+  tools: OperationTools = {},
+): Promise<Replay> {
+  return ask('cancel', { desk, id, tools });
+}
+
+/** Forgets a replay and its log; not one that runs. The letters are not touched. */
+export async function removeReplay(
+  desk: ReplayDesk,
+  id: string,
+  { clock = systemClock }: OperationTools = {},
+): Promise<void> {
+  const replay = await needReplay(desk.records, id);
+  if (isRunBySomebody(replay, clock.now())) throw refused('remove', replay, 'cancel it first');
+  await auditReplay(desk, 'remove', replay);
+  await removeJournal(desk.records, id);
+  await desk.records.remove(REPLAYS_KIND, id);
+}
+
+interface Asked {
+  readonly desk: ReplayDesk;
+  readonly id: string;
+  readonly tools: OperationTools;
+}
+
+const STATES = { pause: 'paused', cancel: 'cancelled' } as const;
+
+async function ask(
+  wanted: 'pause' | 'cancel',
+  { desk, id, tools: { clock = systemClock } }: Asked,
+): Promise<Replay> {
+  const { records, by } = desk;
+  const check = (replay: Replay) => {
+    const isOver = replay.state === 'done' || replay.state === 'cancelled';
+    if (isOver) throw refused(wanted, replay, 'there is nothing left to do');
+  };
+  const found = await needReplay(records, id);
+  check(found);
+  await auditReplay(desk, wanted, found);
+  const counts = await countsOf(wanted, found, { desk, clock });
+  return changeReplay(records, id, (replay) => {
+    check(replay);
+    const now = clock.now();
+    if (isRunBySomebody(replay, now)) {
+      // Who wants it cancelled does not get a pause instead.
+      return { ...replay, wanted: replay.wanted === 'cancel' ? 'cancel' : wanted };
+    }
+    const { wanted: _, runner: __, ...rest } = replay;
+    const because = `by ${by}`;
+    // Somebody may have run it meanwhile: then the record knows better.
+    const known = replay.updatedAt === found.updatedAt ? (counts ?? rest.counts) : rest.counts;
+    return { ...rest, counts: known, state: STATES[wanted], because, updatedAt: now };
+  });
+}
+
+/**
+ * How far a replay is that nobody runs: its process may have died since it said so last. Nobody
+ * looks for what may have been sent once it is cancelled: then it is told as unsure.
+ */
+async function countsOf(
+  wanted: 'pause' | 'cancel',
+  found: Replay,
+  { desk: { records }, clock }: Pick<Asked, 'desk'> & { readonly clock: Clock },
+): Promise<ReplayCounts | undefined> {
+  if (found.state === 'planned' || isRunBySomebody(found, clock.now())) return undefined;
+  const ledger = await Ledger.load(records, found.id);
+  if (wanted === 'pause') return ledger.counts;
+  const journal = new Journal(records, found.id, clock);
+  tellMeant(ledger, journal, clock.now());
+  await journal.step([]);
+  return ledger.counts;
+}
+
+function refused(what: string, { id, state }: Replay, remedy: string): RespoolError {
+  return new RespoolError(
+    'move.refused',
+    `cannot ${what} replay "${id}": it is ${state}; ${remedy}`,
+  );
+}

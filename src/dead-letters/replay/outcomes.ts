@@ -1,0 +1,294 @@
+/**
+ * outcomes — what is heard of letters that were sent: delivered, or given up again. Asked rarely:
+ * for a queue each question is a look through it.
+ */
+
+import { SECOND_MS } from '../../core/duration.ts';
+import { isRespoolError, textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { DeadLetters, LetterRoute, Since } from '../../ports/dead-letters.ts';
+import { sleep } from '../../system/wait.ts';
+import type { Guard } from './guard.ts';
+import type { Journal } from './journal.ts';
+import type { Ledger } from './ledger.ts';
+import type { Tenure } from './record-lease.ts';
+import type { ReplayCanaries } from '../../operator/replays.ts';
+
+/** Between two questions; and so many times as long as the last one took. */
+const ASK_EVERY_MS: number = 5 * SECOND_MS;
+const REST_FACTOR = 10;
+/** Ids in one question; the others have their turn the next time. */
+const IDS_MAX = 1_000;
+/** Canaries are looked for after this, and then after twice as long each time. */
+const CANARY_FIRST_MS = 250;
+const CANARY_EVERY_MS: number = 5 * SECOND_MS;
+
+interface NewsParts {
+  readonly id: string;
+  readonly letters: DeadLetters;
+  readonly ledger: Ledger;
+  readonly journal: Journal;
+  readonly guard: Guard;
+  readonly clock: Clock;
+}
+
+/** The letters of this run of which nothing was heard yet. */
+export class News {
+  readonly #parts: NewsParts;
+  /** By id, in the order they were sent; two copies may share one. */
+  readonly #silent = new Map<string, number[]>();
+  readonly #canaries = new Map<number, keyof ReplayCanaries>();
+  /** Where the canaries went, each once. */
+  readonly #routes = new Map<string, LetterRoute>();
+  /** What waits there, as it was asked last; undefined: that is not known. */
+  #waitingThere: number | undefined;
+  #tenure: Tenure | undefined;
+  #nextMs: number;
+  #asking: Promise<void> | undefined;
+
+  constructor(parts: NewsParts) {
+    this.#parts = parts;
+    this.#nextMs = parts.clock.monotonic() + ASK_EVERY_MS;
+  }
+
+  /** From now on questions are asked while letters are sent, and bad news halt this tenure. */
+  watch(tenure: Tenure): void {
+    this.#tenure = tenure;
+  }
+
+  /** Whether what is sent now is a canary. */
+  get isOfCanaries(): boolean {
+    return this.#tenure === undefined;
+  }
+
+  /** Whether it can be heard here that a letter was delivered. */
+  get hearsDeliveries(): boolean {
+    return this.#parts.letters.waitingAt === undefined;
+  }
+
+  /** Letters of which nothing was heard. */
+  get waiting(): number {
+    let count = 0;
+    for (const items of this.#silent.values()) count += items.length;
+    return count;
+  }
+
+  /** This one was sent; before `watch` it is a canary. */
+  expect(item: number, route?: LetterRoute): void {
+    const { ledger, guard, clock } = this.#parts;
+    const id = ledger.idOf(item);
+    if (this.isOfCanaries) {
+      this.#canaries.set(item, 'waiting');
+      if (route !== undefined) this.#routes.set(JSON.stringify(route), route);
+      this.#tally();
+    }
+    const items = this.#silent.get(id);
+    if (items === undefined) this.#silent.set(id, [item]);
+    else items.push(item);
+    if (!guard.isOn || this.#tenure === undefined || this.#asking !== undefined) return;
+    if (clock.monotonic() >= this.#nextMs)
+      this.#asking = this.#ask(this.#tenure).finally(() => (this.#asking = undefined));
+  }
+
+  /** Waits until nothing is being asked. */
+  async quiet(): Promise<void> {
+    await this.#asking;
+  }
+
+  /**
+   * Watches the canaries until an attempt of each has ended, or the span is over; too many that
+   * failed, or one without an ended attempt, halt this tenure.
+   */
+  async watchCanaries(tenure: Tenure, waitMs: number): Promise<void> {
+    let hasRead = false;
+    await this.#poll(tenure, waitMs, async (isAskedAgain) => {
+      hasRead = hasRead || (await this.#isAllTaken());
+      // In this order: what came back after a consumer took it is heard of.
+      await this.#ask(tenure, isAskedAgain);
+    });
+    if (!tenure.isHeld) return;
+    if (hasRead) this.#mark([...this.#silent.values()].flat(), 'passed');
+    this.#judge(tenure, true);
+    const because = this.#undecided();
+    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+  }
+
+  /** The same where nothing else is left to be sent: what is heard is of no consequence. */
+  async watchLast(tenure: Tenure, waitMs: number): Promise<void> {
+    await this.#poll(tenure, waitMs, async () => {
+      // What cannot be heard is told by `last`.
+      await this.#hear([...this.#silent.keys()]).catch(() => undefined);
+    });
+  }
+
+  /** A last question, of no consequence for the run; the text says when it has no answer. */
+  async last(): Promise<string | undefined> {
+    if (this.#silent.size === 0) return undefined;
+    try {
+      await this.#hear([...this.#silent.keys()]);
+      return undefined;
+    } catch (error) {
+      return `cannot tell whether letters failed again: ${textOf(error)}`;
+    }
+  }
+
+  /**
+   * Never rejects: a guard that cannot see stops the run. `isAskedAgain`: somebody who is busy
+   * there, as one who looks, is waited for.
+   */
+  async #ask(tenure: Tenure, isAskedAgain = false): Promise<void> {
+    const most = this.isOfCanaries ? undefined : IDS_MAX;
+    try {
+      await this.#hear([...this.#silent.keys()].slice(0, most));
+      this.#judge(tenure, false);
+    } catch (error) {
+      if (isAskedAgain && isRespoolError(error, 'move.refused')) return;
+      const because = `cannot tell whether letters failed again: ${textOf(error)}`;
+      tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+    }
+  }
+
+  /** Asks rarely, and less rarely at first, until all is heard of or the span is over. */
+  async #poll(
+    tenure: Tenure,
+    waitMs: number,
+    ask: (isAskedAgain: boolean) => Promise<void>,
+  ): Promise<void> {
+    const { clock } = this.#parts;
+    const untilMs = clock.monotonic() + waitMs;
+    let spanMs = CANARY_FIRST_MS;
+    for (;;) {
+      const restMs = untilMs - clock.monotonic();
+      await sleep(clock, Math.max(0, Math.min(spanMs, restMs)), tenure.halt.signal);
+      if (!tenure.isHeld) return;
+      await ask(clock.monotonic() < untilMs);
+      if (!tenure.isHeld || this.#silent.size === 0 || clock.monotonic() >= untilMs) return;
+      spanMs = Math.min(2 * spanMs, CANARY_EVERY_MS);
+    }
+  }
+
+  /** Where deliveries are not told: whether consumers have taken all that was sent. */
+  async #isAllTaken(): Promise<boolean> {
+    const { letters } = this.#parts;
+    if (letters.waitingAt === undefined || this.#routes.size === 0) return false;
+    try {
+      this.#waitingThere = await letters.waitingAt([...this.#routes.values()]);
+    } catch {
+      // Asked again; without an answer nothing else is sent.
+      this.#waitingThere = undefined;
+    }
+    return this.#waitingThere === 0;
+  }
+
+  #mark(items: readonly number[], fate: keyof ReplayCanaries): void {
+    for (const item of items) if (this.#canaries.has(item)) this.#canaries.set(item, fate);
+    this.#tally();
+  }
+
+  /** Why nothing can be said of the canaries; undefined: an attempt of each has ended. */
+  #undecided(): string | undefined {
+    const { waiting, passed, removed } = this.#tally();
+    const count = this.#canaries.size;
+    if (waiting === 0 && removed === 0) return undefined;
+    const were = removed === 1 ? ['was', 'it was'] : ['were', 'they were'];
+    const gone = `${removed} ${were[0]} removed before ${were[1]} delivered`;
+    if (waiting === 0) {
+      return `${passed} of ${count} canaries were delivered, ${gone}; nothing else was sent`;
+    }
+    const there = this.#waitingThere;
+    if (!this.hearsDeliveries && there === undefined) {
+      return (
+        `it cannot be determined whether the ${count} canaries were attempted, since it is not ` +
+        'known which queue they are in, or that queue is empty and has no consumer; nothing ' +
+        'else was sent'
+      );
+    }
+    const untouched = there === undefined ? waiting : Math.min(waiting, there);
+    const attempts = count - untouched - removed;
+    const others = attempts + removed === 0 ? '' : ' of the others';
+    const why =
+      there === undefined
+        ? `no attempt${others} has ended; is a process delivering, or is the topic paused?`
+        : `${there} messages wait at their destination, and no consumer has taken them`;
+    const attempted = `${attempts} of ${count} canaries were attempted`;
+    const also = removed === 0 ? '' : `, ${gone}`;
+    return `${attempted}${also}; nothing else was sent: ${why}`;
+  }
+
+  #tally(): Required<ReplayCanaries> {
+    const all = [...this.#canaries.values()];
+    const tally = { passed: 0, failed: 0, waiting: 0, removed: 0 };
+    for (const fate of all) tally[fate] += 1;
+    const { removed, ...others } = tally;
+    if (all.length > 0) this.#parts.ledger.canaryTally = removed === 0 ? others : tally;
+    return tally;
+  }
+
+  async #hear(ids: readonly string[]): Promise<void> {
+    const { id, letters, clock, guard } = this.#parts;
+    const beganMs = clock.monotonic();
+    const since = await letters.since(id, ids);
+    const { failed, delivered, removed } = await this.#explainGone(since);
+    const endedMs = clock.monotonic();
+    this.#nextMs = endedMs + Math.max(ASK_EVERY_MS, REST_FACTOR * (endedMs - beganMs));
+    let again = 0;
+    for (const failure of failed) again += this.#noteFailed(failure);
+    const passed = delivered.flatMap((name) => this.#forget(name));
+    this.#mark(passed, 'passed');
+    const lost = removed.flatMap((name) => this.#forget(name));
+    this.#mark(lost, 'removed');
+    guard.countNews(again, passed.length);
+    // Those nothing is heard of go to the end of the line.
+    for (const name of ids) {
+      const items = this.#silent.get(name);
+      if (items === undefined) continue;
+      this.#silent.delete(name);
+      this.#silent.set(name, items);
+    }
+  }
+
+  /**
+   * What is gone was delivered, as far as the guard needs to know: delivered messages are removed
+   * by default. A canary was delivered only where that is on record.
+   */
+  async #explainGone(since: Since): Promise<Omit<Since, 'gone'> & { readonly removed: string[] }> {
+    const failed = [...since.failed];
+    const delivered = [...since.delivered];
+    const removed: string[] = [];
+    const { gone = [] } = since;
+    const isCanary = (name: string): boolean =>
+      this.#silent.get(name)?.some((item) => this.#canaries.has(item)) ?? false;
+    const ends = gone.some(isCanary) ? await this.#parts.ledger.canaryEnds() : undefined;
+    for (const id of gone) {
+      const { result, code = 'unknown', reason = '' } = ends?.get(id) ?? {};
+      if (!isCanary(id) || result === 'delivered') delivered.push(id);
+      else if (result === 'bounced') failed.push({ id, code, reason });
+      else removed.push(id);
+    }
+    return { failed, delivered, removed };
+  }
+
+  /** How many letters these are. */
+  #noteFailed({ id, code, reason }: Since['failed'][number]): number {
+    const { clock, ledger, journal } = this.#parts;
+    const items = this.#forget(id);
+    const outcome = { result: 'again', code, reason } as const;
+    for (const item of items) {
+      ledger.settle(item, outcome, clock.now());
+      journal.note(item, outcome);
+    }
+    this.#mark(items, 'failed');
+    return items.length;
+  }
+
+  #forget(name: string): readonly number[] {
+    const items = this.#silent.get(name) ?? [];
+    this.#silent.delete(name);
+    return items;
+  }
+
+  #judge(tenure: Tenure, isWhole: boolean): void {
+    const because = this.#parts.guard.verdict(isWhole);
+    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+  }
+}

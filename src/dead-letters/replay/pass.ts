@@ -1,0 +1,347 @@
+/**
+ * pass — goes once through a place and sends what the plan wants of it, in batches.
+ *
+ *   take ─▶ gather a batch ─▶ its intent is durable ─▶ send within window and pace ─▶ note results
+ *                └─ the next batch is gathered and written down while this one is on its way
+ *
+ * Promise: nothing is sent without an intent on record; whatever ends the pass, what is on its way
+ * is waited for, and what is not sent stays where it was.
+ */
+
+import { isRespoolError, textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type {
+  DeadLetters,
+  Fate,
+  KeptCopy,
+  LetterRoute,
+  Settled,
+  TakenLetter,
+} from '../../ports/dead-letters.ts';
+import { unlessAborted } from '../../system/wait.ts';
+import type { Guard } from './guard.ts';
+import type { Journal, Outcome } from './journal.ts';
+import type { Claim, Ledger } from './ledger.ts';
+import type { News } from './outcomes.ts';
+import type { Pace } from './pace.ts';
+import { type DecideParts, decide, type Piece } from './decide.ts';
+import type { Tenure } from './record-lease.ts';
+
+/** What a pass works with; the same for all passes of a run. */
+export interface PassParts extends DecideParts {
+  readonly letters: DeadLetters;
+  readonly ledger: Ledger;
+  readonly journal: Journal;
+  readonly guard: Guard;
+  readonly pace: Pace;
+  readonly news: News;
+  readonly tenure: Tenure;
+  readonly clock: Clock;
+  readonly now: () => number;
+  readonly keep: (copies: readonly KeptCopy[]) => Promise<void>;
+}
+
+/** Letters in hand at once, as the door allows it. */
+const IN_HAND_MAX = 1_000;
+/**
+ * A batch that is not full waits no longer for more: a place that lets few be in hand, since it
+ * holds others back, gives more only when these are settled.
+ */
+const LULL_MS = 20;
+/** What a place says of a letter that it has taken back. */
+const BACK_CODE = 'move.refused';
+/** A batch has no more than is sent in about this part of a second. */
+const BATCH_SECONDS = 1;
+
+/** How far a pass goes. */
+export interface PassOrder {
+  /** Acts on so many letters at the most. */
+  readonly limit: number;
+  /**
+   * When so many are found, all are settled before more are asked for. n.b. A pass that ends takes
+   * back what is in hand: whoever asks for more than there is has to begin again.
+   */
+  readonly pauseAt: number;
+}
+
+/** What a pass came to. */
+export interface PassResult {
+  /** Letters of the plan that were found. */
+  readonly found: number;
+  /** Letters that were sent, or tried to. */
+  readonly acted: number;
+  /** Letters that were found, and are back since the pass ended. */
+  readonly returned: number;
+  /** Somebody else works on the place: nothing was looked at. */
+  readonly busy: string | undefined;
+}
+
+/** One pass. */
+export async function runPass(parts: PassParts, order: PassOrder): Promise<PassResult> {
+  return new Pass(parts, order).run();
+}
+
+class Pass {
+  readonly #parts: PassParts;
+  readonly #order: PassOrder;
+  readonly #batchMax: number;
+  readonly #active = new Set<Promise<void>>();
+  #batch: Piece[] = [];
+  #dispatching: Promise<void> = Promise.resolve();
+  #room = Promise.withResolvers<void>();
+  #asked: Promise<IteratorResult<TakenLetter>> | undefined;
+  /** Lets whoever waits for a letter go on without one. */
+  #interrupt: (why: 'lull' | undefined) => void = () => undefined;
+  readonly #onHalt = (): void => this.#interrupt(undefined);
+  #endWatch: () => void = () => undefined;
+  #found = 0;
+  #acted = 0;
+  #returned = 0;
+  #busy: string | undefined;
+  /** The place has ended the pass: nothing is in hand any more but what is being settled. */
+  #isOver = false;
+
+  constructor(parts: PassParts, order: PassOrder) {
+    this.#parts = parts;
+    this.#order = order;
+    const { window, rate = window } = parts.settings;
+    this.#batchMax = Math.max(1, Math.min(Math.ceil(window / 2), Math.ceil(rate * BATCH_SECONDS)));
+  }
+
+  async run(): Promise<PassResult> {
+    const { letters, ledger, journal, settings, tenure } = this.#parts;
+    const stop = new AbortController();
+    const passing = letters.take({
+      isWanted: ({ key }) => ledger.isWanted(key),
+      inHand: Math.min(IN_HAND_MAX, settings.window + 2 * this.#batchMax),
+      signal: stop.signal,
+    });
+    const taking = passing[Symbol.asyncIterator]();
+    this.#watch(0);
+    tenure.halt.signal.addEventListener('abort', this.#onHalt);
+    try {
+      await this.#gather(taking);
+      if (this.#mayStart) await this.#flush();
+    } catch (error) {
+      tenure.halt.stop({ kind: 'broken', error });
+    }
+    this.#endWatch();
+    tenure.halt.signal.removeEventListener('abort', this.#onHalt);
+    for (const { claim } of this.#batch) this.#giveBack(claim);
+    await this.#dispatching;
+    // In this order: what is on its way ends first, then the place may have back what is in hand.
+    await Promise.all(this.#active);
+    stop.abort();
+    // n.b. A place that lost acks at its end says so: a resume takes away what was sent already.
+    await taking.return?.().catch((error: unknown) => tenure.halt.stop({ kind: 'broken', error }));
+    try {
+      await journal.step([]);
+    } catch (error) {
+      tenure.halt.stop({ kind: 'broken', error });
+    }
+    const [found, acted, returned, busy] = [this.#found, this.#acted, this.#returned, this.#busy];
+    return { found, acted, returned, busy };
+  }
+
+  async #gather(taking: AsyncIterator<TakenLetter>): Promise<void> {
+    const { tenure, ledger } = this.#parts;
+    const { limit, pauseAt } = this.#order;
+    while (tenure.isHeld && this.#acted < limit && ledger.wanted > 0) {
+      const next = await this.#next(taking);
+      if (next === undefined) break;
+      if (next !== 'lull') await this.#consider(next);
+      if (next === 'lull' || this.#batch.length >= this.#batchMax) await this.#flush();
+      if (this.#found === pauseAt) await this.#drain();
+    }
+  }
+
+  /** Waits until nothing is in hand. */
+  async #drain(): Promise<void> {
+    await this.#flush();
+    await this.#dispatching;
+    await Promise.all(this.#active);
+  }
+
+  get #mayStart(): boolean {
+    return this.#parts.tenure.isHeld && !this.#isOver;
+  }
+
+  #giveBack(claim: Claim): void {
+    this.#parts.ledger.release(claim);
+    this.#found -= 1;
+    this.#acted -= 1;
+    this.#returned += 1;
+  }
+
+  /** Tells whoever waits with a part of a batch that none came for a while. */
+  #watch(foundBefore: number): void {
+    const found = this.#found;
+    if (this.#batch.length > 0 && found === foundBefore) this.#interrupt('lull');
+    this.#endWatch = this.#parts.clock.after(LULL_MS, () => this.#watch(found));
+  }
+
+  /** The next letter; undefined when there is none, or the run ends. */
+  async #next(taking: AsyncIterator<TakenLetter>): Promise<TakenLetter | 'lull' | undefined> {
+    const { letters, tenure } = this.#parts;
+    try {
+      const asked = (this.#asked ??= taking.next());
+      // A dispatch that breaks halts the run, and whoever waits here hears of it there.
+      const next = await new Promise<IteratorResult<TakenLetter> | 'lull' | undefined>(
+        (resolve, reject) => {
+          this.#interrupt = resolve;
+          asked.then(resolve, reject);
+        },
+      );
+      if (next === 'lull') return next;
+      this.#asked = undefined;
+      if (next === undefined) asked.catch(() => undefined);
+      else if (next.done !== true) return next.value;
+      else this.#isOver = true;
+      return undefined;
+    } catch (error) {
+      this.#isOver = true;
+      const because = `cannot go on through ${letters.name}: ${textOf(error)}`;
+      if (this.#found === 0 && isRespoolError(error, 'move.refused')) this.#busy = because;
+      else tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+      return undefined;
+    }
+  }
+
+  async #consider(taken: TakenLetter): Promise<void> {
+    const { ledger, guard, tenure, transform } = this.#parts;
+    const claim = ledger.claim(taken.letter.key);
+    if (claim === undefined) {
+      // A further copy with a key of the plan, which counts copies.
+      await this.#leave(taken);
+      return;
+    }
+    // A program of the user may never answer: whoever pauses or cancels does not wait for it.
+    const signal = transform === undefined ? undefined : tenure.halt.signal;
+    const plan = await unlessAborted(decide(this.#parts, taken, claim), signal);
+    if (plan === undefined) return ledger.release(claim);
+    this.#found += 1;
+    if (plan.kind === 'act') {
+      this.#acted += 1;
+      this.#batch.push({ claim, taken, plan });
+      return;
+    }
+    for (const outcome of plan.outcomes) {
+      this.#note(claim.item, outcome);
+      if (outcome.result === 'failed') guard.countFailed(outcome.code ?? '', outcome.reason ?? '');
+    }
+    await this.#leave(taken);
+    this.#judge();
+  }
+
+  async #leave(taken: TakenLetter): Promise<void> {
+    await this.#parts.letters.settle(taken, { kind: 'leave' }).catch(() => {
+      // It stays in any case; what is wrong is heard by asking for the next one.
+    });
+  }
+
+  async #flush(): Promise<void> {
+    const batch = this.#batch;
+    if (batch.length === 0) return;
+    this.#batch = [];
+    const meant = this.#parts.journal.step(batch.map(({ claim }) => claim.item));
+    // Heard by the dispatch; without this a failure while the former batch goes is nobody's.
+    meant.catch(() => undefined);
+    await this.#dispatching;
+    this.#dispatching = this.#dispatch(batch, meant);
+  }
+
+  /** Never rejects. */
+  async #dispatch(batch: readonly Piece[], meant: Promise<void>): Promise<void> {
+    const { tenure, pace, settings } = this.#parts;
+    try {
+      await meant;
+      if (this.#mayStart) await this.#keep(batch);
+    } catch (error) {
+      tenure.halt.stop({ kind: 'broken', error });
+    }
+    for (const piece of batch) {
+      while (this.#active.size >= settings.window) await this.#room.promise;
+      if (this.#mayStart) await pace.turn(tenure.halt.signal);
+      if (this.#mayStart) this.#start(piece);
+      else this.#unsend(piece.claim);
+    }
+  }
+
+  /** It has an intent, and was not sent. */
+  #unsend(claim: Claim): void {
+    // n.b. What may have been sent before has an intent without a result, and stays so.
+    if (!claim.wasMeant) this.#parts.journal.note(claim.item, { result: 'back' });
+    this.#giveBack(claim);
+  }
+
+  async #keep(batch: readonly Piece[]): Promise<void> {
+    const copies = batch.flatMap(({ plan }) =>
+      plan.kind === 'act' && plan.copy !== undefined ? [plan.copy] : [],
+    );
+    if (copies.length > 0) await this.#parts.keep(copies);
+  }
+
+  #start(piece: Piece): void {
+    const sending = this.#act(piece).finally(() => {
+      this.#active.delete(sending);
+      this.#room.resolve();
+      this.#room = Promise.withResolvers<void>();
+    });
+    this.#active.add(sending);
+  }
+
+  /** Never rejects. */
+  async #act({ claim, taken, plan }: Piece): Promise<void> {
+    if (plan.kind !== 'act') return;
+    const { letters, guard, news, ledger } = this.#parts;
+    const settled = await letters
+      .settle(taken, plan.fate)
+      .catch((error: unknown): Settled => ({ kind: 'unsure', reason: textOf(error) }));
+    const isBack = settled.kind === 'failed' && settled.code === BACK_CODE;
+    if (isBack || (settled.kind === 'gone' && ledger.miss(claim.item))) {
+      // The pass may have ended while this one waited for its turn: then it is where it was.
+      this.#unsend(claim);
+      return;
+    }
+    const outcome = outcomeOf(settled, plan.outcome);
+    this.#note(claim.item, outcome);
+    if (outcome.result === 'sent') {
+      guard.countSent();
+      news.expect(claim.item, routeOf(taken, plan.fate));
+    } else if (settled.kind === 'failed' || settled.kind === 'unsure') {
+      guard.countFailed(outcome.code ?? settled.kind, settled.reason);
+    }
+    this.#judge();
+  }
+
+  #judge(): void {
+    const { guard, tenure } = this.#parts;
+    const because = guard.verdict();
+    if (because !== undefined) tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+  }
+
+  #note(item: number, outcome: Outcome): void {
+    const { ledger, journal, now } = this.#parts;
+    ledger.settle(item, outcome, now());
+    journal.note(item, outcome);
+  }
+}
+
+function routeOf({ letter }: TakenLetter, fate: Fate): LetterRoute | undefined {
+  return (fate.kind === 'send' ? fate.to : undefined) ?? letter.home;
+}
+
+function outcomeOf(settled: Settled, done: Outcome): Outcome {
+  switch (settled.kind) {
+    case 'done':
+      return done;
+    case 'gone':
+      return { result: 'gone' };
+    case 'failed':
+      return { result: 'failed', code: settled.code, reason: settled.reason };
+    case 'unsure':
+      return { result: 'unsure', reason: settled.reason };
+    default:
+      return settled;
+  }
+}

@@ -1,0 +1,270 @@
+/**
+ * run — carries a replay out: canaries first, then the rest, until it is done or told otherwise.
+ *
+ *   lease ─▶ what is left of the plan ─▶ canaries ─▶ watch ─▶ the rest ─▶ done
+ *                                           └──────────┴────────┴─▶ paused · stopped · cancelled
+ *
+ * Promise: a letter is sent at most once, unless what is unsure is asked to be sent; whatever
+ * happens, each is where it was or where it should be, and the record tells how far it is.
+ */
+
+import { SECOND_MS } from '../../core/duration.ts';
+import { RespoolError, textOf } from '../../core/errors.ts';
+import type { Clock, Dice } from '../../ports/clock.ts';
+import type { DeadLetters } from '../../ports/dead-letters.ts';
+import { systemClock, systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
+import { sleep } from '../../system/wait.ts';
+import { toldBroker } from '../archive-broker.ts';
+import { Guard } from './guard.ts';
+import { Journal } from './journal.ts';
+import { Ledger, NO_COUNTS } from './ledger.ts';
+import { News } from './outcomes.ts';
+import { replaySettings } from './options.ts';
+import { Pace } from './pace.ts';
+import { type PassParts, runPass } from './pass.ts';
+import { tellMeant } from './decide.ts';
+import { checkCaution } from './plan.ts';
+import { auditReplay, needReplay } from '../../operator/record.ts';
+import { checkRunnable, INTERRUPTED, lostError, Tenure } from './record-lease.ts';
+import { tidy } from './tidy.ts';
+import { type LetterTransform, sameTransform } from './transform.ts';
+import type { Replay, ReplayDesk, ReplayOptions } from '../../operator/replays.ts';
+
+/** Missing letters that are put down at once. */
+const MISSING_STEP = 1_000;
+/** Somebody else who works on the place is waited for so long, and asked for so often. */
+const BUSY_MAX_MS: number = 15 * SECOND_MS;
+const BUSY_EVERY_MS = SECOND_MS;
+
+/** What a run is made with. */
+export interface RunTools {
+  readonly clock?: Clock;
+  readonly dice?: Dice;
+  /** Ends the run as paused, after what is on its way. */
+  readonly signal?: AbortSignal;
+  /** Hears how far it is, about every second and at the end. */
+  readonly onProgress?: (replay: Replay) => void;
+  /** Loaded already; default: the file that the plan names. */
+  readonly transform?: LetterTransform;
+  /** What may have been sent by an earlier run; default: as planned. */
+  readonly unsure?: ReplayOptions['unsure'];
+  /** Other than planned; 0: the rest is sent whatever becomes of canaries. */
+  readonly canary?: ReplayOptions['canary'];
+}
+
+/** Runs a planned replay to its end, or until it is told otherwise. */
+export function runReplay(
+  desk: ReplayDesk,
+  letters: DeadLetters,
+  id: string,
+  tools: RunTools = {},
+): Promise<Replay> {
+  return carryOut('run', { desk, letters, id, tools });
+}
+
+/** Goes on where a replay was paused, stopped or left by its process. */
+export function resumeReplay(
+  desk: ReplayDesk,
+  letters: DeadLetters,
+  id: string,
+  tools: RunTools = {},
+): Promise<Replay> {
+  return carryOut('resume', { desk, letters, id, tools });
+}
+
+interface Order {
+  readonly desk: ReplayDesk;
+  readonly letters: DeadLetters;
+  readonly id: string;
+  readonly tools: RunTools;
+}
+
+async function carryOut(action: 'run' | 'resume', order: Order): Promise<Replay> {
+  const { desk, letters, id, tools } = order;
+  const { clock = systemClock, dice = systemDice, signal, onProgress } = tools;
+  const { records } = desk;
+  const before = await needReplay(records, id);
+  checkRunnable(before, clock);
+  const transform = await sameTransform(before.options, before.transformDigest, tools.transform);
+  await checkCaution(letters);
+  await auditReplay(desk, action, before);
+  let ledger: Ledger | undefined;
+  const tenure = await Tenure.begin({
+    records,
+    clock,
+    id,
+    name: `${desk.by}/${randomName(dice)}`,
+    progress: () => progressOf(ledger, before),
+    onProgress,
+  });
+  const interrupted = { kind: 'end', state: 'paused', because: INTERRUPTED } as const;
+  const onAbort = () => tenure.halt.stop(interrupted);
+  signal?.addEventListener('abort', onAbort);
+  if (signal?.aborted === true) onAbort();
+  try {
+    ledger = await Ledger.load(records, id);
+    const doubt = await sendAll(order, { before, ledger, tenure, transform, clock });
+    return await finish(tenure, id, endText(ledger, doubt));
+  } catch (error) {
+    // Told on record where that is possible; where it is not, the lease runs out.
+    const because = `it broke off: ${textOf(error)}`;
+    const isLost = tenure.halt.reason?.kind === 'lost';
+    if (isLost) await tenure.drop();
+    else await tenure.end('stopped', because).catch(() => undefined);
+    throw error;
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
+  }
+}
+
+function progressOf(
+  ledger: Ledger | undefined,
+  before: Replay,
+): Pick<Replay, 'counts' | 'canaries'> {
+  const counts = ledger?.counts ?? before.counts ?? NO_COUNTS;
+  const canaries = ledger?.canaryTally ?? before.canaries;
+  return canaries === undefined ? { counts } : { counts, canaries };
+}
+
+/** What has to be said of a replay that is done; undefined: nothing. */
+function endText({ counts }: Ledger, doubt: string | undefined): string | undefined {
+  const { again, sent } = counts;
+  const texts = again === 0 ? [] : [`${again} of ${sent} letters that were sent failed again`];
+  if (doubt !== undefined) texts.push(doubt);
+  return texts.length === 0 ? undefined : texts.join('; ');
+}
+
+interface Scene {
+  readonly before: Replay;
+  readonly ledger: Ledger;
+  readonly tenure: Tenure;
+  readonly transform: LetterTransform | undefined;
+  readonly clock: Clock;
+}
+
+/** Canaries, watch, rest; a text when the last look had no answer. */
+async function sendAll(order: Order, scene: Scene): Promise<string | undefined> {
+  const { desk, letters, id, tools } = order;
+  const { before, ledger, tenure, transform, clock } = scene;
+  const { unsure, canary } = tools;
+  const settings = replaySettings({
+    ...before.options,
+    ...(unsure === undefined ? {} : { unsure }),
+    ...(canary === undefined ? {} : { canary }),
+  });
+  const journal = new Journal(desk.records, id, clock);
+  const guard = new Guard(settings.stopAbove);
+  const news = new News({ id, letters, ledger, journal, guard, clock });
+  const pace = new Pace(clock, settings.rate);
+  const { by } = desk;
+  const now = () => clock.now();
+  const keep: PassParts['keep'] = (copies) =>
+    desk.keep(copies.map((copy) => toldBroker(copy, before.source)));
+  const deciding = { id, by, settings, transform };
+  const aids = { guard, pace, news, tenure, clock, now, keep };
+  const parts = { ...deciding, letters, ledger, journal, ...aids };
+  // An earlier run may have lost acks with its connection.
+  const mayLinger = before.source.kind === 'queue' && ledger.counts.sent > 0;
+  ledger.begin(settings.unsure);
+  await prove(parts, before);
+  news.watch(tenure);
+  await passes(parts, Number.POSITIVE_INFINITY);
+  await news.quiet();
+  if (mayLinger && tenure.isHeld) await tidy({ id, by, letters, ledger, tenure });
+  if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
+  const isAsked = (guard.isOn || news.hearsDeliveries) && !tenure.halt.isSet;
+  const doubt = isAsked ? await news.last() : undefined;
+  if (isAsked && news.hearsDeliveries && doubt === undefined) ledger.waiting = news.waiting;
+  const { reason } = tenure.halt;
+  if (reason?.kind === 'end' && reason.state === 'cancelled') tellMeant(ledger, journal, now());
+  await journal.step([]);
+  return doubt;
+}
+
+/** Sends the canaries, and watches them; what halts the tenure keeps the rest where it is. */
+async function prove(parts: PassParts, { state, options, canaries }: Replay): Promise<void> {
+  const { ledger, journal, guard, news, tenure, settings } = parts;
+  const { canary, canaryWaitMs } = settings;
+  // Canaries that did well need not do so again, unless the guard had a reason to stop since.
+  const isUnfit = ledger.isProven || ledger.hasBadCanary || (canaries?.removed ?? 0) > 0;
+  const isAnew = state === 'stopped' && isUnfit;
+  if (ledger.isProven && !isAnew) return;
+  if (canary === 0) {
+    // An operator said so, against the plan: a later resume does not begin with canaries either.
+    if (replaySettings(options).canary > 0) await journal.proven();
+    return;
+  }
+  if (isAnew) await journal.canariesAnew();
+  // Those of an earlier run are watched on, where that can be.
+  else if (news.hearsDeliveries) {
+    for (const item of ledger.canaries) {
+      guard.countSent();
+      news.expect(item);
+    }
+  }
+  // What is parked on the way, or gone, is no canary.
+  while (tenure.isHeld && ledger.wanted > 0 && guard.tried < canary) {
+    await passes(parts, canary - guard.tried);
+  }
+  if (tenure.halt.isSet) return;
+  if (ledger.wanted === 0) {
+    if (news.hearsDeliveries) await news.watchLast(tenure, canaryWaitMs);
+    return;
+  }
+  await news.watchCanaries(tenure, canaryWaitMs);
+  await journal.step([]);
+  if (!tenure.halt.isSet) await journal.proven();
+}
+
+/** Passes until the limit is reached, the plan is through, or nothing more is found. */
+async function passes(parts: PassParts, limit: number): Promise<void> {
+  const { letters, tenure, ledger, journal, news, now, clock } = parts;
+  let rest = limit;
+  let pauseAt = 0;
+  let freeMs = clock.monotonic();
+  while (tenure.isHeld && ledger.wanted > 0 && rest > 0) {
+    // n.b. A question is a look, and a look at a queue has its letters in hand meanwhile: a pass
+    // that begins beside it would find nothing, and take them for gone.
+    await news.quiet();
+    const { found, acted, returned, busy } = await runPass(parts, { limit: rest, pauseAt });
+    if (tenure.halt.reason?.kind === 'broken') throw tenure.halt.reason.error;
+    if (busy !== undefined) {
+      // Whoever looks at a queue has it for a moment: that is no reason to stop.
+      await sleep(clock, BUSY_EVERY_MS, tenure.halt.signal);
+      if (clock.monotonic() - freeMs < BUSY_MAX_MS) continue;
+      return tenure.halt.stop({ kind: 'end', state: 'stopped', because: busy });
+    }
+    rest -= acted;
+    // What came back is there for sure: the next pass settles as many before it asks for more.
+    pauseAt = returned;
+    freeMs = clock.monotonic();
+    if (!tenure.isHeld || found + returned > 0) continue;
+    if (!(await letters.isAlone())) {
+      // What others hold is not seen: it is neither gone nor sent.
+      const because =
+        `${ledger.wanted} letters of the plan were not seen, and others hold letters of ` +
+        `${letters.name}: they may be among them; resume it when nobody else works there`;
+      tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+      return;
+    }
+    let noted = 0;
+    for (const { item, result } of ledger.missing()) {
+      ledger.settle(item, { result }, now());
+      journal.note(item, { result });
+      noted += 1;
+      // A record has its limits, however many are missing.
+      if (noted % MISSING_STEP === 0) await journal.step([]);
+    }
+  }
+}
+
+async function finish(tenure: Tenure, id: string, doubt: string | undefined): Promise<Replay> {
+  const { reason } = tenure.halt;
+  if (reason === undefined) return tenure.end('done', doubt);
+  if (reason.kind === 'end') return tenure.end(reason.state, reason.because);
+  if (reason.kind === 'lost') throw lostError(id);
+  throw reason.error instanceof Error
+    ? reason.error
+    : new RespoolError('store.unavailable', textOf(reason.error));
+}

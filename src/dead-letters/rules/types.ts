@@ -1,0 +1,159 @@
+/**
+ * types — a rule that replays dead letters by itself, when their destination is well again.
+ *
+ *   due ─look─▶ nothing fits ─▶ quiet                       until the next round
+ *          └─▶ fits ─health─▶ not well ─▶ waiting           until the next round
+ *                        └─▶ plan, canary, rest ─▶ done     until the next round
+ *                                              └─▶ stopped  for twice as long each time, up to 1h
+ */
+
+import type { Category } from '../../core/category.ts';
+import type { Duration, Millis } from '../../core/duration.ts';
+import type { DeadLetters, LetterRoute } from '../../ports/dead-letters.ts';
+import type { CategoryRule } from '../../core/category.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Replay, ReplayDesk, ReplayOptions, ReplaySource } from '../../operator/replays.ts';
+
+/** How a configuration writes a rule. */
+export interface ReplayRuleConfig {
+  /** 1 to 64 letters, digits, `.`, `_`, `-`; each once. It goes into the audit record. */
+  readonly name: string;
+  /** Which letters; all given conditions hold together. */
+  readonly when: {
+    /** A group, as `respool dlq groups` shows it. */
+    readonly group?: string;
+    /** A category, such as `network`. */
+    readonly category?: Category;
+    readonly code?: string;
+    /** A topic or pattern. */
+    readonly topic?: string;
+    /** Dead queues by name, `*` and `?` allowed; default: the spool. */
+    readonly queue?: string;
+    /** Died longer ago than this. */
+    readonly olderThan?: Duration;
+  };
+  /**
+   * When the destination is well. Default for queues `consumers`: the queue it goes to is there and
+   * is consumed; for the spool: its topic is not paused. `{ http }`: a GET there answers with 2xx.
+   */
+  readonly healthy?: 'consumers' | { readonly http: string };
+  /** The time between two rounds, 1s to 1d; default 5m. */
+  readonly every?: Duration;
+  /** Letters per second, 1 to 100,000; default 10. */
+  readonly rate?: number;
+  /** Replayed so often, a letter is parked, 1 to 1,000; default `deadLetters.replaysMax`. */
+  readonly times?: number;
+  /** Letters per round, 1 to 5,000; default 1,000. */
+  readonly max?: number;
+  /** So many go first, and the rest only when they do not fail again, 0 to 1,000; default 1. */
+  readonly canary?: number;
+}
+
+/** A rule that is checked, with its defaults. */
+export interface ReplayRule
+  extends Omit<ReplayRuleConfig, 'every' | 'rate' | 'times' | 'max' | 'canary'> {
+  readonly every: Duration;
+  readonly rate: number;
+  readonly times: number;
+  readonly max: number;
+  readonly canary: number;
+}
+
+/** What came of a round. */
+export type RoundResult =
+  /** Nothing fits. */
+  | 'quiet'
+  /** The destination is not well, or no attempt of the canaries has ended. */
+  | 'waiting'
+  | 'done'
+  /** The guard of its replay stopped it, or the canaries failed. */
+  | 'stopped'
+  /** It could not be done at all. */
+  | 'failed';
+
+/** The state of a rule, on record as `dlq.rules`. */
+export interface RuleState {
+  readonly lastAt?: Millis;
+  readonly result?: RoundResult;
+  readonly because?: string | undefined;
+  /** The next round is not before this. */
+  readonly nextAt?: Millis;
+  /** Rounds in a row that were stopped or failed. */
+  readonly failures?: number;
+  /** The replays of the last round, and older ones that are not over. */
+  readonly replays?: readonly string[];
+  /** Whoever ran the last round was told to end before it was over, or never said how it ended. */
+  readonly isInterrupted?: boolean;
+  readonly sent?: number;
+  /** Letters that may have been sent already: left to people. */
+  readonly unsure?: readonly string[];
+  /** Who has the round in hand, and until when that is believed without a sign of life. */
+  readonly runner?: { readonly name: string; readonly until: Millis };
+}
+
+/** A place that a rule looks at. */
+export interface RulePlace {
+  readonly source: ReplaySource;
+  readonly letters: DeadLetters;
+}
+
+/** What a rule asks before it sends anything. */
+export interface HealthQuestion {
+  readonly rule: ReplayRule;
+  readonly source: ReplaySource;
+  /** Where the letters that fit would go, each once. */
+  readonly routes: readonly LetterRoute[];
+}
+
+/** `well`, or why not. */
+export type Health = 'well' | { readonly why: string };
+
+/** Places that are open for one round. */
+export interface OpenPlaces {
+  readonly places: readonly RulePlace[];
+  close(): Promise<void>;
+}
+
+/** How a rule replays; each in the name of the rule. */
+export interface RuleHands {
+  plan(place: RulePlace, options: ReplayOptions, by: string): Promise<Replay>;
+  /** Runs it to its end, or goes on with it; ends early when the signal says so. */
+  run(place: RulePlace, id: string, to: RunOrder): Promise<Replay>;
+  read(id: string): Promise<Replay | undefined>;
+  /** Ids of letters that may have been sent. */
+  unsure(id: string): Promise<readonly string[]>;
+}
+
+export interface RunOrder {
+  readonly by: string;
+  readonly signal: AbortSignal;
+}
+
+/** What a rule tells of a round. */
+export interface RuleNews {
+  readonly rule: string;
+  readonly at: Millis;
+  readonly result: RoundResult;
+  readonly because?: string;
+  readonly replays: readonly string[];
+  readonly sent: number;
+  /** How many failed again, as far as was heard by the end of the round; absent: none. */
+  readonly again?: number;
+  readonly nextAt: Millis;
+}
+
+/** What rules need. */
+export interface RuleTools {
+  /** Where the state of rules is kept, and what they do is written down first. */
+  readonly desk: (by: string) => Pick<ReplayDesk, 'records' | 'recordAction'>;
+  readonly openPlaces: (rule: ReplayRule) => Promise<OpenPlaces>;
+  readonly health: (question: HealthQuestion) => Promise<Health>;
+  readonly hands: RuleHands;
+  /** The rules for categories of the configuration. */
+  readonly categories: readonly CategoryRule[];
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+  readonly tell: (news: RuleNews) => void;
+  /** What this process is called; no two have the same. */
+  readonly runner: string;
+}

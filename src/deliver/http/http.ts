@@ -1,0 +1,276 @@
+/**
+ * http — delivers a message as one HTTP request.
+ *
+ *   deliver() ─ choose the URL ─ sign ─ send ─ read the start of the response ─ Outcome
+ *
+ * Promise: 2xx is delivered, what is not positively final is tried again, no redirect is followed,
+ * and no request goes to an address that is not public unless the options name its host.
+ */
+
+import { Readable } from 'node:stream';
+import type { Agent, Dispatcher } from 'undici';
+import { formatDuration, SECOND_MS } from '../../core/duration.ts';
+import { RespoolError, show } from '../../core/errors.ts';
+import { failure } from '../../core/failure.ts';
+import { failed, held, type Outcome } from '../../core/outcome.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Delivery } from '../../ports/handler.ts';
+import { systemClock } from '../../system/clock.ts';
+import { TimeLimit } from '../../system/wait.ts';
+import { whyRefused } from './address.ts';
+import type { Agents } from './agent.ts';
+import { AddressRefused, type Resolve } from './destination.ts';
+import { hideEchoes } from '../redact.ts';
+import { type Answer, outcomeOfAnswer } from './answer.ts';
+import { HeaderIllegal, requestHeaders, requestKey } from './headers.ts';
+import { checkHttpOptions, describeHttp, type HttpOptions, type HttpSettings } from './options.ts';
+import { networkFailure } from './network-error.ts';
+import { plainText } from '../plain-text.ts';
+import type { ReadyHandler } from '../ready-handler.ts';
+import { isSwallowed } from './connection-reuse.ts';
+import { Signer } from './signature.ts';
+import { oneBehind } from '../whole-body.ts';
+
+/** Bodies up to this are read whole, verified and sent in one go; larger ones are streamed. */
+const WHOLE_MAX_BYTES = 256 * 2 ** 10;
+/** So much of a response is kept with the message. */
+const NOTE_RESPONSE_BYTES = 256;
+/** A connection that was closed while it was idle says so within a way there and back. */
+const SWALLOWED_WITHIN_MS = 1_000;
+const SECRET_MISSING =
+  'cannot sign: "secret" is there and has no value; set the variable it comes from, or leave the ' +
+  'option out to send unsigned requests';
+
+/** Delivers by HTTP request; the options are checked at once, connections are made when needed. */
+export function http(options: HttpOptions): ReadyHandler {
+  return makeHttp(options, {});
+}
+
+/** What tests put in the place of the real thing. */
+export interface HttpParts {
+  readonly clock?: Clock;
+  readonly resolve?: Resolve;
+  readonly whyRefused?: (address: string) => string | undefined;
+}
+
+/** `http()` with its parts. */
+export function makeHttp(options: HttpOptions, parts: HttpParts): ReadyHandler {
+  const settings = checkHttpOptions(options);
+  const clock = parts.clock ?? systemClock;
+  let agents: Promise<Agents> | undefined;
+  const open = async (): Promise<Agents> => {
+    // Loaded with the first delivery: importing and configuring stay cheap.
+    const { makeAgents } = await import('./agent.ts');
+    return makeAgents({
+      connections: settings.connections,
+      timeoutMs: settings.timeoutMs,
+      ca: settings.ca,
+      isAllowed: (hostname, port) => settings.allow.has(hostname, port),
+      whyRefused: parts.whyRefused ?? whyRefused,
+      resolve: parts.resolve,
+    });
+  };
+  const deliver = async (delivery: Delivery): Promise<Outcome> => {
+    if (settings.isSecretMissing) return held(SECRET_MISSING, 'http.secret');
+    const url = urlOf(settings, delivery);
+    if (url === undefined) return unknownDestination(delivery);
+    agents ??= open().catch((error: unknown) => {
+      // Tried anew with the next delivery.
+      agents = undefined;
+      throw error;
+    });
+    return request(await agents, { delivery, url, settings, clock });
+  };
+  return Object.assign(deliver, {
+    describe: () => describeHttp(settings),
+    check: () => {
+      if (settings.isSecretMissing) throw new RespoolError('config.invalid', SECRET_MISSING);
+    },
+    close: async () => {
+      const closing = agents;
+      agents = undefined;
+      const open = await closing;
+      await Promise.all([open?.kept.close(), open?.fresh.close()]);
+    },
+  });
+}
+
+function urlOf({ url, urls }: HttpSettings, { envelope }: Delivery): URL | undefined {
+  return url ?? (envelope.destination === undefined ? undefined : urls.get(envelope.destination));
+}
+
+function unknownDestination({ envelope }: Delivery): Outcome {
+  const { destination } = envelope;
+  const what =
+    destination === undefined
+      ? 'the message has no destination'
+      : `there is no URL for the destination ${show(destination)}`;
+  return held(`${what}; name it in the option "urls"`, 'destination.unknown');
+}
+
+/** One request, and everything it depends on. */
+interface Sending {
+  readonly delivery: Delivery;
+  readonly url: URL;
+  readonly settings: HttpSettings;
+  readonly clock: Clock;
+}
+
+async function request({ kept, fresh }: Agents, sending: Sending): Promise<Outcome> {
+  const { delivery, settings, clock } = sending;
+  const { size } = delivery.envelope.body;
+  const whole = size <= WHOLE_MAX_BYTES ? await delivery.body() : undefined;
+  let headers: Record<string, string>;
+  try {
+    headers = requestHeaders(delivery, settings);
+  } catch (error) {
+    if (!(error instanceof HeaderIllegal)) throw error;
+    return failed(failure('permanent', 'http.header', error.message));
+  }
+  Object.assign(headers, await sign(sending, whole));
+  // Not counted: reading our own disk for the signature is no fault of the receiver.
+  const limit = new TimeLimit(clock, settings.timeoutMs, delivery.signal);
+  let broken: { readonly error: unknown } | undefined;
+  const send = async (agent: Agent): Promise<Answer> => {
+    const body = whole ?? streamOf(delivery, (error) => (broken = { error }));
+    try {
+      return await exchange(agent, { sending, headers, body, signal: limit.signal });
+    } finally {
+      if (body instanceof Readable) body.destroy();
+    }
+  };
+  try {
+    const sentAt = clock.monotonic();
+    const answer = await send(kept).catch((error: unknown) => {
+      // A receiver that took its time before it closed may well have worked on the request.
+      const isLate = clock.monotonic() - sentAt > SWALLOWED_WITHIN_MS;
+      const isOver = broken !== undefined || limit.signal.aborted;
+      if (isOver || isLate || !isSwallowed(error)) throw error;
+      return send(fresh);
+    });
+    return concluded(sending, answer);
+  } catch (error) {
+    // The body could not be read: that says nothing about the receiver.
+    if (broken !== undefined) throw broken.error;
+    const { url } = sending;
+    const hide = (text: string) => hideEchoes(text, { url, headers, keys: settings.keys });
+    return unanswered(error, limit, { ...sending, hide });
+  } finally {
+    limit.stop();
+  }
+}
+
+/** The headers of a signature; none without a secret. */
+async function sign(
+  { delivery, settings, clock }: Sending,
+  whole: Uint8Array | undefined,
+): Promise<Record<string, string>> {
+  if (settings.keys.length === 0) return {};
+  const id = requestKey(delivery);
+  const seconds = Math.floor(clock.now() / SECOND_MS);
+  const signer = new Signer(settings.keys, id, seconds);
+  if (whole === undefined) {
+    // The signature comes before the body: a body too large to hold is read twice.
+    for await (const part of delivery.stream()) {
+      delivery.signal.throwIfAborted();
+      signer.update(part);
+    }
+  } else signer.update(whole);
+  return {
+    'webhook-id': id,
+    'webhook-timestamp': String(seconds),
+    'webhook-signature': signer.done(),
+  };
+}
+
+function streamOf(delivery: Delivery, onError: (error: unknown) => void): Readable {
+  const body = Readable.from(oneBehind(delivery.stream(), onError), { objectMode: false });
+  // Told through the request; without a listener it would end the process as well.
+  body.on('error', () => undefined);
+  return body;
+}
+
+/** Sends the request and reads the start of the response; the rest of it is let go. */
+async function exchange(
+  agent: Agent,
+  {
+    sending: { url, settings },
+    headers,
+    body,
+    signal,
+  }: {
+    readonly sending: Sending;
+    readonly headers: Record<string, string>;
+    readonly body: Uint8Array | Readable;
+    readonly signal: AbortSignal;
+  },
+): Promise<Answer> {
+  const response = await agent.request({
+    origin: url.origin,
+    path: `${url.pathname}${url.search}`,
+    method: settings.method,
+    headers,
+    body,
+    signal,
+  });
+  const retryAfter = response.headers['retry-after'];
+  const start = new TextDecoder().decode(await startOf(response.body, settings.responseMaxBytes));
+  return {
+    status: response.statusCode,
+    retryAfter: Array.isArray(retryAfter) ? retryAfter[0] : retryAfter,
+    start: hideEchoes(start, { url, headers, keys: settings.keys }),
+  };
+}
+
+/**
+ * The first bytes of a response. It is read on to its end, so that the connection can be used
+ * again; past the limit the connection is dropped.
+ */
+async function startOf(
+  body: Dispatcher.ResponseData['body'],
+  maxBytes: number,
+): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  let kept = 0;
+  let total = 0;
+  try {
+    for await (const part of body as AsyncIterable<Uint8Array>) {
+      if (kept < NOTE_RESPONSE_BYTES) {
+        parts.push(part.subarray(0, NOTE_RESPONSE_BYTES - kept));
+        kept += parts.at(-1)?.length ?? 0;
+      }
+      total += part.length;
+      // Leaving the loop destroys the body, and its connection with it.
+      if (total > maxBytes) break;
+    }
+  } catch {
+    // The status has decided already: what a receiver answered holds, also when it then hangs
+    // or breaks off in the middle of words that nobody needs.
+  }
+  return Buffer.concat(parts);
+}
+
+function concluded({ delivery, url, settings, clock }: Sending, answer: Answer): Outcome {
+  delivery.note('http-status', String(answer.status));
+  const said = plainText(answer.start, NOTE_RESPONSE_BYTES);
+  if (said !== '') delivery.note('http-response', said);
+  const { rules, retryAfterMaxMs } = settings;
+  return outcomeOfAnswer(answer, { host: url.host, rules, retryAfterMaxMs, now: clock.now() });
+}
+
+function unanswered(
+  error: unknown,
+  limit: TimeLimit,
+  { url, settings, hide }: Sending & { readonly hide: (text: string) => string },
+): Outcome {
+  if (error instanceof AddressRefused) return held(error.message, 'http.address');
+  if (limit.isOver) {
+    const text = `no answer from ${url.host} within ${formatDuration(settings.timeoutMs)}`;
+    return failed(failure('transient', 'http.timeout', text));
+  }
+  if (limit.signal.aborted) {
+    const text = `the request to ${url.host} was called off before there was an answer`;
+    return failed(failure('transient', 'http.aborted', text));
+  }
+  return failed(networkFailure(error, url.host, hide));
+}

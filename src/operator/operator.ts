@@ -1,0 +1,257 @@
+/**
+ * operator — the door to what an operator may ask and do, in one operator's name.
+ *
+ * Two implement it: spool-operator.ts over a spool in this process, and the client of the HTTP API.
+ * Commands and screens are written against it, so each works on a store directly and through a
+ * service.
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { Entry } from '../core/entry.ts';
+import type { EventKind, EventOf, Missed, SpoolEvent } from '../core/event.ts';
+import type { Forecast } from '../core/forecast.ts';
+import type { RetryPolicy } from '../core/policy.ts';
+import type { State } from '../core/state.ts';
+import type { EngineLoad } from '../engine/load.ts';
+import type { KeyHead, ListPage, TallyBy, TallyRow } from '../ports/entry-store.ts';
+import type { RecordStore } from '../ports/record-store.ts';
+import type { Enqueued } from '../spool/accept.ts';
+import type { ActionResult, AuditRecord } from '../spool/actions.ts';
+import type { CheckProgress, CheckReport } from '../spool/check.ts';
+import type { ListFilter, PageOptions } from '../spool/list.ts';
+import type { Message } from '../spool/message.ts';
+import type { Pause } from '../spool/pauses.ts';
+import type { RekeyOptions, RekeyProgress } from '../spool/rekey.ts';
+import type { ReplayOrder } from '../spool/replay.ts';
+import type { KeptCopy } from '../ports/dead-letters.ts';
+
+/** An operator's desk. */
+export interface Control {
+  /** Whose name is written into the audit record. */
+  readonly by: string;
+  /** Puts a message down, as `spool.enqueue`. */
+  enqueue(message: Message): Promise<Enqueued>;
+  /** Puts many down in one write. */
+  enqueueMany(messages: readonly Message[]): Promise<Enqueued[]>;
+  get(id: string): Promise<MessageView | undefined>;
+  /** The body as a stream; `message.unknown`, `body.missing` or `body.corrupt` otherwise. */
+  body(id: string): Promise<AsyncIterable<Uint8Array>>;
+  page(options?: PageOptions): Promise<MessagePage>;
+  count(): Promise<Record<State, number>>;
+  tally(by: TallyBy, filter?: ListFilter): Promise<readonly TallyRow[]>;
+  /**
+   * The first ones of order keys behind which others wait, held and deferred ones first; at most
+   * 500, default 100. `config.invalid` where the store keeps no order.
+   */
+  keyHeads(max?: number): Promise<readonly KeyHead[]>;
+  hold(ids: readonly string[], reason?: string): Promise<ActionResult[]>;
+  release(ids: readonly string[]): Promise<ActionResult[]>;
+  retryNow(ids: readonly string[]): Promise<ActionResult[]>;
+  /**
+   * Sends what bounced, is archived or held once more as part of an operation, in a new round of
+   * attempts, and raises the counter of replays; headers, topic and body may be changed on the way.
+   */
+  replay(ids: readonly string[], order: ReplayOrder): Promise<ActionResult[]>;
+  bounce(ids: readonly string[], reason?: string): Promise<ActionResult[]>;
+  remove(
+    ids: readonly string[],
+    options?: { readonly hard?: boolean; readonly reason?: string },
+  ): Promise<ActionResult[]>;
+  /** `policy.unknown` for a name that is not registered. */
+  setPolicy(ids: readonly string[], policy: string): Promise<ActionResult[]>;
+  /** The policies messages can name. */
+  policies(): Promise<readonly NamedPolicy[]>;
+  /**
+   * Counts what an action would touch; nothing is done before `run`. A filter without states or ids
+   * means those the action is for: archived messages only when it names them.
+   */
+  prepare(action: BulkAction, filter: ListFilter): Promise<Bulk>;
+  /** A topic or pattern, `#` for everything; what it is must be said. */
+  pause(topic: string): Promise<void>;
+  /** Ends the pause of this very pattern. */
+  resume(topic: string): Promise<void>;
+  pauses(): Promise<readonly Pause[]>;
+  /** What operators did, oldest first, above this sequence; at most 1,000, default 100. */
+  audit(after?: number, max?: number): Promise<readonly (AuditRecord & { sequence: number })[]>;
+  /** Writes what is about to be done into the audit record; durable when it resolves. */
+  recordAction(action: string, details: Readonly<Record<string, unknown>>): Promise<void>;
+  /** Puts copies down as archived, of what is removed or changed elsewhere; durable then. */
+  keep(copies: readonly KeptCopy[]): Promise<void>;
+  /** Small durable facts beside the messages; only kinds that begin with `dlq.` or `alert.`. */
+  readonly records: RecordStore;
+  stats(): Promise<Stats>;
+  shape(options?: ShapeOptions): Promise<Shape>;
+  /** `onProgress` hears how far it is; of a service about every second. */
+  check(options?: {
+    readonly repair?: boolean;
+    readonly onProgress?: (progress: CheckProgress) => void;
+  }): Promise<CheckReport>;
+  /**
+   * Brings every body, and every sealed entry, to the encryption of today while messages are
+   * delivered; audited with its count before it begins. It can be stopped and run again.
+   */
+  rekey(options?: Omit<RekeyOptions, 'by'>): Promise<RekeyProgress>;
+  /** Tells whoever listens there of a queue that was swept; nothing else comes of it. */
+  tellSweep(swept: SweptQueue): Promise<void>;
+  /** What happens in the process that delivers, until the signal fires. */
+  events(options: EventOptions): AsyncIterable<ToldEvent>;
+}
+
+/** A message without its body, and what the process that was asked knows of it. */
+export interface MessageView extends Pick<Entry, 'envelope' | 'status'> {
+  /** It waits, and this process has handlers or routes, none of them for its topic. */
+  readonly unhandled?: true;
+}
+
+/** One page of messages. */
+export interface MessagePage extends Omit<ListPage, 'entries'> {
+  readonly entries: readonly MessageView[];
+}
+
+/** A queue that was swept, or could not be. */
+export type SweptQueue = Omit<EventOf<'sweep'>, 'at' | 'kind'>;
+
+/** A policy under its name. */
+export interface NamedPolicy {
+  readonly name: string;
+  readonly policy: RetryPolicy;
+}
+
+/** What can be done to every message of a filter. */
+export type BulkAction =
+  | { readonly kind: 'hold' | 'bounce'; readonly reason?: string }
+  | { readonly kind: 'release' | 'retry' }
+  | { readonly kind: 'remove'; readonly hard?: boolean; readonly reason?: string }
+  | { readonly kind: 'policy'; readonly policy: string };
+
+/** An action over a filter, counted and not yet done. */
+export interface Bulk {
+  /** How many messages fit the filter now; at most as many are touched. */
+  readonly count: number;
+  /** The filter as it stood at the count: ages are times, and what came later does not fit. */
+  readonly filter: ListFilter;
+  /** Does it, with the progress after each step. What came after `prepare` is not touched. */
+  run(options?: { readonly signal?: AbortSignal }): AsyncIterable<BulkProgress>;
+}
+
+/** A desk in the process of the spool: there a bulk action can be done step by step. */
+export interface Desk extends Control {
+  /** Writes action, filter and count into the audit record; before the first step. */
+  beginBulk(action: BulkAction, bulk: Pick<Bulk, 'count' | 'filter'>): Promise<void>;
+  /** The next messages of a prepared filter, at most 500; goes on at `next` of the step before. */
+  stepBulk(
+    action: BulkAction,
+    step: { readonly filter: ListFilter; readonly max: number; readonly after?: string },
+  ): Promise<BulkStep>;
+}
+
+/** What one step of a bulk action came to. */
+export interface BulkStep {
+  readonly progress: BulkProgress;
+  /** Where the next step goes on; absent when this was the last. */
+  readonly next?: string;
+}
+
+/** How far a bulk action is, in messages. */
+export interface BulkProgress {
+  readonly seen: number;
+  readonly done: number;
+  readonly refused: number;
+  /** Gone between the look and the action. */
+  readonly unknown: number;
+  /** The first refusals, at most ten. */
+  readonly refusals: readonly ActionResult[];
+}
+
+/** The spool in numbers. */
+export interface Stats {
+  readonly at: Millis;
+  readonly states: Readonly<Record<State, StateStats>>;
+  /** When the next waiting message is due, past or future; null when none waits. */
+  readonly nextDueAt: Millis | null;
+  readonly paused: readonly Pause[];
+  /** Only where the asked process delivers. */
+  readonly load?: EngineLoad;
+  /** Only where the asked process delivers: what went through it lately. */
+  readonly flow?: Flow;
+  /** Only where the asked process delivers: where the backlog goes at the rates of that flow. */
+  readonly forecast?: Forecast;
+}
+
+/** The messages of one state. */
+export interface StateStats {
+  readonly count: number;
+  /** When the oldest of them was enqueued; null when there is none or it cannot be told cheaply. */
+  readonly oldestAt: Millis | null;
+  readonly approximate?: true;
+}
+
+/** What went through an engine within a window that ends now. */
+export interface Flow {
+  /** How long the window is; shorter than a minute only after a start. */
+  readonly windowMs: number;
+  readonly accepted: number;
+  readonly delivered: number;
+  readonly deferred: number;
+  readonly bounced: number;
+  readonly held: number;
+  /** Time in the handler of what was delivered; null when nothing was. */
+  readonly tookMs: Spread | null;
+  /** From the enqueue to the delivery. */
+  readonly ageMs: Spread | null;
+}
+
+/** Where most values lie. */
+export interface Spread {
+  readonly p50: number;
+  readonly p95: number;
+  readonly p99: number;
+  readonly max: number;
+}
+
+/** What a shape is made of. */
+export interface ShapeOptions {
+  /** Default `topic`. */
+  readonly by?: 'topic' | 'destination';
+  /** Which messages; default what waits: incoming, active and deferred. */
+  readonly filter?: ListFilter;
+}
+
+/** Messages by topic or destination and age: where it is that a spool fills up. */
+export interface Shape {
+  readonly at: Millis;
+  readonly by: 'topic' | 'destination';
+  /** The upper end of each age but the last, which is open. */
+  readonly boundsMs: readonly number[];
+  /** Largest first, at most 500. */
+  readonly rows: readonly ShapeRow[];
+  readonly total: ShapeRow;
+}
+
+/** One line of a shape: as many counts as bounds, and one more. */
+export interface ShapeRow {
+  readonly key: string;
+  readonly total: number;
+  readonly counts: readonly number[];
+}
+
+/** What to hear of, and until when. */
+export interface EventOptions {
+  readonly signal: AbortSignal;
+  /** Default all. */
+  readonly kinds?: readonly EventKind[];
+}
+
+/** An event as it is told to another process: an error is its text and its code. */
+export type ToldEvent =
+  | Exclude<SpoolEvent, { readonly kind: 'trouble' }>
+  | {
+      readonly at: Millis;
+      readonly kind: 'trouble';
+      readonly doing: string;
+      readonly error: string;
+      /** That of the error, if it has one. */
+      readonly code?: string;
+    }
+  /** Told instead of what a slow listener missed. */
+  | Missed;

@@ -1,0 +1,96 @@
+/**
+ * shape — messages by topic and age. Where it grows to the right, something has been stuck for
+ * long; where one line is large, one receiver is the trouble. The idea is Postfix's.
+ */
+
+import { MINUTE_MS } from '../core/duration.ts';
+import { checkOneOf } from '../core/limits.ts';
+import type { TallyRow } from '../ports/entry-store.ts';
+import type { ListFilter } from '../spool/list.ts';
+import type { Spool } from '../spool/spool.ts';
+import type { Shape, ShapeOptions, ShapeRow } from './operator.ts';
+import { needsReading } from './reading.ts';
+
+/** Each age is twice the one before. */
+const BOUNDS_MS: readonly number[] = [5, 10, 20, 40, 80, 160, 320, 640, 1_280].map(
+  (minutes) => minutes * MINUTE_MS,
+);
+/** What waits. */
+const STATES = ['incoming', 'active', 'deferred'] as const;
+/** Lines of a shape, at the most. */
+const ROWS_MAX = 500;
+
+/** The shape of what fits the filter now. */
+export async function shapeOf(spool: Spool, options: ShapeOptions = {}): Promise<Shape> {
+  const by = checkOneOf('by', options.by ?? 'topic', ['topic', 'destination']);
+  const filter: ListFilter = { state: STATES, ...options.filter };
+  const at = spool.now();
+  const rows = needsReading(filter)
+    ? await rowsByReading(spool, by, filter, at)
+    : await rowsByTallies(spool, by, filter, at);
+  rows.sort((a, b) => b.total - a.total || (a.key < b.key ? -1 : 1));
+  return { at, by, boundsMs: BOUNDS_MS, rows: rows.slice(0, ROWS_MAX), total: totalOf(rows) };
+}
+
+type By = Shape['by'];
+
+async function rowsByTallies(
+  spool: Spool,
+  by: By,
+  filter: ListFilter,
+  at: number,
+): Promise<ShapeRow[]> {
+  const all = await spool.tally(by, filter);
+  const counts = new Map(all.map(({ key, count }) => [key, [count]]));
+  // From the young to the old, as long as there is anything older: mostly one look or two.
+  let older: readonly TallyRow[] = all;
+  for (const boundMs of BOUNDS_MS) {
+    if (older.length > 0) older = await spool.tally(by, olderOnly(filter, at - boundMs));
+    const byKey = new Map(older.map(({ key, count }) => [key, count]));
+    for (const [key, row] of counts) row.push(byKey.get(key) ?? 0);
+  }
+  return [...counts].map(([key, row]) => rowOf(key, row));
+}
+
+/** Message by message: a store's counts of such a filter stop before the end. */
+async function rowsByReading(
+  spool: Spool,
+  by: By,
+  filter: ListFilter,
+  at: number,
+): Promise<ShapeRow[]> {
+  const counts = new Map<string, number[]>();
+  for await (const { envelope } of spool.list(filter)) {
+    const key = envelope[by];
+    if (key === undefined) continue;
+    const row = counts.get(key) ?? [0, ...BOUNDS_MS].map(() => 0);
+    const age = BOUNDS_MS.findIndex((boundMs) => at - envelope.enqueuedAt <= boundMs);
+    const column = age < 0 ? BOUNDS_MS.length : age;
+    row[column] = (row[column] ?? 0) + 1;
+    counts.set(key, row);
+  }
+  return [...counts].map(([key, row]) => ({ key, total: sumOf(row), counts: row }));
+}
+
+function olderOnly(filter: ListFilter, before: number): ListFilter {
+  const { enqueuedBefore = before } = filter;
+  return { ...filter, enqueuedBefore: Math.min(before, enqueuedBefore) };
+}
+
+/** From counts of what is older than each bound to counts of what lies between two. */
+function rowOf(key: string, older: readonly number[]): ShapeRow {
+  // Messages move between two looks: a difference below zero is one that was delivered meanwhile.
+  const counts = older.map((count, at) => Math.max(0, count - (older[at + 1] ?? 0)));
+  return { key, total: sumOf(counts), counts };
+}
+
+function totalOf(rows: readonly ShapeRow[]): ShapeRow {
+  const counts = [0, ...BOUNDS_MS].map((_, at) =>
+    rows.reduce((sum, row) => sum + (row.counts[at] ?? 0), 0),
+  );
+  return { key: 'TOTAL', total: sumOf(counts), counts };
+}
+
+function sumOf(counts: readonly number[]): number {
+  return counts.reduce((sum, count) => sum + count, 0);
+}

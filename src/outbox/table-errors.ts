@@ -1,0 +1,64 @@
+/**
+ * table-errors — tells a database in which nobody made our tables, or which has older ones, from
+ * everything else that can go wrong in a transaction of the caller's.
+ */
+
+import { isRespoolError, RespoolError } from '../core/errors.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
+import { isSaid } from './server-codes.ts';
+
+/** No such table, no such schema, no such column: as PostgreSQL says it. */
+const CODES: ReadonlySet<unknown> = new Set(['42P01', '3F000', '42703']);
+/** As SQLite says it. */
+const TEXT = /no such (?:table|column)|has no column named/;
+/** As stores say it of tables that were made by a later version. */
+const NEWER = /newer/;
+
+/** What is said of tables that are missing. */
+export interface Lack {
+  /** Where they were looked for: another schema is easily named by mistake. */
+  readonly place: string;
+  readonly advice: string;
+}
+
+/**
+ * The error with what to do, where tables are missing; any other as it is: it is about the caller's
+ * own transaction, and the caller may know its code.
+ */
+export function explain(error: unknown, doing: string, { place, advice }: Lack): unknown {
+  if (!areTablesMissing(error)) return error;
+  return new RespoolError(
+    'store.version',
+    `cannot ${doing}: its tables (${place}) are not there, or older than this program; ${advice}`,
+    { cause: error },
+  );
+}
+
+/** Whether that is what is wrong. */
+export function areTablesMissing(error: unknown): boolean {
+  return isSaid(error, isMissing) || isOutdated(error);
+}
+
+/** The store, which says the same when it is opened without its tables. */
+export function advising(store: EntryStore, name: string, lack: Lack): EntryStore {
+  return {
+    ...store,
+    async open() {
+      try {
+        await store.open();
+      } catch (error) {
+        throw explain(error, `open ${name}`, lack);
+      }
+    },
+  };
+}
+
+/** What a store says; tables that are newer need a newer program, and no advice of ours. */
+function isOutdated(error: unknown): boolean {
+  return isRespoolError(error, 'store.version') && !NEWER.test(error.message);
+}
+
+function isMissing({ code, message }: Readonly<Record<string, unknown>>): boolean {
+  if (CODES.has(code)) return true;
+  return code === 'SQLITE_ERROR' && typeof message === 'string' && TEXT.test(message);
+}

@@ -1,0 +1,219 @@
+/**
+ * inflow — what else leads into the queues that a migration is to remove: queues that dead-letter
+ * there, by argument, policy or operator policy, and exchanges that pass messages on, by a binding
+ * or as alternate. Pure.
+ *
+ *   unknown queue ─dead-letter exchange─▶ exchange ─bindings, alternates─▶ queue to be removed
+ *                └─default exchange, by its key, or by the key of each message ─┘
+ */
+
+import type { Table } from '../connection/amqp.ts';
+import type { BindingInfo, ExchangeInfo, PolicyInfo, QueueInfo } from './management/answers.ts';
+import { isSameBinding } from '../topology/compare.ts';
+import { appliedPolicy } from '../topology/effective.ts';
+import type { Move } from './old-topology.ts';
+import { isReturn } from './return-bindings.ts';
+
+/** What the broker has, in the whole virtual host. */
+export interface World {
+  readonly queues: readonly QueueInfo[];
+  readonly exchanges: ReadonlyMap<string, ExchangeInfo>;
+  readonly bindings: readonly BindingInfo[];
+  readonly policies: readonly PolicyInfo[];
+  readonly operatorPolicies: readonly PolicyInfo[];
+}
+
+/** A way into a queue that is to be removed, from something that no topology describes. */
+export interface Inflow {
+  readonly kind: 'queue' | 'exchange';
+  readonly source: string;
+  /** The queue that is to be removed. */
+  readonly target: string;
+  /** False: it depends on each message, and only messages that lie in the source can tell. */
+  readonly isCertain: boolean;
+  /** What the source holds; undefined: not counted yet, or an exchange. */
+  readonly messages: number | undefined;
+}
+
+/** Every way from something unknown into a queue that leaves. */
+export function inflowsOf(move: Move, world: World): Inflow[] {
+  const leaving = new Set(move.leaving.map(({ name }) => name));
+  if (leaving.size === 0) return [];
+  const known = new Set([...leaving, ...move.topology.queues.map(({ name }) => name)]);
+  const map: RouteMap = { move, world, leaving };
+  const byQueue = world.queues
+    .filter(({ name }) => !known.has(name))
+    .flatMap((queue) => queueInflows(queue, map));
+  return [...byQueue, ...exchangeInflows(map)];
+}
+
+/** Exchanges that something still sends to: bindings, dead-lettering, alternates. */
+export function usedExchanges(world: World): ReadonlySet<string> {
+  return new Set([
+    ...world.bindings.flatMap(({ exchange, destination, to }) =>
+      to === 'exchange' ? [exchange, destination] : [exchange],
+    ),
+    ...world.queues.flatMap((queue) => deadLettersOf(queue, world).map(({ exchange }) => exchange)),
+    ...[...world.exchanges.values()].flatMap((exchange) => alternatesOf(exchange, world)),
+  ]);
+}
+
+interface RouteMap {
+  readonly move: Move;
+  readonly world: World;
+  readonly leaving: ReadonlySet<string>;
+}
+
+function queueInflows(queue: QueueInfo, map: RouteMap): Inflow[] {
+  const { name, messages } = queue;
+  const isTimed = valuesOf(queue, 'message-ttl', map.world).length > 0;
+  const reached = deadLettersOf(queue, map.world).flatMap(({ exchange, key }) =>
+    reach({ exchange, key, isCertain: true, passed: [] }, map),
+  );
+  return (
+    reached
+      // n.b. return-bindings.ts waits until these are empty: other queues share them.
+      .filter(({ isCertain, isWayBack }) => isCertain || !isWayBack || !isTimed)
+      .map(({ target, isCertain }) => ({
+        kind: 'queue',
+        source: name,
+        target,
+        isCertain,
+        messages,
+      }))
+  );
+}
+
+function exchangeInflows(map: RouteMap): Inflow[] {
+  const { move, world } = map;
+  const described = [...(move.described?.exchanges ?? []), ...move.topology.exchanges];
+  const known = new Set(described.map(({ name }) => name));
+  return [...world.exchanges.values()].flatMap((exchange): Inflow[] => {
+    const { name } = exchange;
+    if (name === '' || known.has(name)) return [];
+    const bound = world.bindings.filter((one) => one.exchange === name && one.to === 'exchange');
+    const next = [...alternatesOf(exchange, world), ...bound.map((one) => one.destination)];
+    return next
+      .flatMap((to) => reach({ exchange: to, key: undefined, isCertain: false, passed: [] }, map))
+      .map(({ target }) => ({
+        kind: 'exchange',
+        source: name,
+        target,
+        isCertain: true,
+        messages: undefined,
+      }));
+  });
+}
+
+interface Step {
+  readonly exchange: string;
+  /** Undefined: the routing key of each message. */
+  readonly key: string | undefined;
+  readonly isCertain: boolean;
+  readonly passed: readonly string[];
+}
+
+interface Reached {
+  readonly target: string;
+  readonly isCertain: boolean;
+  /** By the binding that leads back from the described wait queues. */
+  readonly isWayBack: boolean;
+}
+
+function reach({ exchange, key, isCertain, passed }: Step, map: RouteMap): Reached[] {
+  const { world, leaving } = map;
+  if (exchange === '') {
+    const targets = key === undefined ? [...leaving] : [key].filter((name) => leaving.has(name));
+    const isSure = isCertain && key !== undefined;
+    return targets.map((target) => ({ target, isCertain: isSure, isWayBack: false }));
+  }
+  const info = world.exchanges.get(exchange);
+  if (info === undefined || passed.includes(exchange)) return [];
+  const on = { key, passed: [...passed, exchange] };
+  const found: Reached[] = [];
+  let isTaken = false;
+  for (const binding of world.bindings) {
+    if (binding.exchange !== exchange) continue;
+    const fit = fits(info.type, binding.key, key);
+    if (fit === 'no') continue;
+    isTaken ||= fit === 'yes';
+    const isSure = isCertain && fit === 'yes';
+    if (binding.to === 'exchange') {
+      found.push(...reach({ ...on, exchange: binding.destination, isCertain: isSure }, map));
+    } else if (leaving.has(binding.destination) && !isTakenOver(binding, map.move)) {
+      const isWayBack = isReturn(binding, map.move);
+      found.push({ target: binding.destination, isCertain: isSure, isWayBack });
+    }
+  }
+  if (isTaken) return found;
+  const alternates = alternatesOf(info, world);
+  const beyond = alternates.flatMap((to) => reach({ ...on, exchange: to, isCertain: false }, map));
+  return [...found, ...beyond];
+}
+
+/** Whether a binding takes a message with this key. */
+function fits(type: string, pattern: string, key: string | undefined): 'yes' | 'maybe' | 'no' {
+  if (type === 'fanout') return 'yes';
+  if (type === 'topic' && pattern === '#') return 'yes';
+  if (key === undefined || (type !== 'direct' && type !== 'topic')) return 'maybe';
+  if (type === 'direct') return pattern === key ? 'yes' : 'no';
+  return fitsTopic(pattern.split('.'), key.split('.')) ? 'yes' : 'no';
+}
+
+function fitsTopic(pattern: readonly string[], words: readonly string[]): boolean {
+  const [first, ...rest] = pattern;
+  if (first === undefined) return words.length === 0;
+  if (first === '#') {
+    return fitsTopic(rest, words) || (words.length > 0 && fitsTopic(pattern, words.slice(1)));
+  }
+  const [word, ...more] = words;
+  return word !== undefined && (first === '*' || first === word) && fitsTopic(rest, more);
+}
+
+/** The new main queue has the same binding: what comes by it is not lost with the old one. */
+export function isTakenOver(binding: BindingInfo, { mains, topology }: Move): boolean {
+  const queue = mains.get(binding.destination);
+  if (queue === undefined) return false;
+  const successor = { ...binding, destination: queue };
+  return topology.bindings.some((one) => isSameBinding(one, successor));
+}
+
+/** Where a queue dead-letters to. */
+function deadLettersOf(queue: QueueInfo, world: World): Pick<Step, 'exchange' | 'key'>[] {
+  const exchanges = valuesOf(queue, 'dead-letter-exchange', world).map(String);
+  const keys = valuesOf(queue, 'dead-letter-routing-key', world).map(String);
+  const all = keys.length === 0 ? [undefined] : keys;
+  return exchanges.flatMap((exchange) => all.map((key) => ({ exchange, key })));
+}
+
+/**
+ * A setting of a queue: the argument, else what policies say. What the broker tells of them may be
+ * 5 s old, and what we work out misses policies that this user may not see: both count.
+ */
+function valuesOf(queue: QueueInfo, setting: string, world: World): unknown[] {
+  const argument = queue.arguments[`x-${setting}`];
+  if (argument !== undefined) return [argument];
+  const { definition } = appliedPolicy(queue, world.policies, world.operatorPolicies);
+  const said = [definition[setting], queue.policyDefinition[setting]];
+  return [...new Set(said.filter((value) => value !== undefined))];
+}
+
+function alternatesOf({ name, policy, arguments: args }: ExchangeInfo, world: World): string[] {
+  const argument = args['alternate-exchange'];
+  if (typeof argument === 'string') return [argument];
+  const definitions: Table[] = world.policies
+    .filter((one) => one.name === policy || appliesTo(one, name))
+    .map(({ definition }) => definition);
+  const named = definitions.map((definition) => definition['alternate-exchange']);
+  return [...new Set(named.filter((value) => typeof value === 'string'))];
+}
+
+/** n.b. Any that matches: which of several holds for an exchange is told late. */
+function appliesTo({ applyTo, pattern }: PolicyInfo, exchange: string): boolean {
+  if (applyTo !== 'all' && applyTo !== 'exchanges') return false;
+  try {
+    return new RegExp(pattern).test(exchange);
+  } catch {
+    return true;
+  }
+}

@@ -1,0 +1,217 @@
+/**
+ * http — one question to the management API and its answer, with a limit on time and size.
+ */
+
+import type { Agent, Dispatcher } from 'undici';
+import { formatDuration } from '../../../core/duration.ts';
+import { asError, RespoolError, show, textOf } from '../../../core/errors.ts';
+import { TimeLimit } from '../../../system/wait.ts';
+import type { ManagementSettings } from './options.ts';
+
+/** The longest answer that is read; a page of 500 queues has about 1 MiB. */
+const ANSWER_MAX_BYTES = 67_108_864;
+
+export interface Question {
+  readonly method?: 'GET' | 'PUT' | 'DELETE';
+  /** Below `/api`, its parts encoded. */
+  readonly path: string;
+  /** What we are doing, after "cannot": `list the queues`. */
+  readonly doing: string;
+  readonly json?: unknown;
+  /** Statuses that are an answer here, besides those from 200 to 299. */
+  readonly expected?: readonly number[];
+}
+
+export interface Answer {
+  readonly status: number;
+  /** undefined: no body. */
+  readonly json: unknown;
+}
+
+export interface Asker {
+  ask(question: Question): Promise<Answer>;
+  close(): Promise<void>;
+}
+
+export function createAsker(settings: ManagementSettings): Asker {
+  let agent: Promise<Agent> | undefined;
+  const closing = new AbortController();
+  return {
+    async ask(question) {
+      if (closing.signal.aborted) throw unavailable(settings, question, 'the client was closed');
+      agent ??= openAgent(settings);
+      const limit = new TimeLimit(settings.clock, settings.timeoutMs, closing.signal);
+      try {
+        return await send(await agent, { settings, question, signal: limit.signal });
+      } finally {
+        limit.stop();
+      }
+    },
+    async close() {
+      closing.abort(CLOSED);
+      await (await agent)?.destroy();
+    },
+  };
+}
+
+const CLOSED = 'the client was closed';
+
+async function openAgent(settings: ManagementSettings): Promise<Agent> {
+  const { makeAgent } = await import('./agent.ts');
+  return makeAgent(settings);
+}
+
+interface Sending {
+  readonly settings: ManagementSettings;
+  readonly question: Question;
+  readonly signal: AbortSignal;
+}
+
+async function send(agent: Agent, { settings, question, signal }: Sending): Promise<Answer> {
+  let status: number;
+  let text: string;
+  try {
+    const answer = await agent.request({
+      origin: settings.origin,
+      // Not through a URL: the parts are encoded already, and stay as they are.
+      path: `${settings.prefix}/api${question.path}`,
+      method: question.method ?? 'GET',
+      headers: {
+        authorization: settings.authorization,
+        accept: 'application/json',
+        ...(question.json === undefined ? {} : { 'content-type': 'application/json' }),
+      },
+      body: question.json === undefined ? null : JSON.stringify(question.json),
+      signal,
+    });
+    status = answer.statusCode;
+    text = await wholeText(answer, { settings, question });
+  } catch (error) {
+    if (error instanceof RespoolError) throw error;
+    throw unavailable(settings, question, whyNot(settings, error, signal), error);
+  }
+  return judged({ status, text }, settings, question);
+}
+
+async function wholeText(
+  { body }: Dispatcher.ResponseData,
+  { settings, question }: Pick<Sending, 'settings' | 'question'>,
+): Promise<string> {
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of body as AsyncIterable<Buffer>) {
+    bytes += part.length;
+    if (bytes > ANSWER_MAX_BYTES) {
+      throw new RespoolError(
+        'limit.exceeded',
+        `cannot ${question.doing}: the answer of ${settings.address} is longer than ` +
+          `${ANSWER_MAX_BYTES} bytes; ask for fewer columns or a smaller page`,
+      );
+    }
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString('utf8');
+}
+
+function whyNot(settings: ManagementSettings, error: unknown, signal: AbortSignal): string {
+  if (signal.reason === CLOSED) return CLOSED;
+  if (signal.aborted || codeOf(error) === 'UND_ERR_CONNECT_TIMEOUT') {
+    return (
+      `no answer within ${formatDuration(settings.timeoutMs)}; see that the broker is well, ` +
+      'or raise "timeout"'
+    );
+  }
+  const text = textOf(asError(error));
+  if (isCertificateTrouble(codeOf(error))) {
+    return `its certificate is not trusted (${text}); give the authority's as "tls.ca"`;
+  }
+  return (
+    `${text}; see that the host and port are right and that the plugin is on: ` +
+    'rabbitmq-plugins enable rabbitmq_management'
+  );
+}
+
+function isCertificateTrouble(code: string): boolean {
+  return /CERT|SELF_SIGNED|UNABLE_TO_VERIFY|ALTNAME/.test(code);
+}
+
+function codeOf(error: unknown): string {
+  const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
+  return typeof code === 'string' ? code : '';
+}
+
+function judged(
+  { status, text }: { readonly status: number; readonly text: string },
+  settings: ManagementSettings,
+  question: Question,
+): Answer {
+  const json = parsed(text);
+  const isFine = (status >= 200 && status < 300) || question.expected?.includes(status) === true;
+  if (isFine && json !== NOT_JSON) return { status, json };
+  const reason = reasonOf(json);
+  const said = reason === '' ? '' : ` (${reason})`;
+  if (status >= 500 || status === 429 || status === 408) {
+    throw unavailable(settings, question, `it answered ${status}${said}; try again later`);
+  }
+  const why = isFine
+    ? `what answers at ${settings.address} is not the management API`
+    : refusal(settings, status, said);
+  throw new RespoolError('config.invalid', `cannot ${question.doing}: ${why}`);
+}
+
+function refusal(settings: ManagementSettings, status: number, said: string): string {
+  const { address, username, vhost } = settings;
+  if (status === 401) {
+    return (
+      `${address} refused the user ${show(username)}${said}; see that user and password are ` +
+      'right and that the user has the tag it needs ("management" to look, "policymaker" for ' +
+      'policies, "administrator" for permissions): rabbitmqctl set_user_tags'
+    );
+  }
+  if (status === 403) {
+    return (
+      `${address} does not let the user ${show(username)} do that in the virtual host ` +
+      `${show(vhost)}${said}; give access: rabbitmqctl set_permissions -p ${show(vhost)}`
+    );
+  }
+  if (status === 404) {
+    return (
+      `${address} does not have it${said}; see that there is a virtual host ${show(vhost)} ` +
+      '(rabbitmqctl list_vhosts) and that the URL is that of the management API'
+    );
+  }
+  return `${address} answered ${status}${said}`;
+}
+
+const NOT_JSON: unique symbol = Symbol('not JSON');
+
+function parsed(text: string): unknown {
+  if (text === '') return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return NOT_JSON;
+  }
+}
+
+/** Only the two fields of RabbitMQ's own answers: a page of something else may echo anything. */
+function reasonOf(json: unknown): string {
+  if (typeof json !== 'object' || json === null) return '';
+  const reason: unknown = Reflect.get(json, 'reason') ?? Reflect.get(json, 'error');
+  return typeof reason === 'string' ? reason.slice(0, REASON_MAX_CHARS) : '';
+}
+
+const REASON_MAX_CHARS = 500;
+
+function unavailable(
+  { address }: ManagementSettings,
+  { doing }: Question,
+  why: string,
+  cause?: unknown,
+): RespoolError {
+  return new RespoolError(
+    'broker.unavailable',
+    `cannot ${doing}: the management API at ${address}: ${why}`,
+    { cause },
+  );
+}

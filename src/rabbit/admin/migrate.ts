@@ -1,0 +1,237 @@
+/**
+ * migrate — from one topology to another, with messages in it.
+ *
+ *   declare the new ─▶ unbind the old main queues ─▶ move what lies in the old queues ─▶ remove
+ *   what is empty, unbound and without consumers, counted twice (remove.ts)
+ *
+ * Promise: a message is in the old or the new queue at all times. Every step may be done again:
+ * whoever is killed in the middle starts anew. n.b. Until the old main queue is unbound, both get
+ * what is published: better twice than not at all.
+ */
+
+import { show } from '../../core/errors.ts';
+import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
+import { systemClock, systemDice } from '../../system/clock.ts';
+import { createIdMaker } from '../../system/ids.ts';
+import { closeChannel } from '../connection/close-channel.ts';
+import { connectionOf } from '../connection/connection.ts';
+import { Outlet } from '../publish/confirm-publisher.ts';
+import { applyTopology } from '../topology/declare.ts';
+import { explainRefusal } from '../topology/explain.ts';
+import type { BindingSpec } from '../topology/model.ts';
+import { checkAsDescribed } from './as-described.ts';
+import { isTakenOver } from './inflow.ts';
+import { openChannel, passiveQueues } from './inspect-broker.ts';
+import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
+import { moveMessages, WINDOW_DEFAULT, WINDOW_MAX } from '../queues/move.ts';
+import { type LeavingQueue, moveOf, newPlaceOf } from './old-topology.ts';
+import { removeOld } from './remove.ts';
+import type { MigrateOptions, MigrateReport } from './reports.ts';
+import { isReturn } from './return-bindings.ts';
+
+/** What comes back while a queue is emptied is taken in a further pass. */
+const PASSES_MAX = 3;
+const NAMES = [
+  'connection',
+  'management',
+  'from',
+  'to',
+  'renamed',
+  'waits',
+  'oldConsumersGone',
+  'unrelated',
+  'dryRun',
+  'window',
+  'wire',
+  'onProgress',
+  'signal',
+  'clock',
+];
+
+/** Brings everything from the old topology to the new one. */
+export async function migrateTopology(options: MigrateOptions): Promise<MigrateReport> {
+  checkMigrate(options);
+  const { clock = systemClock, window = WINDOW_DEFAULT, dryRun = false } = options;
+  const move = moveOf(options);
+  const links = connectionOf({ connection: options.connection, clock }, 'a migration');
+  const outlet = new Outlet(links.connection.publishing, clock, { windowMax: window });
+  try {
+    const connection = await links.connection.consuming.tryConnect();
+    const migration: Migration = { options, move, connection, clock, steps: [], todo: [] };
+    await checkAsDescribed(migration);
+    const isDone = dryRun ? await foretell(migration) : await carryOut(migration, outlet);
+    const { steps, todo } = migration;
+    return { isDryRun: dryRun, isDone, steps, todo };
+  } finally {
+    await outlet.close();
+    if (links.isOwned) await links.connection.close();
+  }
+}
+
+async function carryOut(migration: Migration, outlet: Outlet): Promise<boolean> {
+  const { move, options, connection, steps } = migration;
+  const applied = await applyTopology(connection, move.topology, {
+    management: options.management,
+  });
+  for (const plan of move.plans) {
+    steps.push(step('declare', plan.queue, 0, 'the new topology is there'));
+  }
+  for (const name of applied.policiesNotApplied) {
+    migration.todo.push(`set the policy ${show(name)}: it needs the management API`);
+  }
+  await unbindMains(migration);
+  const there = await stillThere(migration);
+  for (const queue of there) await empty(queue, migration, outlet);
+  if (options.signal?.aborted === true) {
+    migration.todo.push('it was stopped: run it again');
+    return false;
+  }
+  return removeOld(migration, there);
+}
+
+/** Old queues that are there, with their depth. */
+async function stillThere({ move, connection }: Migration): Promise<LeavingQueue[]> {
+  const names = move.leaving.map(({ name }) => name);
+  const answers = await passiveQueues(connection, names);
+  return move.leaving.filter(({ name }) => {
+    const answer = answers.get(name);
+    return answer !== undefined && !('found' in answer && answer.found === undefined);
+  });
+}
+
+/** The users' bindings of old main queues, as far as the new queue has them too. */
+async function unbindMains(migration: Migration): Promise<void> {
+  const { connection, options, steps } = migration;
+  const { gone, left } = await bindingsToEnd(migration);
+  for (const { queue, exchange, key, arguments: args } of gone) {
+    const channel = await openChannel(connection);
+    try {
+      await channel.unbindQueue(queue, exchange, key, { ...args });
+      await closeChannel(channel);
+    } catch (error) {
+      throw explainRefusal(error, { act: 'unbind', what: 'queue', name: queue, exchange });
+    }
+    steps.push(step('unbind', queue, 0, `from exchange ${show(exchange)} with key ${show(key)}`));
+  }
+  options.management?.forget();
+  tellLeft(migration, left);
+}
+
+function tellLeft({ todo }: Migration, left: readonly BindingSpec[]): void {
+  for (const { queue, exchange, key } of left) {
+    todo.push(
+      `the old queue ${show(queue)} is bound to the exchange ${show(exchange)} by the key ` +
+        `${show(key)}, and its successor is not: bind that one, or unbind the old one by hand`,
+    );
+  }
+}
+
+interface Ends {
+  readonly gone: readonly BindingSpec[];
+  readonly left: readonly BindingSpec[];
+}
+
+async function bindingsToEnd({ move, options }: Migration): Promise<Ends> {
+  const leavingMains = new Set(
+    move.leaving.filter(({ role }) => role === 'main').map(({ name }) => name),
+  );
+  const { management } = options;
+  const known = management === undefined ? move.bindings : await boundNow(management, leavingMains);
+  const users = known.filter(
+    (one) =>
+      leavingMains.has(one.queue) &&
+      !isInner(one.exchange, move) &&
+      !isReturn({ ...one, destination: one.queue, to: 'queue' }, move),
+  );
+  const isGone = (one: BindingSpec): boolean =>
+    isTakenOver({ ...one, destination: one.queue, to: 'queue' }, move);
+  return { gone: users.filter(isGone), left: users.filter((one) => !isGone(one)) };
+}
+
+async function boundNow(
+  management: NonNullable<MigrateOptions['management']>,
+  queues: ReadonlySet<string>,
+): Promise<BindingSpec[]> {
+  management.forget();
+  const all = await management.bindings();
+  return all
+    .filter(({ destination, to }) => to === 'queue' && queues.has(destination))
+    .map(({ destination, exchange, key, arguments: args }) => ({
+      queue: destination,
+      exchange,
+      key,
+      arguments: args,
+    }));
+}
+
+async function empty(queue: LeavingQueue, migration: Migration, outlet: Outlet): Promise<void> {
+  const { options, connection, clock, move, steps, todo } = migration;
+  const { window = WINDOW_DEFAULT, signal, onProgress, wire } = options;
+  const { name } = queue;
+  if (queue.role === 'wait' && options.waits === 'leave') return;
+  const makeId = createIdMaker(systemDice);
+  let moved = 0;
+  for (let pass = 1; pass <= PASSES_MAX; pass += 1) {
+    const report = await moveMessages(
+      {
+        queue: name,
+        decide: (message) =>
+          newPlaceOf(message, queue, { ...move, wire, id: makeId(clock.now()) }) ?? 'homeless',
+        max: undefined,
+        window,
+        onProgress,
+        signal,
+      },
+      { connection, outlet, clock },
+    );
+    moved += report.moved;
+    if (report.homeless > 0) {
+      todo.push(
+        `${report.homeless} messages in ${show(name)} belong to queues that are not migrated`,
+      );
+    }
+    // What nobody owns would only be seen again.
+    if (report.total === 0 || report.homeless > 0 || report.end !== 'done') break;
+  }
+  if (moved > 0) steps.push(step('move', name, moved, 'moved into the new topology'));
+}
+
+/** What would be done. */
+async function foretell(migration: Migration): Promise<boolean> {
+  const { move, connection, options, steps } = migration;
+  const wanted = move.topology.queues.map(({ name }) => name);
+  const names = [...wanted, ...move.leaving.map(({ name }) => name)];
+  const answers = await passiveQueues(connection, names);
+  const depthOf = (name: string): number | undefined => {
+    const answer = answers.get(name);
+    return answer !== undefined && 'found' in answer ? answer.found?.messageCount : 0;
+  };
+  for (const name of wanted) {
+    if (depthOf(name) === undefined) steps.push(step('declare', name, 0, 'is not there yet'));
+  }
+  const { gone, left } = await bindingsToEnd(migration);
+  for (const { queue, exchange, key } of gone) {
+    steps.push(step('unbind', queue, 0, `from exchange ${show(exchange)} with key ${show(key)}`));
+  }
+  tellLeft(migration, left);
+  const there = move.leaving.filter(({ name }) => depthOf(name) !== undefined);
+  for (const queue of there) {
+    const depth = depthOf(queue.name) ?? 0;
+    const isLeft = queue.role === 'wait' && options.waits === 'leave';
+    if (depth > 0 && isLeft) steps.push(step('keep', queue.name, depth, runOut(queue)));
+    else if (depth > 0) steps.push(step('move', queue.name, depth, 'into the new topology'));
+  }
+  for (const { name, role } of there) {
+    const text = `the old ${role} queue, when it is empty, unbound and without consumers`;
+    steps.push(step('remove', name, 0, text));
+  }
+  if (options.management === undefined) migration.todo.push(NEEDS_MANAGEMENT);
+  return there.length === 0;
+}
+
+function checkMigrate(options: MigrateOptions): void {
+  checkNames('migrateTopology', options, NAMES);
+  const { waits, window } = options;
+  if (waits !== undefined) checkOneOf('waits', waits, ['move', 'leave']);
+  if (window !== undefined) checkNumber('window', window, { min: 1, max: WINDOW_MAX });
+}

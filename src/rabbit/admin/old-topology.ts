@@ -1,0 +1,240 @@
+/**
+ * old-topology — the topology that is to go: which queue of the new one takes what lies in each.
+ * Pure.
+ */
+
+import { RespoolError, show } from '../../core/errors.ts';
+import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
+import { countOf, respoolWire } from '../consume/message-history.ts';
+import { mergeTopologies } from '../topology/merge.ts';
+import type { BindingSpec, QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
+import type { Wire } from '../consume/wire.ts';
+import { copyOf, likelyOwner, outOfWait, sureOwner } from './owner-queue.ts';
+import { waitOf } from './inspect-broker.ts';
+import type { MigrateOptions, OldQueue } from './reports.ts';
+
+/** What leaves and what comes. */
+export interface Move {
+  /** Queues that are not in the new topology, in the order in which they are emptied. */
+  readonly leaving: readonly LeavingQueue[];
+  /** Main queues of the old topology and their new names; the same name: it stays. */
+  readonly mains: ReadonlyMap<string, string>;
+  readonly plans: readonly QueuePlan[];
+  readonly topology: Topology;
+  readonly bindings: readonly BindingSpec[];
+  /** The old topology in full; undefined: only names and roles are known. */
+  readonly described: Topology | undefined;
+  /** Exchanges of the old topology that only its own queues need, and the new one does not. */
+  readonly exchanges: readonly string[];
+  /** Exchanges that the old wait queues lead back through, whether they go or stay. */
+  readonly backs: readonly string[];
+}
+
+export interface LeavingQueue {
+  readonly name: string;
+  readonly role: QueueRole;
+  /** The old main queue whose messages lie there; undefined: of several. */
+  readonly owner: string | undefined;
+  /** Of a wait queue; undefined: each message has a TTL of its own. */
+  readonly waitMs: number | undefined;
+  /** Where its dead letters go, as far as it is known. */
+  readonly deadLetters: string | undefined;
+}
+
+/** Wait queues first: what comes back from them is moved with the main queue. */
+const ORDER: readonly QueueRole[] = ['wait', 'main', 'dead', 'parked', 'unrouted'];
+
+export function moveOf({ from, to, renamed = {} }: MigrateOptions): Move {
+  const plans = 'queue' in to ? [to] : to;
+  if (plans.length === 0) throw invalid('there is no new topology; give one plan or more as "to"');
+  const topology = mergeTopologies(plans);
+  const old = oldQueues(from);
+  const oldMains = old.filter(({ role }) => role === 'main').map(({ name }) => name);
+  const mains = new Map(
+    oldMains.map((name) => [name, newName(name, { oldMains, plans, renamed })]),
+  );
+  const stays = new Set(topology.queues.map(({ name }) => name));
+  const given: Topology = 'queues' in from ? from : NOTHING;
+  refuseChanged(given, topology);
+  const leaving = old
+    .filter(({ name }) => !stays.has(name))
+    .toSorted((a, b) => ORDER.indexOf(a.role) - ORDER.indexOf(b.role))
+    .map((one) => leavingQueue(one, oldMains, given));
+  return {
+    leaving,
+    mains,
+    plans,
+    topology,
+    bindings: given.bindings,
+    described: 'queues' in from ? from : undefined,
+    exchanges: ownExchanges(given, topology),
+    backs: backsOf(given),
+  };
+}
+
+const NOTHING: Topology = { exchanges: [], queues: [], bindings: [], policies: [] };
+
+function oldQueues(from: MigrateOptions['from']): readonly OldQueue[] {
+  if (!('queues' in from)) return from;
+  return from.queues.map((spec) => {
+    const waitMs = waitOf(spec);
+    return { name: spec.name, role: spec.role, ...(waitMs === undefined ? {} : { waitMs }) };
+  });
+}
+
+interface Naming {
+  readonly oldMains: readonly string[];
+  readonly plans: readonly QueuePlan[];
+  readonly renamed: Readonly<Record<string, string>>;
+}
+
+function newName(old: string, { oldMains, plans, renamed }: Naming): string {
+  const [first] = plans;
+  const isPair = oldMains.length === 1 && plans.length === 1;
+  const same = plans.find((plan) => plan.queue === old);
+  const name = renamed[old] ?? same?.queue ?? (isPair ? first?.queue : undefined);
+  if (name !== undefined && plans.some((plan) => plan.queue === name)) return name;
+  throw invalid(
+    name === undefined
+      ? `nobody said which queue takes over from ${show(old)}; name it in "renamed"`
+      : `"renamed" sends ${show(old)} to ${show(name)}, which is not in the new topology`,
+  );
+}
+
+/** A queue keeps its arguments for life: with others it needs another name. */
+function refuseChanged(from: Topology, to: Topology): void {
+  try {
+    mergeTopologies([
+      { ...NOTHING, queues: from.queues, exchanges: from.exchanges },
+      { ...NOTHING, queues: to.queues, exchanges: to.exchanges },
+    ]);
+  } catch (error) {
+    const said = error instanceof Error ? error.message : '';
+    const text =
+      `cannot migrate: the old and the new topology share a name and differ there (${said}); ` +
+      'a queue or exchange cannot change at the broker: give the new one another name, such as ' +
+      'the queue with ".v2" at its end, or another prefix';
+    throw new RespoolError('topology.mismatch', text, { cause: error });
+  }
+}
+
+function leavingQueue(
+  { name, role, of, waitMs }: OldQueue,
+  oldMains: readonly string[],
+  from: Topology,
+): LeavingQueue {
+  const args = from.queues.find((queue) => queue.name === name)?.arguments;
+  // n.b. Without a TTL of its own a queue lets each message wait by its own.
+  if (role === 'wait' && waitMs === undefined && args === undefined) {
+    throw invalid(`nobody said how long messages wait in ${show(name)}; give its "waitMs"`);
+  }
+  const deadLetters = args?.['x-dead-letter-exchange'];
+  return {
+    name,
+    role,
+    owner: of ?? (isForMany(role, args, from) ? undefined : nameOwner(name, role, oldMains)),
+    waitMs,
+    deadLetters: typeof deadLetters === 'string' ? deadLetters : undefined,
+  };
+}
+
+/** A wait queue without a key of its own leads back to whichever queue a message names. */
+function isForMany(
+  role: QueueRole,
+  args: Topology['queues'][number]['arguments'] | undefined,
+  { exchanges }: Topology,
+): boolean {
+  if (role !== 'wait' || args === undefined) return false;
+  if (args['x-dead-letter-routing-key'] !== undefined) return false;
+  // A fanout leads to what is bound to it, whatever a message names.
+  const back = exchanges.find(({ name }) => name === args['x-dead-letter-exchange']);
+  return back?.type !== 'fanout';
+}
+
+function nameOwner(name: string, role: QueueRole, oldMains: readonly string[]): string | undefined {
+  if (role === 'main') return name;
+  const fitting = oldMains.filter((main) => name.startsWith(main));
+  const [longest] = fitting.toSorted((a, b) => b.length - a.length);
+  const [only, ...more] = oldMains;
+  const isEnd = role === 'dead' || role === 'parked';
+  return longest ?? (isEnd && more.length === 0 ? only : undefined);
+}
+
+function backsOf({ queues }: Topology): string[] {
+  const waits = queues.filter(({ role }) => role === 'wait');
+  const named = waits.map((queue) => queue.arguments['x-dead-letter-exchange']);
+  return [...new Set(named.filter((name) => typeof name === 'string'))];
+}
+
+/** Exchanges between the queues of the old topology; those of users are not ours to remove. */
+function ownExchanges(from: Topology, to: Topology): string[] {
+  const stays = new Set(to.exchanges.map(({ name }) => name));
+  const own = new Set<unknown>(
+    from.queues.map((queue) => queue.arguments['x-dead-letter-exchange']),
+  );
+  for (const { name, arguments: args } of from.exchanges) {
+    if (own.has(name)) own.add(args['alternate-exchange']);
+    const led = from.bindings.filter(({ exchange }) => exchange === name);
+    const roles = led.map(({ queue }) => from.queues.find((one) => one.name === queue)?.role);
+    if (led.length > 0 && roles.every((role) => role === 'wait')) own.add(name);
+  }
+  return from.exchanges.map(({ name }) => name).filter((name) => own.has(name) && !stays.has(name));
+}
+
+/** The copy for the new topology; undefined: it is none of ours, and stays. */
+export function newPlaceOf(
+  message: AmqpMessage,
+  queue: LeavingQueue,
+  move: Move & { readonly id: string; readonly wire: Wire | undefined },
+): Outgoing | undefined {
+  const { wire = respoolWire, id } = move;
+  const oldMain = queue.owner ?? oldOwner(message, move);
+  const owner = oldMain === undefined ? undefined : move.mains.get(oldMain);
+  const plan = move.plans.find((one) => one.queue === owner);
+  if (plan === undefined || oldMain === undefined) return undefined;
+  if (queue.role === 'wait') return waitCopy(message, queue, { plan, oldMain, wire, id });
+  const keepsEnding = queue.role === 'dead' || queue.role === 'parked';
+  const to = roadOf(queue.role, plan);
+  return copyOf(message, { to, owner: plan.queue, from: oldMain, id, keepsEnding, wire });
+}
+
+/** Where headers of ours name a queue, no other is guessed: it may be somebody else's. */
+function oldOwner(message: AmqpMessage, { mains }: Move): string | undefined {
+  const sure = sureOwner(message);
+  const said = sure === undefined ? [likelyOwner(message), message.fields.routingKey] : [sure];
+  return said.find((name) => name !== undefined && mains.has(name));
+}
+
+interface Waiting {
+  readonly plan: QueuePlan;
+  readonly oldMain: string;
+  readonly wire: Wire;
+  readonly id: string;
+}
+
+/** It begins its wait anew, in a queue that is long enough: later than it would be, never early. */
+function waitCopy(
+  given: AmqpMessage,
+  queue: LeavingQueue,
+  { plan, oldMain, wire, id }: Waiting,
+): Outgoing {
+  const waitMs = queue.waitMs ?? countOf(given.properties.expiration);
+  const message = outOfWait(given);
+  const past = wire.read(message, oldMain);
+  const { attempts, routingKey } = past;
+  const to = plan.wait({ delayMs: waitMs, attempt: attempts, routingKey });
+  const restMs = past.restMs + Math.max(0, waitMs - to.waitMs);
+  return copyOf(message, { to, owner: plan.queue, from: oldMain, id, past: { restMs }, wire });
+}
+
+function roadOf(role: QueueRole, plan: QueuePlan): Route {
+  if (role === 'dead') return plan.dead;
+  if (role === 'parked') return plan.parked;
+  const unrouted = plan.topology.queues.find((queue) => queue.role === 'unrouted');
+  if (role === 'unrouted' && unrouted !== undefined) return { exchange: '', key: unrouted.name };
+  return plan.again;
+}
+
+function invalid(why: string): RespoolError {
+  return new RespoolError('config.invalid', `cannot migrate: ${why}`);
+}

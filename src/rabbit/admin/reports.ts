@@ -1,0 +1,268 @@
+/**
+ * reports — what operators are told and what they can ask for: the data behind `stats`, `doctor`,
+ * `drain`, `migrate` and `dump`, for whoever prints it.
+ */
+
+import type { Clock } from '../../ports/clock.ts';
+import type { AmqpConnection, AmqpMessage, Table } from '../connection/amqp.ts';
+import type { RabbitConnection } from '../connection/connection.ts';
+import type { Management } from './management/index.ts';
+import type { QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
+import type { Wire } from '../consume/wire.ts';
+
+/** Made by `createConnection`, or amqplib's own. */
+export type AnyConnection = RabbitConnection | AmqpConnection;
+
+/** Whom to ask. */
+export interface LookOptions {
+  /** Tells depths and consumers; without it only the management API is asked. */
+  readonly connection?: AnyConnection | undefined;
+  /** Tells everything else; without it much stays unknown, and the report says so. */
+  readonly management?: Management | undefined;
+  readonly plans: readonly QueuePlan[];
+  readonly clock?: Clock;
+}
+
+/** One queue of a plan as it is now. undefined: the broker does not tell. */
+export interface QueueStats {
+  readonly name: string;
+  readonly role: QueueRole;
+  /** The main queues that it serves; several for shared wait queues. */
+  readonly of: readonly string[];
+  /** The time that messages wait in it; wait queues only. */
+  readonly waitMs: number | undefined;
+  readonly isThere: boolean;
+  readonly type: string | undefined;
+  readonly ready: number | undefined;
+  readonly unacked: number | undefined;
+  /** Dead-lettered, and not yet confirmed by the queue they go to. */
+  readonly deadLettering: number | undefined;
+  readonly consumers: number | undefined;
+  /** Messages per second. */
+  readonly publishRate: number | undefined;
+  readonly deliverRate: number | undefined;
+  readonly ackRate: number | undefined;
+  /** Published into it since the broker counts. */
+  readonly published: number | undefined;
+  /** The age of the message at its head, by the timestamp that its publisher gave. */
+  readonly oldestAgeMs: number | undefined;
+}
+
+export type StatsHintKind = 'missing' | 'stalled' | 'deep-wait' | 'unrouted' | 'dead-growing';
+
+/** Something in the numbers that an operator should know. */
+export interface StatsHint {
+  readonly kind: StatsHintKind;
+  readonly level: 'warn' | 'bad';
+  readonly queue: string;
+  readonly text: string;
+  readonly todo: string;
+}
+
+export interface StatsOptions extends LookOptions {
+  /** What was told before: shows what grows and what does not leave its wait queue. */
+  readonly previous?: StatsReport | undefined;
+}
+
+/** All queues of the plans: main, wait, dead, parked, unrouted, in this order. */
+export interface StatsReport {
+  readonly at: number;
+  /** `passive`: depths and consumers only, asked over AMQP. */
+  readonly source: 'management' | 'passive';
+  /** What is missing from the report, and why. */
+  readonly note: string | undefined;
+  readonly queues: readonly QueueStats[];
+  readonly hints: readonly StatsHint[];
+}
+
+/** One line of the doctor. */
+export interface Finding {
+  readonly level: 'ok' | 'warn' | 'bad';
+  /** Stable, with dots: `queue.strategy`. */
+  readonly name: string;
+  readonly text: string;
+  /** What mends it; '' where nothing needs mending. */
+  readonly todo: string;
+}
+
+export interface DoctorOptions extends LookOptions {
+  readonly connection: AnyConnection;
+  /** The other systems whose queues these are, and what stays unsafe by their arguments. */
+  readonly compat?: SharedWith | readonly SharedWith[] | undefined;
+  /** Who consumes and publishes; default: who asks the management API. */
+  readonly user?: string | undefined;
+}
+
+/** Another system that consumes the same queues. */
+export interface SharedWith {
+  readonly name: string;
+  readonly unsafe: readonly string[];
+}
+
+/** How far something that moves messages has come. */
+export interface MoveProgress {
+  readonly queue: string;
+  readonly moved: number;
+  readonly skipped: number;
+  /** How many there were at the beginning. */
+  readonly total: number;
+}
+
+export interface DrainOptions {
+  readonly connection: AnyConnection;
+  /** What to empty: a wait, dead, parked or unrouted queue. */
+  readonly queue: string;
+  /** Tell whose queue it is, and with that where its messages belong. */
+  readonly plans?: readonly QueuePlan[];
+  /** Where to; default: the main queue that each message belongs to. */
+  readonly to?: Route | ((message: AmqpMessage) => Route) | 'discard';
+  /** Needed to discard: the name of the queue once more. */
+  readonly confirm?: string;
+  /** At most so many; default: as many as there were at the beginning. */
+  readonly max?: number;
+  /** Only these; the others stay where they are. */
+  readonly match?: (message: AmqpMessage) => boolean;
+  /** On their way at once, 1 to 1000; default 100. */
+  readonly window?: number;
+  /** Whether attempts count from 0 again; default: from dead and parked queues. */
+  readonly attempts?: 'fresh' | 'keep';
+  /** How the past is written; default: our own headers. */
+  readonly wire?: Wire;
+  readonly onProgress?: (progress: MoveProgress) => void;
+  readonly signal?: AbortSignal;
+  readonly clock?: Clock;
+}
+
+/** Why a drain ended. */
+export type DrainEnd =
+  /** Everything that was there at the beginning was seen. */
+  | 'done'
+  | 'max'
+  | 'aborted'
+  /** There are messages, but none come: another consumer has the queue for itself. */
+  | 'quiet'
+  /** Too many that do not match stand before the others. */
+  | 'held';
+
+export interface DrainReport {
+  readonly queue: string;
+  /** How many there were at the beginning. */
+  readonly total: number;
+  readonly moved: number;
+  /** Seen, and left where they were: they do not match. */
+  readonly skipped: number;
+  /** Seen, and left where they were: nobody knows which queue they belong to. */
+  readonly homeless: number;
+  readonly end: DrainEnd;
+}
+
+/** A queue of the old topology, by what it is there for. */
+export interface OldQueue {
+  readonly name: string;
+  readonly role: QueueRole;
+  /** The main queue of the old topology that it belongs to; default: found by its name. */
+  readonly of?: string;
+  /** Wait queues: how long messages wait there. */
+  readonly waitMs?: number;
+}
+
+export interface MigrateOptions {
+  readonly connection: AnyConnection;
+  /** Needed to remove anything: only it tells bindings and what is being dead-lettered. */
+  readonly management?: Management | undefined;
+  readonly from: Topology | readonly OldQueue[];
+  readonly to: QueuePlan | readonly QueuePlan[];
+  /** Old main queues and their new names, where they differ; one of each needs no list. */
+  readonly renamed?: Readonly<Record<string, string>>;
+  /** Move what waits into the new wait queues (default), or leave it to run out. */
+  readonly waits?: 'move' | 'leave';
+  /**
+   * Says that no consumer uses the old wait queues any more. Needed to remove them while consumers
+   * run whose queue has kept its name: nobody can see which topology they use. Default: false.
+   */
+  readonly oldConsumersGone?: boolean;
+  /**
+   * Queues, as globs, whose messages are none of the old queues though they are dead-lettered by
+   * a key that only each message has. Others of that kind stop a migration while they hold any.
+   */
+  readonly unrelated?: readonly string[];
+  /** Tell what would be done, and do nothing. */
+  readonly dryRun?: boolean;
+  /** On their way at once, 1 to 1000; default 100. */
+  readonly window?: number;
+  /**
+   * How the past is read, by the name of an old main queue, and written, by that of a new one;
+   * default: our own headers.
+   */
+  readonly wire?: Wire;
+  readonly onProgress?: (progress: MoveProgress) => void;
+  readonly signal?: AbortSignal;
+  readonly clock?: Clock;
+}
+
+/** One thing that was done, or with `dryRun` would be. */
+export interface MigrateStep {
+  readonly kind: 'declare' | 'unbind' | 'move' | 'remove' | 'keep';
+  /** The queue or exchange. */
+  readonly name: string;
+  /** Messages that were moved, or that lie there. */
+  readonly messages: number;
+  readonly text: string;
+}
+
+export interface MigrateReport {
+  readonly isDryRun: boolean;
+  /** Nothing of the old topology is left. */
+  readonly isDone: boolean;
+  readonly steps: readonly MigrateStep[];
+  /** What has to happen before the next run can finish. */
+  readonly todo: readonly string[];
+}
+
+export interface DumpedQueue extends QueueStats {
+  /** As planned. */
+  readonly planned: Table;
+  /** As the broker has them. */
+  readonly arguments: Table | undefined;
+  readonly policy: string | undefined;
+  readonly operatorPolicy: string | undefined;
+  readonly policyDefinition: Table | undefined;
+  readonly state: string | undefined;
+  readonly node: string | undefined;
+}
+
+export interface DumpedExchange {
+  readonly name: string;
+  readonly type: string;
+  /** undefined: nobody can tell. */
+  readonly isThere: boolean | undefined;
+  readonly arguments: Table | undefined;
+  readonly policy: string | undefined;
+}
+
+export interface DumpedBinding {
+  readonly exchange: string;
+  readonly queue: string;
+  readonly key: string;
+  readonly arguments: Table;
+  readonly isPlanned: boolean;
+  /** undefined: nobody can tell. */
+  readonly isThere: boolean | undefined;
+}
+
+/** Everything of the plans as the broker has it. */
+export interface TopologyDump {
+  readonly at: number;
+  readonly version: string | undefined;
+  readonly note: string | undefined;
+  readonly exchanges: readonly DumpedExchange[];
+  readonly queues: readonly DumpedQueue[];
+  readonly bindings: readonly DumpedBinding[];
+  readonly policies: readonly {
+    readonly name: string;
+    readonly pattern: string;
+    readonly definition: Table;
+    readonly priority: number;
+  }[];
+  readonly hints: readonly StatsHint[];
+}

@@ -1,0 +1,187 @@
+/**
+ * delivery — one attempt at a message of a queue, as its handler sees it: what every handler sees,
+ * the AMQP message behind it, and ways to decide in the handler.
+ */
+
+import { type Duration, durationMs } from '../../core/duration.ts';
+import type { Envelope, Headers } from '../../core/entry.ts';
+import { type Failure, failure } from '../../core/failure.ts';
+import { delivered, failed, held, type Outcome, postponed } from '../../core/outcome.ts';
+import type { Lane } from '../../core/state.ts';
+import type { Delivery } from '../../ports/handler.ts';
+import type { AmqpMessage } from '../connection/amqp.ts';
+import type { RabbitEnvelope } from './claim.ts';
+import type { Decode } from '../publish/codecs.ts';
+
+/** How long to wait before the next attempt, from the number of the one that just failed. */
+export type DelayFunction = (attempt: number) => Duration;
+
+const TRACKING_HEADER = 'x-outbox-tracking-ids';
+
+/** One attempt at one message of a queue. */
+export class RabbitDelivery<Body = unknown> implements Delivery<Body> {
+  readonly #delivery: Delivery<Body>;
+  readonly #decode: Decode;
+  #value: { readonly value: unknown } | undefined;
+  #decision: Outcome | undefined;
+  #onDecision: ((outcome: Outcome) => void) | undefined;
+
+  constructor(delivery: Delivery<Body>, decode: Decode) {
+    this.#delivery = delivery;
+    this.#decode = decode;
+  }
+
+  get #rabbit(): RabbitEnvelope {
+    return this.#delivery.envelope as RabbitEnvelope;
+  }
+
+  get id(): string {
+    return this.#delivery.id;
+  }
+  get envelope(): Envelope {
+    return this.#delivery.envelope;
+  }
+  get topic(): string {
+    return this.#delivery.topic;
+  }
+  get headers(): Headers {
+    return this.#delivery.headers;
+  }
+  get lane(): Lane {
+    return this.#delivery.lane;
+  }
+  get attempt(): number {
+    return this.#delivery.attempt;
+  }
+  get fence(): string {
+    return this.#delivery.fence;
+  }
+  get lastFailure(): Failure | undefined {
+    return this.#delivery.lastFailure;
+  }
+  get notes(): Headers {
+    return this.#delivery.notes;
+  }
+  get trace(): Headers | undefined {
+    return this.#delivery.trace;
+  }
+  get signal(): AbortSignal {
+    return this.#delivery.signal;
+  }
+
+  /** The queue it was consumed from. */
+  get queue(): string {
+    return this.#rabbit.queue;
+  }
+  /** Where it was first published, also after retries. */
+  get exchange(): string {
+    return this.#rabbit.past.exchange;
+  }
+  get routingKey(): string {
+    return this.#rabbit.past.routingKey;
+  }
+  /** The AMQP message as it came this time, with all its properties and typed headers. */
+  get message(): AmqpMessage {
+    return this.#rabbit.message;
+  }
+  /** Whether the broker delivered it before: a hint only. */
+  get redelivered(): boolean {
+    return this.message.fields.redelivered;
+  }
+
+  /** The chain of ids that an outbox wrote beside its message; empty where there is none. */
+  get trackingIds(): readonly string[] {
+    return idsIn(this.message.properties.headers?.[TRACKING_HEADER]);
+  }
+
+  body(options?: { readonly maxBytes?: number }): Promise<Uint8Array> {
+    return this.#delivery.body(options);
+  }
+  stream(): AsyncIterable<Uint8Array> {
+    return this.#delivery.stream();
+  }
+  text(): Promise<string> {
+    return this.#delivery.text();
+  }
+  async json(): Promise<Body> {
+    return this.#value === undefined ? this.#delivery.json() : (this.#value.value as Body);
+  }
+  note(name: string, value: string): void {
+    this.#delivery.note(name, value);
+  }
+
+  /** The body by its content type; one that cannot be decoded goes to the dead queue. */
+  async value(): Promise<unknown> {
+    this.#value ??= {
+      value: this.#decode(this.message.properties.contentType, await this.body()),
+    };
+    return this.#value.value;
+  }
+
+  /** What a schema made of the body: `json()` and `value()` give it from now on. */
+  set fitted(value: unknown) {
+    this.#value = { value };
+  }
+
+  /** It is done, whatever the handler does afterwards. */
+  ack(): Outcome {
+    return this.#decide(delivered());
+  }
+
+  /** Back to the end of the queue at once; costs no attempt. */
+  nack(reason = 'given back by the handler'): Outcome {
+    return this.#decide(postponed(0, reason));
+  }
+
+  /**
+   * It failed: again after this wait, or the policy's. After the last attempt the dead queue.
+   */
+  retry(delay?: Duration | DelayFunction, reason = 'the handler asked for a retry'): Outcome {
+    const asked = typeof delay === 'function' ? delay(this.attempt) : delay;
+    const afterMs = asked === undefined ? undefined : durationMs(asked, 'delay');
+    return this.#decide(failed(failure('transient', 'handler.retry', reason, afterMs)));
+  }
+
+  /** It failed for good: to the dead queue at once. */
+  deadLetter(reason: string, code = 'handler.dead-letter'): Outcome {
+    return this.#decide(failed(failure('permanent', code, reason)));
+  }
+
+  /** A person has to look: to the parked queue. */
+  hold(reason: string): Outcome {
+    return this.#decide(held(reason));
+  }
+
+  /** What was decided by one of these, if anything; the first word counts. */
+  get decision(): Outcome | undefined {
+    return this.#decision;
+  }
+
+  /** Resolves with the first decision. */
+  decided(): Promise<Outcome> {
+    return new Promise((resolve) => {
+      if (this.#decision === undefined) this.#onDecision = resolve;
+      else resolve(this.#decision);
+    });
+  }
+
+  #decide(outcome: Outcome): Outcome {
+    this.#decision ??= outcome;
+    this.#onDecision?.(this.#decision);
+    return this.#decision;
+  }
+}
+
+/** A list of ids, as such or as the text of one. */
+function idsIn(value: unknown): readonly string[] {
+  let list = value;
+  if (typeof value === 'string') {
+    try {
+      list = JSON.parse(value);
+    } catch {
+      // Not a list: then it is one id.
+      list = [value];
+    }
+  }
+  return Array.isArray(list) ? list.filter((id) => typeof id === 'string') : [];
+}

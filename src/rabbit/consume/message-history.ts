@@ -1,0 +1,289 @@
+/**
+ * message-history — the past of a message in headers of our own. None begins with `x-`: those
+ * belong to the broker, which overwrites, ignores or judges by them, differently in every version.
+ *
+ * Why: docs/decisions/0019-our-headers-have-no-x-prefix.md
+ */
+
+import { DURATION_MAX_MS } from '../../core/duration.ts';
+import type { Headers } from '../../core/entry.ts';
+import { CODE_MAX_CHARS, type Failure, failure } from '../../core/failure.ts';
+import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
+import type { Past, Successor, Wire } from './wire.ts';
+
+/** The names, in one place. */
+export const H = {
+  attempts: 'respool-attempts',
+  lost: 'respool-lost',
+  postponed: 'respool-postponed',
+  exchange: 'respool-exchange',
+  routingKey: 'respool-routing-key',
+  queue: 'respool-queue',
+  firstAt: 'respool-first-at',
+  restMs: 'respool-rest-ms',
+  expiresAfterMs: 'respool-expires-after-ms',
+  policy: 'respool-policy',
+  notes: 'respool-notes',
+  deaths: 'respool-deaths',
+  userId: 'respool-user-id',
+  /** Tells messages on their way apart that look alike; of no meaning afterwards. */
+  send: 'respool-send',
+  code: 'respool-code',
+  reason: 'respool-reason',
+  permanence: 'respool-permanence',
+  firstFailedAt: 'respool-first-failed-at',
+  lastFailedAt: 'respool-last-failed-at',
+  ended: 'respool-ended',
+  endedCode: 'respool-ended-code',
+  endedReason: 'respool-ended-reason',
+  endedAt: 'respool-ended-at',
+  endedBy: 'respool-ended-by',
+  /** How often an operator sent it again, by which replay last, and when. */
+  replays: 'respool-replays',
+  replay: 'respool-replay',
+  replayedAt: 'respool-replayed-at',
+  /** The queue that a sweep took it from, when, and how often it had died. */
+  sweptFrom: 'respool-swept-from',
+  sweptAt: 'respool-swept-at',
+  sweptDeaths: 'respool-swept-deaths',
+} as const;
+
+/** The policy that a message asks for, as the spool reads it too. */
+const POLICY_HEADER = 'x-retry-policy';
+/** Where the `shared` style routes by. */
+const ROUTING = new Set<string>(['wait-for', 'return-to', H.send]);
+const ENDING = new Set<string>([H.ended, H.endedCode, H.endedReason, H.endedAt, H.endedBy]);
+
+/** What the broker wrote, or would act upon once more. */
+const BROKERS =
+  /^(?:x-death|x-first-death-.*|x-last-death-.*|x-delivery-count|x-acquired-count|CC|BCC)$/;
+
+/** How much of the stripped `x-death` is kept, in characters. */
+const DEATHS_MAX_CHARS = 4_096;
+const NOTES_MAX_CHARS = 16_384;
+/** What AMQP allows for the name of an exchange, and for a routing key. */
+const NAME_MAX_BYTES = 255;
+const NO_HEADERS: Headers = Object.freeze({});
+
+/**
+ * Headers with their numbers as 32-bit integers, which most clients write and expect.
+ *
+ * n.b. A delivery does not tell how wide a number was, and amqplib writes the narrowest that fits:
+ * a Java consumer that reads an Integer would throw at a Byte. A whole number that was written as a
+ * float comes back as an integer all the same.
+ */
+export function wide(headers: Table): Table {
+  const typed: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    const isInt = typeof value === 'number' && Number.isInteger(value) && value === (value | 0);
+    typed[name] = isInt && !name.startsWith('respool-') ? { '!': 'int', value } : value;
+  }
+  return typed;
+}
+
+/** Whether any header of ours is there: most messages come for the first time. */
+function isFresh(headers: Table | undefined): boolean {
+  if (headers === undefined) return true;
+  for (const name in headers) if (name.startsWith('respool-')) return false;
+  return true;
+}
+
+/** Our own wire. */
+export const respoolWire: Wire = {
+  name: 'respool',
+  read: readPast,
+  write: writeSuccessor,
+};
+
+/** What our headers tell of a message's past. */
+export function readPast(message: AmqpMessage): Past {
+  const { headers, expiration, timestamp } = message.properties;
+  const { exchange, routingKey } = message.fields;
+  if (isFresh(headers)) {
+    return {
+      attempts: 0,
+      lost: 0,
+      postponed: 0,
+      exchange,
+      routingKey,
+      firstAt: fromSeconds(timestamp),
+      restMs: 0,
+      firstFailedAt: undefined,
+      lastFailure: undefined,
+      lastFailedAt: undefined,
+      expiresAfterMs: spanOf(expiration),
+      policy: textOr(headers?.[POLICY_HEADER], undefined),
+      notes: NO_HEADERS,
+    };
+  }
+  const said = headers ?? {};
+  return {
+    attempts: countOf(said[H.attempts]),
+    lost: countOf(said[H.lost]),
+    postponed: countOf(said[H.postponed]),
+    exchange: nameOr(said[H.exchange], exchange),
+    routingKey: nameOr(said[H.routingKey], routingKey),
+    firstAt: countOf(said[H.firstAt]) || fromSeconds(timestamp),
+    restMs: Math.min(DURATION_MAX_MS, countOf(said[H.restMs])),
+    firstFailedAt: countOf(said[H.firstFailedAt]) || undefined,
+    lastFailure: failureOf(said),
+    lastFailedAt: countOf(said[H.lastFailedAt]) || undefined,
+    expiresAfterMs: spanOf(said[H.expiresAfterMs]) ?? spanOf(expiration),
+    policy: textOr(said[H.policy], undefined) ?? textOr(said[POLICY_HEADER], undefined),
+    notes: notesOf(said[H.notes]),
+  };
+}
+
+/** Headers without what the broker wrote, what routed the message, and how it ended before. */
+function stripped(headers: Table | undefined): Record<string, unknown> {
+  const clean: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(headers ?? {})) {
+    if (!BROKERS.test(name) && !ROUTING.has(name) && !ENDING.has(name)) clean[name] = value;
+  }
+  return clean;
+}
+
+/**
+ * Headers of a message that is put back as it was, without what the broker wrote: a copied
+ * `x-death` makes some releases drop the message when it dies again. What it told is kept.
+ */
+export function withoutBrokers(headers: Table | undefined): Record<string, unknown> {
+  const kept = Object.entries(headers ?? {}).filter(([name]) => !BROKERS.test(name));
+  const clean: Record<string, unknown> = Object.fromEntries(kept);
+  const deaths = headers?.['x-death'];
+  if (deaths !== undefined) setOrDrop(clean, H.deaths, jsonWithin(deaths, DEATHS_MAX_CHARS));
+  return clean;
+}
+
+/** All properties as they were, persistent, without what would act upon the copy. */
+function keptProperties({ properties }: AmqpMessage, id: string): Properties {
+  const { contentType, contentEncoding, priority, correlationId, replyTo } = properties;
+  const { messageId, timestamp, type, appId } = properties;
+  return {
+    contentType,
+    contentEncoding,
+    priority,
+    correlationId,
+    replyTo,
+    messageId: messageId ?? id,
+    timestamp,
+    type,
+    appId,
+    deliveryMode: 2,
+  };
+}
+
+/** The headers of a successor: the user's own, and its past. */
+function pastHeaders(message: AmqpMessage, successor: Successor): Table {
+  const { past, queue, ending, routing } = successor;
+  const headers = stripped(message.properties.headers);
+  const deaths = message.properties.headers?.['x-death'];
+  if (deaths !== undefined) setOrDrop(headers, H.deaths, jsonWithin(deaths, DEATHS_MAX_CHARS));
+  // n.b. The broker refuses a message whose user id is not the connection's.
+  const { userId } = message.properties;
+  if (userId !== undefined) headers[H.userId] = userId;
+  headers[H.attempts] = past.attempts;
+  headers[H.lost] = past.lost;
+  headers[H.exchange] = past.exchange;
+  headers[H.routingKey] = past.routingKey;
+  headers[H.queue] = queue;
+  headers[H.firstAt] = past.firstAt;
+  setOrDrop(headers, H.postponed, past.postponed || undefined);
+  setOrDrop(headers, H.restMs, past.restMs || undefined);
+  setOrDrop(headers, H.expiresAfterMs, past.expiresAfterMs);
+  setOrDrop(headers, H.firstFailedAt, past.firstFailedAt);
+  setOrDrop(headers, H.lastFailedAt, past.lastFailedAt);
+  setOrDrop(headers, H.code, past.lastFailure?.code);
+  setOrDrop(headers, H.reason, past.lastFailure?.reason);
+  setOrDrop(headers, H.permanence, past.lastFailure?.permanence);
+  const notes = Object.keys(past.notes).length === 0 ? undefined : past.notes;
+  setOrDrop(headers, H.notes, notes && notesWithin(notes, NOTES_MAX_CHARS));
+  if (ending !== undefined) {
+    headers[H.ended] = ending.kind;
+    headers[H.endedCode] = ending.code;
+    headers[H.endedReason] = ending.reason;
+    headers[H.endedAt] = ending.at;
+    headers[H.endedBy] = ending.by;
+  }
+  return routing === undefined ? headers : { ...headers, ...routing };
+}
+
+function writeSuccessor(message: AmqpMessage, successor: Successor): Properties {
+  return {
+    ...keptProperties(message, successor.id),
+    headers: wide(pastHeaders(message, successor)),
+  };
+}
+
+function setOrDrop(headers: Record<string, unknown>, name: string, value: unknown): void {
+  if (value === undefined) delete headers[name];
+  else headers[name] = value;
+}
+
+/** A whole number that is not negative, written as a number or as text; otherwise 0. */
+export function countOf(value: unknown): number {
+  const number = typeof value === 'string' && /^\d{1,15}$/.test(value) ? Number(value) : value;
+  return typeof number === 'number' && Number.isSafeInteger(number) && number > 0 ? number : 0;
+}
+
+function spanOf(value: unknown): number | undefined {
+  if (value === undefined || value === null) return undefined;
+  const ms = countOf(value);
+  // n.b. "0" is a span too: nobody wants it unless it is taken at once.
+  return ms > 0 || value === '0' || value === 0 ? ms : undefined;
+}
+
+function textOr<T>(value: unknown, otherwise: T): string | T {
+  return typeof value === 'string' ? value : otherwise;
+}
+
+/** n.b. Longer ones cannot be written again: whoever wrote them, it was not us. */
+function nameOr(value: unknown, otherwise: string): string {
+  const name = textOr(value, otherwise);
+  return Buffer.byteLength(name) <= NAME_MAX_BYTES ? name : otherwise;
+}
+
+/** AMQP counts in seconds; who writes milliseconds all the same is understood. */
+function fromSeconds(timestamp: unknown): number {
+  const value = countOf(timestamp);
+  return value > 1e11 ? value : value * 1_000;
+}
+
+function failureOf(said: Table): Failure | undefined {
+  const code = said[H.code];
+  if (typeof code !== 'string' || code === '') return undefined;
+  const permanence = said[H.permanence] === 'permanent' ? 'permanent' : 'transient';
+  return failure(permanence, code.slice(0, CODE_MAX_CHARS), textOr(said[H.reason], ''));
+}
+
+function notesOf(value: unknown): Headers {
+  if (typeof value !== 'string' || value.length > NOTES_MAX_CHARS) return NO_HEADERS;
+  try {
+    const parsed: unknown = JSON.parse(value);
+    if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) return NO_HEADERS;
+    const texts = Object.entries(parsed).filter(
+      ([name, text]) => typeof text === 'string' && name !== '__proto__',
+    );
+    return Object.fromEntries(texts);
+  } catch {
+    // Somebody else wrote into our header: that is no reason to lose the message.
+    return NO_HEADERS;
+  }
+}
+
+/** The notes that fit, the first first: a frame of headers has a limit. */
+function notesWithin(notes: Headers, maxChars: number): string {
+  const kept: Record<string, string> = {};
+  let chars = 2;
+  for (const [name, text] of Object.entries(notes)) {
+    chars += JSON.stringify(name).length + JSON.stringify(text).length + 2;
+    if (chars > maxChars) break;
+    kept[name] = text;
+  }
+  return JSON.stringify(kept);
+}
+
+function jsonWithin(value: unknown, maxChars: number): string | undefined {
+  const text = JSON.stringify(value);
+  return text.length <= maxChars ? text : undefined;
+}

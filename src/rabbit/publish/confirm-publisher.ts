@@ -1,0 +1,383 @@
+/**
+ * confirm-publisher — publishes so that a resolved promise means: the broker has it, in a queue.
+ *
+ *   send() ─▶ waiting ─room in the window─▶ on its way ─confirm─▶ resolved
+ *                        │ returned, nacked, time over, channel lost ─▶ rejected
+ *
+ * Everything is mandatory: a message that no queue takes comes back before its confirm. What is on
+ * its way when the channel is lost may or may not be there (`broker.unconfirmed`); what was still
+ * waiting goes over the next channel, until its time is over. Window and memory are bounded.
+ */
+
+import { RespoolError, textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { WhenIdle } from '../../system/in-flight.ts';
+import { endsWithin } from '../../system/wait.ts';
+import type {
+  AmqpConfirmChannel,
+  AmqpConnection,
+  Outgoing,
+  Properties,
+} from '../connection/amqp.ts';
+import { CLOSE_TIMEOUT_MS, closeChannel } from '../connection/close-channel.ts';
+import { H } from '../consume/message-history.ts';
+import type { Link } from '../connection/reconnecting-connection.ts';
+import { OutletLine, type Sending } from './outlet-line.ts';
+import {
+  forbiddenIn,
+  forbiddenText,
+  isClosedError,
+  isNack,
+  noRoad,
+  tooLargeIn,
+} from './outlet-reasons.ts';
+
+/** Bounds of an outlet. */
+export interface OutletLimits {
+  /** How long a message may take until its confirm. */
+  readonly confirmTimeoutMs: number;
+  /** Messages on their way at once. */
+  readonly windowMax: number;
+  /** Messages, and their bytes, that wait for the broker. */
+  readonly waitingMax: number;
+  readonly waitingMaxBytes: number;
+}
+
+export const OUTLET_LIMITS: OutletLimits = {
+  confirmTimeoutMs: 30_000,
+  windowMax: 1_000,
+  waitingMax: 10_000,
+  waitingMaxBytes: 64 * 2 ** 20,
+};
+
+/** Bytes on their way at once, whatever the window says. */
+const WINDOW_MAX_BYTES = 32 * 2 ** 20;
+/** The wait before it is asked again whether an exchange is there. */
+const ASK_AGAIN_MS = 100;
+/** How long an exchange that we may not write to is left alone. */
+const FORBIDDEN_MS = 5_000;
+
+/** Exchanges that are remembered to be there. */
+const KNOWN_EXCHANGES_MAX = 1_000;
+
+/** What an outlet is doing. */
+export interface OutletLoad {
+  readonly inFlight: number;
+  readonly waiting: number;
+  readonly waitingBytes: number;
+}
+
+/** Publishes with confirms over one channel of a link. */
+export class Outlet {
+  readonly #link: Link;
+  readonly #clock: Clock;
+  readonly #line: OutletLine;
+  readonly #limits: OutletLimits;
+  #channel: AmqpConfirmChannel | undefined;
+  #isOpening = false;
+  /** Exchanges that were seen on the present channel: a missing one would end it for everybody. */
+  readonly #known = new Set<string>(['']);
+  /** Exchanges that we may not write to, as the broker said; until when (monotonic). */
+  readonly #forbidden = new Map<string, number>();
+  readonly #unlisten: () => void;
+  #isClosing = false;
+  #closeReason: Error | undefined;
+  readonly #whenIdle: WhenIdle;
+
+  constructor(link: Link, clock: Clock, limits: Partial<OutletLimits> = {}) {
+    this.#link = link;
+    this.#clock = clock;
+    this.#limits = { ...OUTLET_LIMITS, ...limits };
+    const onLate = (): void => {
+      this.#pump();
+      this.#whenIdle.check();
+    };
+    this.#line = new OutletLine(clock, () => this.#whyWaiting(), onLate);
+    this.#whenIdle = new WhenIdle(() => this.#line.inFlight + this.#line.waiting === 0);
+    this.#unlisten = link.on((event) => {
+      if (event.kind === 'up' || event.kind === 'unblocked') this.#pump();
+    });
+  }
+
+  /** Whether a message would go at once. */
+  get isReady(): boolean {
+    return this.#link.isUp && !this.#link.isBlocked;
+  }
+
+  get load(): OutletLoad {
+    const { inFlight, waiting, waitingBytes } = this.#line;
+    return { inFlight, waiting, waitingBytes };
+  }
+
+  /** Resolves when the message is confirmed and was not returned. */
+  send(outgoing: Outgoing): Promise<void> {
+    if (this.#isClosing) {
+      const text = `cannot publish to ${roadOf(outgoing)}: the publisher is closed`;
+      return Promise.reject(new RespoolError('engine.stopping', text));
+    }
+    if (this.#forbidden.size > 0 && this.#isForbidden(outgoing.exchange)) {
+      const text = `cannot publish to ${roadOf(outgoing)}: ${forbiddenText(outgoing.exchange)}`;
+      return Promise.reject(new RespoolError('broker.unroutable', text));
+    }
+    const line = this.#line;
+    const isFull =
+      line.waiting >= this.#limits.waitingMax ||
+      line.waitingBytes + outgoing.content.length > this.#limits.waitingMaxBytes;
+    if (isFull && line.waiting > 0) return Promise.reject(this.#full(outgoing));
+    return new Promise((resolve, reject) => {
+      line.add({
+        outgoing,
+        resolve,
+        reject,
+        deadlineMs: this.#limits.confirmTimeoutMs,
+      });
+      this.#pump();
+    });
+  }
+
+  /** Gives up what waits and was never sent; what is on its way goes on. */
+  dismissWaiting(): void {
+    this.#line.failWaiting(undefined, this.#whyWaiting());
+    this.#whenIdle.check();
+  }
+
+  /** Waits for what was handed over, unless nobody wants it any more, then ends the channel. */
+  async close({ waits = true }: { readonly waits?: boolean } = {}): Promise<void> {
+    this.#isClosing = true;
+    if (!waits) {
+      const text = 'cannot publish: the publisher was closed; it was not sent';
+      this.#line.failInFlight((sending) => this.#unconfirmed(sending, new Error('closed by us')));
+      this.#line.failAll(new RespoolError('engine.stopping', text));
+    } else await this.#whenIdle.wait();
+    this.#unlisten();
+    this.#line.end();
+    const channel = this.#channel;
+    this.#channel = undefined;
+    if (channel === undefined) return;
+    // n.b. A broker under an alarm does not answer: it reads nothing from this connection.
+    const closed = closeChannel(channel);
+    if (!this.#link.isBlocked) await endsWithin(this.#clock, CLOSE_TIMEOUT_MS, closed);
+  }
+
+  /** Publishes what waits, as far as the window allows. */
+  #pump(): void {
+    const line = this.#line;
+    if (line.waiting === 0 || this.#link.isBlocked) return;
+    if (this.#channel === undefined) {
+      if (!this.#isOpening) void this.#open();
+      return;
+    }
+    while (line.inFlight < this.#limits.windowMax && line.inFlightBytes < WINDOW_MAX_BYTES) {
+      const next = line.peek();
+      if (next === undefined) return;
+      if (!this.#known.has(next.outgoing.exchange)) {
+        void this.#meet(next.outgoing.exchange);
+        return;
+      }
+      line.take();
+      this.#publish(this.#channel, next);
+    }
+  }
+
+  #publish(channel: AmqpConfirmChannel, sending: Sending): void {
+    const { exchange, key, content } = sending.outgoing;
+    const onConfirm = (error: unknown): void => {
+      if (error === null || error === undefined) this.#confirmed(sending);
+      else {
+        // n.b. This may be the first we hear of a lost channel: nothing more may go over it.
+        if (!isNack(error)) this.#lose(channel, this.#closeReason);
+        this.#unconfirmed(sending, error);
+      }
+      this.#pump();
+      this.#whenIdle.check();
+    };
+    try {
+      channel.publish(exchange, key, content, optionsOf(sending), onConfirm);
+    } catch (error) {
+      if (isClosedError(error)) {
+        // Not sent: it waits for the next channel.
+        this.#lose(channel, undefined);
+        this.#line.putBack(sending);
+        return;
+      }
+      const text = `cannot publish to ${roadOf(sending.outgoing)}: ${textOf(error)}`;
+      this.#line.fail(sending, new RespoolError('message.invalid', text, { cause: error }));
+      this.#whenIdle.check();
+    }
+  }
+
+  #confirmed(sending: Sending): void {
+    const { returned } = sending;
+    if (returned === undefined) this.#line.done(sending);
+    else {
+      const text =
+        `cannot publish to ${roadOf(sending.outgoing)}: no queue takes it (${returned}); ` +
+        'bind a queue with this key';
+      this.#line.fail(sending, new RespoolError('broker.unroutable', text));
+    }
+  }
+
+  #unconfirmed(sending: Sending, error: unknown): void {
+    const isRefused = isNack(error);
+    const road = roadOf(sending.outgoing);
+    const why = noRoad(this.#closeReason, sending.outgoing.exchange);
+    if (why !== undefined) {
+      const text = `cannot publish to ${road}: ${why}`;
+      this.#line.fail(sending, new RespoolError('broker.unroutable', text, { cause: error }));
+      return;
+    }
+    const large = tooLargeIn(this.#closeReason, sending.outgoing.content.length);
+    if (large !== undefined) {
+      const text = `cannot publish to ${road}: ${large}`;
+      this.#line.fail(sending, new RespoolError('message.invalid', text, { cause: error }));
+      return;
+    }
+    const text = isRefused
+      ? `cannot publish to ${road}: the broker refused it; its queue is full or cannot be written`
+      : `cannot tell whether the message to ${road} arrived: the channel was lost before the ` +
+        `confirm (${textOf(this.#closeReason ?? error)}); publish it again with the same id`;
+    this.#line.fail(sending, new RespoolError('broker.unconfirmed', text, { cause: error }));
+  }
+
+  async #open(): Promise<void> {
+    this.#isOpening = true;
+    try {
+      const connection = await this.#link.connected();
+      const channel = await connection.createConfirmChannel();
+      this.#listen(channel);
+      this.#closeReason = undefined;
+      this.#channel = channel;
+    } catch {
+      // The link comes back, and tells; what waits has its time limit. A link that was closed does
+      // not: then nothing that waits can ever go.
+      if (!this.#link.isUp && this.#isClosing) this.#line.failAll(this.#whyWaiting());
+    } finally {
+      this.#isOpening = false;
+    }
+    if (this.#channel !== undefined) this.#pump();
+    this.#whenIdle.check();
+  }
+
+  #listen(channel: AmqpConfirmChannel): void {
+    channel.on('error', (error: unknown) => {
+      if (error instanceof Error) this.#closeReason = error;
+    });
+    channel.on('close', () => this.#lose(channel, this.#closeReason));
+    channel.on('return', (message: ReturnedMessage) => {
+      const { exchange, routingKey, replyText } = message.fields;
+      const { messageId, headers } = message.properties;
+      const road = { exchange, key: routingKey, messageId, token: headers?.[H.send] };
+      this.#line.markReturned(road, replyText ?? 'NO_ROUTE');
+    });
+  }
+
+  #lose(channel: AmqpConfirmChannel, why: Error | undefined): void {
+    if (this.#channel !== channel) return;
+    this.#channel = undefined;
+    this.#known.clear();
+    this.#known.add('');
+    this.#closeReason = why ?? this.#closeReason;
+    this.#noteForbidden();
+    // n.b. With a socket that was cut on this side no callback ever comes: told here, later.
+    this.#line.failInFlight((sending) => this.#unconfirmed(sending, new Error('channel closed')));
+    if (this.#link.isUp) this.#pump();
+    this.#whenIdle.check();
+  }
+
+  /** Who may not write to an exchange loses the channel by it, and everybody else's with it. */
+  #noteForbidden(): void {
+    const exchange = forbiddenIn(this.#closeReason);
+    if (exchange === undefined) return;
+    this.#forbidden.set(exchange, this.#clock.monotonic() + FORBIDDEN_MS);
+    if (this.#forbidden.size > KNOWN_EXCHANGES_MAX) this.#forbidden.clear();
+  }
+
+  #isForbidden(exchange: string): boolean {
+    const until = this.#forbidden.get(exchange);
+    if (until === undefined) return false;
+    if (this.#clock.monotonic() < until) return true;
+    this.#forbidden.delete(exchange);
+    return false;
+  }
+
+  /** Asks on a channel of its own whether an exchange is there, before the first message to it. */
+  async #meet(exchange: string): Promise<void> {
+    const channel = this.#channel;
+    if (this.#isOpening || channel === undefined) return;
+    this.#isOpening = true;
+    const answer = await isThere(this.#link.current, exchange);
+    this.#isOpening = false;
+    if (answer === undefined) {
+      // n.b. Not at once: a connection that is closing could never say that it is closed.
+      this.#clock.after(ASK_AGAIN_MS, () => this.#pump());
+      return;
+    }
+    if (this.#channel === channel) {
+      if (this.#known.size > KNOWN_EXCHANGES_MAX) this.#known.clear();
+      if (answer) this.#known.add('').add(exchange);
+      else {
+        const text = `there is no exchange "${exchange}"; declare it`;
+        this.#line.failWaiting(exchange, new RespoolError('broker.unroutable', text));
+      }
+    }
+    this.#pump();
+    this.#whenIdle.check();
+  }
+
+  #whyWaiting(): RespoolError {
+    const { whyAway } = this.#link;
+    return new RespoolError('broker.unavailable', `cannot publish: ${whyAway}; it was not sent`);
+  }
+
+  #full(outgoing: Outgoing): RespoolError {
+    const { waiting, waitingBytes } = this.#line;
+    const why = this.#link.isUp && !this.#link.isBlocked ? 'is slow' : 'is away';
+    return new RespoolError(
+      'limit.exceeded',
+      `cannot publish to ${roadOf(outgoing)}: ${waiting} messages with ${waitingBytes} bytes ` +
+        `wait already, and the broker ${why}; try again later, or give a fallback`,
+    );
+  }
+}
+
+interface ReturnedMessage {
+  readonly fields: {
+    readonly exchange: string;
+    readonly routingKey: string;
+    readonly replyText?: string;
+  };
+  readonly properties: Properties;
+}
+
+function roadOf({ exchange, key }: Outgoing): string {
+  return exchange === '' ? `queue "${key}"` : `exchange "${exchange}" with key "${key}"`;
+}
+
+/** Everything has to find a queue; those that look alike have a token. */
+function optionsOf({ outgoing, token }: Sending): object {
+  const { properties } = outgoing;
+  if (token === undefined) return { ...properties, mandatory: true };
+  const headers = { ...properties.headers, [H.send]: token };
+  return { ...properties, headers, mandatory: true };
+}
+
+/** Whether an exchange is there; undefined when it cannot be told now. */
+export async function isThere(
+  connection: AmqpConnection | undefined,
+  exchange: string,
+): Promise<boolean | undefined> {
+  if (connection === undefined) return undefined;
+  try {
+    const channel = await connection.createChannel();
+    channel.on('error', () => undefined);
+    try {
+      await channel.checkExchange(exchange);
+    } catch (error) {
+      return Reflect.get(error as object, 'code') === 404 ? false : undefined;
+    }
+    await closeChannel(channel);
+    return true;
+  } catch {
+    return undefined;
+  }
+}

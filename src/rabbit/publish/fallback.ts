@@ -1,0 +1,265 @@
+/**
+ * fallback — a durable spool that keeps what the broker cannot take now, and forwards it later.
+ *
+ *   publish ─broker away, blocked or unknown─▶ spool ─handler, when the broker is back─▶ outlet
+ *
+ * The message id stays the same, whatever id the spool gives: what got through after all is
+ * recognised as a duplicate. The room knows a spool by its shape only.
+ */
+
+import type { Headers } from '../../core/entry.ts';
+import { isRespoolError, RespoolError, textOf } from '../../core/errors.ts';
+import { RetryableError } from '../../core/failure.ts';
+import { type Outcome, postponed } from '../../core/outcome.ts';
+import type { RetryPolicy } from '../../core/policy.ts';
+import type { Delivery } from '../../ports/handler.ts';
+import type { Outgoing } from '../connection/amqp.ts';
+import { readProperties, writtenProperties } from './fallback-properties.ts';
+
+/** What a fallback needs of a spool; createSpool makes one. */
+export interface FallbackSpool {
+  enqueue(message: {
+    readonly topic: string;
+    readonly headers: Headers;
+    readonly body: Uint8Array;
+    readonly expires?: number;
+  }): Promise<{ readonly id: string }>;
+  handle(
+    pattern: string,
+    handler: (delivery: Delivery) => Promise<Outcome | void>,
+    options?: { readonly policy?: RetryPolicy | string },
+  ): () => void;
+}
+
+/** Publishes, as the publisher itself does. */
+export type Send = (outgoing: Outgoing) => Promise<void>;
+
+/** How a fallback is used. */
+export interface FallbackParts {
+  readonly spool: FallbackSpool;
+  /** The first word of its topics. */
+  readonly topic: string;
+  readonly policy: RetryPolicy | string | undefined;
+  readonly send: Send;
+  /** The same over a channel that nothing else uses. */
+  readonly sendAlone: Send;
+  /** The same for publishers of the same broker: its address, or the connection itself. */
+  readonly broker: unknown;
+  readonly now: () => number;
+}
+
+/** A way into a spool, and back out of it. */
+export interface Fallback {
+  /** Resolves when the spool has it; `why` is what the broker or the gate said. */
+  keep(outgoing: Outgoing, why: RespoolError): Promise<void>;
+  /** Forwards no more; what the spool has waits for the next publisher. */
+  close(): void;
+}
+
+/** Whether a message that failed this way is for the fallback: it may arrive another time. */
+export function fallsBack(error: unknown): error is RespoolError {
+  return (
+    isRespoolError(error, 'broker.unavailable') ||
+    isRespoolError(error, 'broker.unconfirmed') ||
+    isRespoolError(error, 'limit.exceeded')
+  );
+}
+
+/** Connects a publisher with its spool. */
+export function openFallback(parts: FallbackParts): Fallback {
+  const leave = join(parts);
+  return {
+    async keep(outgoing, why) {
+      await parts.spool.enqueue(messageOf(outgoing, parts.topic, endedChannel(why)));
+    },
+    close: leave,
+  };
+}
+
+const EXCHANGE = 'rabbit-exchange';
+const KEY = 'rabbit-key';
+const PROPERTIES = 'rabbit-properties';
+/** A header, or a note: the channel ended while this was on its way. */
+const SUSPECT = 'rabbit-suspect';
+const SUSPECT_TEXT = 'the channel ended while it was on its way';
+
+/** Leaves room for the prefix within the limit of a topic. */
+const TOPIC_PART_MAX_CHARS = 200;
+
+/**
+ * n.b. The spool makes the id, and there is no key to dedupe by. A spool remembers both long after
+ * a message was forwarded, and nobody can tell a second try from a second message: rather one too
+ * many, which consumers know by its message id, than one too few.
+ */
+function messageOf(
+  { exchange, key, content, properties }: Outgoing,
+  topic: string,
+  isSuspect: boolean,
+): Parameters<FallbackSpool['enqueue']>[0] {
+  const { expiration } = properties;
+  const part = exchange.replaceAll(/[^A-Za-z0-9_-]+/g, '-').slice(0, TOPIC_PART_MAX_CHARS);
+  return {
+    topic: `${topic}.${part === '' ? 'default' : part}`,
+    headers: {
+      [EXCHANGE]: exchange,
+      [KEY]: key,
+      [PROPERTIES]: writtenProperties(properties),
+      ...(isSuspect ? { [SUSPECT]: SUSPECT_TEXT } : {}),
+    },
+    body: content,
+    ...(expiration === undefined ? {} : { expires: Number(expiration) }),
+  };
+}
+
+/**
+ * Whether a channel ended with the message on it: perhaps because of it. A refusal by a queue that
+ * is full has a cause too; a confirm that is late, or an alarm, has none.
+ */
+function endedChannel(error: unknown): boolean {
+  if (!isRespoolError(error, 'broker.unconfirmed') || error.cause === undefined) return false;
+  return textOf(error.cause) !== 'message nacked';
+}
+
+async function outgoingOf(delivery: Delivery, now: number): Promise<Outgoing> {
+  const { [EXCHANGE]: exchange, [KEY]: key, [PROPERTIES]: text } = delivery.headers;
+  if (exchange === undefined || key === undefined || text === undefined) {
+    throw new RetryableError(
+      'message.invalid',
+      `message "${delivery.id}" was not put here by a publisher: headers ${EXCHANGE}, ${KEY} and ` +
+        `${PROPERTIES} are needed; use another topic, or another "fallbackTopic"`,
+    );
+  }
+  const properties = readProperties(text);
+  const { expiration } = properties;
+  const body = await delivery.body();
+  return {
+    exchange,
+    key,
+    content: Buffer.from(body.buffer, body.byteOffset, body.byteLength),
+    properties:
+      expiration === undefined
+        ? properties
+        : { ...properties, expiration: restOf(Number(expiration), delivery, now) },
+  };
+}
+
+/** What it waited here counts against its time. */
+function restOf(expirationMs: number, { envelope }: Delivery, now: number): string {
+  return String(Math.max(0, expirationMs - Math.max(0, now - envelope.enqueuedAt)));
+}
+
+/** While the broker is away, messages wait as long as it has been away, between these. */
+const WAIT_MIN_MS = 500;
+const WAIT_MAX_MS = 30_000;
+
+/**
+ * How long a suspect may wait for its turn. One whose confirm is late must not use up the time of
+ * all those behind it: they come again, at no cost.
+ */
+const TURN_WAIT_MAX_MS = 5_000;
+
+/** The publishers that share the topics of one spool; one handler serves them all. */
+class Forwarding {
+  broker: unknown;
+  readonly publishers: FallbackParts[] = [];
+  readonly #now: () => number;
+  /** Since when nothing went through; undefined: all is well. */
+  #awaySince: number | undefined;
+  /** Ends when the last suspect so far has its answer. */
+  #lane: Promise<void> = Promise.resolve();
+
+  constructor({ broker, now }: FallbackParts) {
+    this.broker = broker;
+    this.#now = now;
+  }
+
+  readonly handler = async (delivery: Delivery): Promise<Outcome | void> => {
+    const isSuspect =
+      delivery.attempt > 1 ||
+      delivery.headers[SUSPECT] !== undefined ||
+      delivery.notes[SUSPECT] !== undefined;
+    return isSuspect ? this.#inTurn(() => this.#forward(delivery, true)) : this.#forward(delivery);
+  };
+
+  /**
+   * One that ends its channel, as the broker does with what it cannot accept, would take along all
+   * others there, again and again. So whatever was on a channel that ended goes alone, over a
+   * channel of its own; if that ends too it was an attempt, and its policy knows when to give up.
+   */
+  async #forward(delivery: Delivery, isAlone = false): Promise<Outcome | void> {
+    delivery.signal.throwIfAborted();
+    const publisher = this.publishers.at(-1);
+    if (publisher === undefined) return this.#later('no publisher is open');
+    const outgoing = await outgoingOf(delivery, this.#now());
+    try {
+      await (isAlone ? publisher.sendAlone(outgoing) : publisher.send(outgoing));
+      this.#awaySince = undefined;
+    } catch (error) {
+      if (endedChannel(error)) {
+        if (isAlone) throw error;
+        delivery.note(SUSPECT, SUSPECT_TEXT);
+        return postponed(WAIT_MIN_MS, textOf(error));
+      }
+      const isAway = fallsBack(error) || isRespoolError(error, 'engine.stopping');
+      if (isAway) return this.#later(textOf(error));
+      // Nobody takes it: that is the message's own trouble, and goes by its policy.
+      throw error;
+    }
+  }
+
+  #inTurn(work: () => Promise<Outcome | void>): Promise<Outcome | void> {
+    const since = this.#now();
+    const done = this.#lane.then(() => {
+      const isLate = this.#now() - since > TURN_WAIT_MAX_MS;
+      return isLate ? postponed(WAIT_MIN_MS, 'others go before it, one by one') : work();
+    });
+    this.#lane = done.then(noop, noop);
+    return done;
+  }
+
+  /** Costs no attempt: an outage, however long, is no reason to give a message up. */
+  #later(reason: string): Outcome {
+    const now = this.#now();
+    this.#awaySince ??= now;
+    const waitMs = Math.max(WAIT_MIN_MS, Math.min(WAIT_MAX_MS, now - this.#awaySince));
+    return postponed(waitMs, reason);
+  }
+}
+
+function noop(): void {
+  // Whoever waits for a turn does not care how the one before ended.
+}
+
+const FORWARDINGS = new WeakMap<FallbackSpool, Map<string, Forwarding>>();
+
+/**
+ * Joins those who forward for a spool; the returned function leaves them. The handler stays: a
+ * spool would put aside what nobody handles.
+ */
+function join(parts: FallbackParts): () => void {
+  const { spool, topic, policy, broker } = parts;
+  const ofSpool = FORWARDINGS.get(spool) ?? new Map<string, Forwarding>();
+  FORWARDINGS.set(spool, ofSpool);
+  let forwarding = ofSpool.get(topic);
+  if (forwarding === undefined) {
+    forwarding = new Forwarding(parts);
+    spool.handle(`${topic}.#`, forwarding.handler, policy === undefined ? {} : { policy });
+    ofSpool.set(topic, forwarding);
+  }
+  const { publishers } = forwarding;
+  // Nobody is left of the old one: this may be the same broker over a new connection.
+  if (publishers.length === 0) forwarding.broker = broker;
+  if (forwarding.broker !== broker) {
+    throw new RespoolError(
+      'config.invalid',
+      `cannot use this spool as the fallback of a second broker under the topic "${topic}": ` +
+        'messages would go to the wrong one; give each its own "fallbackTopic", or close the ' +
+        'publishers of the first',
+    );
+  }
+  publishers.push(parts);
+  return () => {
+    const at = publishers.indexOf(parts);
+    if (at >= 0) publishers.splice(at, 1);
+  };
+}

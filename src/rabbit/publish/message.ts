@@ -1,0 +1,204 @@
+/**
+ * message — what `publish` takes, checked; what middleware sees of it; and the message
+ * that goes to the broker.
+ */
+
+import { type Duration, durationMs, type Millis } from '../../core/duration.ts';
+import { type ErrorCode, RespoolError, show } from '../../core/errors.ts';
+import { checkFields } from '../../core/limits.ts';
+import type { Outgoing, Properties, Table } from '../connection/amqp.ts';
+import { checkHeaders } from './publisher-headers.ts';
+
+/** A message to publish. */
+export interface PublishMessage {
+  /** The routing key; at the exchange `''` the name of a queue. */
+  readonly key: string;
+  /** Default: the publisher's. */
+  readonly exchange?: string;
+  /** A value for the encoder of its content type; bytes go as they are; nothing: empty. */
+  readonly body?: unknown;
+  readonly headers?: Table;
+  /** Up to 255 bytes; default: a new UUIDv7. The same on every try: what consumers dedupe by. */
+  readonly id?: string;
+  readonly type?: string;
+  readonly correlationId?: string;
+  readonly replyTo?: string;
+  /** How long it is worth anything; the broker drops it after that, or lets it die. */
+  readonly expiration?: Duration;
+  /** 0 to 255; default: the publisher's. */
+  readonly priority?: number;
+  /** Milliseconds since the epoch, or a Date; default: now. AMQP keeps whole seconds. */
+  readonly timestamp?: Millis | Date;
+  readonly contentType?: string;
+  readonly contentEncoding?: string;
+}
+
+/** A message as middleware sees it: checked and complete, its body not yet encoded. */
+export interface Publication {
+  readonly id: string;
+  readonly exchange: string;
+  readonly key: string;
+  readonly body: unknown;
+  readonly headers: Table;
+  readonly contentType: string;
+  readonly contentEncoding?: string | undefined;
+  readonly timestamp: Millis;
+  readonly type?: string | undefined;
+  readonly correlationId?: string | undefined;
+  readonly replyTo?: string | undefined;
+  readonly expirationMs?: number | undefined;
+  readonly priority?: number | undefined;
+}
+
+/** What became of a message: a queue of the broker has it, or the fallback. */
+export interface Published {
+  readonly id: string;
+  readonly via: 'broker' | 'spool';
+}
+
+/**
+ * Wraps a publish; the first of a list is the outermost. `next` takes a changed publication, or
+ * goes on with the same.
+ */
+export type PublishMiddleware = (
+  publication: Publication,
+  next: (changed?: Publication) => Promise<Published>,
+) => Promise<Published>;
+
+/** What a publisher says about messages that do not say it themselves. */
+export interface Defaults {
+  readonly exchange: string;
+  readonly headers: Table;
+  readonly priority: number | undefined;
+  readonly makeId: (now: Millis) => string;
+  readonly contentType: (body: unknown, own: string | undefined) => string;
+}
+
+const NAMES = [
+  'key',
+  'exchange',
+  'body',
+  'headers',
+  'id',
+  'type',
+  'correlationId',
+  'replyTo',
+  'expiration',
+  'priority',
+  'timestamp',
+  'contentType',
+  'contentEncoding',
+];
+
+/** The message, checked, with what the publisher adds. */
+export function publicationOf(
+  message: PublishMessage,
+  defaults: Defaults,
+  now: Millis,
+): Publication {
+  if (typeof message !== 'object' || message === null) {
+    const text = `cannot publish ${show(message)}: a message is an object with a key`;
+    throw new RespoolError('message.invalid', text);
+  }
+  checkFields(message, NAMES);
+  const { headers, expiration, id } = message;
+  if (headers !== undefined && (typeof headers !== 'object' || headers === null)) {
+    throw invalid('headers', headers, 'an object of names to values');
+  }
+  return {
+    id: id === undefined ? defaults.makeId(now) : checkShort('id', id),
+    exchange: message.exchange === undefined ? defaults.exchange : short(message, 'exchange', ''),
+    key: checkShort('key', message.key),
+    body: message.body,
+    headers: headers === undefined ? defaults.headers : { ...defaults.headers, ...headers },
+    contentType: defaults.contentType(message.body, short(message, 'contentType')),
+    contentEncoding: short(message, 'contentEncoding'),
+    timestamp: timeOf(message.timestamp, now),
+    type: short(message, 'type'),
+    correlationId: short(message, 'correlationId'),
+    replyTo: short(message, 'replyTo'),
+    expirationMs: expiration === undefined ? undefined : durationMs(expiration, 'expiration'),
+    priority: priorityOf(message.priority, defaults.priority),
+  };
+}
+
+/** n.b. The broker ends a channel that says this without consuming there. */
+const DIRECT_REPLY = 'amq.rabbitmq.reply-to';
+
+/** The message for the broker. */
+export function outgoingOf(
+  publication: Publication,
+  content: Buffer,
+  common: { readonly deliveryMode: number; readonly appId: string | undefined },
+): Outgoing {
+  const { exchange, key, expirationMs, headers, replyTo } = publication;
+  // Here, and not with the rest: middleware may have changed them.
+  checkHeaders(headers);
+  if (replyTo === DIRECT_REPLY) {
+    throw invalid('replyTo', replyTo, 'a queue; only the channel that consumes there may say this');
+  }
+  const properties: Properties = {
+    messageId: publication.id,
+    // n.b. AMQP counts seconds.
+    timestamp: Math.floor(publication.timestamp / 1_000),
+    headers,
+    contentType: publication.contentType,
+    contentEncoding: publication.contentEncoding,
+    deliveryMode: common.deliveryMode,
+    appId: common.appId,
+    type: publication.type,
+    correlationId: publication.correlationId,
+    replyTo,
+    priority: publication.priority,
+    expiration: expirationMs === undefined ? undefined : String(expirationMs),
+  };
+  return { exchange, key, content, properties };
+}
+
+/** What AMQP keeps in a short string, and every log can show. */
+const SHORT_MAX_BYTES = 255;
+
+// oxlint-disable-next-line no-control-regex -- control characters are exactly what is refused here.
+const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
+
+/** Refuses what does not fit into a short string of AMQP. */
+export function checkShort(
+  what: string,
+  value: unknown,
+  code: ErrorCode = 'message.invalid',
+): string {
+  const isText = typeof value === 'string' && !CONTROL.test(value) && value.isWellFormed();
+  if (isText && (value.length < 64 || Buffer.byteLength(value) <= SHORT_MAX_BYTES)) return value;
+  throw invalid(what, value, `text of up to ${SHORT_MAX_BYTES} bytes, no control characters`, code);
+}
+
+function short<T extends string | undefined>(
+  message: PublishMessage,
+  name: keyof PublishMessage,
+  otherwise?: T,
+): string | T {
+  const value = message[name];
+  return value === undefined ? (otherwise as T) : checkShort(name, value);
+}
+
+function priorityOf(own: unknown, common: number | undefined): number | undefined {
+  if (own === undefined) return common;
+  if (Number.isInteger(own) && Number(own) >= 0 && Number(own) <= 255) return Number(own);
+  throw invalid('priority', own, 'a whole number 0 (last) to 255 (first)');
+}
+
+function timeOf(own: Millis | Date | undefined, now: Millis): Millis {
+  if (own === undefined) return now;
+  const at: unknown = own instanceof Date ? own.getTime() : own;
+  if (Number.isSafeInteger(at) && Number(at) >= 0) return Number(at);
+  throw invalid('timestamp', own, 'a Date or whole milliseconds since 1970');
+}
+
+function invalid(
+  what: string,
+  value: unknown,
+  allowed: string,
+  code: ErrorCode = 'message.invalid',
+): RespoolError {
+  return new RespoolError(code, `cannot use ${show(value)} as ${what}: allowed is ${allowed}`);
+}

@@ -1,0 +1,329 @@
+/**
+ * publisher — resolves only when the broker has the message in a queue, or the fallback has it.
+ *
+ *   publish() ─▶ check ─▶ middleware ─▶ encode ─▶ gate ─▶ outlet ─confirmed, not returned─▶ broker
+ *                                                   └─ away, blocked, unknown ─▶ fallback ─▶ spool
+ */
+
+import type { Headers } from '../../core/entry.ts';
+import { asError, RespoolError, show, textOf } from '../../core/errors.ts';
+import { sending } from '../../engine/tracing.ts';
+import type { SendSpan } from '../../ports/tracer.ts';
+import { createIdMaker } from '../../system/ids.ts';
+import { InFlight } from '../../system/in-flight.ts';
+import type { Outgoing } from '../connection/amqp.ts';
+import { shownUrl } from '../connection/client.ts';
+import { goqueueEnvelope } from '../compat/goqueue-envelope.ts';
+import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
+import { type Fallback, fallsBack, openFallback } from './fallback.ts';
+import type { Link } from '../connection/reconnecting-connection.ts';
+import { Outlet } from './confirm-publisher.ts';
+import { Gate } from './publish-breaker.ts';
+import {
+  type Defaults,
+  outgoingOf,
+  type Publication,
+  type Published,
+  type PublishMessage,
+  publicationOf,
+} from './message.ts';
+import {
+  contentTypeOf,
+  type PublisherOptions,
+  type PublisherSettings,
+  settingsOf,
+} from './options.ts';
+import { exchangePlace } from '../connection/traced-place.ts';
+
+/** What became of one message of many. */
+export type PublishResult =
+  | Published
+  | { readonly id: string | undefined; readonly via: 'nothing'; readonly error: Error };
+
+/** What a publisher is doing now. */
+export interface PublisherLoad {
+  readonly isConnected: boolean;
+  /** The broker takes nothing at present: an alarm of memory or disk. */
+  readonly isBlocked: boolean;
+  /** Published and not yet confirmed. */
+  readonly inFlight: number;
+  /** In memory, waiting for the broker or for room in the window. */
+  readonly waiting: number;
+  readonly waitingBytes: number;
+  /** Messages that went to the fallback since the publisher was made. */
+  readonly fellBack: number;
+}
+
+/** Makes a publisher; it connects with the first message. */
+export function createPublisher(options: PublisherOptions): Publisher {
+  return new Publisher(options);
+}
+
+/** Publishes with confirms. */
+export class Publisher {
+  readonly #settings: PublisherSettings;
+  readonly #connection: RabbitConnection;
+  readonly #isOwned: boolean;
+  readonly #door: Door;
+  /** For what may end its channel; opened when it is first needed. */
+  #sideDoor: Door | undefined;
+  readonly #fallback: Fallback | undefined;
+  readonly #defaults: Defaults;
+  #fellBack = 0;
+  readonly #inFlight = new InFlight();
+  #closing: Promise<void> | undefined;
+
+  /** @internal Use createPublisher. */
+  constructor(options: PublisherOptions) {
+    const settings = settingsOf(options);
+    this.#settings = settings;
+    const { url, connection, tls } = options;
+    const { clock, dice, id, exchange, fallback } = settings;
+    const name = id === undefined ? 'respool publisher' : `respool publisher ${id}`;
+    const chosen = connectionOf({ url, connection, tls, name, clock, dice }, 'a publisher');
+    this.#connection = chosen.connection;
+    this.#isOwned = chosen.isOwned;
+    this.#door = openDoor(chosen.connection.publishing, settings);
+    this.#defaults = {
+      exchange,
+      headers: id === undefined ? settings.headers : { 'publisher-id': id, ...settings.headers },
+      priority: settings.priority,
+      makeId: createIdMaker(dice),
+      contentType: (body, own) => contentTypeOf(body, own, settings.contentType),
+    };
+    if (fallback === undefined) return;
+    this.#fallback = openFallback({
+      spool: fallback,
+      topic: settings.fallbackTopic,
+      policy: settings.fallbackPolicy,
+      send: (outgoing) => this.#during(() => this.#door.gate.send(outgoing)),
+      sendAlone: (outgoing) => this.#during(() => this.#aside().gate.send(outgoing)),
+      broker: url === undefined ? connection : [url].flat().map(shownUrl).sort().join(' '),
+      now: () => clock.now(),
+    });
+  }
+
+  /**
+   * Resolves when a queue of the broker has the message, or the fallback. Rejects with
+   * `broker.unroutable`, `broker.unconfirmed` (it may be there: publish it again with the same id),
+   * `broker.unavailable`, `limit.exceeded` or `message.invalid`.
+   */
+  publish(message: PublishMessage): Promise<Published> {
+    const now = this.#settings.clock.now();
+    return this.#during(() => this.#begin(publicationOf(message, this.#defaults, now)));
+  }
+
+  /**
+   * Publishes many, in their order and without waiting for each; one result each, in their order.
+   * Never rejects for a single message.
+   */
+  async publishMany(messages: readonly PublishMessage[]): Promise<readonly PublishResult[]> {
+    if (!Array.isArray(messages)) {
+      throw new RespoolError('message.invalid', 'cannot publish: publishMany takes a list');
+    }
+    const results: PublishResult[] = [];
+    const next = messages.entries();
+    const work = async (): Promise<void> => {
+      for (const [at, message] of next) results[at] = await this.#result(message);
+    };
+    // No more at once than the window takes: a long list must not fill the memory.
+    const count = Math.min(messages.length, this.#settings.limits.windowMax);
+    await Promise.all(Array.from({ length: count }, work));
+    return results;
+  }
+
+  /** What it is doing now, in numbers. */
+  get load(): PublisherLoad {
+    const { isUp, isBlocked } = this.#connection.publishing;
+    const load = { isConnected: isUp, isBlocked, inFlight: 0, waiting: 0, waitingBytes: 0 };
+    for (const { outlet, gate } of this.#doors()) {
+      load.inFlight += outlet.load.inFlight;
+      load.waiting += outlet.load.waiting + gate.waiting;
+      load.waitingBytes += outlet.load.waitingBytes;
+    }
+    return { ...load, fellBack: this.#fellBack };
+  }
+
+  /** Takes nothing new, waits for what is on its way, and ends the connection if it is its own. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #close(): Promise<void> {
+    this.#fallback?.close();
+    await this.#inFlight.idle();
+    await Promise.all(this.#doors().map(closeDoor));
+    if (this.#isOwned) await this.#connection.close();
+  }
+
+  /** Plain promises, not async functions: each of those costs every message a turn. */
+  #during<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#closing !== undefined) {
+      const text = 'cannot publish: the publisher is closed';
+      return Promise.reject(new RespoolError('engine.stopping', text));
+    }
+    let done: Promise<T>;
+    try {
+      done = work();
+    } catch (error) {
+      done = Promise.reject(asError(error));
+    }
+    return this.#inFlight.track(done);
+  }
+
+  async #result(message: PublishMessage): Promise<PublishResult> {
+    try {
+      return await this.publish(message);
+    } catch (error) {
+      const id = (message as PublishMessage | null | undefined)?.id;
+      return { id, via: 'nothing', error: asError(error) };
+    }
+  }
+
+  #begin(publication: Publication): Promise<Published> {
+    const span = this.#beginSpan(publication);
+    if (span === undefined) return this.#through(publication, 0);
+    const headers = { ...publication.headers, ...span.headers };
+    // Async: what is refused at once ends the span, too.
+    return sending(span, async () => this.#through({ ...publication, headers }, 0), sentOf);
+  }
+
+  #beginSpan({ exchange, key, id, headers, correlationId }: Publication): SendSpan | undefined {
+    // Headers of AMQP may be more than texts; a tracer reads the texts.
+    return this.#settings.tracer?.send({
+      ...exchangePlace(exchange, key, correlationId),
+      id,
+      headers: headers as Headers,
+    });
+  }
+
+  #through(publication: Publication, at: number): Promise<Published> {
+    const wrap = this.#settings.middleware[at];
+    if (wrap === undefined) return this.#deliver(publication);
+    // Async: what is refused further in is a rejection for them, never thrown.
+    const next = async (changed = publication): Promise<Published> =>
+      this.#through(changed, at + 1);
+    return this.#answerOf(wrap(publication, next));
+  }
+
+  /** A middleware that forgets to return what `next` gave would hide whether it was published. */
+  async #answerOf(answering: Promise<Published>): Promise<Published> {
+    const answer: unknown = await answering;
+    if (typeof (answer as Partial<Published> | undefined)?.via === 'string') {
+      return answer as Published;
+    }
+    throw new RespoolError(
+      'config.invalid',
+      `cannot tell what became of a message: a middleware answered ${show(answer)}; ` +
+        'return what next() gives, or { id, via }',
+    );
+  }
+
+  #deliver(publication: Publication): Promise<Published> {
+    const { id } = publication;
+    const outgoing = this.#encode(publication);
+    const { length } = outgoing.content;
+    const { maxBytes } = this.#settings;
+    if (length > maxBytes) {
+      throw new RespoolError(
+        'limit.exceeded',
+        `cannot publish message "${id}": its body has ${length} bytes, allowed are ${maxBytes} ` +
+          '("maxBytes"); keep large bodies elsewhere and publish where they are',
+      );
+    }
+    const sent = this.#door.gate.send(outgoing).then(() => ({ id, via: 'broker' as const }));
+    const fallback = this.#fallback;
+    if (fallback === undefined) return sent;
+    return sent.catch(async (error: unknown) => {
+      if (!fallsBack(error)) throw error;
+      await this.#keep(fallback, outgoing, error);
+      return { id, via: 'spool' };
+    });
+  }
+
+  #aside(): Door {
+    this.#sideDoor ??= openDoor(this.#connection.publishing, this.#settings);
+    return this.#sideDoor;
+  }
+
+  #doors(): readonly Door[] {
+    return this.#sideDoor === undefined ? [this.#door] : [this.#door, this.#sideDoor];
+  }
+
+  async #keep(fallback: Fallback, outgoing: Outgoing, why: RespoolError): Promise<void> {
+    try {
+      await fallback.keep(outgoing, why);
+      this.#fellBack += 1;
+    } catch (error) {
+      throw new RespoolError(
+        why.code,
+        `${why.message}; and the fallback could not keep the message: ${textOf(error)}`,
+        { cause: new AggregateError([why, error], 'broker and fallback failed') },
+      );
+    }
+  }
+
+  #encode(publication: Publication): Outgoing {
+    const { envelope, encode, deliveryMode, appId } = this.#settings;
+    if (envelope === undefined) {
+      const content = encode(publication.contentType, publication.body);
+      return outgoingOf(publication, content, { deliveryMode, appId });
+    }
+    const { id, exchange: topic, key: action, body: data, timestamp } = publication;
+    if (data instanceof Uint8Array) {
+      throw new RespoolError(
+        'message.invalid',
+        `cannot put message "${id}" into an envelope of GoQueue: its body is bytes, and the ` +
+          'envelope is JSON; give a value',
+      );
+    }
+    const { content, properties } = goqueueEnvelope({
+      id,
+      topic,
+      action,
+      data,
+      timestamp,
+      ...(appId === undefined ? {} : { appId }),
+    });
+    const plain = outgoingOf(publication, content, { deliveryMode, appId });
+    const headers = { ...properties.headers, ...publication.headers };
+    return { ...plain, properties: { ...plain.properties, ...properties, headers } };
+  }
+}
+
+function sentOf({ id }: Published): { readonly id: string } {
+  return { id };
+}
+
+/** A channel of the broker, and what a message passes before it. */
+interface Door {
+  readonly outlet: Outlet;
+  readonly gate: Gate;
+}
+
+function openDoor(link: Link, settings: PublisherSettings): Door {
+  const { clock, limits, exchange, declareAs, fallback, fallbackAfterMs } = settings;
+  const outlet = new Outlet(link, clock, limits);
+  const gate = new Gate({
+    link,
+    outlet,
+    clock,
+    limits,
+    declare: declareAs === undefined ? undefined : { exchange, type: declareAs },
+    stuckAfterMs: fallback === undefined ? undefined : fallbackAfterMs,
+  });
+  return { outlet, gate };
+}
+
+async function closeDoor({ outlet, gate }: Door): Promise<void> {
+  gate.close();
+  const { inFlight, waiting } = outlet.load;
+  const closed = outlet.close();
+  // What is left there is in the fallback already: nobody waits for it.
+  if (inFlight + waiting === 0) await closed;
+}

@@ -1,0 +1,225 @@
+/**
+ * sink — an exchange as the place where messages are sent on to, with confirms.
+ *
+ * The id becomes the message id, the topic the routing key, headers stay headers. What is not
+ * confirmed is a transient failure: it may have got through, and is told by its id.
+ */
+
+import { DAY_MS, type Duration, durationMs } from '../../core/duration.ts';
+import { isRespoolError, RespoolError } from '../../core/errors.ts';
+import { classify, type Failure, failure } from '../../core/failure.ts';
+import { checkNames, checkNumber } from '../../core/limits.ts';
+import { checkTracer, sending } from '../../engine/tracing.ts';
+import type { Clock, Dice } from '../../ports/clock.ts';
+import type { Parcel, Sink } from '../../ports/sink.ts';
+import type { Tracer } from '../../ports/tracer.ts';
+import { systemClock } from '../../system/clock.ts';
+import { InFlight } from '../../system/in-flight.ts';
+import type { AmqpConnection, Outgoing } from '../connection/amqp.ts';
+import type { TlsOptions } from '../connection/client.ts';
+import { CONTENT_TYPE_BYTES } from './codecs.ts';
+import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
+import type { Link } from '../connection/reconnecting-connection.ts';
+import { isThere, OUTLET_LIMITS, Outlet } from './confirm-publisher.ts';
+import { isNack } from './outlet-reasons.ts';
+import { Gate } from './publish-breaker.ts';
+import { badKeyList } from './publisher-headers.ts';
+import { checkShort } from './message.ts';
+import { exchangePlace } from '../connection/traced-place.ts';
+
+/** Where parcels go. */
+export interface RabbitSinkOptions {
+  /** Such as `amqp://user:password@host:5672/vhost`, or several; this or `connection`. */
+  readonly url?: string | readonly string[];
+  /** Made by `createConnection`, or amqplib's own, which does not come back when it is lost. */
+  readonly connection?: RabbitConnection | AmqpConnection;
+  readonly tls?: TlsOptions;
+  readonly exchange: string;
+  /** The routing key, or how it is made of a parcel; default: its topic. */
+  readonly key?: string | ((parcel: Parcel) => string);
+  /** How long a message may take until its confirm; default 30s. */
+  readonly confirmTimeout?: Duration;
+  /**
+   * How long the broker may be away before parcels are answered by failures at once; default: they
+   * wait for it, as long as for a confirm.
+   */
+  readonly awayAfter?: Duration;
+  /** The largest body; default 16 MiB. A larger one is a permanent failure. */
+  readonly maxBytes?: number;
+  /** Writes spans, as `await openTelemetry()` of `respool/observe` does; default none. */
+  readonly tracing?: Tracer;
+  readonly clock?: Clock;
+  readonly dice?: Dice;
+}
+
+/** An exchange as a sink. */
+export interface RabbitSink extends Sink {
+  /** Calls whenever the broker can be reached again; returns the way to stop. */
+  onBack(call: () => void): () => void;
+  /**
+   * Connects before the first parcel, and goes on trying; an error says why it cannot be sent to.
+   */
+  reach(): Promise<void>;
+  /** With `waits: false`, gives up what has no answer yet instead of waiting for it. */
+  close(options?: { readonly waits?: boolean }): Promise<void>;
+}
+
+const NAMES = [
+  'url',
+  'connection',
+  'tls',
+  'exchange',
+  'key',
+  'confirmTimeout',
+  'awayAfter',
+  'maxBytes',
+  'tracing',
+  'clock',
+  'dice',
+];
+
+const MAX_BYTES: number = 16 * 2 ** 20;
+const MAX_BYTES_CAP: number = 512 * 2 ** 20;
+
+/** The parcels are in memory already, in the hands of whoever sends: nothing is saved here. */
+const NO_LIMIT = {
+  waitingMax: Number.POSITIVE_INFINITY,
+  waitingMaxBytes: Number.POSITIVE_INFINITY,
+};
+
+/** Makes a sink; it connects with the first parcel. */
+export function rabbitSink(options: RabbitSinkOptions): RabbitSink {
+  const { exchange, maxBytes, confirmTimeoutMs, stuckAfterMs, tracer } = settingsOf(options);
+  const { key, clock = systemClock } = options;
+  const { connection, isOwned } = connectionOf({ name: 'respool sink', ...options }, 'a sink');
+  const limits = { ...OUTLET_LIMITS, ...NO_LIMIT, confirmTimeoutMs };
+  const link = connection.publishing;
+  const outlet = new Outlet(link, clock, limits);
+  const gate = new Gate({ link, outlet, clock, limits, declare: undefined, stuckAfterMs });
+  const keyOf = typeof key === 'function' ? key : ({ topic }: Parcel) => key ?? topic;
+  const inFlight = new InFlight();
+
+  const publish = (parcel: Parcel, routingKey: string): Promise<void> => {
+    const { id, headers } = parcel;
+    const span = tracer?.send({ ...exchangePlace(exchange, routingKey), id, headers });
+    const traced = span === undefined ? headers : { ...headers, ...span.headers };
+    const outgoing = outgoingOf({ ...parcel, headers: traced }, exchange, routingKey);
+    if (span === undefined) return gate.send(outgoing);
+    return sending(
+      span,
+      async () => gate.send(outgoing),
+      () => ({ id }),
+    );
+  };
+  const sendOne = async (parcel: Parcel): Promise<'confirmed' | Failure> => {
+    const { length } = parcel.body;
+    if (length > maxBytes) return tooLarge(length, maxBytes);
+    // The broker would end the channel, and with it everything that is on its way.
+    const bad = badKeyList(parcel.headers);
+    if (bad !== undefined) return failure('permanent', 'message.invalid', bad);
+    try {
+      const routingKey = checkShort('key', keyOf(parcel));
+      await publish(parcel, routingKey);
+      return 'confirmed';
+    } catch (error) {
+      return failureOf(error, gate.isAway);
+    }
+  };
+  const close = async (waits: boolean): Promise<void> => {
+    isClosed = true;
+    if (waits) await inFlight.idle();
+    gate.close();
+    await outlet.close({ waits });
+    if (isOwned) await connection.close();
+  };
+  let isClosed = false;
+  let closing: Promise<void> | undefined;
+  return {
+    name: `rabbit ${exchange}`,
+    send(parcels) {
+      if (isClosed) {
+        const text = `cannot send to exchange "${exchange}": the sink is closed`;
+        return Promise.reject(new RespoolError('engine.stopping', text));
+      }
+      return inFlight.track(Promise.all(parcels.map(sendOne)));
+    },
+    onBack: (call) =>
+      link.on(({ kind }) => {
+        if (kind === 'up' || kind === 'unblocked') call();
+      }),
+    reach: () => reach(link, exchange),
+    close: ({ waits = true } = {}) => (closing ??= close(waits)),
+  };
+}
+
+async function reach(link: Link, exchange: string): Promise<void> {
+  const connection = await link.tryConnect().catch((error: unknown) => {
+    // Goes on, so that it is there when the first parcel comes; what no waiting mends ends here.
+    if (isRespoolError(error, 'broker.unavailable')) link.connected().catch(() => undefined);
+    throw error;
+  });
+  if (exchange === '' || (await isThere(connection, exchange)) !== false) return;
+  const text = `there is no exchange "${exchange}"; declare it`;
+  throw new RespoolError('broker.unroutable', text);
+}
+
+function settingsOf(options: RabbitSinkOptions): {
+  readonly exchange: string;
+  readonly maxBytes: number;
+  readonly confirmTimeoutMs: number;
+  readonly stuckAfterMs: number | undefined;
+  readonly tracer: Tracer | undefined;
+} {
+  checkNames('rabbitSink', options, NAMES);
+  const { awayAfter } = options;
+  const size = { min: 1, max: MAX_BYTES_CAP };
+  const span = { minMs: 1, maxMs: DAY_MS };
+  const timeout = options.confirmTimeout ?? OUTLET_LIMITS.confirmTimeoutMs;
+  return {
+    exchange: checkShort('exchange', options.exchange, 'config.invalid'),
+    maxBytes: checkNumber('maxBytes', options.maxBytes ?? MAX_BYTES, size),
+    confirmTimeoutMs: durationMs(timeout, 'confirmTimeout', span),
+    stuckAfterMs: awayAfter === undefined ? undefined : durationMs(awayAfter, 'awayAfter', span),
+    tracer: checkTracer(options.tracing),
+  };
+}
+
+/**
+ * Why it was not confirmed. What only the queues of one message do, refuse it or not answer, has
+ * codes of its own: others may go on.
+ */
+function failureOf(error: unknown, isAway: boolean): Failure {
+  const said = classify(error);
+  // It will not be another message the next time.
+  if (isRespoolError(error, 'message.invalid')) {
+    return failure('permanent', said.code, said.reason);
+  }
+  if (!isRespoolError(error, 'broker.unconfirmed')) return said;
+  if (isNack(error.cause)) return failure('transient', 'broker.refused', said.reason);
+  const isLate = error.cause === undefined && !isAway;
+  return isLate ? failure('transient', 'broker.late', said.reason) : said;
+}
+
+/** The header that becomes a property, as HTTP and mail name it. */
+const CONTENT_TYPE = 'content-type';
+
+function outgoingOf(parcel: Parcel, exchange: string, key: string): Outgoing {
+  const { id, headers, body, enqueuedAt } = parcel;
+  return {
+    exchange,
+    key,
+    content: Buffer.from(body.buffer, body.byteOffset, body.byteLength),
+    properties: {
+      messageId: id,
+      headers,
+      contentType: headers[CONTENT_TYPE] ?? CONTENT_TYPE_BYTES,
+      deliveryMode: 2,
+      timestamp: Math.floor(enqueuedAt / 1_000),
+    },
+  };
+}
+
+function tooLarge(bytes: number, maxBytes: number): Failure {
+  const reason = `the body has ${bytes} bytes, allowed are ${maxBytes} ("maxBytes")`;
+  return failure('permanent', 'limit.exceeded', reason);
+}

@@ -1,0 +1,184 @@
+/**
+ * delivery-limit — what it costs to look into a queue. A quorum queue counts what is given back,
+ * and drops a message that was delivered more often than its limit: looking is refused where that
+ * can happen.
+ *
+ * By experiment: 3.10.8 and 4.0.5 count a nack and the end of a channel alike; 4.3.6 counts only
+ * the latter. 4.x has a limit of 20 where none is set; a negative one is none there, and gives up
+ * at the first return on 3.x. Of an argument and a policy the lower holds.
+ *
+ * Why: docs/decisions/0036-looking-is-refused-when-it-could-drop.md
+ */
+
+import { show } from '../../core/errors.ts';
+import type { Caution } from '../../ports/dead-letters.ts';
+import type { PolicyInfo, QueueInfo } from '../admin/management/answers.ts';
+import type { Management } from '../admin/management/index.ts';
+import { appliedPolicy } from '../topology/effective.ts';
+import { inFull, quoted } from '../topology/explain.ts';
+
+/** From here on a limit is none: nobody looks so often. */
+const LIMIT_SAFE = 1_000_000;
+/** What a quorum queue has from 4.0 on where nobody set a limit. */
+const LIMIT_DEFAULT = 20;
+
+/** Of which queue, and who can tell. */
+export interface CautionOptions {
+  readonly queue: string;
+  readonly management: Management | undefined;
+  /** Of the broker, as it said when the connection was opened; asked for when it is not known. */
+  readonly version: string | undefined;
+  /** Whoever asks says that looking drops nothing; taken where nobody can tell. */
+  readonly isTrusted?: boolean;
+}
+
+/** Asks the management API what holds for a queue, and judges it. */
+export async function cautionOf(options: CautionOptions): Promise<Caution> {
+  const { queue, management, isTrusted = false } = options;
+  if (management === undefined) {
+    return isTrusted ? TRUSTED : untold(queue, 'there is no management API to ask', 'give its URL');
+  }
+  const info = await management.queue(queue);
+  if (info === undefined) {
+    const vhost = inFull(management.vhost);
+    const why = `the management API has no such queue in the virtual host ${vhost}`;
+    return isTrusted ? TRUSTED : untold(queue, why, 'check both');
+  }
+  if (info.type !== 'quorum') return judgeCaution({ info, vhost: management.vhost, ...NOTHING });
+  const [version, [policies, operatorPolicies]] = await Promise.all([
+    options.version ?? management.overview().then((overview) => overview.version),
+    // n.b. Only a policymaker may list them; without them effective definitions are still told,
+    // which know both: one without the other could miss a limit.
+    Promise.all([management.policies(), management.operatorPolicies()]).catch(
+      () => [undefined, []] as const,
+    ),
+  ]);
+  return judgeCaution({ info, version, policies, operatorPolicies, vhost: management.vhost });
+}
+
+/** A queue as it is at the broker. */
+export interface CautionFacts {
+  readonly info: QueueInfo;
+  readonly version: string;
+  /** undefined: they may not be seen. */
+  readonly policies: readonly PolicyInfo[] | undefined;
+  readonly operatorPolicies: readonly PolicyInfo[];
+  readonly vhost: string;
+}
+
+/** What looking costs. Pure. */
+export function judgeCaution(facts: CautionFacts): Caution {
+  const { info, version } = facts;
+  if (info.type === 'classic' || info.type === undefined) return { kind: 'free' };
+  if (info.type !== 'quorum') {
+    return {
+      kind: 'refused',
+      text: `it is of type ${show(info.type)}, out of which no single message can be taken`,
+      remedy: 'use a quorum queue for dead messages',
+    };
+  }
+  const [major = 0, minor = 0] = version.split('.').map((part) => Number.parseInt(part, 10) || 0);
+  if (major > 4 || (major === 4 && minor >= 3)) return { kind: 'free' };
+  const limits = limitsOf(facts);
+  const limit = effectiveLimit(limits, major);
+  if (limit !== undefined && limit < LIMIT_SAFE) {
+    return {
+      kind: 'refused',
+      text: whyRefused(limit, limits, major),
+      remedy: remedyOf(facts, limits),
+    };
+  }
+  const what = limit === undefined ? 'no delivery limit' : `a delivery limit of ${limit}`;
+  return {
+    kind: 'counted',
+    text: `RabbitMQ ${version} counts each look as a delivery; with ${what} nothing comes of it`,
+  };
+}
+
+interface Limits {
+  readonly argument: number | undefined;
+  readonly policy: number | undefined;
+  readonly operator: number | undefined;
+}
+
+function limitsOf({ info, policies, operatorPolicies }: CautionFacts): Limits {
+  // What both policies say together is told by the broker itself, a little late.
+  const own =
+    policies === undefined ? info.policyDefinition : appliedPolicy(info, policies, []).definition;
+  return {
+    argument: numberOr(info.arguments['x-delivery-limit']),
+    policy: numberOr(own['delivery-limit']),
+    operator: numberOr(appliedPolicy(info, [], operatorPolicies).definition['delivery-limit']),
+  };
+}
+
+function numberOr(value: unknown): number | undefined {
+  return typeof value === 'number' ? value : undefined;
+}
+
+/** undefined: there is none. */
+function effectiveLimit({ argument, policy, operator }: Limits, major: number): number | undefined {
+  const all = [argument, policy, operator].filter((limit) => limit !== undefined);
+  if (major < 4) return all.length === 0 ? undefined : Math.min(...all);
+  if (all.length === 0) return LIMIT_DEFAULT;
+  const real = all.filter((limit) => limit >= 0);
+  return real.length === 0 ? undefined : Math.min(...real);
+}
+
+function whyRefused(limit: number, { argument, policy, operator }: Limits, major: number): string {
+  if (limit < 0) return `its delivery limit is ${limit}, and ${major}.x drops at the first return`;
+  const isSet = argument ?? policy ?? operator;
+  const whose = isSet === undefined ? 'the broker gives it' : 'it has';
+  return `${whose} a delivery limit of ${limit}: looked at more often, a message is dropped`;
+}
+
+/**
+ * What to do; commands stand on lines of their own, to be copied.
+ *
+ * n.b. One policy holds for a queue: the new one has to say what the present one says.
+ */
+function remedyOf(facts: CautionFacts, limits: Limits): string {
+  const { info, policies, operatorPolicies, vhost } = facts;
+  if (limits.argument !== undefined && limits.argument < LIMIT_SAFE) {
+    return (
+      `its argument x-delivery-limit is ${limits.argument}, which no policy can lift: move its ` +
+      `messages to a queue with x-delivery-limit ${LIMIT_SAFE}`
+    );
+  }
+  if (limits.operator !== undefined && limits.operator < LIMIT_SAFE) {
+    const [operators] = appliedPolicy(info, [], operatorPolicies).names;
+    const told = `lift "delivery-limit" in the operator policy ${show(operators)}`;
+    return `${told}\nrun: rabbitmqctl set_operator_policy`;
+  }
+  const present = appliedPolicy(info, policies ?? [], []);
+  const [name] = present.names;
+  const priority = (policies?.find((policy) => policy.name === name)?.priority ?? 0) + 1;
+  const definition = { ...present.definition, 'delivery-limit': LIMIT_SAFE };
+  const pattern = `^${info.name.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
+  const policy = { pattern, definition, priority, 'apply-to': 'queues' };
+  const own = `respool-limit-${info.name}`;
+  return (
+    'lift it by a policy\n' +
+    `run: rabbitmqctl set_policy -p ${quoted(vhost)} --priority ${priority} --apply-to queues ` +
+    `${quoted(own)} ${quoted(pattern)} ${quoted(JSON.stringify(definition))}\n` +
+    `or run over HTTP: PUT /api/policies/${encodeURIComponent(vhost)}/${encodeURIComponent(own)} ` +
+    JSON.stringify(policy)
+  );
+}
+
+const NOTHING = { version: '', policies: [], operatorPolicies: [] } as const;
+
+const TRUSTED: Caution = {
+  kind: 'counted',
+  text: 'nobody could tell the delivery limit of this queue; it was said to be high enough',
+};
+
+function untold(queue: string, why: string, todo: string): Caution {
+  return {
+    kind: 'refused',
+    text:
+      `nobody can tell whether the queue ${inFull(queue)} drops messages that are looked at: ` +
+      why,
+    remedy: `${todo}, or say that the delivery limit of this queue is high enough (--trust-limit)`,
+  };
+}

@@ -1,0 +1,143 @@
+/**
+ * discover — which queues a sweep goes through, and where each of them leads.
+ *
+ * Promise: one bad pattern or queue stops no other. Nothing leads into a queue that is swept, and
+ * nothing that cannot be swept is touched.
+ */
+
+import { RespoolError, textOf } from '../../core/errors.ts';
+import { checkTarget, compileGlob, fillTarget, type Glob } from '../../core/glob.ts';
+import type { QueueInfo } from '../admin/management/answers.ts';
+import type { Management } from '../admin/management/index.ts';
+import { inFull } from '../topology/explain.ts';
+import { isLockName } from './lock.ts';
+
+/** A queue, and where what died too often goes. */
+export interface SweepPair {
+  readonly queue: string;
+  readonly target: string;
+}
+
+/** What is not swept, and why. */
+export interface SweepProblem {
+  readonly queue?: string;
+  readonly pattern?: string;
+  readonly text: string;
+  /** Whether that is as it should be: a queue that fits a pattern and is left out all the same. */
+  readonly isSkipped: boolean;
+}
+
+export interface FoundPairs {
+  readonly pairs: readonly SweepPair[];
+  readonly problems: readonly SweepProblem[];
+}
+
+/** What AMQP allows for the name of a queue. */
+const NAME_MAX_BYTES = 255;
+
+/** The queues that fit the patterns, in the order of the patterns and of their names. */
+export async function findPairs(
+  management: Management | undefined,
+  { patterns, target }: { readonly patterns: readonly string[]; readonly target: string },
+): Promise<FoundPairs> {
+  const problems: SweepProblem[] = [];
+  const globs = patterns.flatMap((pattern) => readable(pattern, target, problems));
+  const infos = await listed(management, globs, problems);
+  const found = new Map<string, SweepPair>();
+  for (const glob of globs) {
+    const pairs = pairsOf(glob, target, infos);
+    for (const pair of pairs) if (!found.has(pair.queue)) found.set(pair.queue, pair);
+    if (pairs.length === 0 && infos !== undefined) {
+      const text = `no queue fits the pattern ${inFull(glob.pattern)}`;
+      problems.push({ pattern: glob.pattern, text, isSkipped: false });
+    }
+  }
+  const targets = new Set([...found.values()].filter(isRoad).map((pair) => pair.target));
+  const pairs = [...found.values()].filter((pair) => {
+    const problem = problemOf(pair, targets, infos?.get(pair.queue));
+    if (problem !== undefined) problems.push(problem);
+    return problem === undefined;
+  });
+  return { pairs, problems };
+}
+
+type Infos = ReadonlyMap<string, QueueInfo>;
+
+function readable(pattern: string, target: string, problems: SweepProblem[]): Glob[] {
+  try {
+    const glob = compileGlob(pattern);
+    const text = checkTarget(target, glob);
+    if (text === undefined) return [glob];
+    problems.push({ pattern, text, isSkipped: false });
+  } catch (error) {
+    problems.push({ pattern, text: textOf(error), isSkipped: false });
+  }
+  return [];
+}
+
+/** undefined: nobody was asked; plain names can do without. */
+async function listed(
+  management: Management | undefined,
+  globs: readonly Glob[],
+  problems: SweepProblem[],
+): Promise<Infos | undefined> {
+  const wild = globs.filter(({ isLiteral }) => !isLiteral);
+  let why = 'there is no management API to ask; give its URL, or the names of the queues';
+  if (management !== undefined && wild.length > 0) {
+    try {
+      const queues = await management.queues({ detail: 'totals' });
+      const sorted = queues.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+      return new Map(sorted.map((info) => [info.name, info]));
+    } catch (error) {
+      // Plain names can do without.
+      if (wild.length === globs.length) throw error;
+      why = textOf(error);
+    }
+  }
+  for (const { pattern } of wild) {
+    const text = `cannot find the queues that fit ${inFull(pattern)}: ${why}`;
+    problems.push({ pattern, text, isSkipped: false });
+  }
+  return undefined;
+}
+
+function pairsOf(glob: Glob, target: string, infos: Infos | undefined): SweepPair[] {
+  // n.b. Whether a plain name is there is told when it is swept, with a better reason.
+  if (glob.isLiteral) return [{ queue: glob.pattern, target }];
+  return [...(infos?.keys() ?? [])].flatMap((queue) => {
+    const captures = glob.match(queue);
+    return captures === undefined ? [] : [{ queue, target: fillTarget(target, glob, captures) }];
+  });
+}
+
+function isRoad({ queue, target }: SweepPair): boolean {
+  return queue !== target;
+}
+
+function problemOf(
+  { queue, target }: SweepPair,
+  targets: ReadonlySet<string>,
+  info: QueueInfo | undefined,
+): SweepProblem | undefined {
+  const skipped = (why: string): SweepProblem => ({
+    queue,
+    text: `the queue ${inFull(queue)} is not swept: ${why}`,
+    isSkipped: true,
+  });
+  if (targets.has(queue)) return skipped('it is a target of this sweep');
+  if (queue === target) return { queue, text: intoItself(queue).message, isSkipped: false };
+  if (isLockName(queue)) return skipped('it is a lock of a sweep');
+  if (info?.exclusive === true) return skipped('it belongs to one connection (exclusive)');
+  if (info?.type === 'stream') return skipped('it is a stream');
+  if (Buffer.byteLength(target) <= NAME_MAX_BYTES) return undefined;
+  const text = `cannot sweep the queue ${inFull(queue)}: the name of its target is too long`;
+  return { queue, text, isSkipped: false };
+}
+
+/** A queue cannot be swept into itself. */
+export function intoItself(queue: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot sweep the queue ${inFull(queue)} into itself; give another target`,
+  );
+}

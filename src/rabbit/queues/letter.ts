@@ -1,0 +1,326 @@
+/**
+ * letter — a message of a dead or parked queue as a letter: where it first died, of what, and where
+ * it belongs. Pure.
+ *
+ * Our own headers know best, then those of the system that shares the queue, then what the broker
+ * wrote. Promise: whatever the headers hold, there is a letter, and its texts have no control
+ * characters and a limit.
+ */
+
+import { hash } from 'node:crypto';
+import type { Headers } from '../../core/entry.ts';
+import { textOf } from '../../core/errors.ts';
+import { codeText, REASON_MAX_CHARS, reasonText } from '../../core/failure.ts';
+import { groupOf, type GroupParts } from '../../core/group.ts';
+import { KEY_MAX_CHARS } from '../../core/limits.ts';
+import type { Letter, LetterKind, LetterRoute } from '../../ports/dead-letters.ts';
+import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
+import { writtenProperties } from '../publish/fallback-properties.ts';
+import { countOf, H, readPast, respoolWire } from '../consume/message-history.ts';
+import { ownerOf, type Place, sureOwner } from '../admin/owner-queue.ts';
+import type { Past, Wire } from '../consume/wire.ts';
+import { deathsOf } from './deaths.ts';
+import { type Death, deathsTold } from './x-death.ts';
+
+/** How much of a header is shown, and how many are. */
+export const LETTER_HEADER_MAX_CHARS = 4_096;
+export const LETTER_HEADERS_MAX = 256;
+
+/** What is known of the queue that the message lies in. */
+export interface LetterPlace extends Place {
+  readonly kind: LetterKind;
+  readonly wire?: Wire | undefined;
+}
+
+/** What a message is, with what it takes to write its copy. */
+export interface ReadLetter {
+  readonly letter: Letter;
+  /** Where it was first published; undefined: nobody tells. */
+  readonly beginning: Beginning | undefined;
+  /** The queue that it belongs to; undefined: nobody knows one. */
+  readonly owner: string | undefined;
+  readonly past: Past;
+}
+
+/** The road that a message came by at first. */
+export interface Beginning {
+  readonly exchange: string;
+  readonly routingKey: string;
+}
+
+/** Reads a message as it lies in its queue. */
+export function readLetter(message: AmqpMessage, place: LetterPlace): ReadLetter {
+  const headers = message.properties.headers ?? {};
+  const past = pastOf(message, place);
+  const deaths = deathsTold(headers);
+  const elsewhere = deaths.filter((death) => death.queue !== place.queue);
+  const known = { message, headers, past, place, deaths: elsewhere };
+  const owner = queueOf(known);
+  const beginning = beginningOf(known);
+  const { exchange, routingKey } = beginning ?? message.fields;
+  const at = owner ?? place.queue;
+  const origin = exchange === '' && owner === undefined ? '' : shown(`${exchange}/${owner ?? ''}`);
+  const topic = shown(routingKey === '' ? at : routingKey);
+  const digest = digestOf(message);
+  const id = idOf(message, place.wire) ?? digest;
+  const { contentType } = message.properties;
+  const later = new Later({ headers, past, deaths: elsewhere, queue: place.queue, at, origin });
+  const letter: Letter = {
+    id,
+    key: id === digest ? id : `${id}.${digest.slice(0, KEY_DIGEST_CHARS)}`,
+    kind: place.kind,
+    place: place.queue,
+    topic,
+    origin,
+    home: homeOf(known, owner),
+    get code() {
+      return later.cause.code;
+    },
+    get reason() {
+      return later.cause.reason;
+    },
+    get group() {
+      return later.group;
+    },
+    get deaths() {
+      return later.deaths;
+    },
+    attempts: past.attempts,
+    replays: countOf(headers[H.replays]),
+    replayedBy: usable(headers[H.replay]),
+    enqueuedAt: past.firstAt || undefined,
+    get diedAt() {
+      return later.cause.diedAt;
+    },
+    size: message.content.length,
+    contentType: typeof contentType === 'string' ? shown(contentType) : undefined,
+    get headers() {
+      return later.headers;
+    },
+  };
+  return { letter, beginning, owner, past };
+}
+
+/** What is known of a message without its body: a letter may be kept for long. */
+interface Told extends Pick<Known, 'headers' | 'past' | 'deaths'>, Omit<GroupParts, keyof Cause> {
+  /** In which it lies. */
+  readonly queue: string;
+}
+
+/**
+ * What few ask for, made when somebody does: a replay of thousands needs none of it.
+ *
+ * n.b. `at` is the queue, not the routing key: those may have the id of an order in them.
+ */
+class Later {
+  readonly #told: Told;
+  #cause: Cause | undefined;
+  #group: string | undefined;
+  #headers: Headers | undefined;
+  #deaths: number | undefined;
+
+  constructor(told: Told) {
+    this.#told = told;
+  }
+
+  get cause(): Cause {
+    return (this.#cause ??= causeOf(this.#told));
+  }
+
+  get group(): string {
+    const { at, origin } = this.#told;
+    return (this.#group ??= groupOf({ ...this.cause, at, origin }));
+  }
+
+  get headers(): Headers {
+    return (this.#headers ??= shownHeaders(this.#told.headers));
+  }
+
+  get deaths(): number {
+    const { headers, queue } = this.#told;
+    return (this.#deaths ??= deathsOf(headers, { sweptQueue: queue }));
+  }
+}
+
+interface Known {
+  readonly message: AmqpMessage;
+  readonly headers: Table;
+  readonly past: Past;
+  readonly place: LetterPlace;
+  /** In other queues than the one it lies in, the newest first. */
+  readonly deaths: readonly Death[];
+}
+
+/** n.b. Wires of other systems look into bodies; what they cannot read is no reason to stop. */
+function pastOf(message: AmqpMessage, { wire = respoolWire, of, queue }: LetterPlace): Past {
+  try {
+    return wire.read(message, of[0] ?? queue);
+  } catch {
+    return readPast(message);
+  }
+}
+
+/** The main queue that it belongs to, or else the one that it first died in. */
+function queueOf({ message, headers, place, deaths }: Known): string | undefined {
+  const isOther = (queue: string | undefined): queue is string =>
+    queue !== undefined && queue !== place.queue && queue !== headers[H.sweptFrom];
+  const planned = place.of.length > 0 ? ownerOf(message, place) : undefined;
+  const said = [planned, sureOwner(message)].find(isOther);
+  if (said !== undefined) return said;
+  // Where it was rejected it was worked on; where it only ever expired it may just have waited.
+  const works = new Set(deaths.filter(({ reason }) => reason !== 'expired').map(queueName));
+  const first = nameOf(headers['x-first-death-queue']);
+  const candidates = [first, ...deaths.map(queueName).toReversed()].filter(isOther);
+  return candidates.find((queue) => works.has(queue)) ?? candidates[0];
+}
+
+function queueName({ queue }: Death): string {
+  return queue;
+}
+
+/** n.b. The delivery itself tells only how it came into the dead queue. */
+function beginningOf({ message, headers, past, deaths }: Known): Beginning | undefined {
+  const { fields } = message;
+  const { exchange, routingKey } = past;
+  const isTold =
+    headers[H.routingKey] !== undefined ||
+    routingKey !== fields.routingKey ||
+    exchange !== fields.exchange;
+  if (isTold) return { exchange, routingKey };
+  const oldest = deaths.at(-1);
+  if (oldest === undefined) return undefined;
+  return { exchange: oldest.exchange, routingKey: oldest.keys[0] ?? routingKey };
+}
+
+function homeOf(
+  { headers, past, place }: Known,
+  owner: string | undefined,
+): LetterRoute | undefined {
+  if (owner !== undefined) return { kind: 'queue', exchange: '', key: owner };
+  const isSaid = [headers[H.exchange], headers[H.routingKey]].every(
+    (one) => typeof one === 'string',
+  );
+  if (!isSaid) return undefined;
+  const { exchange, routingKey: key } = past;
+  const isHere =
+    exchange === '' && (key === '' || key === place.queue || key === headers[H.sweptFrom]);
+  return isHere ? undefined : { kind: 'queue', exchange, key };
+}
+
+interface Cause {
+  readonly code: string;
+  readonly reason: string;
+  readonly diedAt: number | undefined;
+}
+
+function causeOf({ headers, past, deaths }: Told): Cause {
+  const death = deaths[0];
+  const endedAt = countOf(headers[H.endedAt]) || undefined;
+  const ended = wordOf(headers[H.endedCode]);
+  if (ended !== undefined) {
+    const reason = cut(headers[H.endedReason]);
+    return { code: codeText(ended), reason, diedAt: endedAt ?? death?.at };
+  }
+  const { lastFailure, lastFailedAt } = past;
+  const diedAt = endedAt ?? death?.at ?? lastFailedAt;
+  // What a broker did after the last failure that we know of is what it died of.
+  const isLater = death !== undefined && (death.at ?? 0) > (lastFailedAt ?? 0);
+  if (lastFailure !== undefined && !(isLater && death.reason !== 'expired')) {
+    return { code: lastFailure.code, reason: lastFailure.reason, diedAt };
+  }
+  const thrown = wordOf(headers[EXCEPTION]);
+  if (thrown !== undefined) return { code: EXCEPTION_CODE, reason: cut(thrown), diedAt };
+  if (death === undefined) return { code: 'unknown', reason: '', diedAt };
+  const { reason, queue } = death;
+  return { code: codeText(`amqp.${reason}`), reason: cut(`${reason} in queue "${queue}"`), diedAt };
+}
+
+/** Spring writes the message of an exception here when it gives a message up. */
+const EXCEPTION = 'x-exception-message';
+const EXCEPTION_CODE = 'spring.exception';
+
+/** So much of the digest tells two messages of one id apart. */
+const KEY_DIGEST_CHARS = 12;
+const DIGEST_CHARS = 24;
+
+/** What the broker counts: it differs from look to look. */
+const COUNTED = new Set(['x-delivery-count', 'x-acquired-count']);
+
+/** One word over all that stays the same while the message lies here. */
+export function digestOf({ content, properties }: AmqpMessage): string {
+  const text = Buffer.from(`${lasting(properties)}\n`);
+  return hash('sha256', Buffer.concat([text, content])).slice(0, DIGEST_CHARS);
+}
+
+function lasting(properties: Properties): string {
+  // n.b. In an order of its own: the broker changes it when it adds its count.
+  const pairs = Object.entries(properties.headers ?? {})
+    .filter(([name]) => !COUNTED.has(name))
+    .toSorted(([a], [b]) => (a < b ? -1 : 1));
+  // Mostly so, and several times as quick.
+  if (pairs.every(([, value]) => isPlain(value))) {
+    const { headers: _, ...others } = properties;
+    return JSON.stringify([others, pairs]);
+  }
+  try {
+    // Without headers and with an empty table of them is the same.
+    return writtenProperties({ ...properties, headers: Object.fromEntries(pairs) });
+  } catch {
+    // Nested too deep, or nothing that a broker could send: what is on its surface has to do.
+    return `${textOf(properties.messageId)}\n${pairs.map(([name]) => name).join('\n')}`;
+  }
+}
+
+function isPlain(value: unknown): boolean {
+  return typeof value === 'string' || typeof value === 'boolean' || Number.isSafeInteger(value);
+}
+
+function idOf(message: AmqpMessage, wire: Wire | undefined): string | undefined {
+  try {
+    return usable(wire?.id?.(message)) ?? usable(message.properties.messageId);
+  } catch {
+    return usable(message.properties.messageId);
+  }
+}
+
+/** A text that can be an id or a name as it is. */
+function usable(value: unknown): string | undefined {
+  if (typeof value !== 'string' || value === '' || value.length > KEY_MAX_CHARS) return undefined;
+  return CONTROL.test(value) || !value.isWellFormed() ? undefined : value;
+}
+
+function nameOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+function wordOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value.trim() !== '' ? value : undefined;
+}
+
+/** A reason as it is kept: one line, cut at its limit. */
+function cut(value: unknown): string {
+  return typeof value === 'string' ? reasonText(value.slice(0, REASON_MAX_CHARS + 1)) : '';
+}
+
+const CONTROL = /\p{Cc}/u;
+const CONTROLS = /\p{Cc}+/gu;
+
+function shown(text: string): string {
+  const isLong = text.length > LETTER_HEADER_MAX_CHARS;
+  const short = isLong ? `${text.slice(0, LETTER_HEADER_MAX_CHARS - 1)}…` : text;
+  return (CONTROL.test(short) ? short.replaceAll(CONTROLS, ' ') : short).toWellFormed();
+}
+
+function shownHeaders(headers: Table): Headers {
+  const texts: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers).slice(0, LETTER_HEADERS_MAX)) {
+    if (name === '__proto__') continue;
+    texts[shown(name)] = shown(headerText(value));
+  }
+  return texts;
+}
+
+/** Tables and lists as JSON, bytes as base64. */
+function headerText(value: unknown): string {
+  return value instanceof Uint8Array ? Buffer.from(value).toString('base64') : textOf(value);
+}

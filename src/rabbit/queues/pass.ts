@@ -1,0 +1,373 @@
+/**
+ * pass — goes once through what lies in a queue, oldest first, and leaves the rest as it lay.
+ *
+ *   queue ─deliver─▶ arrived ─next()─▶ in hand ─done()─▶ acked
+ *                                        └─leave()─▶ held ─close()─▶ back, in the old order
+ *
+ * Promise: never more than were there at the beginning, each once. What is left is held unacked
+ * until the end, so that it is not seen twice; it costs no memory here. Whoever kills us gives back
+ * everything that was not done. How the order is kept: requeue-order.ts.
+ */
+
+import { MINUTE_MS } from '../../core/duration.ts';
+import { asError, assert, RespoolError, show } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { Acks } from '../consume/acks.ts';
+import type { AmqpChannel, AmqpConnection, AmqpMessage } from '../connection/amqp.ts';
+import { closeChannel } from '../connection/close-channel.ts';
+import { openChannel } from '../admin/inspect-broker.ts';
+import { explainRefusal } from '../topology/explain.ts';
+import { type Block, Blocks } from './requeue-order.ts';
+
+const HELD_MAX_DEFAULT = 100_000;
+/** The broker takes a channel away from who holds a message for 30 minutes. */
+const PASS_MAX_MS = 10 * MINUTE_MS;
+/** So long without a message, and we ask how many are left. */
+const QUIET_MS = 1_000;
+/** So many quiet spans with messages left: somebody else has the queue for himself. */
+const QUIET_MAX = 3;
+/** Given ones are dropped from the line of arrivals so many at a time. */
+const GIVEN_MAX = 256;
+
+/** Which messages to go through. */
+export interface PassOrder {
+  readonly queue: string;
+  /** In hand at once: given and neither left nor done. */
+  readonly window: number;
+  /**
+   * How large a message is, about. With it as many as fit into some memory are taken at once, so
+   * that also whoever is killed leaves the order as it was; for passes that go through everything.
+   */
+  readonly averageBytes?: number | undefined;
+  /** Left ones held at once; default 100,000. Beyond it the pass ends with `held`. */
+  readonly heldMax?: number | undefined;
+  /** Looked at, at the most. */
+  readonly max?: number | undefined;
+  /** A pass ends after this; default 10 minutes. */
+  readonly maxMs?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Hears of each message as it comes, long before it may be given. */
+  readonly onArrival?: ((message: AmqpMessage) => void) | undefined;
+}
+
+/**
+ * Why no more came: all were seen, `max` were, the signal fired, nothing came though there are
+ * messages, too many are held, or the time is over.
+ */
+export type PassEnd = 'done' | 'max' | 'aborted' | 'quiet' | 'held' | 'time';
+
+/** One way through a queue. Iterate once, settle every message, close. */
+export interface Pass extends AsyncIterable<AmqpMessage> {
+  /** How many there were at the beginning; never more are given. */
+  readonly total: number;
+  /** undefined while there may be more. */
+  readonly end: PassEnd | undefined;
+  /** Whether the channel was lost: the broker may not know what was done last. */
+  readonly isLost: boolean;
+  /** How many of those done last the broker may still hold for us, at the most. */
+  readonly unsure: number;
+  /** It stays where it is. */
+  leave(message: AmqpMessage): void;
+  /** Acks it at the end of this turn; throws `broker.unavailable` when the channel is lost. */
+  done(message: AmqpMessage): void;
+  /** Gives back everything left or in hand, in the order it lay. */
+  close(): Promise<void>;
+}
+
+export interface PassTools {
+  readonly connection: AmqpConnection;
+  readonly clock: Clock;
+}
+
+/** Begins a pass. */
+export async function openPass(order: PassOrder, tools: PassTools): Promise<Pass> {
+  const channel = await openChannel(tools.connection);
+  const { messageCount, consumerCount } = await channel
+    .checkQueue(order.queue)
+    .catch((error: unknown) => {
+      throw explainRefusal(error, { act: 'check', what: 'queue', name: order.queue });
+    });
+  const pass = new QueuePass(order, tools.clock, {
+    connection: tools.connection,
+    channel,
+    total: messageCount,
+    others: consumerCount,
+  });
+  try {
+    await pass.begin();
+  } catch (error) {
+    await pass.close();
+    throw error;
+  }
+  return pass;
+}
+
+interface Beginning {
+  readonly connection: AmqpConnection;
+  readonly channel: AmqpChannel;
+  readonly total: number;
+  /** Consumers of others. */
+  readonly others: number;
+}
+
+interface Waiter {
+  readonly resolve: (next: IteratorResult<AmqpMessage, undefined>) => void;
+  readonly reject: (error: Error) => void;
+}
+
+class QueuePass implements Pass {
+  readonly total: number;
+  readonly #order: PassOrder;
+  readonly #clock: Clock;
+  readonly #channel: AmqpChannel;
+  readonly #goal: number;
+  readonly #heldMax: number;
+  readonly #blocks: Blocks;
+  readonly #acks: Acks;
+  readonly #inHand = new Map<number, Block>();
+  /** Arrived and not given yet; those before `#next` are given. */
+  readonly #arrivals: AmqpMessage[] = [];
+  #next = 0;
+  #arrived = 0;
+  #given = 0;
+  #done = 0;
+  #largestBytes = 1;
+  #end: PassEnd | undefined;
+  #error: Error | undefined;
+  #waiter: Waiter | undefined;
+  #arrivedAtLastLook = 0;
+  #quietSpans = 0;
+  #closed: Promise<void> | undefined;
+  #isGivingBack = false;
+  #isLost = false;
+  #stopWatch: () => void = () => undefined;
+  #stopLimit: () => void = () => undefined;
+  readonly #onAbort = (): void => this.#finish('aborted');
+
+  constructor(order: PassOrder, clock: Clock, from: Beginning) {
+    this.#order = order;
+    this.#clock = clock;
+    this.#channel = from.channel;
+    const onLost = (error: unknown): void => this.#fail(this.#lost(error));
+    this.#acks = new Acks({ channel: from.channel, clock, onLost });
+    this.total = from.total;
+    const { queue, window, averageBytes } = order;
+    const onMessage = (message: AmqpMessage | null): void => this.#take(message);
+    this.#blocks = new Blocks({ queue, window, averageBytes, clock, ...from, onMessage });
+    this.#goal = Math.min(from.total, order.max ?? from.total);
+    this.#heldMax = order.heldMax ?? HELD_MAX_DEFAULT;
+  }
+
+  get end(): PassEnd | undefined {
+    return this.#end;
+  }
+
+  get isLost(): boolean {
+    return this.#isLost;
+  }
+
+  /** n.b. The last consumer gets no more than its size, less what the broker knows to be acked. */
+  get unsure(): number {
+    const waiting = this.#arrivals.length - this.#next;
+    return Math.max(0, this.#blocks.room - this.#inHand.size - waiting);
+  }
+
+  async begin(): Promise<void> {
+    const { signal, maxMs = PASS_MAX_MS } = this.#order;
+    this.#channel.on('close', () => {
+      this.#isLost ||= !this.#isGivingBack;
+      this.#fail(this.#lost());
+    });
+    if (signal?.aborted === true) this.#finish('aborted');
+    else if (this.#goal === 0) this.#finish(this.total === 0 ? 'done' : 'max');
+    if (this.#isOver) return;
+    signal?.addEventListener('abort', this.#onAbort);
+    this.#stopLimit = this.#clock.after(maxMs, () => this.#finish('time'));
+    await this.#addConsumer();
+    this.#watch();
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<AmqpMessage, undefined> {
+    return { next: () => this.#ask() };
+  }
+
+  leave(message: AmqpMessage): void {
+    const block = this.#settle(message);
+    this.#acks.hold(message);
+    this.#blocks.hold(block, message.fields.deliveryTag);
+    if (this.#blocks.held >= this.#heldMax) this.#finish('held');
+    else this.#widen();
+    this.#wake();
+  }
+
+  done(message: AmqpMessage): void {
+    this.#settle(message);
+    if (this.#error !== undefined) throw this.#error;
+    this.#done += 1;
+    this.#acks.add(message);
+    this.#wake();
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  get #isOver(): boolean {
+    return this.#end !== undefined || this.#error !== undefined;
+  }
+
+  #settle({ fields: { deliveryTag } }: AmqpMessage): Block {
+    const block = this.#inHand.get(deliveryTag);
+    assert(block !== undefined, `message ${deliveryTag} of a pass is settled twice`);
+    this.#inHand.delete(deliveryTag);
+    return block;
+  }
+
+  #ask(): Promise<IteratorResult<AmqpMessage, undefined>> {
+    assert(this.#waiter === undefined, 'two ask for the next message of a pass');
+    return new Promise((resolve, reject) => {
+      this.#waiter = { resolve, reject };
+      this.#wake();
+    });
+  }
+
+  /** Gives the next message to whoever waits for it, or tells that there is none. */
+  #wake(): void {
+    const waiter = this.#waiter;
+    if (waiter === undefined) return;
+    if (this.#end !== undefined) this.#answer({ done: true, value: undefined });
+    else if (this.#error !== undefined) {
+      this.#waiter = undefined;
+      waiter.reject(this.#error);
+    } else if (this.#inHand.size < this.#order.window) {
+      const message = this.#arrivals[this.#next];
+      if (message !== undefined) this.#give(message);
+    }
+  }
+
+  #give(message: AmqpMessage): void {
+    this.#next += 1;
+    if (this.#next >= GIVEN_MAX || this.#next === this.#arrivals.length) {
+      this.#arrivals.splice(0, this.#next);
+      this.#next = 0;
+    }
+    this.#given += 1;
+    this.#inHand.set(message.fields.deliveryTag, this.#blocks.of(message));
+    this.#answer({ done: false, value: message });
+    if (this.#given >= this.#goal) this.#finish(this.#goal < this.total ? 'max' : 'done');
+  }
+
+  #answer(result: IteratorResult<AmqpMessage, undefined>): void {
+    const waiter = this.#waiter;
+    this.#waiter = undefined;
+    waiter?.resolve(result);
+  }
+
+  /** Opens the next consumer when the last one holds as much as it can. */
+  #widen(): void {
+    if (this.#isOver || this.#arrived >= this.#goal || !this.#blocks.isFull) return;
+    this.#addConsumer().catch((error: unknown) => this.#fail(asError(error)));
+  }
+
+  #addConsumer(): Promise<void> {
+    const atMost = this.#goal - this.#arrived;
+    const mayHold = Math.min(atMost, this.#heldMax - this.#blocks.held);
+    return this.#blocks.add({ atMost, largestBytes: this.#largestBytes, mayHold });
+  }
+
+  #take(message: AmqpMessage | null): void {
+    if (message === null) {
+      this.#fail(this.#lost());
+      return;
+    }
+    this.#acks.note(message);
+    this.#arrivals.push(message);
+    this.#arrived += 1;
+    this.#order.onArrival?.(message);
+    this.#largestBytes = Math.max(this.#largestBytes, message.content.length);
+    this.#quietSpans = 0;
+    this.#wake();
+  }
+
+  #finish(end: PassEnd): void {
+    if (this.#isOver) return;
+    this.#end = end;
+    this.#rest();
+    this.#wake();
+  }
+
+  #fail(error: Error): void {
+    this.#error ??= error;
+    this.#rest();
+    this.#wake();
+  }
+
+  #rest(): void {
+    this.#stopWatch();
+    this.#stopLimit();
+    this.#order.signal?.removeEventListener('abort', this.#onAbort);
+  }
+
+  /** Others may take messages too, or their time runs out: then fewer come than were counted. */
+  #watch(): void {
+    this.#stopWatch = this.#clock.after(QUIET_MS, () => {
+      void this.#lookAround().finally(() => {
+        if (!this.#isOver) this.#watch();
+      });
+    });
+  }
+
+  async #lookAround(): Promise<void> {
+    const { length } = this.#arrivals;
+    const isQuiet = this.#arrived === this.#arrivedAtLastLook && this.#inHand.size + length === 0;
+    this.#arrivedAtLastLook = this.#arrived;
+    if (!isQuiet || this.#blocks.isAdding) return;
+    try {
+      const { messageCount } = await this.#channel.checkQueue(this.#order.queue);
+      if (this.#arrived !== this.#arrivedAtLastLook) return;
+      this.#quietSpans += 1;
+      if (messageCount === 0) this.#finish('done');
+      else if (this.#quietSpans >= QUIET_MAX) this.#finish('quiet');
+    } catch (error) {
+      this.#fail(this.#lost(error));
+    }
+  }
+
+  async #close(): Promise<void> {
+    this.#finish('aborted');
+    try {
+      this.#acks.flush();
+      if (this.#blocks.isUsed) await this.#blocks.settled(() => Math.min(this.#done, this.unsure));
+      for (const [tag, block] of this.#inHand) this.#blocks.hold(block, tag);
+      for (const message of this.#arrivals.slice(this.#next)) {
+        this.#blocks.hold(this.#blocks.of(message), message.fields.deliveryTag);
+      }
+      this.#isGivingBack = true;
+      if (this.#blocks.isUsed) await this.#blocks.giveBack();
+      else await closeChannel(this.#channel);
+    } catch {
+      // The channel or the queue was lost on the way: then everything is given back.
+      await closeChannel(this.#channel);
+    }
+    this.#error ??= this.#lost();
+  }
+
+  #lost(cause?: unknown): RespoolError {
+    return new RespoolError(
+      'broker.unavailable',
+      `cannot go on with the messages of the queue ${show(this.#order.queue)}: the channel was ` +
+        'lost or the queue deleted; what was not done is still in the queue: start again',
+      { cause },
+    );
+  }
+}
+
+/** Of a pass that was lost after something was done: nobody knows which acks were read. */
+export function lostAtTheEnd(queue: string): RespoolError {
+  return new RespoolError(
+    'broker.unavailable',
+    `cannot tell whether all that was done is gone from the queue ${show(queue)}: the channel ` +
+      'was lost or the queue deleted at the end; the last ones may be there twice: start again',
+  );
+}

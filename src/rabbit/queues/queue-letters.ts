@@ -1,0 +1,376 @@
+/**
+ * queue-letters — a dead or parked queue of RabbitMQ behind the door to dead letters.
+ *
+ *   look ─▶ a pass that leaves everything            take ─▶ the queue's lock, then a pass
+ *
+ * Promise: confirmed where it goes before it is acked here; whoever kills us at any point leaves a
+ * message here, there, or in both places, never in none. What is left keeps its order.
+ */
+
+import { MINUTE_MS } from '../../core/duration.ts';
+import { isRespoolError, RespoolError, show, unreachable } from '../../core/errors.ts';
+import { fitsLetter } from '../../core/letter-query.ts';
+import { checkNumber } from '../../core/limits.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type * as door from '../../ports/dead-letters.ts';
+import { systemClock } from '../../system/clock.ts';
+import type { AmqpConnection, AmqpMessage } from '../connection/amqp.ts';
+import { closeChannel } from '../connection/close-channel.ts';
+import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
+import { placeOf } from '../admin/owner-queue.ts';
+import { openChannel, passiveQueues, versionOf } from '../admin/inspect-broker.ts';
+import { Outlet } from '../publish/confirm-publisher.ts';
+import { explainRefusal, refusalCode } from '../topology/explain.ts';
+import { isAlone } from './other-consumers.ts';
+import { cautionOf } from './delivery-limit.ts';
+import { parkedCopy, sentCopy } from './replay-copy.ts';
+import { Held, heldOf } from './held.ts';
+import { type LetterPlace, type ReadLetter, readLetter } from './letter.ts';
+import { checkLettersOptions, type QueueLettersOptions } from './letters-options.ts';
+import { lockQueue, type QueueLock } from './lock.ts';
+import { openPass } from './pass.ts';
+import { type Deed, notInHand, Taking } from './take-letters.ts';
+import { ensureTarget } from './target.ts';
+import { Walk, type WalkOptions } from './walk.ts';
+
+type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
+
+const LOOK_MAX = 100_000;
+/** Held by one walk, unacked; the broker keeps a note of each. */
+const HELD_MAX = 1_000_000;
+/** In memory with their content at once while nobody has any in hand. */
+const LOOK_WINDOW = 200;
+const IN_HAND_DEFAULT = 100;
+const IN_HAND_MAX = 1_000;
+/** How long an answer about what looking costs is believed. */
+const CAUTION_MS = MINUTE_MS;
+const PARKED = '.parked';
+const TAKE = 'take messages out of';
+const FORBIDDEN = 403;
+
+/** The dead letters of one queue; nothing is opened before the first question. */
+export function createQueueLetters(options: QueueLettersOptions): door.DeadLetters {
+  checkLettersOptions(options);
+  return new QueueLetters(options);
+}
+
+class QueueLetters implements door.DeadLetters {
+  readonly name: string;
+  readonly #options: QueueLettersOptions;
+  readonly #queue: string;
+  readonly #place: LetterPlace;
+  readonly #clock: Clock;
+  readonly #connection: RabbitConnection;
+  readonly #isOwned: boolean;
+  readonly #outlet: Outlet;
+  readonly #takings = new Set<Taking>();
+  /** What is open; it ends with the door. */
+  readonly #walks = new Set<Walk>();
+  readonly #locks = new Set<QueueLock>();
+  readonly #parkedQueues = new Map<string, Promise<void>>();
+  #caution: door.Caution | undefined;
+  /** When it was asked for (monotonic). */
+  #cautionAt = 0;
+  #isTold = false;
+
+  constructor(options: QueueLettersOptions) {
+    const { queue, plans = [], wire, clock = systemClock, connection, url } = options;
+    this.#options = options;
+    this.#queue = queue;
+    this.name = `queue "${queue}"`;
+    const place = placeOf(queue, plans);
+    const isParked =
+      place.role === 'parked' || (place.role === undefined && queue.endsWith(PARKED));
+    this.#place = { ...place, kind: options.kind ?? (isParked ? 'parked' : 'dead'), wire };
+    this.#clock = clock;
+    const chosen = connectionOf({ connection, url, clock }, 'a door to dead letters');
+    this.#connection = chosen.connection;
+    this.#isOwned = chosen.isOwned;
+    this.#outlet = new Outlet(chosen.connection.publishing, clock);
+  }
+
+  async caution(): Promise<door.Caution> {
+    const now = this.#clock.monotonic();
+    // Policies change; a door may be open for days.
+    if (this.#caution === undefined || now - this.#cautionAt > CAUTION_MS) {
+      this.#caution = await this.#askCaution();
+      this.#cautionAt = now;
+    }
+    return this.#caution;
+  }
+
+  async count(): Promise<number> {
+    const channel = await openChannel(await this.#amqp());
+    try {
+      return (await channel.checkQueue(this.#queue)).messageCount;
+    } catch (error) {
+      throw explainRefusal(error, { act: 'check', what: 'queue', name: this.#queue });
+    } finally {
+      await closeChannel(channel);
+    }
+  }
+
+  look(options: door.LetterLookOptions = {}): AsyncIterable<door.OpenLetter> {
+    return this.#looking(options);
+  }
+
+  take(options: door.LetterTakeOptions): AsyncIterable<door.TakenLetter> {
+    const inHand = checkNumber('inHand', options.inHand ?? IN_HAND_DEFAULT, {
+      min: 1,
+      max: IN_HAND_MAX,
+    });
+    return this.#taking(options, inHand);
+  }
+
+  async isAlone(): Promise<boolean> {
+    const { management } = this.#options;
+    const connection = await this.#amqp();
+    return isAlone({ queue: this.#queue, connection, management, clock: this.#clock });
+  }
+
+  async settle(taken: door.TakenLetter, fate: door.Fate): Promise<door.Settled> {
+    const held = heldOf(taken);
+    const taking = held && [...this.#takings].find((one) => one.has(held));
+    if (held === undefined || taking === undefined) return notInHand(held);
+    return taking.settle(held, fate);
+  }
+
+  async since(replay: string, ids: readonly string[]): Promise<door.Since> {
+    const asked = new Set(ids);
+    const failed = new Map<string, door.Since['failed'][number]>();
+    // Cheap, and mostly the answer: nothing came back.
+    if (asked.size === 0 || (await this.count()) === 0) return { failed: [], delivered: [] };
+    for await (const { letter } of this.look()) {
+      const { id, code, reason } = letter;
+      if (letter.replayedBy === replay && asked.has(id)) failed.set(id, { id, code, reason });
+    }
+    return { failed: [...failed.values()], delivered: [] };
+  }
+
+  async waitingAt(routes: readonly door.LetterRoute[]): Promise<number | undefined> {
+    const queues = new Set<string>();
+    for (const route of routes) {
+      // Where an exchange leads is not known here.
+      if (route.kind !== 'queue' || route.exchange !== '') return undefined;
+      queues.add(route.key);
+    }
+    let waiting = 0;
+    for (const answer of (await passiveQueues(await this.#amqp(), [...queues])).values()) {
+      if (!('found' in answer) || answer.found === undefined) return undefined;
+      const { messageCount, consumerCount } = answer.found;
+      // Purged or expired, or taken by a consumer that has gone since: nobody can tell.
+      if (messageCount === 0 && consumerCount === 0) return undefined;
+      waiting += messageCount;
+    }
+    return waiting;
+  }
+
+  async close(): Promise<void> {
+    // What is on its way first: its messages are acked when it is confirmed.
+    await this.#outlet.close();
+    await Promise.all([...this.#walks].map((walk) => walk.close()));
+    await Promise.all([...this.#locks].map((lock) => lock.release()));
+    if (this.#isOwned) await this.#connection.close();
+  }
+
+  async *#looking(options: door.LetterLookOptions): AsyncGenerator<door.OpenLetter> {
+    await this.#careful('look at');
+    const { query = {}, max = this.#options.lookMax ?? LOOK_MAX, signal } = options;
+    checkNumber('max', max, { min: 1, max: Number.MAX_SAFE_INTEGER });
+    const amqp = await this.#amqp();
+    const lock = await this.#lockForLook(amqp);
+    let walk: Walk | undefined;
+    try {
+      walk = await this.#walk(amqp, LOOK_WINDOW, { max, signal });
+      for (;;) {
+        const message = await walk.next();
+        if (message === undefined) return;
+        const held = new Held(readLetter(message, this.#place), message);
+        try {
+          if (fitsLetter(held.read.letter, query)) yield held.letter();
+        } finally {
+          held.end();
+          walk.pass.leave(message);
+        }
+      }
+    } finally {
+      if (walk !== undefined) {
+        this.#walks.delete(walk);
+        await walk.close();
+      }
+      await this.#unlock(lock);
+    }
+  }
+
+  /** A look has the lock too: what it holds others would not see, and take for gone. */
+  async #lockForLook(amqp: AmqpConnection): Promise<QueueLock | undefined> {
+    // A look in the middle of a take of our own.
+    if (this.#locks.size > 0) return undefined;
+    try {
+      return await this.#lock(amqp, 'look at');
+    } catch (error) {
+      // Whoever may read and not declare can look all the same.
+      if (isRespoolError(error) && refusalCode(error.cause) === FORBIDDEN) return undefined;
+      throw error;
+    }
+  }
+
+  async #lock(amqp: AmqpConnection, act: string): Promise<QueueLock> {
+    const lock = await lockQueue(amqp, this.#queue);
+    if (lock === 'taken') throw this.#isTaken(act);
+    this.#locks.add(lock);
+    return lock;
+  }
+
+  async #unlock(lock: QueueLock | undefined): Promise<void> {
+    if (lock === undefined) return;
+    this.#locks.delete(lock);
+    await lock.release();
+  }
+
+  async *#taking(
+    options: door.LetterTakeOptions,
+    inHand: number,
+  ): AsyncGenerator<door.TakenLetter> {
+    await this.#careful(TAKE);
+    // One connection for both: the lock goes with the one that has the messages.
+    const amqp = await this.#amqp();
+    const lock = await this.#lock(amqp, TAKE);
+    let taking: Taking | undefined;
+    try {
+      // Twice as many, so that the next ones are here while those in hand are settled.
+      const walk = await this.#walk(amqp, 2 * inHand, { signal: options.signal });
+      taking = this.#takingOf(walk, inHand);
+      this.#takings.add(taking);
+      yield* taking.letters(options);
+    } finally {
+      if (taking !== undefined) {
+        this.#takings.delete(taking);
+        this.#walks.delete(taking.walk);
+      }
+      await this.#unlock(lock);
+    }
+  }
+
+  #takingOf(walk: Walk, inHand: number): Taking {
+    return new Taking({
+      queue: this.#place.queue,
+      walk,
+      inHand,
+      read: (message) => readLetter(message, this.#place),
+      deedOf: (message, read, fate) => this.#deedOf(message, read, fate),
+      send: (outgoing) => this.#outlet.send(outgoing),
+    });
+  }
+
+  async #deedOf(message: AmqpMessage, read: ReadLetter, fate: door.Fate): Promise<Deed> {
+    const parts = { message, read, wire: this.#options.wire, now: this.#clock.now() };
+    switch (fate.kind) {
+      case 'leave':
+        return { kind: 'leave' };
+      case 'remove':
+        return { kind: 'ack' };
+      case 'send': {
+        const to = this.#routeOf(read, fate.to);
+        return 'code' in to ? to : { kind: 'publish', outgoing: sentCopy(parts, to, fate) };
+      }
+      case 'park': {
+        const queue = this.#parkedQueueOf(read);
+        // It lies among the parked already.
+        if (queue === this.#queue) return { kind: 'leave' };
+        await this.#ensureParked(queue);
+        return { kind: 'publish', outgoing: parkedCopy(parts, queue, fate) };
+      }
+      default:
+        return unreachable(fate);
+    }
+  }
+
+  #routeOf(
+    { letter }: ReadLetter,
+    given: door.LetterRoute | undefined,
+  ): QueueRoute | Extract<Deed, { kind: 'refuse' }> {
+    const to = given ?? letter.home;
+    const name = show(letter.id);
+    if (to === undefined) {
+      const reason = `nobody knows which queue message ${name} belongs to; say where to send it`;
+      return { kind: 'refuse', code: 'route.unknown', reason };
+    }
+    if (to.kind === 'topic') {
+      const reason =
+        `cannot send message ${name} of a queue to the topic ${show(to.topic)} of a spool; ` +
+        'name a queue, or an exchange with a key';
+      return { kind: 'refuse', code: 'route.invalid', reason };
+    }
+    if (to.exchange === '' && to.key === this.#queue) {
+      const reason = `cannot send message ${name} into the queue that it lies in; name another`;
+      return { kind: 'refuse', code: 'route.invalid', reason };
+    }
+    return to;
+  }
+
+  #parkedQueueOf({ owner }: ReadLetter): string {
+    const { parkedQueue, plans = [] } = this.#options;
+    if (parkedQueue !== undefined) return parkedQueue;
+    if (this.#place.kind === 'parked') return this.#queue;
+    const ours = plans.filter((plan) => this.#place.of.includes(plan.queue));
+    const plan = ours.find((one) => one.queue === owner) ?? ours[0];
+    if (plan !== undefined && plan.parked.exchange === '') return plan.parked.key;
+    return `${this.#queue.replace(/\.dlq$/, '')}${PARKED}`;
+  }
+
+  #ensureParked(queue: string): Promise<void> {
+    const known = this.#parkedQueues.get(queue);
+    if (known !== undefined) return known;
+    const ensured = this.#declareParked(queue).catch((error: unknown) => {
+      // The next one tries again.
+      this.#parkedQueues.delete(queue);
+      throw error;
+    });
+    this.#parkedQueues.set(queue, ensured);
+    return ensured;
+  }
+
+  async #declareParked(queue: string): Promise<void> {
+    await ensureTarget(await this.#amqp(), queue);
+  }
+
+  async #walk(connection: AmqpConnection, window: number, options: WalkOptions): Promise<Walk> {
+    const order = { queue: this.#queue, window, heldMax: HELD_MAX };
+    const pass = await openPass(order, { connection, clock: this.#clock });
+    const walk = new Walk(pass, options);
+    this.#walks.add(walk);
+    return walk;
+  }
+
+  #amqp(): Promise<AmqpConnection> {
+    return this.#connection.consuming.tryConnect();
+  }
+
+  async #askCaution(): Promise<door.Caution> {
+    const { management, isTrusted = false } = this.#options;
+    const version = versionOf(await this.#amqp());
+    return cautionOf({ queue: this.#queue, management, version, isTrusted });
+  }
+
+  /** Tells what looking costs, and refuses where the broker may drop what is looked at. */
+  async #careful(act: string): Promise<void> {
+    const caution = await this.caution();
+    if (caution.kind !== 'free' && !this.#isTold) {
+      this.#isTold = true;
+      this.#options.onCaution?.(caution);
+    }
+    if (caution.kind !== 'refused') return;
+    const { text, remedy } = caution;
+    const what = `cannot ${act} the queue ${show(this.#queue)}`;
+    throw new RespoolError('move.refused', `${what}: ${text}; ${remedy}`);
+  }
+
+  #isTaken(act: string): RespoolError {
+    return new RespoolError(
+      'move.refused',
+      `cannot ${act} the queue ${show(this.#queue)}: another look, sweep or replay works on it; ` +
+        'wait until that one is done, or stop it',
+    );
+  }
+}

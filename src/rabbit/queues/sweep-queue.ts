@@ -1,0 +1,338 @@
+/**
+ * sweep-queue — one queue: what died more often than it may goes to the target, the rest stays.
+ *
+ *   look ─within─▶ left as it lies
+ *     └─over─▶ published ─confirmed─▶ (journal) ─▶ acked
+ *                 ├─refused, returned, late, unknown─▶ stays here; the sweep of this queue ends
+ *                 └─cannot be written by this client─▶ stays here, and is told; the others go on
+ *
+ * Promise, the failure table of the old tool: killed before the publish, the message is here;
+ * killed after the publish and before the ack, it may be there twice; refused by the broker, it
+ * is here, and the report says why; the network failed, it is here.
+ *
+ * Why: docs/decisions/0035-a-sweep-holds-what-stays.md
+ */
+
+import { asError, isRespoolError, show, textOf } from '../../core/errors.ts';
+import type { AmqpConnection, AmqpMessage, Table } from '../connection/amqp.ts';
+import { versionOf } from '../admin/inspect-broker.ts';
+import { cautionOf } from './delivery-limit.ts';
+import { createDeathCounter } from './deaths.ts';
+import { intoItself, type SweepPair } from './discover.ts';
+import { lockQueue, type QueueLock } from './lock.ts';
+import { lostAtTheEnd, openPass, type Pass } from './pass.ts';
+import type { QueueSweep, SweepEnd, SweepRule, SweepTools } from './sweep-types.ts';
+import { sweptCopy } from './swept.ts';
+import { ensureTarget, isThere, requireTarget } from './target.ts';
+import { Walk } from './walk.ts';
+
+/** What a message is taken to be where the broker has not counted yet. */
+const AVERAGE_BYTES: number = 16 * 2 ** 10;
+/** Progress is told once for so many messages. */
+const TOLD_EVERY = 100;
+/** So many stay, at the most: what lies behind them would never be seen. */
+const HELD_MAX = 1_000_000;
+
+/** Sweeps one queue; what goes wrong is in the report. */
+export async function sweepOne(
+  pair: SweepPair,
+  rule: SweepRule,
+  tools: SweepTools,
+): Promise<QueueSweep> {
+  const sweep = new Sweep(pair, rule, tools);
+  await sweep.run();
+  return sweep.report;
+}
+
+class Sweep {
+  readonly #pair: SweepPair;
+  readonly #rule: SweepRule;
+  readonly #tools: SweepTools;
+  readonly #deaths: (headers: Table | undefined) => number;
+  readonly #startedAt: number;
+  #pass: Pass | undefined;
+  #seen = 0;
+  #moved = 0;
+  #left = 0;
+  #already = 0;
+  /** Of what was acked and may still be there, the oldest first; undefined: it has no identity. */
+  readonly #acked: (string | undefined)[] = [];
+  /** What died too often and came, by its identity, until it is gone. */
+  readonly #near = new Map<string, 'one' | 'several'>();
+  #open = 0;
+  #idle: (() => void) | undefined;
+  #end: SweepEnd | undefined;
+  #error: Error | undefined;
+  /** Of the first message that could not be copied. */
+  #misfit: Error | undefined;
+  #isRecorded = false;
+  #tookMs = 0;
+  readonly #fail = (error: unknown): void => {
+    this.#error ??= asError(error);
+  };
+
+  constructor(pair: SweepPair, rule: SweepRule, tools: SweepTools) {
+    this.#pair = pair;
+    this.#rule = rule;
+    this.#tools = tools;
+    const { reasons, queues } = rule;
+    this.#deaths = createDeathCounter({ sweptQueue: pair.queue, reasons, queues });
+    this.#startedAt = tools.clock.monotonic();
+  }
+
+  get report(): QueueSweep {
+    const error = this.#error ?? this.#misfit;
+    return {
+      ...this.#pair,
+      total: this.#pass?.total ?? 0,
+      seen: this.#seen,
+      moved: this.#moved,
+      left: this.#left,
+      already: this.#already,
+      end: this.#end ?? (this.#error === undefined ? (this.#pass?.end ?? 'done') : 'failed'),
+      ...(error === undefined ? {} : { error: textOf(error) }),
+      tookMs: Math.round(this.#tookMs),
+    };
+  }
+
+  async run(): Promise<void> {
+    let lock: QueueLock | undefined;
+    try {
+      const connection = await this.#tools.connect();
+      if (await this.#mayLook(connection)) {
+        lock = await this.#lock(connection);
+        if (lock !== undefined) await this.#sweep(connection);
+      }
+    } catch (error) {
+      this.#fail(error);
+    } finally {
+      await lock?.release();
+      this.#tookMs = this.#tools.clock.monotonic() - this.#startedAt;
+      this.#tell();
+    }
+  }
+
+  async #mayLook(connection: AmqpConnection): Promise<boolean> {
+    const { queue, target } = this.#pair;
+    const { management } = this.#tools;
+    if (queue === target) throw intoItself(queue);
+    if (!(await isThere(connection, queue))) {
+      return this.#refuse(
+        'failed',
+        `cannot sweep the queue ${show(queue)}: there is no such queue`,
+      );
+    }
+    const { isTrusted } = this.#rule;
+    const version = versionOf(connection);
+    const caution = await cautionOf({ queue, management, version, isTrusted });
+    if (caution.kind !== 'refused') return true;
+    const text = `cannot sweep the queue ${show(queue)}: ${caution.text}; ${caution.remedy}`;
+    return this.#refuse('refused', text);
+  }
+
+  async #lock(connection: AmqpConnection): Promise<QueueLock | undefined> {
+    const { queue } = this.#pair;
+    const lock = await lockQueue(connection, queue);
+    if (lock !== 'taken') return lock;
+    const what = `cannot sweep the queue ${show(queue)}`;
+    this.#refuse('locked', `${what}: somebody else works on it; try again later`);
+    return undefined;
+  }
+
+  #refuse(end: SweepEnd, text: string): false {
+    this.#end = end;
+    this.#error = new Error(text);
+    return false;
+  }
+
+  async #sweep(connection: AmqpConnection): Promise<void> {
+    const { queue, target } = this.#pair;
+    const { clock, journal } = this.#tools;
+    const { window, signal, createsTarget } = this.#rule;
+    if (!createsTarget) await requireTarget(connection, target);
+    // n.b. A signal that comes later ends the walk, not the pass: see walk.ts.
+    const isOff = signal?.aborted === true ? { signal } : {};
+    const averageBytes = await this.#averageBytes();
+    const onArrival =
+      journal === undefined ? undefined : (message: AmqpMessage): void => this.#meet(message);
+    const order = { queue, window, heldMax: HELD_MAX, averageBytes, onArrival, ...isOff };
+    const pass = await openPass(order, { connection, clock });
+    this.#pass = pass;
+    const walk = new Walk(pass, { signal });
+    try {
+      await this.#judgeAll(walk);
+    } catch (error) {
+      this.#fail(error);
+    } finally {
+      await this.#allSettled();
+      await walk.close();
+    }
+    const hasAcked = !this.#rule.dryRun && this.#moved + this.#already > 0;
+    if (hasAcked && pass.isLost) this.#error ??= lostAtTheEnd(queue);
+    const isAllSeen = pass.end === 'done' && this.#end === undefined && this.#error === undefined;
+    if (!pass.isLost) await journal?.forget(queue, isAllSeen);
+  }
+
+  async #averageBytes(): Promise<number> {
+    // Asked a moment ago for its limit: the answer is at hand. Without one it goes as well.
+    const { management } = this.#tools;
+    const told = await management?.queue(this.#pair.queue).catch(() => undefined);
+    const { bytes, messages = 0 } = told ?? {};
+    return bytes === undefined || messages === 0 ? AVERAGE_BYTES : bytes / messages;
+  }
+
+  async #judgeAll(walk: Walk): Promise<void> {
+    const { pass } = walk;
+    while (this.#end === undefined && this.#error === undefined) {
+      const message = await walk.next();
+      if (message === undefined) {
+        if (pass.end === undefined) this.#end = 'aborted';
+        return;
+      }
+      // n.b. Nothing may stay in hand: the walk goes on for the order's sake, and needs the room.
+      if (this.#error === undefined) await this.#judge(pass, message);
+      else pass.leave(message);
+    }
+  }
+
+  /** What was published is waited for, so that it is acked when it arrived. */
+  async #allSettled(): Promise<void> {
+    if (this.#open === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#idle = resolve;
+    });
+  }
+
+  /** n.b. Waits only where it has to: everything else happens at once. */
+  #judge(pass: Pass, message: AmqpMessage): Promise<void> | undefined {
+    this.#seen += 1;
+    if (this.#seen % TOLD_EVERY === 0) this.#tell();
+    const deaths = this.#deaths(message.properties.headers);
+    if (deaths <= this.#rule.max) {
+      this.#leave(pass, message);
+      return undefined;
+    }
+    const { budget } = this.#tools;
+    if (budget.left <= 0) {
+      this.#end = 'limit';
+      this.#leave(pass, message);
+      return undefined;
+    }
+    budget.left -= 1;
+    if (this.#rule.dryRun) {
+      this.#moved += 1;
+      pass.leave(message);
+      return undefined;
+    }
+    if (!this.#isRecorded) return this.#recordAndTake(pass, message, deaths);
+    this.#take(pass, message, deaths);
+    return undefined;
+  }
+
+  /** Nothing is made or moved without a record. */
+  async #recordAndTake(pass: Pass, message: AmqpMessage, deaths: number): Promise<void> {
+    const { max, audit, createsTarget, signal } = this.#rule;
+    try {
+      await audit?.({ ...this.#pair, total: pass.total, max });
+      if (createsTarget) await ensureTarget(await this.#tools.connect(), this.#pair.target);
+      this.#isRecorded = true;
+    } catch (error) {
+      this.#fail(error);
+    }
+    // n.b. With its channel the message went back: whoever copies it now copies it twice.
+    if (this.#isRecorded && !pass.isLost && signal?.aborted !== true) {
+      this.#take(pass, message, deaths);
+      return;
+    }
+    this.#tools.budget.left += 1;
+    this.#leave(pass, message);
+  }
+
+  #take(pass: Pass, message: AmqpMessage, deaths: number): void {
+    const { journal, budget } = this.#tools;
+    const identity = journal?.identityOf(this.#pair.queue, message);
+    // What was never delivered before cannot have been moved.
+    if (identity !== undefined && message.fields.redelivered && journal?.take(identity) === true) {
+      if (!this.#isSingle(identity)) this.#strike(identity);
+      this.#done(pass, message, identity);
+      this.#already += 1;
+      budget.left += 1;
+      return;
+    }
+    void this.#carry(pass, message, { deaths, identity });
+  }
+
+  async #carry(
+    pass: Pass,
+    message: AmqpMessage,
+    { deaths, identity }: { readonly deaths: number; readonly identity: string | undefined },
+  ): Promise<void> {
+    this.#open += 1;
+    let isSettled = false;
+    try {
+      const { outlet, journal, clock } = this.#tools;
+      await outlet.send(sweptCopy(message, { ...this.#pair, deaths, now: clock.now() }));
+      // n.b. Acked also when that fails: left, it would be copied again by every run.
+      if (identity !== undefined && this.#isSingle(identity)) {
+        await journal?.add(identity).catch(this.#fail);
+      }
+      isSettled = true;
+      // n.b. Throws when the channel is gone; then the message is there twice, and not lost.
+      this.#done(pass, message, identity);
+      this.#moved += 1;
+    } catch (error) {
+      // What cannot be written at all is a failure of this message, and holds up no other.
+      if (isRespoolError(error) && error.code === 'message.invalid') this.#misfit ??= error;
+      else this.#fail(error);
+      this.#left += 1;
+      this.#tools.budget.left += 1;
+      if (!isSettled) pass.leave(message);
+    } finally {
+      this.#open -= 1;
+      if (this.#open === 0) this.#idle?.();
+    }
+  }
+
+  /** Equal ones here together cannot be told apart after a kill: none of them is remembered. */
+  #meet(message: AmqpMessage): void {
+    const { max, dryRun } = this.#rule;
+    if (dryRun || this.#deaths(message.properties.headers) <= max) return;
+    const identity = this.#tools.journal?.identityOf(this.#pair.queue, message);
+    if (identity === undefined) return;
+    const known = this.#near.get(identity);
+    this.#near.set(identity, known === undefined ? 'one' : 'several');
+    if (known === 'one') this.#strike(identity);
+  }
+
+  #strike(identity: string): void {
+    this.#tools.journal?.strike(identity).catch(this.#fail);
+  }
+
+  #isSingle(identity: string): boolean {
+    return this.#near.get(identity) !== 'several';
+  }
+
+  /** Acks it, and has those forgotten that the broker is known to have taken out. */
+  #done(pass: Pass, message: AmqpMessage, identity: string | undefined): void {
+    pass.done(message);
+    const { journal } = this.#tools;
+    if (journal === undefined) return;
+    this.#acked.push(identity);
+    for (const gone of this.#acked.splice(0, this.#acked.length - pass.unsure)) {
+      if (gone === undefined || !this.#isSingle(gone)) continue;
+      journal.settle(gone);
+      this.#near.delete(gone);
+    }
+  }
+
+  #leave(pass: Pass, message: AmqpMessage): void {
+    this.#left += 1;
+    pass.leave(message);
+  }
+
+  #tell(): void {
+    const { queue } = this.#pair;
+    const total = this.#pass?.total ?? 0;
+    this.#rule.onProgress?.({ queue, total, seen: this.#seen, moved: this.#moved });
+  }
+}

@@ -1,0 +1,211 @@
+/**
+ * take-letters — one pass through a queue with letters in hand.
+ *
+ *   pass ─▶ unwanted: left
+ *      └──▶ in hand ─settle─▶ published, confirmed, acked · acked · left
+ *                └─ the loop ends: given back, in the order they lay
+ *
+ * Promise: a message is acked only when its copy is confirmed and routed, or when it is to be gone.
+ * What fails leaves it where it was.
+ */
+
+import { isRespoolError, textOf, unreachable } from '../../core/errors.ts';
+import type { Fate, LetterTakeOptions, Settled, TakenLetter } from '../../ports/dead-letters.ts';
+import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
+import { isNack } from '../publish/outlet-reasons.ts';
+import { Held } from './held.ts';
+import type { ReadLetter } from './letter.ts';
+import { lostAtTheEnd } from './pass.ts';
+import type { Walk } from './walk.ts';
+
+/** What becomes of a message by its fate. */
+export type Deed =
+  | { readonly kind: 'leave' }
+  | { readonly kind: 'ack' }
+  | { readonly kind: 'publish'; readonly outgoing: Outgoing }
+  | { readonly kind: 'refuse'; readonly code: string; readonly reason: string };
+
+/** What taking needs. */
+export interface TakingParts {
+  readonly queue: string;
+  readonly walk: Walk;
+  readonly inHand: number;
+  read(message: AmqpMessage): ReadLetter;
+  /** What a fate means for a message; may throw, and then it is left. */
+  deedOf(message: AmqpMessage, read: ReadLetter, fate: Fate): Promise<Deed>;
+  send(outgoing: Outgoing): Promise<void>;
+}
+
+/** Letters in hand, until its loop ends. */
+export class Taking {
+  readonly #parts: TakingParts;
+  readonly #open = new Set<Held>();
+  readonly #settling = new Set<Promise<unknown>>();
+  #hasAcked = false;
+  #hasRoom: () => void = () => undefined;
+
+  constructor(parts: TakingParts) {
+    this.#parts = parts;
+  }
+
+  get walk(): Walk {
+    return this.#parts.walk;
+  }
+
+  /** Whether this letter is one of its own. */
+  has(held: Held): boolean {
+    return this.#open.has(held);
+  }
+
+  /** Throws at its end when the last acks may be lost. */
+  async *letters({ isWanted, signal }: LetterTakeOptions): AsyncGenerator<TakenLetter> {
+    const onAbort = (): void => this.#hasRoom();
+    signal?.addEventListener('abort', onAbort);
+    let isBroken = false;
+    try {
+      for (;;) {
+        const message = await this.walk.next();
+        if (message === undefined) return;
+        const known = this.#parts.read(message);
+        if (!isWanted(known.letter)) {
+          this.#leave(message);
+          continue;
+        }
+        const held = new Held(known, message);
+        this.#open.add(held);
+        yield held.letter();
+        await this.#room(signal);
+      }
+    } catch (error) {
+      isBroken = true;
+      throw error;
+    } finally {
+      signal?.removeEventListener('abort', onAbort);
+      await this.#end();
+      if (!isBroken) this.#checkAcks();
+    }
+  }
+
+  /** Settles one of its own. */
+  async settle(held: Held, fate: Fate): Promise<Settled> {
+    const message = held.begin();
+    if (message === undefined) return notInHand(held);
+    const work = this.#carryOut(held, message, fate);
+    this.#settling.add(work);
+    try {
+      return await work;
+    } finally {
+      this.#settling.delete(work);
+      held.end();
+      this.#open.delete(held);
+      this.#hasRoom();
+    }
+  }
+
+  async #carryOut(held: Held, message: AmqpMessage, fate: Fate): Promise<Settled> {
+    let deed: Deed;
+    try {
+      deed = await this.#parts.deedOf(message, held.read, fate);
+    } catch (error) {
+      deed = { kind: 'refuse', code: codeOf(error), reason: textOf(error) };
+    }
+    switch (deed.kind) {
+      case 'leave':
+        this.#leave(message);
+        return DONE;
+      case 'refuse':
+        this.#leave(message);
+        return { kind: 'failed', code: deed.code, reason: deed.reason };
+      case 'ack':
+        return this.walk.pass.isLost ? BACK : this.#ack(message, 'it is where it was');
+      case 'publish':
+        // n.b. With its channel the message went back: whoever sends it now sends it twice.
+        return this.walk.pass.isLost ? BACK : this.#publish(message, deed.outgoing);
+      default:
+        return unreachable(deed);
+    }
+  }
+
+  async #publish(message: AmqpMessage, outgoing: Outgoing): Promise<Settled> {
+    try {
+      await this.#parts.send(outgoing);
+    } catch (error) {
+      this.#leave(message);
+      const reason = textOf(error);
+      return isUnsure(error)
+        ? { kind: 'unsure', reason }
+        : { kind: 'failed', code: codeOf(error), reason };
+    }
+    return this.#ack(message, 'it was sent, and may be back in its queue all the same');
+  }
+
+  #ack(message: AmqpMessage, otherwise: string): Settled {
+    try {
+      this.walk.pass.done(message);
+      this.#hasAcked = true;
+      return DONE;
+    } catch (error) {
+      return { kind: 'unsure', reason: `${textOf(error)}; ${otherwise}` };
+    }
+  }
+
+  #leave(message: AmqpMessage): void {
+    try {
+      this.walk.pass.leave(message);
+    } catch {
+      // The channel is lost, and with it the message is back where it was.
+    }
+  }
+
+  /** Waits until one more may be in hand. */
+  async #room(signal: AbortSignal | undefined): Promise<void> {
+    const isFull = (): boolean => this.#open.size >= this.#parts.inHand;
+    const isWanted = (): boolean => signal?.aborted !== true;
+    while (isFull() && isWanted()) {
+      await new Promise<void>((resolve) => {
+        this.#hasRoom = resolve;
+      });
+    }
+  }
+
+  /** What is being settled is waited for; what nobody settled goes back. */
+  async #end(): Promise<void> {
+    for (const held of this.#open) {
+      if (held.wasSettled) continue;
+      this.#leave(held.message);
+      held.end();
+    }
+    await Promise.allSettled(this.#settling);
+    this.#open.clear();
+    await this.walk.close();
+  }
+
+  /** What was told as done is, but it may lie in its queue all the same: somebody has to look. */
+  #checkAcks(): void {
+    if (this.#hasAcked && this.walk.pass.isLost) throw lostAtTheEnd(this.#parts.queue);
+  }
+}
+
+const DONE: Settled = { kind: 'done' };
+const BACK: Settled = {
+  kind: 'failed',
+  code: 'broker.unavailable',
+  reason: 'the connection to the broker was lost, and the message is back in its queue',
+};
+
+/** What comes of settling a letter that is not in hand: it was settled before, or given back. */
+export function notInHand(held: Held | undefined): Settled {
+  if (held?.wasSettled === true) return { kind: 'gone' };
+  const reason =
+    'it is not in hand any more: its loop has ended, and it was given back; take it again';
+  return { kind: 'failed', code: 'move.refused', reason };
+}
+
+function codeOf(error: unknown): string {
+  return isRespoolError(error) ? error.code : 'unknown';
+}
+
+/** Whether what was sent may have arrived all the same; a broker that refuses says so. */
+function isUnsure(error: unknown): boolean {
+  return isRespoolError(error, 'broker.unconfirmed') && !isNack(error.cause);
+}

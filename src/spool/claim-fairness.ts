@@ -1,0 +1,149 @@
+/**
+ * claim-fairness — the kinds of work of a spool, and how many of the free slots each has a right
+ * to.
+ *
+ * In turns, so that none gets less than a quarter of the slots while it has something due. One that
+ * had nothing due has no turn until a look for a single message, every 100 ms, finds one: to ask it
+ * costs as much as to ask one that has many. A look that finds one gives its kind its share.
+ *
+ * Why: docs/decisions/0015-kinds-of-work-share-the-slots.md
+ */
+
+import type { Millis } from '../core/duration.ts';
+import type { ClaimableState, Lane } from '../core/state.ts';
+
+/** What is claimed together. */
+export interface Kind {
+  readonly lane: Lane;
+  readonly states: readonly ClaimableState[];
+}
+
+const DEFERRED: Kind = { lane: 'delivery', states: ['deferred', 'active'] };
+const INCOMING: Kind = { lane: 'delivery', states: ['incoming'] };
+const BOUNCE: Kind = { lane: 'notice', states: ['bounce', 'active'] };
+
+/** In order of precedence. */
+export const KINDS: readonly Kind[] = [DEFERRED, INCOMING, BOUNCE];
+/** What of the lane of notices can be due. */
+export const NOTICE_STATES: readonly ClaimableState[] = BOUNCE.states;
+
+/** Four turns: each kind has at least one of them, the first has two. */
+export const TURNS: readonly Kind[] = [DEFERRED, INCOMING, DEFERRED, BOUNCE];
+/** A kind that had nothing due is looked at so often; meanwhile it takes what the others leave. */
+const LOOK_EVERY_MS = 100;
+
+/** Whose turn it is. */
+export class KindTurns {
+  #turn = 0;
+  /** Messages that were claimed since the turns restarted. */
+  #given = 0;
+  /** Whether the last restart came before every kind had its turn. */
+  #wasEarly = false;
+  /** Kinds that had nothing due when they were asked last, and when to look at them again. */
+  readonly #lookAt = new Map<Kind, Millis>();
+  /** When the next retry of this process is due, as far as it was noted. */
+  #retryAt: Millis = Number.POSITIVE_INFINITY;
+  #question = '';
+
+  /**
+   * What is asked for now. Who had nothing for another question, as without a handler that was busy
+   * then, may have something for this one.
+   */
+  ask(question: string): void {
+    if (question !== this.#question) this.#lookAt.clear();
+    this.#question = question;
+  }
+
+  /**
+   * Handlers or pauses changed: what waited meanwhile goes in the order of precedence. Not twice in
+   * a row before the turns went round: with changes that come quicker than that, only the first
+   * kind would ever have a turn. True if the turns began anew.
+   */
+  restart(): boolean {
+    this.#lookAt.clear();
+    const isEarly = this.#given > 0 && this.#given < TURNS.length;
+    if (isEarly && this.#wasEarly) return false;
+    if (this.#given > 0) this.#wasEarly = isEarly;
+    this.#turn = 0;
+    this.#given = 0;
+    return true;
+  }
+
+  /** A retry is due then: it is not to wait for the next look. */
+  noteRetry(dueAt: Millis): void {
+    this.#retryAt = Math.min(this.#retryAt, dueAt);
+  }
+
+  /** Kinds without a turn that have to be looked at now, for a single message each. */
+  looks(kinds: ReadonlySet<Kind>, now: Millis): readonly Kind[] {
+    // What is known to be due needs no look. It has a turn like the others: a look comes before
+    // them, and where there is one slot only it would take that each time.
+    if (this.#retryAt <= now) this.#lookAt.delete(DEFERRED);
+    const isIdle = [...kinds].every((kind) => this.#lookAt.has(kind));
+    return isIdle ? [] : KINDS.filter((kind) => kinds.has(kind) && this.#isDue(kind, now));
+  }
+
+  /** How many of so many slots each of these kinds has a right to. */
+  shares(max: number, kinds: ReadonlySet<Kind>): ReadonlyMap<Kind, number> {
+    const asked = TURNS.filter((kind) => kinds.has(kind));
+    const busy = asked.filter((kind) => !this.#lookAt.has(kind));
+    const present = busy.length > 0 ? busy : asked;
+    const shares = new Map<Kind, number>();
+    for (let slot = 0; slot < max && present.length > 0; slot += 1) {
+      const kind = present[this.#turn % present.length] ?? DEFERRED;
+      this.#turn = (this.#turn + 1) % (TURNS.length * 3_000);
+      shares.set(kind, (shares.get(kind) ?? 0) + 1);
+    }
+    return shares;
+  }
+
+  #isDue(kind: Kind, now: Millis): boolean {
+    const lookAt = this.#lookAt.get(kind);
+    if (lookAt === undefined) return false;
+    // Further away than it was ever set: the clock was set back.
+    return lookAt <= now || lookAt > now + LOOK_EVERY_MS;
+  }
+
+  /** A round of claims brought so many of a kind. */
+  note(kind: Kind, count: number, now: Millis): void {
+    if (kind === DEFERRED && this.#retryAt <= now) this.#retryAt = Number.POSITIVE_INFINITY;
+    this.#given += count;
+    if (count > 0) this.#lookAt.delete(kind);
+    else this.#lookAt.set(kind, now + LOOK_EVERY_MS);
+  }
+}
+
+/** Items of several kinds, to be taken in turn. */
+export class Mixture<K, Item> {
+  readonly #turns: readonly K[];
+  readonly #lists: ReadonlyMap<K, Item[]>;
+
+  /** Whose turn comes after whose; a kind may have several turns. */
+  constructor(turns: readonly K[]) {
+    this.#turns = turns;
+    this.#lists = new Map(turns.map((kind) => [kind, []]));
+  }
+
+  get size(): number {
+    return [...this.#lists.values()].reduce((sum, list) => sum + list.length, 0);
+  }
+
+  add(kind: K, items: readonly Item[]): void {
+    this.#lists.get(kind)?.push(...items);
+  }
+
+  inTurn(): readonly Item[] {
+    const lists = [...this.#lists.values()].filter((list) => list.length > 0);
+    if (lists.length === 1) return lists[0] ?? [];
+    const { size } = this;
+    const places = new Map<K, number>();
+    const items: Item[] = [];
+    for (let turn = 0; items.length < size; turn = (turn + 1) % this.#turns.length) {
+      const kind = this.#turns[turn] as K;
+      const at = places.get(kind) ?? 0;
+      items.push(...(this.#lists.get(kind)?.slice(at, at + 1) ?? []));
+      places.set(kind, at + 1);
+    }
+    return items;
+  }
+}

@@ -1,0 +1,42 @@
+/**
+ * order-keys — messages of one order key, one at a time: what a spool adds to what its store
+ * promises.
+ */
+
+import type { Envelope } from '../core/entry.ts';
+import { RespoolError } from '../core/errors.ts';
+import type { EntryStore, KeyHead } from '../ports/entry-store.ts';
+
+/** Refuses an order key where the store would not keep the order. */
+export function checkOrder(
+  { traits, name }: EntryStore,
+  { orderKey }: Pick<Envelope, 'orderKey'>,
+): void {
+  if (orderKey !== undefined && !traits.ordered) throw unordered('enqueue with an orderKey', name);
+}
+
+/** The first ones of order keys behind which others wait. */
+export async function keyHeads(entries: EntryStore, max: number): Promise<readonly KeyHead[]> {
+  if (entries.keyHeads === undefined) throw unordered('tell the heads of order keys', entries.name);
+  return entries.keyHeads(max);
+}
+
+/** Why a message that should be due was not given to who asked for it by its id. */
+export async function whyNotGiven(entries: EntryStore, id: string): Promise<string> {
+  const entry = await entries.get(id);
+  const { orderKey } = entry?.envelope ?? {};
+  const state = entry?.status.state;
+  const isWaiting = orderKey !== undefined && (state === 'incoming' || state === 'deferred');
+  return isWaiting
+    ? `it waits for its turn behind another message of order key "${orderKey}", and goes by ` +
+        'itself once that has ended; keyHeads() names the first of each key'
+    : 'somebody else has just taken it; look again with get()';
+}
+
+function unordered(doing: string, store: string): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot ${doing}: store "${store}" keeps no order; stores that do are memory, sqlite and ` +
+      'postgres',
+  );
+}

@@ -1,0 +1,307 @@
+/**
+ * list — looks at entries without changing them: get, list, tally.
+ *
+ * entry-store.ts calls it. The catalog says which files to read; files are read beside the writer.
+ * A file that moved meanwhile is looked up again; one that is damaged is put aside.
+ */
+
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Entry } from '../../core/entry.ts';
+import { isRespoolError, RespoolError } from '../../core/errors.ts';
+import { STATES } from '../../core/state.ts';
+import type {
+  EntryQuery,
+  ListOrder,
+  ListPage,
+  ListQuery,
+  TallyBy,
+  TallyRow,
+} from '../../ports/entry-store.ts';
+import { PAGE_MAX, type Place, readPage, writePlace } from '../shared/page.ts';
+import { matchesQuery, orderValue } from '../shared/query.ts';
+import { type Catalog, dueAtOf, type Held, outlineOf, pathOf } from './catalog.ts';
+import type { Damage } from './disk-protocol.ts';
+import { storeError } from './errors.ts';
+import { errnoOf } from './files.ts';
+import { decodeContent, mergeStatus } from './layout.ts';
+import type { Writer } from './writer.ts';
+
+/** Looks at entries. */
+export interface Reader {
+  get(id: string): Promise<Entry | undefined>;
+  list(query: ListQuery): Promise<ListPage>;
+  tally(by: TallyBy, query: EntryQuery): Promise<readonly TallyRow[]>;
+}
+
+/** Files looked at for one page when the catalog alone cannot tell what fits. */
+const PAGE_READS_MAX = 2_000;
+
+/** Files looked at for one tally by words; above, the counts are marked as approximate. */
+const TALLY_READS_MAX = 10_000;
+
+/** Files read at once. */
+const READS_AT_ONCE = 16;
+
+/** Up to so many entries a tally goes through them all, above it uses what was counted along. */
+const TALLY_FREELY_MAX = 50_000;
+
+/** How often a file that keeps moving is looked for. */
+const TRIES_MAX = 10;
+
+interface Parts {
+  readonly path: string;
+  readonly catalog: Catalog;
+  readonly damages: readonly Damage[];
+  readonly writer: Writer;
+}
+
+/** Makes the reader of an opened store. */
+export function createReader(parts: Parts): Reader {
+  return {
+    get: (id) => readEntry(parts, id),
+    list: (query) => listEntries(parts, query),
+    tally: (by, query) => tallyEntries(parts, by, query),
+  };
+}
+
+async function readEntry(parts: Parts, id: string): Promise<Entry | undefined> {
+  const { catalog, writer } = parts;
+  for (let tried = 0; tried < TRIES_MAX; tried += 1) {
+    const held = catalog.byId.get(id);
+    if (held === undefined) break;
+    const read = await readHeld(parts.path, held);
+    if (typeof read !== 'string') return read;
+    // A batch on its way may have moved the file, or used it for another message.
+    await writer.settled();
+    const isSame = catalog.byId.get(id) === held && !held.isBusy;
+    if (isSame) await writer.ask({ kind: 'setAside', held, reason: read });
+  }
+  if (catalog.byId.has(id)) {
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot read message "${id}": its file moved ${TRIES_MAX} times meanwhile; try again`,
+    );
+  }
+  const damage = parts.damages.find((found) => found.id === id);
+  if (damage === undefined) return undefined;
+  throw new RespoolError(
+    'store.corrupt',
+    `cannot read message "${id}": ${damage.reason}; look at "${join(parts.path, damage.where)}"`,
+  );
+}
+
+/** What a list shows: a damaged entry is told of by itself, not as an error of the whole list. */
+async function readOrSkip(parts: Parts, id: string): Promise<Entry | undefined> {
+  try {
+    return await readEntry(parts, id);
+  } catch (error) {
+    if (isRespoolError(error, 'store.corrupt')) return undefined;
+    throw error;
+  }
+}
+
+/** The entry, or in plain words why its file cannot be trusted. */
+async function readHeld(path: string, held: Held): Promise<Entry | string> {
+  const file = join(path, pathOf(held));
+  let bytes: Buffer;
+  try {
+    bytes = await readFile(file);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return 'the file is gone';
+    throw storeError(`read "${file}"`, error);
+  }
+  const content = decodeContent(bytes, held.id);
+  if (typeof content === 'string') return content;
+  const { envelope, body } = content;
+  const status = mergeStatus(content.status, held.state, { ...held, dueAt: dueAtOf(held) });
+  return { envelope, status, ...(envelope.body.place === 'inline' ? { inlineBody: body } : {}) };
+}
+
+async function listEntries(parts: Parts, query: ListQuery): Promise<ListPage> {
+  const page = readPage(query);
+  const { order, limit, after } = page;
+  const readsMax = needsContent(query) ? PAGE_READS_MAX : limit;
+  const sign = page.descending ? -1 : 1;
+  const compare = (a: Place, b: Place): number => sign * comparePlaces(a, b);
+  const isWanted = (place: Place): boolean => after === undefined || compare(place, after) > 0;
+  const isByDueTime = order === 'dueAt' && !page.descending && query.dueBefore !== undefined;
+  const places = isByDueTime
+    ? placesByDueTime(parts.catalog, query, isWanted, readsMax)
+    : placesOf(parts.catalog, query, order, isWanted);
+  const { first, hasMore } = smallest(places, readsMax, compare);
+  const entries: Entry[] = [];
+  let seen = 0;
+  for (let at = 0; at < first.length && entries.length < limit; at += READS_AT_ONCE) {
+    const group = first.slice(at, at + READS_AT_ONCE);
+    const read = await Promise.all(group.map(({ id }) => readOrSkip(parts, id)));
+    for (const entry of read) {
+      if (entries.length >= limit) break;
+      seen += 1;
+      if (entry !== undefined && matchesQuery(entry, query)) entries.push(withoutBytes(entry));
+    }
+  }
+  const last = first[seen - 1];
+  const isOver = last === undefined || (seen === first.length && !hasMore);
+  const corrupt = query.after === undefined ? damagesOf(parts) : [];
+  if (isOver) return { entries, corrupt };
+  return { entries, corrupt, next: writePlace(page, last) };
+}
+
+async function tallyEntries(
+  parts: Parts,
+  by: TallyBy,
+  query: EntryQuery,
+): Promise<readonly TallyRow[]> {
+  const { catalog } = parts;
+  if (by === 'state' && Object.keys(query).length === 0 && catalog.byId.size > TALLY_FREELY_MAX) {
+    return STATES.filter((state) => catalog.count(state) > 0).map((state) => ({
+      key: state,
+      count: catalog.count(state),
+      oldestAt: null,
+    }));
+  }
+  const fitting = [...candidates(catalog, query)];
+  const counted = needsContent(query) ? await readFitting(parts, query, fitting) : fitting;
+  const isPartial = needsContent(query) && fitting.length > TALLY_READS_MAX;
+  const rows = new Map<string, { count: number; oldestAt: number }>();
+  for (const held of counted) {
+    const key = keyOf(held, by);
+    if (key === undefined) continue;
+    const row = rows.get(key);
+    if (row === undefined) rows.set(key, { count: 1, oldestAt: held.enqueuedAt });
+    else {
+      row.count += 1;
+      row.oldestAt = Math.min(row.oldestAt, held.enqueuedAt);
+    }
+  }
+  return [...rows].map(([key, { count, oldestAt }]) => ({
+    key,
+    count,
+    oldestAt,
+    ...(isPartial ? { approximate: true } : {}),
+  }));
+}
+
+async function readFitting(
+  parts: Parts,
+  query: EntryQuery,
+  fitting: readonly Held[],
+): Promise<readonly Held[]> {
+  const found: Held[] = [];
+  const looked = fitting.slice(0, TALLY_READS_MAX);
+  for (let at = 0; at < looked.length; at += READS_AT_ONCE) {
+    const group = looked.slice(at, at + READS_AT_ONCE);
+    const read = await Promise.all(group.map(({ id }) => readOrSkip(parts, id)));
+    group.forEach((held, index) => {
+      const entry = read[index];
+      if (entry !== undefined && matchesQuery(entry, query)) found.push(held);
+    });
+  }
+  return found;
+}
+
+function* candidates(catalog: Catalog, query: EntryQuery): Generator<Held> {
+  if (query.ids === undefined) {
+    for (const held of catalog.byId.values()) if (fitsOutline(held, query)) yield held;
+    return;
+  }
+  for (const id of new Set(query.ids)) {
+    const held = catalog.byId.get(id);
+    if (held !== undefined && fitsOutline(held, query)) yield held;
+  }
+}
+
+/** The places of what may fit; a place stays what it was while the entry moves on. */
+function* placesOf(
+  catalog: Catalog,
+  query: EntryQuery,
+  order: ListOrder,
+  isWanted: (place: Place) => boolean,
+): Generator<Place> {
+  for (const held of candidates(catalog, query)) {
+    const place = { value: orderValue(outlineOf(held), order), id: held.id };
+    if (isWanted(place)) yield place;
+  }
+}
+
+/** Whether the entry may fit, as far as the catalog knows. */
+function fitsOutline(held: Held, query: EntryQuery): boolean {
+  const { code, fingerprint, header: _header, text: _text, ...outline } = query;
+  if (code !== undefined && code !== held.failureCode && code !== held.becauseCode) return false;
+  if (fingerprint !== undefined && fingerprint !== held.fingerprint) return false;
+  return matchesQuery(outlineOf(held), outline);
+}
+
+function needsContent({ header, text }: EntryQuery): boolean {
+  return header !== undefined || text !== undefined;
+}
+
+/**
+ * The same for what is due before a time: from the tree, in order, and no more than one too many.
+ * The caretaker asks this again and again, beside any number of messages that are kept for later.
+ */
+function* placesByDueTime(
+  catalog: Catalog,
+  query: EntryQuery,
+  isWanted: (place: Place) => boolean,
+  max: number,
+): Generator<Place> {
+  const { states = STATES, dueBefore = 0 } = query;
+  const placeOf = (held: Held): Place | undefined => {
+    const place = { value: held.due, id: held.id };
+    return fitsOutline(held, query) && isWanted(place) ? place : undefined;
+  };
+  // What is on its way to the disk is in no order; it is few.
+  for (const held of catalog.hidden) {
+    const place = placeOf(held);
+    if (place !== undefined) yield place;
+  }
+  let count = 0;
+  for (const held of catalog.tree.byDueTime(states)) {
+    if (held.due >= dueBefore || count > max) return;
+    const place = placeOf(held);
+    if (place === undefined) continue;
+    yield place;
+    count += 1;
+  }
+}
+
+/** The first `count` items in order, without sorting all of them. */
+function smallest<Item>(
+  items: Iterable<Item>,
+  count: number,
+  compare: (a: Item, b: Item) => number,
+): { readonly first: readonly Item[]; readonly hasMore: boolean } {
+  const kept: Item[] = [];
+  let total = 0;
+  let worst: Item | undefined;
+  for (const item of items) {
+    total += 1;
+    if (worst !== undefined && compare(item, worst) > 0) continue;
+    kept.push(item);
+    if (kept.length < 2 * count) continue;
+    kept.sort(compare);
+    kept.length = count;
+    worst = kept[count - 1];
+  }
+  kept.sort(compare);
+  return { first: kept.slice(0, count), hasMore: total > count };
+}
+
+function comparePlaces(a: Place, b: Place): number {
+  return a.value - b.value || (a.id === b.id ? 0 : a.id < b.id ? -1 : 1);
+}
+
+function damagesOf({ path, damages }: Parts): readonly Damage[] {
+  const listed = damages.slice(0, PAGE_MAX);
+  return listed.map((damage) => ({ ...damage, where: join(path, damage.where) }));
+}
+
+function keyOf(held: Held, by: TallyBy): string | undefined {
+  return by === 'state' ? held.state : held[by];
+}
+
+function withoutBytes({ envelope, status }: Entry): Entry {
+  return { envelope, status };
+}

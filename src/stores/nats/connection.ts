@@ -1,0 +1,309 @@
+/**
+ * connection — many requests on their way over one connection, and what becomes of them when it
+ * breaks.
+ *
+ * A request whose answer did not come is of unknown outcome: `Broken`. One that could not be sent
+ * is `Unsent`. `persist` waits until the connection is back and lets its caller repeat either, up
+ * to the time it may take: a short outage is no reason to refuse a message. Requests to the API
+ * stand in line behind a bound, because newer servers drop what is more than they can queue.
+ */
+
+import { RespoolError, textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { systemDice } from '../../system/clock.ts';
+import { randomName } from '../../system/ids.ts';
+import type { NatsConnection, NatsHeaders, NatsMessage, NatsSubscription } from './client.ts';
+
+/** Requests on their way at once; more wait. */
+const IN_FLIGHT_MAX = 1_024;
+const API_IN_FLIGHT_MAX = 128;
+/**
+ * How often a call may ask in its time: a cluster whose leader was killed answers nothing until it
+ * has another one, and what was asked before is lost.
+ */
+const ASKS_PER_CALL = 4;
+/** How often answers that are too late are looked for. */
+const SWEEP_MS = 100;
+/** A server that has just started refuses for a moment; asked again after this. */
+const AGAIN_MS = 50;
+
+/** No answer: it may have happened or not. */
+export class Broken extends Error {
+  override readonly name: string = 'Broken';
+}
+
+/** Not even sent: it did not happen. */
+class Unsent extends Broken {
+  override readonly name = 'Unsent';
+}
+
+interface Waiting {
+  readonly resolve: (message: NatsMessage) => void;
+  readonly reject: (error: Error) => void;
+  readonly lateAt: number;
+  readonly gate: Gate;
+}
+
+/** What a line is made of. */
+export interface LineParts {
+  readonly connection: NatsConnection;
+  readonly makeHeaders: () => NatsHeaders;
+  readonly clock: Clock;
+  readonly timeoutMs: number;
+}
+
+/** Requests and their answers over a connection. */
+export class Line {
+  readonly connection: NatsConnection;
+  readonly makeHeaders: () => NatsHeaders;
+  readonly clock: Clock;
+  readonly timeoutMs: number;
+  readonly #inbox = `_INBOX.${randomName(systemDice)}${randomName(systemDice)}`;
+  readonly #waiting = new Map<string, Waiting>();
+  readonly #gate = new Gate(IN_FLIGHT_MAX);
+  readonly #apiGate = new Gate(API_IN_FLIGHT_MAX);
+  readonly #subscription: NatsSubscription;
+  readonly #onChange = new Set<() => void>();
+  readonly #news: ReturnType<NatsConnection['status']>;
+  #serverId: string;
+  #count = 0;
+  #restarts = 0;
+  #isConnected = true;
+  #isClosed = false;
+  #stopSweep: (() => void) | undefined;
+
+  constructor({ connection, makeHeaders, clock, timeoutMs }: LineParts) {
+    this.connection = connection;
+    this.makeHeaders = makeHeaders;
+    this.clock = clock;
+    this.timeoutMs = timeoutMs;
+    this.#serverId = connection.info?.server_id ?? '';
+    this.#subscription = connection.subscribe(`${this.#inbox}.*`, {
+      callback: (error, message) => {
+        if (error === null) this.#answered(message);
+      },
+    });
+    this.#news = connection.status();
+    void this.#follow();
+  }
+
+  get isConnected(): boolean {
+    return this.#isConnected && !this.#isClosed;
+  }
+
+  /** Raised when the connection came back to another server process than before. */
+  get restarts(): number {
+    return this.#restarts;
+  }
+
+  /** A server that we are not connected to may be another process than before. */
+  noteRestart(): void {
+    this.#restarts += 1;
+  }
+
+  /** A new subject to receive on. */
+  makeInbox(): string {
+    this.#count += 1;
+    return `${this.#inbox}-${this.#count}`;
+  }
+
+  /** Calls back when the connection broke, came back or was closed; returns the way to stop. */
+  onChange(call: () => void): () => void {
+    this.#onChange.add(call);
+    return () => void this.#onChange.delete(call);
+  }
+
+  /** Sends at once if the bound allows it, so that calls in a row arrive in their order. */
+  ask(
+    subject: string,
+    data: Uint8Array | string,
+    headers?: NatsHeaders,
+    waitMs: number = this.timeoutMs / ASKS_PER_CALL,
+  ): Promise<NatsMessage> {
+    return new Promise((resolve, reject) => {
+      const gate = subject.startsWith('$JS.API.') ? this.#apiGate : this.#gate;
+      gate.enter(() => {
+        if (!this.isConnected) {
+          gate.leave();
+          reject(new Unsent('there is no connection'));
+          return;
+        }
+        this.#count += 1;
+        const token = this.#count.toString(36);
+        const lateAt = this.clock.monotonic() + waitMs;
+        this.#waiting.set(token, { resolve, reject, lateAt, gate });
+        this.#startSweep();
+        const reply = `${this.#inbox}.${token}`;
+        try {
+          // n.b. The package wants its own class of headers, and gets it from `makeHeaders`.
+          const options = headers === undefined ? { reply } : { reply, headers: headers as never };
+          this.connection.publish(subject, data, options);
+        } catch (error) {
+          this.#settle(token)?.reject(error instanceof Error ? error : new Error(textOf(error)));
+        }
+      });
+    });
+  }
+
+  /** Repeats what was broken until it is known, or until its time is over. */
+  async persist<T>(what: string, attempt: (isRepeat: boolean) => Promise<T>): Promise<T> {
+    const untilMs = this.clock.monotonic() + this.timeoutMs;
+    let wasSent = false;
+    for (;;) {
+      try {
+        return await attempt(wasSent);
+      } catch (error) {
+        if (!(error instanceof Broken)) throw error;
+        wasSent ||= !(error instanceof Unsent);
+        if (!(await this.#waitUntil(untilMs))) throw this.#lost(what, error, wasSent);
+      }
+    }
+  }
+
+  /** Ends everything that waits. The connection is not closed. */
+  close(): void {
+    this.#isClosed = true;
+    // A connection of the caller's lives on, and must not keep us.
+    this.#news.stop?.();
+    this.#subscription.unsubscribe();
+    this.#breakAll('the store was closed');
+    this.#tell();
+  }
+
+  #lost(what: string, cause: unknown, wasSent: boolean): RespoolError {
+    const outcome = wasSent ? 'it may have happened or not, and' : 'it did not happen, and';
+    return new RespoolError(
+      'store.unavailable',
+      `cannot ${what}: ${textOf(cause)}; ${outcome} can be tried again`,
+      { cause },
+    );
+  }
+
+  /** Whether there is a connection before the time is over. */
+  #waitUntil(untilMs: number): Promise<boolean> {
+    const restMs = untilMs - this.clock.monotonic();
+    if (this.#isOver() || restMs <= 0) return Promise.resolve(false);
+    return new Promise((resolve) => {
+      const isBack = this.isConnected;
+      const done = (): void => {
+        stop?.();
+        cancel();
+        resolve(this.isConnected);
+      };
+      const look = (): void => {
+        if (this.isConnected || this.#isOver()) done();
+      };
+      const stop = isBack ? undefined : this.onChange(look);
+      // n.b. A timer may come a little early: when it comes, the time is over.
+      const cancel = this.clock.after(Math.min(restMs, isBack ? AGAIN_MS : restMs), done);
+    });
+  }
+
+  /** No connection will come back. */
+  #isOver(): boolean {
+    return this.#isClosed || this.connection.isClosed();
+  }
+
+  async #follow(): Promise<void> {
+    for await (const { type } of this.#news) {
+      if (this.#isClosed) return;
+      if (type === 'disconnect' || type === 'staleConnection') this.#disconnected();
+      else if (type === 'reconnect') this.#reconnected();
+      else if (type === 'close') break;
+    }
+    this.#disconnected();
+  }
+
+  #disconnected(): void {
+    if (!this.#isConnected) return;
+    this.#isConnected = false;
+    this.#breakAll('the connection broke');
+    this.#tell();
+  }
+
+  #reconnected(): void {
+    const serverId = this.connection.info?.server_id ?? '';
+    if (serverId !== this.#serverId) this.#restarts += 1;
+    this.#serverId = serverId;
+    this.#isConnected = true;
+    this.#tell();
+  }
+
+  #tell(): void {
+    for (const call of this.#onChange) call();
+  }
+
+  #answered(message: NatsMessage): void {
+    const waiting = this.#settle(message.subject.slice(this.#inbox.length + 1));
+    if (waiting === undefined) return;
+    // 503 without a body: nobody serves this yet, as right after a start.
+    if (message.headers?.code === 503 && message.data.length === 0) {
+      waiting.reject(new Broken('the server does not serve JetStream at the moment'));
+    } else waiting.resolve(message);
+  }
+
+  #settle(token: string): Waiting | undefined {
+    const waiting = this.#waiting.get(token);
+    if (waiting === undefined) return undefined;
+    this.#waiting.delete(token);
+    waiting.gate.leave();
+    return waiting;
+  }
+
+  #breakAll(reason: string): void {
+    for (const token of this.#waiting.keys()) this.#settle(token)?.reject(new Broken(reason));
+    this.#stopSweep?.();
+    this.#stopSweep = undefined;
+  }
+
+  #startSweep(): void {
+    this.#stopSweep ??= this.clock.after(SWEEP_MS, () => {
+      this.#stopSweep = undefined;
+      const now = this.clock.monotonic();
+      for (const [token, { lateAt }] of this.#waiting) {
+        if (lateAt <= now) this.#settle(token)?.reject(new Broken('the server did not answer'));
+      }
+      if (this.#waiting.size > 0) this.#startSweep();
+    });
+  }
+}
+
+/** Lets so many in at once; others wait in their order. */
+class Gate {
+  readonly #max: number;
+  #queue: (() => void)[] = [];
+  #next = 0;
+  #inside = 0;
+  #isLetting = false;
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  enter(go: () => void): void {
+    this.#queue.push(go);
+    this.#letIn();
+  }
+
+  leave(): void {
+    this.#inside -= 1;
+    this.#letIn();
+  }
+
+  /** n.b. In a loop: whoever leaves at once, as without a connection, must not nest the next. */
+  #letIn(): void {
+    if (this.#isLetting) return;
+    this.#isLetting = true;
+    for (let go = this.#queue[this.#next]; go !== undefined && this.#inside < this.#max; ) {
+      this.#next += 1;
+      this.#inside += 1;
+      go();
+      go = this.#queue[this.#next];
+    }
+    if (this.#next === this.#queue.length) {
+      this.#queue = [];
+      this.#next = 0;
+    }
+    this.#isLetting = false;
+  }
+}

@@ -1,0 +1,209 @@
+/**
+ * connection — the way to the server: takes a connection, runs work, and does it again where that
+ * is right.
+ *
+ * Promise: no connection is kept between two pieces of work, none is used again after trouble on
+ * it, and none leads to a replica. Work that is run again is told whether its first try may have
+ * happened (`isUnknown`), and has to look before it writes a second time.
+ */
+
+import { asError, RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { backoffMs, Sleeper, withTimeout } from '../../system/wait.ts';
+import { loadPg, type PgClient, type PgPool, type PgSpeaker, rowsOf, TYPES } from './client.ts';
+import { LostConnection, storeError, troubleOf } from './errors.ts';
+import type { CheckedOptions } from './options.ts';
+import { Sockets } from './sockets.ts';
+
+/** One statement on the present connection; its rows. */
+export type Ask = (text: string, values?: readonly unknown[]) => Promise<unknown[][]>;
+
+/** What is done on a connection. */
+export type Work<T> = (ask: Ask, isUnknown: boolean) => Promise<T>;
+
+/** Pauses between two tries, doubled up to the second of them. */
+const PAUSE = { firstMs: 20, maxMs: 1_000 };
+
+/** What is known of a connection. */
+interface Known {
+  /** It was asked whether it leads to a primary. */
+  isChecked: boolean;
+  /** A warning came: a wait for a synchronous standby may have been cut short. */
+  isWarned: boolean;
+}
+
+/** The way to one server. */
+export class Server {
+  readonly #options: CheckedOptions;
+  readonly #clock: Clock;
+  readonly #known = new WeakMap<object, Known>();
+  readonly #onPoolError = (): void => {
+    // An idle connection went away. Whoever needs one next gets another; nothing was lost here.
+  };
+  /**
+   * n.b. Here, and not when we get it: a server that ends a connection as soon as it is made says
+   * so before anybody who waits for it can listen, and that would end the process.
+   */
+  readonly #onConnect = (client: PgSpeaker): void => {
+    client.on('error', () => undefined);
+  };
+  readonly #sockets: Sockets;
+  #pool: PgPool | undefined;
+  #isClosed = false;
+  /** Ends the pauses of those who try again. */
+  readonly #sleeper: Sleeper;
+
+  constructor(options: CheckedOptions, clock: Clock) {
+    this.#options = options;
+    this.#clock = clock;
+    this.#sockets = new Sockets(clock);
+    this.#sleeper = new Sleeper(clock);
+  }
+
+  async open(): Promise<void> {
+    const { pool, url, connections, connectTimeoutMs } = this.#options;
+    this.#isClosed = false;
+    if (pool !== undefined || url === undefined) this.#pool = pool;
+    else {
+      const { Pool } = await loadPg();
+      this.#pool = new Pool({
+        connectionString: url,
+        max: connections,
+        connectionTimeoutMillis: connectTimeoutMs,
+        keepAlive: true,
+        application_name: 'respool',
+        stream: this.#sockets.make,
+      });
+    }
+    this.#pool?.on('error', this.#onPoolError);
+    this.#pool?.on('connect', this.#onConnect);
+  }
+
+  /** Ends a pool of our own; one that was given stays as it is. */
+  async close(): Promise<void> {
+    const pool = this.#pool;
+    this.#isClosed = true;
+    this.#pool = undefined;
+    this.#sleeper.wake();
+    if (this.#options.pool !== undefined) {
+      pool?.removeListener('error', this.#onPoolError);
+      pool?.removeListener('connect', this.#onConnect);
+      return;
+    }
+    // n.b. A pool that ends still speaks of connections that break meanwhile: somebody must listen.
+    await pool?.end();
+    this.#sockets.ended();
+  }
+
+  /** Runs work on a connection; again while the server is away, up to `retryFor`. */
+  async run<T>(doing: string, work: Work<T>): Promise<T> {
+    const startedAt = this.#clock.monotonic();
+    let isUnknown = false;
+    for (let failures = 0; ; failures += 1) {
+      const pauseMs = backoffMs(PAUSE, failures);
+      const tried = { isSent: false };
+      try {
+        return await this.#once(work, isUnknown, tried);
+      } catch (error) {
+        const trouble = troubleOf(error);
+        const isLate = this.#clock.monotonic() - startedAt + pauseMs > this.#options.retryForMs;
+        const helps = trouble === 'again' || trouble === 'lost';
+        // Also where this statement was rolled back for certain: one before it may have happened.
+        isUnknown ||= tried.isSent;
+        if (!helps || isLate || this.#isClosed) throw storeError(error, doing);
+      }
+      await this.#sleeper.sleep(pauseMs);
+    }
+  }
+
+  async #once<T>(work: Work<T>, isUnknown: boolean, tried: { isSent: boolean }): Promise<T> {
+    const client = await this.#take();
+    const known = this.#knownOf(client);
+    let ended: Error | boolean | undefined;
+    try {
+      await this.#checkPrimary(client, known);
+      known.isWarned = false;
+      const result = await work((text, values) => {
+        tried.isSent = true;
+        return this.#ask(client, text, values);
+      }, isUnknown);
+      // The commit may be on this server alone. Until a later one was waited for, nobody knows.
+      if (known.isWarned) await this.#confirm(client, known);
+      return result;
+    } catch (error) {
+      // After any trouble the connection may be in a transaction, or in the middle of an answer.
+      ended = asError(error);
+      throw error;
+    } finally {
+      client.release(ended);
+    }
+  }
+
+  async #confirm(client: PgClient, known: Known): Promise<void> {
+    known.isWarned = false;
+    await this.#ask(client, CONFIRM_SQL);
+    if (!known.isWarned) return;
+    throw new LostConnection('a wait for synchronous replication was cancelled');
+  }
+
+  async #checkPrimary(client: PgClient, known: Known): Promise<void> {
+    if (known.isChecked) return;
+    const [[isReplica] = []] = await this.#ask(client, 'SELECT pg_is_in_recovery()');
+    if (isReplica === true) {
+      throw new LostConnection('this server is a replica, which takes no writes');
+    }
+    known.isChecked = true;
+  }
+
+  #knownOf(client: PgClient): Known {
+    const found = this.#known.get(client);
+    if (found !== undefined) return found;
+    const known: Known = { isChecked: false, isWarned: false };
+    this.#known.set(client, known);
+    // The statement that is on its way fails with the same error; without this it ends the process.
+    client.on('error', () => undefined);
+    client.on('notice', ({ code }) => {
+      if (code === '01000') known.isWarned = true;
+    });
+    return known;
+  }
+
+  #ask(client: PgClient, text: string, values?: readonly unknown[]): Promise<unknown[][]> {
+    const query = { text, rowMode: 'array' as const, types: TYPES };
+    const asked = client.query(values === undefined ? query : { ...query, values: [...values] });
+    const { statementTimeoutMs } = this.#options;
+    return this.#within(asked.then(rowsOf), statementTimeoutMs, 'the server did not answer');
+  }
+
+  async #take(): Promise<PgClient> {
+    const pool = this.#pool;
+    if (pool === undefined) {
+      throw new RespoolError('store.unavailable', 'cannot use the store: it is not open');
+    }
+    let isLate = false;
+    const connecting = pool.connect().then((client) => {
+      if (isLate) client.release();
+      return client;
+    });
+    const { connectTimeoutMs } = this.#options;
+    try {
+      return await this.#within(connecting, connectTimeoutMs, 'there was no connection');
+    } catch (error) {
+      isLate = true;
+      throw error;
+    }
+  }
+
+  /** Fails after a time; what comes later is ignored. */
+  #within<T>(work: Promise<T>, ms: number, text: string): Promise<T> {
+    return withTimeout(this.#clock, ms, work, () => {
+      throw new LostConnection(`${text} within ${ms} ms`);
+    });
+  }
+}
+
+/** The server's time. */
+export const NOW_SQL = 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8';
+
+/** A commit that waits for the disk and for the standbys, and writes nothing anybody reads. */
+export const CONFIRM_SQL = "SELECT pg_logical_emit_message(true, 'respool', '')::text";

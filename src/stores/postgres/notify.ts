@@ -1,0 +1,270 @@
+/**
+ * notify — telling other processes that something may be due, and hearing of it from them.
+ *
+ * With `listenUrl` there is one connection for LISTEN and NOTIFY. A NOTIFY takes a lock of the
+ * whole database when it commits, so it is never sent with a write: it goes by itself, afterwards,
+ * at most every 20 ms. Without, and beside it since others may not tell, we look: every 50 ms while
+ * there is something to see, up to every second while there is not.
+ */
+
+import type { Clock } from '../../ports/clock.ts';
+import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
+import { loadPg, type PgListener, TYPES } from './client.ts';
+import type { Floors } from './due-lower-bound.ts';
+import type { CheckedOptions } from './options.ts';
+import type { Ask, Server } from './connection.ts';
+import { Sockets } from './sockets.ts';
+
+const TELL_EVERY_MS = 20;
+const LOOK_MIN_MS = 50;
+const LOOK_MAX_MS = 1_000;
+const RECONNECT_MS = 1_000;
+
+/** Whoever wants to be woken. */
+type Call = () => void;
+
+/** What wake-ups go by. */
+interface WakesParts {
+  readonly clock: Clock;
+  /** Tells our own news from those of others. */
+  readonly instance: string;
+  readonly floors: Floors;
+}
+
+/** The wake-ups of one opened store. */
+export class Wakes {
+  readonly #options: CheckedOptions;
+  readonly #clock: Clock;
+  readonly #server: Server;
+  readonly #instance: string;
+  readonly #floors: Floors;
+  readonly #calls = new Set<Call>();
+  readonly #sockets: Sockets;
+  #listener: PgListener | undefined;
+  #isOpen = false;
+  #cancelLook: Call | undefined;
+  #cancelTell: Call | undefined;
+  #cancelReconnect: Call | undefined;
+  #isTelling = false;
+  #hasNews = false;
+  #lookMs = LOOK_MIN_MS;
+  /** Rows that our own inserts have drawn a number for: begun, and through. */
+  #begun = 0;
+  #through = 0;
+  /** Numbers that others must have drawn, when last looked. */
+  #foreign: number | undefined;
+  /** The same for what was let go of order keys. */
+  #turns = 0;
+  #foreignTurns: number | undefined;
+  #heads: string | undefined;
+  #hasWritten = false;
+  /** What is due next has moved while we wrote. */
+  #isDoubtful = false;
+
+  constructor(options: CheckedOptions, server: Server, { clock, instance, floors }: WakesParts) {
+    this.#options = options;
+    this.#server = server;
+    this.#clock = clock;
+    this.#sockets = new Sockets(clock);
+    this.#instance = instance;
+    this.#floors = floors;
+  }
+
+  async open(): Promise<void> {
+    this.#isOpen = true;
+    // What comes from here on is news to whoever watches, also if that begins later.
+    await this.#server.run('look at what is there', (ask) => this.#ask(ask));
+    if (this.#options.listenUrl === undefined) return;
+    // Tried again and told as every other call: that server may be away for a moment, too.
+    await this.#server.run('listen at "listenUrl"', () => this.#listen());
+  }
+
+  async close(): Promise<void> {
+    this.#isOpen = false;
+    for (const cancel of [this.#cancelLook, this.#cancelTell, this.#cancelReconnect]) cancel?.();
+    this.#calls.clear();
+    const listener = this.#listener;
+    this.#listener = undefined;
+    // n.b. Before it is waited for: this is what ends one that lies behind a dead way.
+    this.#sockets.ended();
+    if (listener !== undefined) await end(listener);
+  }
+
+  watch(call: Call): Call {
+    this.#calls.add(call);
+    if (this.#calls.size === 1) this.#lookSoon(0);
+    return () => {
+      this.#calls.delete(call);
+      if (this.#calls.size === 0) this.#cancelLook?.();
+    };
+  }
+
+  /** An insert of so many rows is about to go. */
+  beginInsert(rows: number): void {
+    this.#begun += rows;
+  }
+
+  endInsert(rows: number): void {
+    this.#through += rows;
+  }
+
+  /** We draw from the sequence of turns. */
+  noteTurn(): void {
+    this.#turns += 1;
+  }
+
+  /** We have changed what is due. */
+  noteWrite(): void {
+    this.#hasWritten = true;
+  }
+
+  /** Others may want to know of what we have written. */
+  tell(): void {
+    if (this.#options.listenUrl === undefined) return;
+    this.#hasNews = true;
+    if (this.#cancelTell === undefined && !this.#isTelling) void this.#send();
+  }
+
+  async #send(): Promise<void> {
+    const listener = this.#listener;
+    if (listener === undefined || !this.#isOpen) return;
+    this.#isTelling = true;
+    this.#hasNews = false;
+    let isTold = true;
+    try {
+      const news = [this.#options.names.channel, this.#instance];
+      await this.#query(listener, 'SELECT pg_notify($1, $2)', news);
+    } catch {
+      // Others look for themselves at least once a second; the connection is made anew on its own.
+      isTold = false;
+    }
+    this.#isTelling = false;
+    if (!this.#isOpen) return;
+    this.#cancelTell = this.#clock.after(TELL_EVERY_MS, () => {
+      this.#cancelTell = undefined;
+      // What was lost with its connection is told by the next one.
+      this.#hasNews ||= !isTold && this.#listener !== listener;
+      if (this.#hasNews) void this.#send();
+    });
+  }
+
+  /** One that vanished without a word is ended, and made anew. */
+  async #query(listener: PgListener, text: string, values: unknown[] = []): Promise<void> {
+    const cancel = this.#clock.after(this.#options.statementTimeoutMs, () => void end(listener));
+    try {
+      await listener.query({ text, values, rowMode: 'array', types: TYPES });
+    } finally {
+      cancel();
+    }
+  }
+
+  async #listen(): Promise<void> {
+    const { listenUrl, connectTimeoutMs, names } = this.#options;
+    const { Client } = await loadPg();
+    const listener = new Client({
+      connectionString: listenUrl ?? '',
+      connectionTimeoutMillis: connectTimeoutMs,
+      keepAlive: true,
+      application_name: 'respool listen',
+      stream: this.#sockets.make,
+    });
+    listener.on('error', () => undefined);
+    listener.on('end', () => this.#onEnd(listener));
+    listener.on('notification', ({ payload }) => {
+      if (payload !== this.#instance) this.#wake();
+    });
+    try {
+      await listener.connect();
+      await this.#query(listener, `LISTEN "${names.channel}"`);
+    } catch (error) {
+      // A replica lets us in and refuses to listen; nobody else would end this one.
+      void end(listener);
+      throw error;
+    }
+    if (this.#isOpen) this.#listener = listener;
+    else await end(listener);
+  }
+
+  #onEnd(listener: PgListener): void {
+    if (this.#listener !== listener || !this.#isOpen) return;
+    this.#listener = undefined;
+    this.#reconnectSoon();
+  }
+
+  #reconnectSoon(): void {
+    this.#cancelReconnect = this.#clock.after(RECONNECT_MS, () => {
+      this.#listen().then(
+        () => {
+          // Something may have been told while nobody listened, and something to tell.
+          this.#wake();
+          if (this.#hasNews) this.tell();
+        },
+        () => {
+          if (this.#isOpen) this.#reconnectSoon();
+        },
+      );
+    });
+  }
+
+  #wake(): void {
+    for (const call of this.#calls) call();
+  }
+
+  #lookSoon(ms: number): void {
+    this.#cancelLook?.();
+    this.#cancelLook = this.#clock.after(ms, () => void this.#look());
+  }
+
+  async #look(): Promise<void> {
+    try {
+      const isNews = await this.#server.run('look for what others wrote', (ask) => this.#ask(ask));
+      this.#lookMs = isNews ? LOOK_MIN_MS : Math.min(2 * this.#lookMs, LOOK_MAX_MS);
+      if (isNews && this.#isOpen) this.#wake();
+    } catch {
+      // Whoever uses the store hears of it there; the watch only goes on.
+    }
+    if (this.#isOpen && this.#calls.size > 0) this.#lookSoon(this.#lookMs);
+  }
+
+  /** Whether others have written something since the last look. */
+  async #ask(ask: Ask): Promise<boolean> {
+    const through = this.#through;
+    const hadWritten = this.#hasWritten || this.#begun !== through;
+    this.#hasWritten = false;
+    const [[drawn, heads, turns] = []] = await ask(lookSql(this.#options.names, this.#floors));
+    // Of the numbers drawn so far at most `begun` are ours, so at least the rest are of others.
+    const least = Number(drawn) - this.#begun;
+    const isForeign = this.#foreign !== undefined && least > this.#foreign;
+    this.#foreign = Math.max(this.#foreign ?? least, least);
+    const leastTurns = Number(turns) - this.#turns;
+    const hasTurned = this.#foreignTurns !== undefined && leastTurns > this.#foreignTurns;
+    this.#foreignTurns = Math.max(this.#foreignTurns ?? leastTurns, leastTurns);
+    // What is due next changes with our own writes too; only while we wrote nothing it tells more.
+    const isMoved = this.#heads !== undefined && heads !== this.#heads;
+    this.#heads = String(heads);
+    const isOurs = hadWritten || this.#hasWritten;
+    // Others may have moved it as well: told at the first look at which we wrote nothing.
+    const isDoubtful = isMoved || this.#isDoubtful;
+    this.#isDoubtful = isDoubtful && isOurs;
+    return isForeign || hasTurned || (isDoubtful && !isOurs);
+  }
+}
+
+function lookSql({ table, sequence, turns }: CheckedOptions['names'], floors: Floors): string {
+  const heads = WAITING_KEYS.map(
+    (slot) => `(SELECT string_agg(e.due_at::text || e.id, ' ') FROM generate_series(0, 9) AS p(n)
+  CROSS JOIN LATERAL (
+    SELECT due_at, id FROM ${table.entries}
+    WHERE slot = ${slot} AND slot < ${ARCHIVED_KEY} AND priority = p.n::int2${floors.sql(slot)}
+    ORDER BY due_at, id LIMIT 1
+  ) e)`,
+  );
+  return `SELECT (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM ${sequence}),
+  concat_ws('|', ${heads.join(', ')}),
+  (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM ${turns})`;
+}
+
+async function end(listener: PgListener): Promise<void> {
+  // What it still waited for fails, and whoever waited for that hears of it.
+  await listener.end().catch(() => undefined);
+}

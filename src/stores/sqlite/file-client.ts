@@ -1,0 +1,265 @@
+/**
+ * file-client — the way to a file: one line of batches for writes, direct questions for reads.
+ *
+ * Both stores of this room use it. Promise: a lock of another process is waited for without
+ * stopping the event loop, up to busyTimeout; lazy writes are on the disk within 250 ms.
+ */
+
+import type { Clock, Dice } from '../../ports/clock.ts';
+import { InFlight } from '../../system/in-flight.ts';
+import { sleep } from '../../system/wait.ts';
+import { type BatchLine, createBatchLine, type RunBatch } from '../shared/batching.ts';
+import type { BatchReply, BatchRequest, Bytes, MoveLogRequest, SyncOp } from './batch.ts';
+import { isBusyError } from './errors.ts';
+import { FileWatch } from './file-watch.ts';
+import type { FileKind } from './kinds.ts';
+import { LogMover } from './checkpoint.ts';
+import { takeMovingSeat } from './moving-seat.ts';
+import type { CheckedOptions } from './options.ts';
+import {
+  type Seat,
+  type SeatData,
+  type SeatRequest,
+  takeOwnSeat,
+  takeThreadSeat,
+} from './file-thread.ts';
+
+/** What may be asked of a kind of file. */
+export interface FileTalk {
+  readonly op: { readonly kind: string };
+  readonly result: unknown;
+  readonly request: { readonly kind: string };
+  /** By kind of request. */
+  readonly replies: object;
+}
+
+/** An operation and the bytes that go with it. */
+export interface Item<Op> {
+  readonly op: Op;
+  readonly bytes?: Bytes;
+}
+
+/** One of any kind of file. */
+export type AnyItem = Item<{ readonly kind: string }>;
+
+/** The way to one open file. */
+export interface FileLine<Talk extends FileTalk> {
+  /** Resolves with the results, in order, once their batch is through. */
+  add(items: readonly Item<Talk['op']>[]): Promise<readonly Talk['result'][]>;
+  /** The same, with what `read` makes of the results. */
+  add<T>(
+    items: readonly Item<Talk['op']>[],
+    read: (results: readonly Talk['result'][]) => T,
+  ): Promise<T>;
+  ask<K extends keyof Talk['replies']>(
+    request: Extract<Talk['request'], { kind: K }>,
+  ): Promise<Talk['replies'][K]>;
+  /** Asks beside the line, where a long answer holds up nobody; without a thread it is the same. */
+  askAside: FileLine<Talk>['ask'];
+  /** Whether there is such a place. */
+  readonly hasAside: boolean;
+  /** Resolves when everything that was added before is durable. */
+  flush(): Promise<void>;
+  /** Makes everything durable that was added, and closes. */
+  close(): Promise<void>;
+}
+
+/** What a line stands on. */
+export interface LineParts {
+  readonly clock: Clock;
+  readonly dice: Dice;
+  /** Goes around each batch, to measure it. */
+  readonly around?: (run: RunBatch<AnyItem, unknown>) => RunBatch<AnyItem, unknown>;
+  /** Only for tests: the file may not grow past this many pages. */
+  readonly maxPages?: number;
+}
+
+/** The most operations of different calls in one transaction. */
+const BATCH_MAX = 1_000;
+
+/**
+ * A thread begins with the first callers of a turn while the others still speak; what comes while
+ * it works joins the same transaction (transaction.ts).
+ */
+const PIPELINE = { batchMax: BATCH_MAX, inFlightMax: 64, eagerAt: 16 } as const;
+
+/** In the caller's thread nothing goes on beside. */
+const ONE_BY_ONE = { batchMax: BATCH_MAX } as const;
+
+/** Lazy writes wait this long for a durable one to take them along; the promise is 250 ms. */
+const LAZY_MS = 200;
+
+/** Pauses between two tries to get a lock: 5 to 25 ms. */
+const PAUSE_MIN_MS = 5;
+const PAUSE_SPREAD_MS = 20;
+
+export async function openFileLine<Talk extends FileTalk>(
+  kind: FileKind,
+  path: string,
+  { settings, thread, busyTimeoutMs }: CheckedOptions,
+  { maxPages, ...parts }: LineParts,
+): Promise<FileLine<Talk>> {
+  const data = {
+    kind,
+    settings: { ...settings, path, ...(maxPages === undefined ? {} : { maxPages }) },
+  };
+  const seat = await takeSeat(data, thread, parts.clock);
+  // Its thread is started by the first question, and most stores never have one for it.
+  const aside =
+    thread === false
+      ? undefined
+      : takeThreadSeat({ kind, settings: { ...data.settings, readsOnly: true } });
+  const logPages = settings.autoCheckpointPages;
+  const watch = new FileWatch(path, parts.clock);
+  const line = new Line({ seat, aside }, { ...parts, busyTimeoutMs, logPages, watch });
+  try {
+    // The first question opens the file.
+    await line.flush();
+    await watch.begin();
+    return line as FileLine<FileTalk> as FileLine<Talk>;
+  } catch (error) {
+    await Promise.allSettled([aside?.close(), seat.close()]);
+    throw error;
+  }
+}
+
+function takeSeat(data: SeatData, thread: boolean | 'auto', clock: Clock): Promise<Seat> {
+  if (thread === 'auto') return takeMovingSeat(data, clock);
+  return thread ? Promise.resolve(takeThreadSeat(data)) : takeOwnSeat(data, clock);
+}
+
+interface ParsedParts extends LineParts {
+  readonly busyTimeoutMs: number;
+  /** The log is moved when it has this many pages. */
+  readonly logPages: number;
+  readonly watch: FileWatch;
+}
+
+interface Seats {
+  readonly seat: Seat;
+  readonly aside: Seat | undefined;
+}
+
+const MOVE_LOG: MoveLogRequest = { kind: 'moveLog' };
+const SYNC: AnyItem = { op: { kind: 'sync' } satisfies SyncOp };
+
+class Line implements FileLine<FileTalk> {
+  readonly #seats: Seats;
+  readonly #parts: ParsedParts;
+  readonly #line: BatchLine<AnyItem, unknown>;
+  readonly #mover: LogMover;
+  readonly #asked = new InFlight();
+  #cancelSync: (() => void) | undefined;
+  #closing: Promise<void> | undefined;
+
+  constructor(seats: Seats, parts: ParsedParts) {
+    this.#seats = seats;
+    this.#parts = parts;
+    const { around = (run) => run } = parts;
+    const run = around((items, isPart) => this.#run(items, isPart));
+    this.#mover = new LogMover(parts.logPages, {
+      aside: () => this.askAside(MOVE_LOG),
+      here: () => this.ask(MOVE_LOG),
+    });
+    this.#line = createBatchLine(run, () => (seats.seat.isThread ? PIPELINE : ONE_BY_ONE));
+  }
+
+  add<T>(
+    items: readonly AnyItem[],
+    read: (results: readonly unknown[]) => T = (results) => results as T,
+  ): Promise<T> {
+    return items.length === 0 ? Promise.resolve(read([])) : this.#line.add(items, read);
+  }
+
+  get hasAside(): boolean {
+    return this.#seats.aside !== undefined;
+  }
+
+  ask(request: SeatRequest): Promise<never> {
+    return this.#ask(this.#seats.seat, request);
+  }
+
+  async askAside(request: SeatRequest): Promise<never> {
+    const { seat, aside = seat } = this.#seats;
+    await this.#parts.watch.look();
+    // Its thread may open the file only now, and must not make a new one in its place.
+    return this.#ask(this.#parts.watch.isThere ? aside : seat, request);
+  }
+
+  #ask(seat: Seat, request: SeatRequest): Promise<never> {
+    return this.#asked.track(this.#askUntilFree(seat, request));
+  }
+
+  /** Asks until no other process is in the way, or busyTimeout is over. */
+  async #askUntilFree(seat: Seat, request: SeatRequest): Promise<never> {
+    const { clock, dice, busyTimeoutMs } = this.#parts;
+    const deadline = clock.monotonic() + busyTimeoutMs;
+    for (;;) {
+      try {
+        return (await seat.ask(request)) as never;
+      } catch (error) {
+        if (!isBusyError(error) || clock.monotonic() >= deadline) throw error;
+      }
+      const pauseMs = PAUSE_MIN_MS + dice.random() * PAUSE_SPREAD_MS;
+      await sleep(clock, pauseMs);
+    }
+  }
+
+  async flush(): Promise<void> {
+    await this.#line.add([SYNC]);
+  }
+
+  close(): Promise<void> {
+    // Once: what is asked of a closed seat would start a thread and open the file again.
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    try {
+      await this.#asked.idle();
+      await this.#line.idle();
+      await this.flush();
+    } finally {
+      this.#callOffSync();
+      // It has nothing of its own to lose, and must not keep the other one open.
+      await this.#seats.aside?.close().catch(() => undefined);
+      await this.#seats.seat.close();
+    }
+  }
+
+  async #run(items: readonly AnyItem[], isPart: boolean): Promise<readonly unknown[]> {
+    const { watch } = this.#parts;
+    watch.check();
+    // Meanwhile the batch is on its way: to wait before would let others overtake it.
+    const looking = watch.look();
+    const request: BatchRequest<AnyItem['op']> = {
+      kind: 'batch',
+      ops: items.map(({ op }) => op),
+      bytes: items.map(({ bytes }) => bytes),
+      isPart,
+    };
+    const { results, isDirty, unmovedPages }: BatchReply<unknown> = await this.ask(request);
+    if (looking !== undefined) {
+      await looking;
+      watch.check();
+    }
+    if (!isDirty) this.#callOffSync();
+    else this.#cancelSync ??= this.#parts.clock.after(LAZY_MS, () => this.#syncLate());
+    // A thread moves the log itself.
+    if (this.hasAside && !this.#seats.seat.isThread) this.#mover.see(unmovedPages);
+    return results;
+  }
+
+  #callOffSync(): void {
+    this.#cancelSync?.();
+    this.#cancelSync = undefined;
+  }
+
+  #syncLate(): void {
+    this.#cancelSync = undefined;
+    // Nobody waits for this one. If it fails, what it would have synced stays lazy, and the next
+    // durable write takes it along or fails aloud.
+    this.flush().catch(() => undefined);
+  }
+}

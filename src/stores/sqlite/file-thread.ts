@@ -1,0 +1,200 @@
+/**
+ * file-thread — where the work on a file is done: in a thread of its own, or in the caller's.
+ *
+ * The store asks, the seat answers in the order asked. Promise: every question gets an answer or an
+ * error, also when the thread dies; the next question then starts a new one.
+ */
+
+import { Worker } from 'node:worker_threads';
+import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { loadSqlite } from '../shared/client.ts';
+import type { FileSettings } from './connection.ts';
+import { errorOf, type PlainError } from './errors.ts';
+import type { FileKind } from './kinds.ts';
+import { blocksOf, type Parcel, packRequest, unpackReply } from './transfer.ts';
+
+/** Where requests go. */
+export interface Seat {
+  /** Whether the work is done in a thread of its own. */
+  readonly isThread: boolean;
+  ask(request: SeatRequest): Promise<unknown>;
+  /** Closes the file and ends the thread; what was asked before is answered first. */
+  close(): Promise<void>;
+}
+
+/** Any request that a kind of file knows. */
+export interface SeatRequest {
+  readonly kind: string;
+}
+
+/** Which file, and how it is opened. */
+export interface SeatData {
+  readonly kind: FileKind;
+  readonly settings: Omit<FileSettings, 'standstillMs'>;
+}
+
+/** What a thread is started with. */
+export interface ThreadData {
+  readonly kind: FileKind;
+  readonly settings: FileSettings;
+  /** Counts the questions, so that the thread can wait for one in the middle of its work. */
+  readonly bell: Int32Array<SharedArrayBuffer>;
+}
+
+/** What goes to the thread; null: close. */
+export type ThreadQuestion = Parcel | null;
+
+/** What comes back for one question. */
+export type ThreadAnswer = Parcel | { readonly error: PlainError };
+
+/** How long one statement may stand still: a thread can afford it, the event loop cannot. */
+const STANDSTILL_MS = { thread: 100, own: 5 } as const;
+
+/** What a request did to the thread it was done in. */
+export interface Took {
+  readonly ms: number;
+  /** How many operations it had. */
+  readonly ops: number;
+  /** The disk failed: the file is checked before the next request, which takes long. */
+  readonly needsCheck: boolean;
+}
+
+/** Who hears of an own seat's work. */
+export interface OwnSeatHost {
+  /** Told after each request. */
+  onTook(took: Took): void;
+  /** Where requests go from now on that have not had their turn; undefined: nowhere else. */
+  elsewhere(): Seat | undefined;
+}
+
+/** A seat in the caller's own thread. */
+export async function takeOwnSeat(data: SeatData, clock: Clock, host?: OwnSeatHost): Promise<Seat> {
+  // Loaded when it is needed: with a thread, the work on the file is never done here.
+  const { openKeeper } = await import('./kinds.ts');
+  const settings = { ...data.settings, standstillMs: STANDSTILL_MS.own };
+  const keeper = openKeeper(data.kind, await loadSqlite(), settings);
+  let isClosed = false;
+  return {
+    isThread: false,
+    async ask(request) {
+      // Without a turn of the loop, callers that answer results with new writes would let no timer
+      // and no socket have its turn.
+      await new Promise<void>((resolve) => clock.soon(resolve));
+      const other = host?.elsewhere();
+      if (other !== undefined) return other.ask(request);
+      if (isClosed) throw closed(data);
+      const beganAt = clock.monotonic();
+      try {
+        return keeper.handle(request);
+      } finally {
+        const ops = 'ops' in request ? (request.ops as readonly unknown[]).length : 0;
+        host?.onTook({ ms: clock.monotonic() - beganAt, ops, needsCheck: keeper.needsCheck });
+      }
+    },
+    async close() {
+      isClosed = true;
+      keeper.close();
+    },
+  };
+}
+
+function closed({ settings: { path } }: SeatData): RespoolError {
+  return new RespoolError('store.unavailable', `cannot use "${path}": its store was closed`);
+}
+
+interface Waiting {
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** A seat in a thread; a test may bring its own kind of thread. */
+export function takeThreadSeat(data: SeatData, start: typeof startThread = startThread): Seat {
+  const waiting: Waiting[] = [];
+  const bell = new Int32Array(new SharedArrayBuffer(4));
+  let worker: Thread | undefined;
+  let { startsDirty = false, needsCheck = false } = data.settings;
+  let isClosed = false;
+
+  function end(ended: Thread, cause: unknown): void {
+    if (worker !== ended) return;
+    worker = undefined;
+    const error = new RespoolError(
+      'store.unavailable',
+      `the thread of "${data.settings.path}" has ended; what was asked may or may not be done`,
+      cause === undefined ? undefined : { cause },
+    );
+    for (const { reject } of waiting.splice(0)) reject(error);
+  }
+
+  /** Answers come in the order asked; batches that shared a transaction are answered together. */
+  function answer(answers: readonly ThreadAnswer[]): void {
+    for (const [index, { resolve, reject }] of waiting.splice(0, answers.length).entries()) {
+      const message = answers[index];
+      if (message === undefined) continue;
+      if ('error' in message) reject(errorOf(message.error));
+      else resolve(unpackReply(message));
+    }
+    // An idle store keeps no process alive; a waiting caller does.
+    if (waiting.length === 0) worker?.unref();
+  }
+
+  function send(question: ThreadQuestion): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const standstillMs = STANDSTILL_MS.thread;
+      const settings = { ...data.settings, startsDirty, needsCheck, standstillMs };
+      worker ??= start({ ...data, settings, bell }, answer, end);
+      // What this one writes lazily, its successor has to sync; of how it ended nobody knows.
+      startsDirty = true;
+      needsCheck = data.settings.readsOnly !== true;
+      // First: what cannot be sent throws, and nobody waits for its answer.
+      worker.postMessage(question, question === null ? [] : blocksOf(question));
+      Atomics.add(bell, 0, 1);
+      Atomics.notify(bell, 0);
+      if (waiting.length === 0) worker.ref();
+      waiting.push({ resolve, reject });
+    });
+  }
+
+  return {
+    isThread: true,
+    async ask(request) {
+      if (isClosed) throw closed(data);
+      return send(packRequest(request));
+    },
+    async close() {
+      isClosed = true;
+      const present = worker;
+      if (present === undefined) return;
+      try {
+        await send(null);
+      } finally {
+        worker = undefined;
+        await present.terminate();
+      }
+    },
+  };
+}
+
+/** The part of a Worker that a seat uses. */
+type Thread = Pick<Worker, 'postMessage' | 'ref' | 'unref' | 'terminate'>;
+
+function startThread(
+  data: ThreadData,
+  onAnswer: (answers: readonly ThreadAnswer[]) => void,
+  onEnd: (thread: Thread, cause: unknown) => void,
+): Thread {
+  // The source runs as it is; a built package has only the .js.
+  const file = `./worker.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`;
+  const worker = new Worker(new URL(file, import.meta.url), {
+    workerData: data,
+    name: 'respool-sqlite',
+    // No options of the program: what it preloads has no business in this thread.
+    execArgv: [],
+  });
+  worker.on('message', onAnswer);
+  worker.on('error', (error) => onEnd(worker, error));
+  worker.on('exit', () => onEnd(worker, undefined));
+  worker.unref();
+  return worker;
+}

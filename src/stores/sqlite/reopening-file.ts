@@ -1,0 +1,109 @@
+/**
+ * reopening-file — keeps a file open for its requests, and opens it anew after a disk error.
+ *
+ *   closed ─handle()─▶ open ─disk error─▶ closed, to be checked ─handle()─▶ open
+ *
+ * Promise: after a failed write nothing of the old connection is trusted: not its cache, not its
+ * log.
+ */
+
+import type { Joiner, OpenFile } from './batch.ts';
+import { type Attempted, isDiskError, isFullError, storeError } from './errors.ts';
+
+/** What answers requests, in whatever thread it lives. */
+export interface Keeper<Request> {
+  /** Throws what errors.ts makes of an error. */
+  handle(request: Request, joiner?: Joiner<never>): unknown;
+  /** Whether there was a disk error, and the file has to be checked when it is opened again. */
+  readonly needsCheck: boolean;
+  close(): void;
+}
+
+export function createKeeper<Request extends { readonly kind: string }>(
+  path: string,
+  open: (options: { readonly check: boolean }) => OpenFile<Request>,
+  isSuspect = false,
+): Keeper<Request> {
+  let file: OpenFile<Request> | undefined;
+  let needsCheck = isSuspect;
+  /** Whether the disk was full and the log has not been moved since. */
+  let isShort = false;
+
+  function giveUp(): void {
+    needsCheck = true;
+    const broken = file;
+    file = undefined;
+    closeQuietly(broken);
+  }
+
+  /**
+   * A log that was not moved into the file yet may be what fills the disk. As SQLite moves it after
+   * commits only, and needs room for that too, it is moved when the disk is full, and again with
+   * the first request that gets through: else the log takes the room that came back, and all stands
+   * still.
+   */
+  function handleWithRoom(
+    open: OpenFile<Request>,
+    request: Request,
+    joiner: Joiner<never> | undefined,
+  ): unknown {
+    try {
+      const answer = open.handle(request, joiner);
+      if (isShort) isShort = !hasMadeRoom(open);
+      return answer;
+    } catch (error) {
+      if (!isFullError(error)) throw error;
+      isShort = true;
+      if (!hasMadeRoom(open)) throw error;
+      return open.handle(request, joiner);
+    }
+  }
+
+  return {
+    get needsCheck() {
+      return needsCheck;
+    },
+    handle(request, joiner) {
+      try {
+        file ??= open({ check: needsCheck });
+        needsCheck = false;
+        if (request.kind === 'moveLog') return file.moveLog();
+        return handleWithRoom(file, request, joiner);
+      } catch (error) {
+        const attempted = attempt(request.kind, path, file !== undefined);
+        if (isDiskError(error)) giveUp();
+        throw storeError(error, attempted);
+      }
+    },
+    close() {
+      const present = file;
+      file = undefined;
+      present?.close();
+    },
+  };
+}
+
+function hasMadeRoom(open: Pick<OpenFile<never>, 'makeRoom'>): boolean {
+  try {
+    open.makeRoom();
+    return true;
+  } catch {
+    // No room for that either; whoever needs it is told by the write that fails.
+    return false;
+  }
+}
+
+function attempt(kind: string, path: string, isOpen: boolean): Attempted {
+  if (!isOpen) return { doing: `open "${path}"`, path };
+  if (kind === 'batch') return { doing: `write to "${path}"`, path };
+  return { doing: `${kind === 'moveLog' ? 'move the log into' : 'read from'} "${path}"`, path };
+}
+
+/** Closing after a disk error may fail for the same reason; the connection is gone either way. */
+function closeQuietly(file: { close(): void } | undefined): void {
+  try {
+    file?.close();
+  } catch {
+    // Said above.
+  }
+}

@@ -1,0 +1,158 @@
+/**
+ * letters — dead letters through a service: replays, kept copies, lines of the audit record
+ * and records. Bodies go in Base64 within JSON, which bounds them.
+ */
+
+import type { Control } from '../../operator/operator.ts';
+import type { KeptCopy } from '../../ports/dead-letters.ts';
+import { RespoolError } from '../../core/errors.ts';
+import type { KeyedRecord, LogRecord, RecordStore } from '../../ports/record-store.ts';
+import { checkFactKind } from '../../spool/records.ts';
+import type { ReplayOrder } from '../../spool/replay.ts';
+import * as forms from './answers.ts';
+import type { ServiceClient } from './http.ts';
+import { byIds, partly } from './client-ids.ts';
+
+/** A body that is changed or kept through a service has no more; a service takes 16 MiB of JSON. */
+const BODY_MAX_BYTES = 12_000_000;
+/** Copies, and bytes of their bodies, in one request; a single one may be longer. */
+const BATCH_MAX = 500;
+const BATCH_MAX_BYTES = 4_194_304;
+
+/** What of a desk is about dead letters. */
+export function letters(
+  client: ServiceClient,
+): Pick<Control, 'keep' | 'recordAction' | 'records' | 'replay' | 'tellSweep'> {
+  return {
+    replay: async (ids, order) =>
+      byIds(client, ids, { path: '/v1/replay', json: orderJson(order) }),
+    keep: (copies) => sendCopies(client, copies),
+    recordAction: async (action, details) => {
+      const json = { action, details };
+      await client.ask('/v1/audit', forms.ok, { method: 'POST', json });
+    },
+    records: recordsOf(client),
+    tellSweep: async (json) => {
+      await client.ask('/v1/sweeps', forms.ok, { method: 'POST', json });
+    },
+  };
+}
+
+function orderJson({ change, ...order }: ReplayOrder): object {
+  if (change === undefined) return order;
+  const { body, ...rest } = change;
+  if (body === undefined) return { ...order, change: rest };
+  return { ...order, change: { ...rest, bodyBase64: base64Of(body) } };
+}
+
+async function sendCopies(client: ServiceClient, copies: readonly KeptCopy[]): Promise<void> {
+  const all = copies.map(({ body, ...copy }) => ({ ...copy, bodyBase64: base64Of(body) }));
+  let from = 0;
+  while (from < all.length) {
+    let end = from + 1;
+    let bytes = copies[from]?.body.byteLength ?? 0;
+    while (end < all.length && end - from < BATCH_MAX) {
+      bytes += copies[end]?.body.byteLength ?? 0;
+      if (bytes > BATCH_MAX_BYTES) break;
+      end += 1;
+    }
+    const json = { copies: all.slice(from, end) };
+    const done = from;
+    const asking = client.ask('/v1/copies', forms.ok, { method: 'POST', json });
+    await asking.catch((error: unknown) => {
+      throw partly(error, done, `of ${all.length} copies were kept before`);
+    });
+    from = end;
+  }
+}
+
+function base64Of(body: Uint8Array): string {
+  if (body.byteLength > BODY_MAX_BYTES) {
+    throw new RespoolError(
+      'limit.exceeded',
+      `cannot send a body of ${body.byteLength} bytes to a service in JSON: allowed are ` +
+        `${BODY_MAX_BYTES}; do it at the store itself`,
+    );
+  }
+  return Buffer.from(body).toString('base64');
+}
+
+const anything: forms.Form<unknown> = (value) => value;
+
+const logForm = forms.fields<{ records: LogRecord[]; next?: number }>({
+  records: forms.list(forms.fields<LogRecord>({ sequence: forms.number, record: anything })),
+  next: forms.optional(forms.number),
+});
+const mapForm = forms.fields<{ values: KeyedRecord[]; next?: string }>({
+  values: forms.list(
+    forms.fields<KeyedRecord>({ key: forms.text, value: anything, revision: forms.number }),
+  ),
+  next: forms.optional(forms.text),
+});
+const sequenceForm = forms.fields<{ sequence: number }>({ sequence: forms.number });
+const putForm = forms.fields<{ result: 'done' | 'stale' }>({
+  result: forms.oneOf(['done', 'stale']),
+});
+
+function recordsOf(client: ServiceClient): RecordStore {
+  const values = (kind: string): string => `${pathOf(kind)}/values`;
+  return {
+    append: async (kind, record) => {
+      const sending = { method: 'POST', json: { record } } as const;
+      return (await client.ask(pathOf(kind), sequenceForm, sending)).sequence;
+    },
+    read: (kind, after, max) => readLog(client, kind, after, max),
+    trim: async (kind, upTo) => {
+      const query = new URLSearchParams({ upTo: String(upTo) });
+      await client.ask(pathOf(kind), forms.ok, { method: 'DELETE', query });
+    },
+    put: async (kind, key, value, revision) => {
+      const sending = { method: 'POST', json: { key, value, revision } } as const;
+      return (await client.ask(values(kind), putForm, sending)).result;
+    },
+    get: async (kind, key) => {
+      const query = new URLSearchParams({ key });
+      return (await client.ask(values(kind), mapForm, { query })).values[0];
+    },
+    list: async (kind) => {
+      const found: KeyedRecord[] = [];
+      let after: string | undefined;
+      do {
+        const query = new URLSearchParams(after === undefined ? {} : { after });
+        const page = await client.ask(values(kind), mapForm, { query });
+        found.push(...page.values);
+        after = page.next;
+      } while (after !== undefined);
+      return found;
+    },
+    remove: async (kind, key) => {
+      const query = new URLSearchParams({ key });
+      await client.ask(values(kind), forms.ok, { method: 'DELETE', query });
+    },
+  };
+}
+
+/** As many as were asked for, however many answers they come in. */
+async function readLog(
+  client: ServiceClient,
+  kind: string,
+  after: number,
+  max: number,
+): Promise<readonly LogRecord[]> {
+  const found: LogRecord[] = [];
+  let from: number | undefined = after;
+  while (from !== undefined && found.length < max) {
+    const query = new URLSearchParams({ after: String(from), max: String(max - found.length) });
+    const page: { records: LogRecord[]; next?: number } = await client.ask(pathOf(kind), logForm, {
+      query,
+    });
+    found.push(...page.records);
+    from = page.next;
+  }
+  return found;
+}
+
+function pathOf(kind: string): string {
+  checkFactKind(kind);
+  return `/v1/records/${encodeURIComponent(kind)}`;
+}

@@ -1,0 +1,136 @@
+/**
+ * actions — what an operator does to one message, and pauses. Each is on the audit record
+ * before it is done, in the name of the caller.
+ */
+
+import { z } from '@hono/zod-openapi';
+import type { Control } from '../../operator/operator.ts';
+import { assert, RespoolError } from '../../core/errors.ts';
+import { REASON_MAX_CHARS } from '../../core/failure.ts';
+import { KEY_MAX_CHARS, TOPIC_MAX_CHARS } from '../../core/limits.ts';
+import type { ActionResult } from '../../spool/actions.ts';
+import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
+import { checkRole } from '../server/gate.ts';
+import { flagSchema, idParams, resultSchema } from './schemas.ts';
+
+const reason = z.string().min(1).max(REASON_MAX_CHARS).optional();
+const reasonBody = z.strictObject({ reason });
+const policyBody = z.strictObject({ policy: z.string().min(1).max(KEY_MAX_CHARS) });
+const noBody = z.strictObject({});
+const pattern = z.string().max(TOPIC_MAX_CHARS);
+const pauseBody = z.strictObject({
+  topic: pattern.describe('A topic or pattern; # for everything.'),
+});
+const resumeBody = z.strictObject({
+  topic: pattern.describe('The pattern that was paused; # for everything.'),
+});
+
+const ANSWERS = {
+  200: { description: 'Done.', schema: resultSchema },
+  404: { description: 'There is no such message.', schema: errorSchema },
+  409: { description: 'The message is in no state for this.', schema: errorSchema },
+} as const;
+
+/** Adds them to the app. */
+export function addActionRoutes(app: App): void {
+  addAction(app, 'hold', 'Nobody tries it until it is released.', reasonBody, (control, id, body) =>
+    control.hold([id], body.reason),
+  );
+  addAction(app, 'release', 'Lets a held message go on.', noBody, (control, id) =>
+    control.release([id]),
+  );
+  addAction(app, 'retry', 'Due at once; also what bounced or is archived.', noBody, (control, id) =>
+    control.retryNow([id]),
+  );
+  addAction(app, 'bounce', 'Gives it up.', reasonBody, (control, id, body) =>
+    control.bounce([id], body.reason),
+  );
+  addAction(app, 'policy', 'Gives it another policy.', policyBody, (control, id, body) =>
+    control.setPolicy([id], body.policy),
+  );
+  addRemove(app);
+  addPauses(app);
+}
+
+function addAction<B>(
+  app: App,
+  name: string,
+  summary: string,
+  body: z.ZodType<B>,
+  act: (control: Control, id: string, body: B) => Promise<ActionResult[]>,
+): void {
+  addEndpoint(app, {
+    method: 'post',
+    path: `/v1/messages/{id}/${name}`,
+    summary,
+    role: 'operate',
+    params: idParams,
+    body,
+    isBodyOptional: name !== 'policy',
+    answers: ANSWERS,
+    answer: async ({ params, body: given, control }) =>
+      answerOf(await act(control, params.id, given)),
+  });
+}
+
+function addRemove(app: App): void {
+  addEndpoint(app, {
+    method: 'delete',
+    path: '/v1/messages/{id}',
+    summary: 'Removes a message: to the archive, or with hard=true (role admin) for good.',
+    role: 'operate',
+    params: idParams,
+    query: z.strictObject({ hard: flagSchema.optional(), reason }),
+    answers: ANSWERS,
+    answer: async ({ params, query, control, caller }) => {
+      const hard = query.hard === 'true';
+      if (hard) checkRole(caller, 'admin');
+      const why = query.reason === undefined ? {} : { reason: query.reason };
+      return answerOf(await control.remove([params.id], { hard, ...why }));
+    },
+  });
+}
+
+function addPauses(app: App): void {
+  const answers = {
+    200: { description: 'Done.', schema: z.object({ ok: z.literal(true) }) },
+  } as const;
+  addEndpoint(app, {
+    method: 'post',
+    path: '/v1/pause',
+    summary: 'Stops delivering a topic, or everything, in every process.',
+    role: 'operate',
+    body: pauseBody,
+    isBodyOptional: true,
+    answers,
+    answer: async ({ body, control }) => {
+      await control.pause(body.topic);
+      return Response.json({ ok: true });
+    },
+  });
+  addEndpoint(app, {
+    method: 'post',
+    path: '/v1/resume',
+    summary: 'Ends a pause: the same pattern it was made with.',
+    role: 'operate',
+    body: resumeBody,
+    isBodyOptional: true,
+    answers,
+    answer: async ({ body, control }) => {
+      await control.resume(body.topic);
+      return Response.json({ ok: true });
+    },
+  });
+}
+
+function answerOf([result]: readonly ActionResult[]): Response {
+  assert(result !== undefined, 'an action on one message has one result');
+  const { id, why } = result;
+  if (result.result === 'unknown') {
+    throw new RespoolError('message.unknown', `there is no message "${id}"`);
+  }
+  if (result.result === 'refused') {
+    throw new RespoolError('move.refused', why ?? `the message "${id}" is in no state for this`);
+  }
+  return Response.json(result);
+}

@@ -1,0 +1,186 @@
+/**
+ * bulk — one action over many messages: by their ids at once, or by a filter in two steps, a
+ * dry run that counts and a confirmation that does at most what was counted.
+ */
+
+import { z } from '@hono/zod-openapi';
+import type { BulkAction, Control, Desk } from '../../operator/operator.ts';
+import { added, NO_PROGRESS } from '../../operator/bulk.ts';
+import { RespoolError, unreachable } from '../../core/errors.ts';
+import { REASON_MAX_CHARS } from '../../core/failure.ts';
+import { KEY_MAX_CHARS } from '../../core/limits.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { ActionResult } from '../../spool/actions.ts';
+import type { ListFilter } from '../../spool/list.ts';
+import { Confirms } from './confirmations.ts';
+import { addEndpoint, type App, errorSchema } from '../server/endpoint.ts';
+import { checkRole } from '../server/gate.ts';
+import { Refusal } from '../server/refusal.ts';
+import { filterSchema, IDS_MAX, idSchema, resultSchema } from './schemas.ts';
+
+/** Messages that one request acts on, at the most. */
+const REQUEST_MAX = 5_000;
+/** A confirmation has its filter in it, and that may have 5,000 ids. */
+const TOKEN_MAX_CHARS = 600_000;
+
+const reason = z.string().min(1).max(REASON_MAX_CHARS).optional();
+const actionSchema: z.ZodType<BulkAction> = z.discriminatedUnion('kind', [
+  z.strictObject({ kind: z.enum(['hold', 'bounce']), reason }),
+  z.strictObject({ kind: z.enum(['release', 'retry']) }),
+  z.strictObject({ kind: z.literal('remove'), hard: z.boolean().optional(), reason }),
+  z.strictObject({ kind: z.literal('policy'), policy: z.string().min(1).max(KEY_MAX_CHARS) }),
+]) as z.ZodType<BulkAction>;
+
+const bulkBody = z.strictObject({
+  action: actionSchema,
+  filter: filterSchema.optional(),
+  ids: z.array(idSchema).min(1).max(IDS_MAX).optional(),
+  all: z.literal(true).optional().describe('Needed for a filter that leaves nothing out.'),
+  dryRun: z.literal(true).optional(),
+  confirm: z.string().max(TOKEN_MAX_CHARS).optional(),
+  after: z.string().max(TOKEN_MAX_CHARS).optional().describe('The next of the answer before.'),
+});
+type BulkBody = z.infer<typeof bulkBody>;
+
+const answerSchema = z.union([
+  z.object({
+    count: z.number(),
+    filter: filterSchema.describe('As it stood: ages are times, what comes later does not fit.'),
+    confirm: z.string(),
+    expiresAt: z.number(),
+  }),
+  z.object({
+    seen: z.number(),
+    done: z.number(),
+    refused: z.number(),
+    unknown: z.number(),
+    refusals: z.array(resultSchema),
+    next: z.string().optional(),
+  }),
+  z.object({ results: z.array(resultSchema) }),
+]);
+
+/** Adds it to the app. */
+export function addBulkRoutes(app: App, { clock }: { readonly clock: Clock }): void {
+  const confirms = new Confirms(clock);
+  addEndpoint(app, {
+    method: 'post',
+    path: '/v1/bulk',
+    summary:
+      'Acts on many messages: by ids at once; by filter first a dry run, then with its confirm.',
+    role: 'operate',
+    body: bulkBody,
+    answers: {
+      200: { description: 'A count, a progress, or results by id.', schema: answerSchema },
+      409: { description: 'The confirmation does not fit, or more fits now.', schema: errorSchema },
+    },
+    answer: async ({ body, caller, control }) => {
+      const { action, ids, confirm } = body;
+      if (action.kind === 'remove' && action.hard === true) checkRole(caller, 'admin');
+      if (ids !== undefined) return byIds(control, body, ids);
+      const filter = filterOf(body);
+      if (confirm === undefined || body.dryRun === true) {
+        const { count, filter: fixed } = await control.prepare(action, filter);
+        const signed = confirms.sign(action, filter, { count, filter: fixed });
+        return Response.json({ count, filter: fixed, ...signed });
+      }
+      return confirmed(control, confirms, { ...body, confirm, filter });
+    },
+  });
+}
+
+/** What was confirmed, for as many messages as one request may act on. */
+async function confirmed(
+  control: Desk,
+  confirms: Confirms,
+  { action, filter: asked, confirm, after: given }: BulkBody & Confirmed,
+): Promise<Response> {
+  const counted = confirms.read(confirm, action, asked);
+  const { count, filter } = counted;
+  const position = given === undefined ? undefined : confirms.useNext(confirm, given);
+  if (position === undefined) {
+    const now = await control.prepare(action, filter);
+    if (now.count > count) throw moreFit(count, now.count);
+    confirms.begin(confirm, counted);
+    await control.beginBulk(action, counted);
+  }
+  const left = count - (position?.seen ?? 0);
+  const max = Math.min(REQUEST_MAX, left);
+  let after: string | undefined = position?.after;
+  let progress = NO_PROGRESS;
+  do {
+    const step = await control.stepBulk(action, {
+      filter,
+      max: max - progress.seen,
+      ...(after === undefined ? {} : { after }),
+    });
+    progress = added(progress, step.progress);
+    after = step.next;
+  } while (after !== undefined && progress.seen < max);
+  if (after === undefined || progress.seen >= left) return Response.json(progress);
+  const seen = (position?.seen ?? 0) + progress.seen;
+  return Response.json({ ...progress, next: confirms.signNext(confirm, { after, seen }) });
+}
+
+interface Confirmed {
+  readonly confirm: string;
+  readonly filter: ListFilter;
+}
+
+async function byIds(
+  control: Control,
+  { action, filter, confirm, dryRun }: BulkBody,
+  ids: readonly string[],
+): Promise<Response> {
+  if (filter !== undefined || confirm !== undefined || dryRun !== undefined) {
+    throw new RespoolError(
+      'config.invalid',
+      'cannot use "ids" together with "filter", "confirm" or "dryRun": ids are acted on at once',
+    );
+  }
+  return Response.json({ results: await actOn(control, action, ids) });
+}
+
+function actOn(
+  control: Control,
+  action: BulkAction,
+  ids: readonly string[],
+): Promise<ActionResult[]> {
+  switch (action.kind) {
+    case 'hold':
+      return control.hold(ids, action.reason);
+    case 'release':
+      return control.release(ids);
+    case 'retry':
+      return control.retryNow(ids);
+    case 'bounce':
+      return control.bounce(ids, action.reason);
+    case 'remove': {
+      const { hard = false, reason } = action;
+      return control.remove(ids, { hard, ...(reason === undefined ? {} : { reason }) });
+    }
+    case 'policy':
+      return control.setPolicy(ids, action.policy);
+    default:
+      return unreachable(action);
+  }
+}
+
+/** An empty filter is everything there is: nobody gets that by leaving something out. */
+function filterOf({ filter = {}, all }: BulkBody): ListFilter {
+  const isEmpty = Object.values(filter).every((value) => value === undefined);
+  if (!isEmpty || all === true) return filter;
+  throw new RespoolError(
+    'config.invalid',
+    'cannot act without a filter: give one, or "all": true for every message there is',
+  );
+}
+
+function moreFit(count: number, now: number): Refusal {
+  return new Refusal(
+    409,
+    'confirm.more',
+    `cannot do this: ${count} were counted and ${now} fit now; ask again without "confirm"`,
+    { code: 'move.refused' },
+  );
+}

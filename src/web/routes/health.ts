@@ -1,0 +1,138 @@
+/**
+ * health — `/healthz` and `/readyz`: whether the process is alive, whether it takes and delivers
+ * messages, and why not. Anybody may ask.
+ */
+
+import { z } from '@hono/zod-openapi';
+import type { Control } from '../../operator/operator.ts';
+import {
+  answersWithin,
+  type ConsumerHealth,
+  type Health,
+  judgeHealth,
+  type RelayHealth,
+} from '../../observe/health.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { addEndpoint, type App } from '../server/endpoint.ts';
+import { Refusal, refusedOf } from '../server/refusal.ts';
+import { STORE_HEADER } from '../wire-texts.ts';
+
+/** What health is found out from. */
+export interface HealthParts {
+  readonly control: Control;
+  readonly clock: Clock;
+  /** Fires when the service stops. */
+  readonly signal: AbortSignal;
+  isReady(): boolean;
+  /** The id of its store; undefined while it is not known. */
+  storeId?(): string | undefined;
+  /** How many consumers of a broker are connected; undefined: there are none. */
+  consumers?(): ConsumerHealth | undefined;
+  /** What the relay of an outbox is doing; undefined: there is none. */
+  relay?(): RelayHealth | undefined;
+  /** The disk was full a moment ago, and nothing was put down since. */
+  isFull(): boolean;
+  /** The store did not take a message a moment ago, and has taken none since. */
+  isRefusing(): boolean;
+}
+
+/** A store that takes longer to answer is not ready. */
+const READY_WITHIN_MS = 2_000;
+
+const reasons = z.array(z.object({ code: z.string(), text: z.string() }));
+const checks = z.array(z.object({ name: z.string(), ok: z.boolean() }));
+const ready = z.object({ ok: z.literal(true), checks, notes: reasons });
+const unready = z.object({
+  error: z.object({ code: z.string(), message: z.string(), reason: z.literal('not-ready') }),
+  ok: z.literal(false),
+  checks,
+  reasons,
+  notes: reasons,
+});
+const alive = z.object({
+  ok: z.literal(true),
+  consumers: z.object({ connected: z.number(), all: z.number() }).optional(),
+  relay: z
+    .object({
+      state: z.enum(['waiting', 'sending', 'stopped']),
+      target: z.enum(['open', 'shut', 'probing']),
+      downSince: z.number().optional(),
+    })
+    .optional(),
+});
+
+/** Adds both. */
+export function addHealth(app: App, parts: HealthParts): void {
+  const isStoreAnswering = storeCheck(parts);
+  addEndpoint(app, {
+    method: 'get',
+    path: '/healthz',
+    summary: 'Is the process alive?',
+    answers: { 200: { description: 'Yes; consumers and relay if any.', schema: alive } },
+    // Whether a broker can be reached is no reason to kill the process: it is only told.
+    answer: () => {
+      const storeId = parts.storeId?.();
+      return Response.json(
+        { ok: true, consumers: parts.consumers?.(), relay: parts.relay?.() },
+        { headers: storeId === undefined ? {} : { [STORE_HEADER]: storeId } },
+      );
+    },
+  });
+  addEndpoint(app, {
+    method: 'get',
+    path: '/readyz',
+    summary: 'Does it take and deliver messages? Not while starting, stopping, or on a full disk.',
+    answers: {
+      200: { description: 'Yes; what was looked at.', schema: ready },
+      503: { description: 'Not now, and why.', schema: unready },
+    },
+    answer: async () => answerOf(await lookAt(parts, isStoreAnswering)),
+  });
+}
+
+async function lookAt(parts: HealthParts, ask: () => Promise<boolean>): Promise<Health> {
+  const isStopping = parts.signal.aborted;
+  const engine = isStopping ? 'stopping' : parts.isReady() ? 'running' : 'starting';
+  return judgeHealth({
+    engine,
+    // While it starts or stops, the store may not be open.
+    isStoreAnswering: engine === 'running' ? await ask() : undefined,
+    isFull: parts.isFull(),
+    isRefusing: parts.isRefusing(),
+    consumers: parts.consumers?.(),
+    relay: parts.relay?.(),
+  });
+}
+
+function answerOf({ ready: isReady, checks: looked, reasons: why, notes }: Health): Response {
+  if (isReady) return Response.json({ ok: true, checks: looked, notes });
+  const isFull = why.some(({ code }) => code === 'store.full');
+  const text = why.map((one) => one.text).join('; ');
+  const {
+    status,
+    headers,
+    text: error,
+  } = refusedOf(
+    new Refusal(503, 'not-ready', text, {
+      code: isFull ? 'store.full' : 'store.unavailable',
+      // Somebody has to make room first.
+      headers: { 'retry-after': isFull ? '5' : '1' },
+    }),
+  );
+  const refusal = JSON.parse(error) as object;
+  const body = { ...refusal, ok: false, checks: looked, reasons: why, notes };
+  return Response.json(body, { status, headers });
+}
+
+/** Asks the store, once for all who want to know at the same time. */
+function storeCheck({ control, clock }: HealthParts): () => Promise<boolean> {
+  let asking: Promise<boolean> | undefined;
+  return () => {
+    asking ??= answersWithin(() => control.page({ limit: 1 }), READY_WITHIN_MS, clock).finally(
+      () => {
+        asking = undefined;
+      },
+    );
+    return asking;
+  };
+}

@@ -1,0 +1,246 @@
+/**
+ * gate — who asks, and whether we talk to them at all: host, origin, rate and token, in this order,
+ * before anything of the request is looked at.
+ *
+ * Without tokens everybody on this machine may do everything, but no web page in its browser may:
+ * pages of other origins are told by Origin and Sec-Fetch-Site, rebound names by Host.
+ *
+ * Why: docs/decisions/0012-producers-have-their-own-role.md
+ */
+
+import { hash, timingSafeEqual } from 'node:crypto';
+import { isIP } from 'node:net';
+import { MINUTE_MS, SECOND_MS } from '../../core/duration.ts';
+import { RespoolError } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { sleep } from '../../system/wait.ts';
+import type { Inlet } from './inlet.ts';
+import { networkOf } from './network.ts';
+import { RecentCounts } from './recent.ts';
+import { Refusal } from './refusal.ts';
+import { hasTokens, type Role, type ServeSettings } from './settings.ts';
+
+/** Who asks. */
+export interface Caller {
+  /** The name for the audit record. */
+  readonly by: string;
+  readonly role: Role;
+}
+
+/** Wrong tokens from one address in a minute; past it unknown ones are told to wait. */
+const FAILURES_MAX = 10;
+/**
+ * Past this somebody guesses in earnest, and nobody from there is let in for the rest of the
+ * minute. Not sooner: one client with an old token must not keep all others behind the same proxy
+ * from posting.
+ */
+const GUESSES_MAX = 1_000;
+/** What a wrong token costs in time, whatever is wrong with it. */
+const UNKNOWN_TOKEN_WAIT_MS = 250;
+const NAME_PATTERN = /^[\x20-\x7e]{1,64}$/;
+const LOCAL: Caller = { by: 'local', role: 'admin' };
+
+/** Lets callers in. */
+export class Gate {
+  readonly #settings: ServeSettings;
+  readonly #clock: Clock;
+  readonly #tokens: readonly { readonly caller: Caller; readonly digest: Buffer }[];
+  readonly #hosts: ReadonlySet<string>;
+  readonly #isAnyAddress: boolean;
+  readonly #failures: RecentCounts;
+  readonly #requests: RecentCounts;
+
+  constructor(settings: ServeSettings, clock: Clock) {
+    const { host, hosts = [], token, tokens = [] } = settings;
+    this.#settings = settings;
+    this.#clock = clock;
+    const plain = token === undefined ? [] : [{ name: 'token', role: 'admin', sha256: sha(token) }];
+    this.#tokens = [...plain, ...tokens].map(({ name, role, sha256 }) => ({
+      caller: { by: name, role: role as Role },
+      digest: Buffer.from(sha256, 'hex'),
+    }));
+    const known = ['localhost', '127.0.0.1', '::1', host, ...hosts];
+    this.#hosts = new Set(known.map((name) => bare(name.toLowerCase())));
+    this.#isAnyAddress = host === '0.0.0.0' || bare(host) === '::';
+    this.#failures = new RecentCounts(clock, MINUTE_MS);
+    this.#requests = new RecentCounts(clock, SECOND_MS);
+  }
+
+  /** Lets a caller in or refuses. `isFree`: asks for nothing that needs a name. */
+  enter(inlet: Inlet, isPosting: boolean, isFree: boolean): Caller | Promise<Caller> {
+    this.#checkHost(inlet);
+    if (isFree) {
+      // Each path apart: who asks for the document too often must not hide that we are alive.
+      this.#checkRate(inlet, `\n${inlet.path}`);
+      return LOCAL;
+    }
+    this.#checkOrigin(inlet);
+    if (!hasTokens(this.#settings)) {
+      if (!isPosting) this.#checkRate(inlet, '');
+      return local(inlet);
+    }
+    const caller = this.#byToken(inlet);
+    if (caller === undefined) return this.#refuseLater(inlet);
+    if (!isPosting) this.#checkRate(inlet, caller.by);
+    return caller;
+  }
+
+  #checkHost(inlet: Inlet): void {
+    const host = inlet.header('host');
+    if (host === undefined || countHosts(inlet.rawHeaders) > 1) throw hostInvalid();
+    const name = bare(host.toLowerCase().replace(/:\d{1,5}$/, ''));
+    if (this.#hosts.has(name)) return;
+    // A page cannot make an address of its own out of ours: only names can be rebound.
+    if (this.#isAnyAddress && isIP(name) !== 0) return;
+    throw new Refusal(
+      421,
+      'host.unknown',
+      'this host name is not served here; add it to serve.hosts if it should be',
+    );
+  }
+
+  #checkOrigin(inlet: Inlet): void {
+    const isChange = inlet.method !== 'GET' && inlet.method !== 'HEAD';
+    // With tokens a page cannot read either: it has no way to send one.
+    if (!isChange && hasTokens(this.#settings)) return;
+    const site = inlet.header('sec-fetch-site');
+    const origin = inlet.header('origin');
+    const isOwnSite = site === undefined || site === 'same-origin' || site === 'none';
+    if (isOwnSite && (origin === undefined || isOwnOrigin(origin, inlet.header('host')))) return;
+    throw new Refusal(403, 'origin.foreign', 'requests of pages of another origin are refused');
+  }
+
+  #checkRate(inlet: Inlet, name: string): void {
+    const { requestsPerSecond } = this.#settings.limits;
+    const key = `${this.#addressOf(inlet)} ${name}`;
+    if (this.#requests.add(key) <= requestsPerSecond) return;
+    throw new Refusal(
+      429,
+      'rate.exceeded',
+      `more than ${requestsPerSecond} requests in a second (serve.limits.requestsPerSecond)`,
+      { code: 'limit.exceeded', headers: { 'retry-after': '1' } },
+    );
+  }
+
+  #byToken(inlet: Inlet): Caller | undefined {
+    const address = this.#addressOf(inlet);
+    if (this.#failures.of(address) >= GUESSES_MAX) throw this.#locked(address);
+    const given = /^bearer +(\S{1,1024}) *$/i.exec(inlet.header('authorization') ?? '')?.[1];
+    const digest = hash('sha256', given ?? '', 'buffer');
+    let found: Caller | undefined;
+    // All of them, always: how long it takes must not tell which one it was.
+    for (const token of this.#tokens) {
+      const isSame =
+        token.digest.byteLength === digest.byteLength && timingSafeEqual(token.digest, digest);
+      if (isSame) found ??= token.caller;
+    }
+    return given === undefined ? undefined : found;
+  }
+
+  #refuseLater(inlet: Inlet): Promise<Caller> {
+    const address = this.#addressOf(inlet);
+    // Who shows nothing guesses nothing.
+    const isGuess = inlet.header('authorization') !== undefined;
+    if (isGuess && this.#failures.add(address) > FAILURES_MAX) throw this.#locked(address);
+    const refusal = new Refusal(
+      401,
+      'token.unknown',
+      'send a known token as "authorization: Bearer TOKEN"',
+      { headers: { 'www-authenticate': 'Bearer' } },
+    );
+    return sleep(this.#clock, UNKNOWN_TOKEN_WAIT_MS).then(() => {
+      throw refusal;
+    });
+  }
+
+  #locked(address: string): Refusal {
+    const seconds = String(this.#failures.secondsLeft(address));
+    return new Refusal(
+      429,
+      'token.locked',
+      `too many unknown tokens from this address; try again in ${seconds} s`,
+      { code: 'limit.exceeded', headers: { 'retry-after': seconds } },
+    );
+  }
+
+  #addressOf(inlet: Inlet): string {
+    if (this.#settings.behindProxy !== true) return networkOf(inlet.address);
+    // The last one is what our own proxy saw; all before it the client may have made up.
+    const last = inlet.header('x-forwarded-for')?.split(',').at(-1)?.trim();
+    return networkOf(last === undefined || isIP(last) === 0 ? inlet.address : last);
+  }
+}
+
+const GIVES: Readonly<Record<Role, readonly Role[]>> = {
+  post: ['post'],
+  read: ['read'],
+  operate: ['post', 'read', 'operate'],
+  admin: ['post', 'read', 'operate', 'admin'],
+};
+
+/** Refuses a caller whose role does not include this one. */
+export function checkRole({ by, role }: Caller, needed: Role): void {
+  if (GIVES[role].includes(needed)) return;
+  throw new Refusal(
+    403,
+    'role.missing',
+    `the token "${by}" has the role ${role}; this needs the role ${needed}`,
+  );
+}
+
+function local(inlet: Inlet): Caller {
+  const by = inlet.header('respool-by');
+  if (by === undefined) return LOCAL;
+  if (NAME_PATTERN.test(by)) return { by, role: 'admin' };
+  throw new RespoolError(
+    'config.invalid',
+    'cannot use the header "respool-by": allowed is 1 to 64 printable ASCII characters',
+  );
+}
+
+/** Node takes the first of several, and what stands before us may have taken another. */
+function countHosts(rawHeaders: readonly string[]): number {
+  let count = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] ?? '';
+    if (name.length === HOST.length && name.toLowerCase() === HOST) count += 1;
+  }
+  return count;
+}
+
+const HOST = 'host';
+
+function hostInvalid(): Refusal {
+  return new Refusal(400, 'host.invalid', 'send one header "host", not none and not several', {
+    headers: { connection: 'close' },
+  });
+}
+
+/** A path segment that means the folder itself or the one above it, however it is written. */
+const DOT_SEGMENT = /(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i;
+
+/** Refuses a path that would be read as another one. */
+export function checkTarget({ path, query }: Inlet): void {
+  const isOther = DOT_SEGMENT.test(path) || path.includes('\\');
+  if (!isOther && !path.includes('#') && !query.includes('#')) return;
+  throw new Refusal(
+    400,
+    'route.unknown',
+    'cannot use this path: it must not have segments "." and "..", a backslash or a "#"; ' +
+      'write a "#" in a value as %23',
+  );
+}
+
+function isOwnOrigin(origin: string, host: string | undefined): boolean {
+  const [, name] = /^https?:\/\/([^/]+)$/.exec(origin) ?? [];
+  return name !== undefined && name.toLowerCase() === host?.toLowerCase();
+}
+
+function bare(host: string): string {
+  return host.startsWith('[') && host.endsWith(']') ? host.slice(1, -1) : host;
+}
+
+/** Only the hash is kept; where it was given as one, nobody here knows the token. */
+function sha(token: string): string {
+  return /^sha256:([0-9a-f]{64})$/i.exec(token)?.[1] ?? hash('sha256', token, 'hex');
+}

@@ -1,0 +1,226 @@
+/**
+ * inlet — a request before its body is read, the same from Node's server and from `fetch`.
+ *
+ * Promise: no more bytes are taken than the limit allows, and a body that was cut off fails.
+ */
+
+import type { IncomingMessage } from 'node:http';
+import { asError, isRespoolError, RespoolError } from '../../core/errors.ts';
+import type { Share } from './budget.ts';
+import { Refusal, tooLarge } from './refusal.ts';
+
+/** A request whose body is still outside. */
+export interface Inlet {
+  readonly method: string;
+  /** As it came, not decoded. */
+  readonly path: string;
+  /** What follows the question mark. */
+  readonly query: string;
+  /** Name, value, name, value …, as they came. */
+  readonly rawHeaders: readonly string[];
+  /** Where it came from. */
+  readonly address: string;
+  /** The length the caller announced; 0 without a body, undefined for one of unknown length. */
+  readonly length: number | undefined;
+  /** Nothing says where the body ends, so that bytes behind the head would be none of it. */
+  readonly isUnframed: boolean;
+  header(name: string): string | undefined;
+  /** The body in one piece. */
+  read(limit: ByteLimit): Promise<Uint8Array>;
+  /** The body in parts. */
+  stream(limit: ByteLimit): AsyncIterable<Uint8Array>;
+}
+
+/** What may be no longer than this. */
+export interface ByteLimit {
+  readonly maxBytes: number;
+  /** For the error: what it is, and where the limit comes from. */
+  readonly what: string;
+  readonly hint: string;
+  /** What of the memory for all it may take. */
+  readonly share?: Share;
+}
+
+/** A request of Node's server. */
+export class NodeInlet implements Inlet {
+  readonly method: string;
+  readonly path: string;
+  readonly query: string;
+  readonly length: number | undefined;
+  readonly #request: IncomingMessage;
+  readonly #goOn: (() => void) | undefined;
+
+  /** `goOn` asks a client that waits for leave to send the body. */
+  constructor(request: IncomingMessage, goOn?: () => void) {
+    this.method = request.method ?? 'GET';
+    const url = request.url ?? '/';
+    const mark = url.indexOf('?');
+    this.path = mark < 0 ? url : url.slice(0, mark);
+    this.query = mark < 0 ? '' : url.slice(mark + 1);
+    const { headers } = request;
+    const length = headers['content-length'];
+    if (length !== undefined) this.length = Number(length);
+    else this.length = headers['transfer-encoding'] === undefined ? 0 : undefined;
+    this.#request = request;
+    this.#goOn = goOn;
+  }
+
+  get rawHeaders(): readonly string[] {
+    return this.#request.rawHeaders;
+  }
+
+  get address(): string {
+    return this.#request.socket.remoteAddress ?? '';
+  }
+
+  get isUnframed(): boolean {
+    const { headers } = this.#request;
+    return headers['content-length'] === undefined && headers['transfer-encoding'] === undefined;
+  }
+
+  header(name: string): string | undefined {
+    const value = this.#request.headers[name];
+    return Array.isArray(value) ? value.join(', ') : value;
+  }
+
+  read(limit: ByteLimit): Promise<Uint8Array> {
+    try {
+      this.#check(limit);
+    } catch (error) {
+      return Promise.reject(asError(error));
+    }
+    this.#goOn?.();
+    return readAll(this.#request, limit);
+  }
+
+  stream(limit: ByteLimit): AsyncIterable<Uint8Array> {
+    this.#check(limit);
+    this.#goOn?.();
+    // Not destroyed at its end or failure: the answer still has to go out over the same socket.
+    const parts = this.#request.iterator({ destroyOnReturn: false });
+    return counted(parts as AsyncIterable<Uint8Array>, limit);
+  }
+
+  #check(limit: ByteLimit): void {
+    const { length } = this;
+    if (length !== undefined && length > limit.maxBytes) throw over(limit);
+    if (length !== undefined) return;
+    const coding = this.header('transfer-encoding')?.trim().toLowerCase();
+    if (coding !== 'chunked') throw packed();
+  }
+}
+
+/** A request of the fetch API. */
+export class FetchInlet implements Inlet {
+  readonly method: string;
+  readonly path: string;
+  readonly query: string;
+  readonly rawHeaders: readonly string[];
+  readonly address = 'fetch';
+  readonly isUnframed = false;
+  readonly length: number | undefined;
+  readonly #request: Request;
+  readonly #host: string;
+
+  constructor(request: Request) {
+    const url = new URL(request.url);
+    this.method = request.method;
+    this.path = url.pathname;
+    this.query = url.search.slice(1);
+    this.rawHeaders = [...request.headers].flat();
+    const length = request.headers.get('content-length');
+    if (length !== null) this.length = Number(length);
+    else this.length = request.body === null ? 0 : undefined;
+    this.#request = request;
+    this.#host = url.host;
+  }
+
+  header(name: string): string | undefined {
+    return this.#request.headers.get(name) ?? (name === 'host' ? this.#host : undefined);
+  }
+
+  async read(limit: ByteLimit): Promise<Uint8Array> {
+    const parts: Uint8Array[] = [];
+    for await (const part of this.stream(limit)) parts.push(part);
+    return Buffer.concat(parts);
+  }
+
+  stream(limit: ByteLimit): AsyncIterable<Uint8Array> {
+    const { length } = this;
+    if (length !== undefined && length > limit.maxBytes) throw over(limit);
+    return counted(this.#request.body ?? nothing(), limit);
+  }
+}
+
+function readAll(request: IncomingMessage, limit: ByteLimit): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    let first: Buffer | undefined;
+    let more: Buffer[] | undefined;
+    let size = 0;
+    const onData = (part: Buffer): void => {
+      size += part.byteLength;
+      try {
+        if (size > limit.maxBytes) throw over(limit);
+        limit.share?.take(part.byteLength);
+      } catch (error) {
+        request.off('data', onData);
+        // Nobody needs them any more, and who refuses lingers for a while.
+        first = undefined;
+        more = undefined;
+        reject(asError(error));
+        return;
+      }
+      if (first === undefined) first = part;
+      else if (more === undefined) more = [first, part];
+      else more.push(part);
+    };
+    request.on('data', onData);
+    request.on('end', () => {
+      // Most bodies come in one part, which needs no second copy.
+      resolve(more === undefined ? (first ?? NO_BYTES) : Buffer.concat(more, size));
+    });
+    request.on('error', () => reject(cutOff()));
+    request.on('close', () => {
+      if (!request.complete) reject(cutOff());
+    });
+  });
+}
+
+const NO_BYTES = new Uint8Array(0);
+
+async function* counted(
+  parts: AsyncIterable<Uint8Array>,
+  limit: ByteLimit,
+): AsyncGenerator<Uint8Array> {
+  let size = 0;
+  try {
+    for await (const part of parts) {
+      size += part.byteLength;
+      if (size > limit.maxBytes) throw over(limit);
+      limit.share?.take(part.byteLength);
+      yield part;
+    }
+  } catch (error) {
+    throw isRespoolError(error) ? error : cutOff();
+  }
+}
+
+async function* nothing(): AsyncGenerator<Uint8Array> {
+  // No body, no parts.
+}
+
+function over({ what, maxBytes, hint }: ByteLimit): RespoolError {
+  return tooLarge(what, maxBytes, hint);
+}
+
+function packed(): Refusal {
+  const text = 'cannot use this transfer-encoding: send the body as it is, or in chunks';
+  return new Refusal(501, 'transfer-encoding', text);
+}
+
+function cutOff(): RespoolError {
+  return new RespoolError(
+    'message.invalid',
+    'cannot read the request: the connection ended before its body did',
+  );
+}

@@ -1,0 +1,216 @@
+/**
+ * listener — Node's server with our limits: where it listens, how long it waits for callers, and
+ * how it ends.
+ */
+
+import { readFile } from 'node:fs/promises';
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerOptions,
+  type ServerResponse,
+} from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { AddressInfo, Socket } from 'node:net';
+import { durationMs } from '../../core/duration.ts';
+import { RespoolError, textOf } from '../../core/errors.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Logger } from '../../ports/logger.ts';
+import { Pipeline } from './pipeline.ts';
+import { Seats } from './seats.ts';
+import { checkListen, type ServeSettings } from './settings.ts';
+import { HEADERS_MAX_BYTES, Unreadable } from './unreadable.ts';
+
+const HEADERS_WITHIN_MS = 10_000;
+const KEEP_ALIVE_MS = 65_000;
+/** How long a caller may take nothing of its answer. */
+const UNREAD_WITHIN_MS = 30_000;
+/** How often callers that are too slow are looked for. */
+const LOOK_EVERY_MS = 500;
+
+/** What a listener needs. */
+export interface ListenerParts {
+  readonly clock: Clock;
+  readonly logger?: Logger;
+  /** For tests: instead of the documented times, in milliseconds. */
+  readonly times?: ListenerTimes;
+  /** `goOn` lets a client send its body that asked first. */
+  readonly onRequest: (
+    request: IncomingMessage,
+    response: ServerResponse,
+    goOn?: () => void,
+  ) => void;
+}
+
+/** How long callers are waited for. */
+export interface ListenerTimes {
+  /** For the head of a request, and for the first byte of a connection. */
+  readonly headersWithinMs?: number;
+  /** For a client that reads nothing of an answer. */
+  readonly unreadWithinMs?: number;
+}
+
+/** Listens, and ends. */
+export class Listener {
+  readonly #settings: ServeSettings;
+  readonly #parts: ListenerParts;
+  #server: Server | undefined;
+  readonly #sockets = new Set<Socket>();
+
+  constructor(settings: ServeSettings, parts: ListenerParts) {
+    this.#settings = settings;
+    this.#parts = parts;
+  }
+
+  async listen(): Promise<{ url: string; host: string; port: number }> {
+    const settings = this.#settings;
+    checkListen(settings);
+    if (this.#server !== undefined) {
+      throw new RespoolError('config.invalid', 'cannot listen twice: the service listens already');
+    }
+    const server = await makeServer(settings, this.#parts.times);
+    const { logger } = this.#parts;
+    this.#hear(server);
+    server.maxConnections = settings.limits.connections;
+    const { host, port: asked } = settings;
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', (error) => reject(cannotListen(error, host, asked)));
+      server.listen(asked, host, resolve);
+    });
+    this.#server = server;
+    const { port } = server.address() as AddressInfo;
+    const near = nearest(host);
+    const name = near.includes(':') && !near.startsWith('[') ? `[${near}]` : near;
+    const url = `${settings.tls === undefined ? 'http' : 'https'}://${name}:${port}`;
+    logger?.info({ url }, 'listening');
+    return { url, host, port };
+  }
+
+  #hear(server: Server): void {
+    const { onRequest, clock } = this.#parts;
+    const { limits, tls, behindProxy = false } = this.#settings;
+    const unreadable = new Unreadable(clock);
+    const blankWithinMs = this.#parts.times?.headersWithinMs ?? HEADERS_WITHIN_MS;
+    const pipeline = new Pipeline(clock, blankWithinMs);
+    const hear = (request: IncomingMessage, response: ServerResponse, goOn?: () => void): void => {
+      const { socket } = request;
+      const before = unreadable.unanswered(socket);
+      unreadable.expect(socket, response);
+      pipeline.handle(request, response, before, () => onRequest(request, response, goOn));
+    };
+    server.on('request', (request: IncomingMessage, response: ServerResponse) => {
+      hear(request, response);
+    });
+    server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
+      hear(request, response, () => response.writeContinue());
+    });
+    // n.b. Without a listener Node answers by itself, past all limits here.
+    server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
+      hear(request, response);
+    });
+    server.on('timeout', (socket: Socket) => {
+      // Nothing came or went for long, though a request is being worked on: that may take its time.
+      const isWorking = unreadable.unanswered(socket) !== undefined && socket.writableLength === 0;
+      if (!isWorking) socket.destroy();
+    });
+    server.on('clientError', (error: Error, socket: Socket) => unreadable.refuse(error, socket));
+    const seats = behindProxy ? undefined : new Seats(limits.connections);
+    server.on('connection', (socket: Socket) => {
+      // Asked once: a connection that is gone has no address any more.
+      const address = socket.remoteAddress ?? '';
+      if (seats?.take(address) === false) {
+        socket.destroy();
+        return;
+      }
+      this.#follow(socket);
+      socket.once('close', () => seats?.leave(address));
+      if (tls === undefined) pipeline.follow(socket);
+    });
+    // With TLS requests come over a socket of their own, wrapped around that of the connection;
+    // the handshake is no request, and only the wrapping has not read a byte after it.
+    server.on('secureConnection', (socket: Socket) => {
+      this.#follow(socket);
+      pipeline.follow(socket);
+    });
+  }
+
+  #follow(socket: Socket): void {
+    this.#sockets.add(socket);
+    socket.once('close', () => this.#sockets.delete(socket));
+  }
+
+  /** Waits for requests on their way, then cuts what is left. */
+  async close(withinMs: number): Promise<void> {
+    const server = this.#server;
+    if (server === undefined) return;
+    await new Promise<void>((resolve) => {
+      const callOff = this.#parts.clock.after(withinMs, () => server.closeAllConnections());
+      server.close(() => {
+        callOff();
+        resolve();
+      });
+      server.closeIdleConnections();
+      // n.b. Node takes a connection that never asked for anything for a busy one, and clients open
+      // such connections ahead of need.
+      for (const socket of this.#sockets) if (socket.bytesRead === 0) socket.destroy();
+    });
+    this.#server = undefined;
+  }
+}
+
+async function makeServer(
+  { tls, limits }: ServeSettings,
+  { headersWithinMs = HEADERS_WITHIN_MS, unreadWithinMs = UNREAD_WITHIN_MS }: ListenerTimes = {},
+): Promise<Server> {
+  const requestTimeout = durationMs(limits.requestTimeout, 'serve.limits.requestTimeout');
+  const options: ServerOptions = {
+    maxHeaderSize: HEADERS_MAX_BYTES,
+    // n.b. Node throws when the headers may take longer than the whole.
+    headersTimeout: Math.min(headersWithinMs, requestTimeout),
+    requestTimeout,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    connectionsCheckingInterval: Math.min(LOOK_EVERY_MS, headersWithinMs / 4),
+    // Checked by the gate, so that its answer waits for its turn as any other.
+    requireHostHeader: false,
+    noDelay: true,
+  };
+  const server =
+    tls === undefined
+      ? createServer(options)
+      : createTlsServer({
+          ...options,
+          handshakeTimeout: headersWithinMs,
+          key: await readPem('key', tls.key),
+          cert: await readPem('cert', tls.cert),
+        });
+  server.timeout = unreadWithinMs;
+  // n.b. Past this count Node drops headers without a word; their bytes are limited already.
+  server.maxHeadersCount = 0;
+  return server;
+}
+
+async function readPem(what: 'key' | 'cert', file: string): Promise<Buffer> {
+  try {
+    return await readFile(file);
+  } catch (cause) {
+    const text = `cannot read serve.tls.${what}: ${textOf(cause)}`;
+    throw new RespoolError('config.invalid', text, { cause });
+  }
+}
+
+function cannotListen(error: NodeJS.ErrnoException, host: string, port: number): RespoolError {
+  const where = `cannot listen on ${host}, port ${port}`;
+  if (error.code === 'EADDRINUSE') {
+    const text = `${where}: the port is in use; choose another with --port or serve.port`;
+    return new RespoolError('config.invalid', text, { cause: error });
+  }
+  const text = `${where}: ${textOf(error)}; check serve.host and serve.port`;
+  return new RespoolError('config.invalid', text, { cause: error });
+}
+
+/** Who listens everywhere is reached here too, and "everywhere" is no address to go to. */
+function nearest(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1';
+  return host === '::' || host === '[::]' ? '::1' : host;
+}

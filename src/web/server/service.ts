@@ -1,0 +1,387 @@
+/**
+ * service — the spool over HTTP.
+ *
+ *   request ─▶ gate ─▶ raw post ─────────────▶ 201 after the message is durable
+ *                 └──▶ app (app.ts) ─▶ endpoint ─▶ answer
+ *   listen() ─▶ serving ─beginStop()▶ reads only ─stop()▶ closed
+ *
+ * Raw posts go by hand from the socket to the spool; everything else goes through the app.
+ */
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Desk } from '../../operator/operator.ts';
+import { durationMs, MINUTE_MS } from '../../core/duration.ts';
+import { isRespoolError, textOf } from '../../core/errors.ts';
+import { redactText } from '../../core/redact.ts';
+import type { ConsumerHealth, RelayHealth } from '../../observe/health.ts';
+import type { MetricsText } from '../../observe/metrics/types.ts';
+import type { Clock } from '../../ports/clock.ts';
+import type { Logger } from '../../ports/logger.ts';
+import { systemClock } from '../../system/clock.ts';
+import { WhenIdle } from '../../system/in-flight.ts';
+import { ByteBudget } from './budget.ts';
+import type { App } from './endpoint.ts';
+import { type Caller, checkRole, checkTarget, Gate } from './gate.ts';
+import { Gathering } from './gathering.ts';
+import { type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
+import type { Listener, ListenerTimes } from './listener.ts';
+import { networkOf } from './network.ts';
+import { isOnePiece, postRaw, rawTopic } from '../routes/post.ts';
+import { RecentCounts } from './recent.ts';
+import { Refusal, refusedOf, stopping } from './refusal.ts';
+import type { ServeSettings } from './settings.ts';
+import { sharedBytesOf } from './shared-reads.ts';
+import { oneLine } from '../wire-texts.ts';
+import { Turns } from './response-turns.ts';
+import { UnreadAnswers } from './unread.ts';
+import {
+  enqueuedText,
+  JSON_TYPE,
+  SAFE_HEADERS,
+  writeAnswer,
+  writeEnqueued,
+  writeRefusal,
+} from './writing.ts';
+
+/** What the service is made of. */
+export interface ServiceParts {
+  /** The desk of the caller of this name. */
+  control(by: string): Desk;
+  readonly settings: ServeSettings;
+  /** The largest body the spool takes. */
+  readonly bodyMaxBytes: number;
+  readonly clock?: Clock;
+  readonly logger?: Logger;
+  /** The spool is started. */
+  isReady(): boolean;
+  /** The id of the store that is open; undefined while it is not known. */
+  storeId?(): string | undefined;
+  /** How many consumers of a broker are connected, of how many; undefined: there are none. */
+  consumers?(): ConsumerHealth | undefined;
+  /** What the relay of an outbox is doing; undefined: there is none. */
+  relay?(): RelayHealth | undefined;
+  /** What `/metrics` answers; without, metrics are off. */
+  readonly metrics?: (() => Promise<MetricsText>) | undefined;
+  readonly version: string;
+  /** For tests: how long callers are waited for, instead of the documented times. */
+  readonly times?: ListenerTimes;
+}
+
+/** The spool over HTTP. */
+export interface Service {
+  /** Answers one request, without a socket. */
+  fetch(request: Request): Promise<Response>;
+  /** Begins to listen; `config.invalid` where it must not or cannot. */
+  listen(): Promise<{ url: string; host: string; port: number }>;
+  /** From now on only reads are answered; everything else is told to come back later. */
+  beginStop(): void;
+  /**
+   * Resolves when no post is being read any more that began before `beginStop`, or after
+   * `withinMs` milliseconds. Long bodies do not count: the spool waits for those itself.
+   */
+  drain(withinMs: number): Promise<void>;
+  /** Lets requests finish, for as long as the settings or `withinMs` say, and closes. */
+  stop(withinMs?: number): Promise<void>;
+}
+
+/** So long after a full disk the service does not call itself ready, unless a post came through. */
+const FULL_FOR_MS = 30_000;
+/** The same after a post that the store could not take. */
+const REFUSING_FOR_MS = 5_000;
+/** Desks that are kept at hand, at the most. */
+const DESKS_MAX = 100;
+const FREE_PATHS = new Set(['/healthz', '/readyz', '/openapi.json']);
+
+/** Makes the service; nothing listens yet. */
+export function createService(parts: ServiceParts): Service {
+  return new WebService(parts);
+}
+
+class WebService implements Service {
+  readonly #parts: ServiceParts;
+  readonly #clock: Clock;
+  readonly #gate: Gate;
+  readonly #bodyLimit: ByteLimit;
+  readonly #stopping = new AbortController();
+  readonly #gathering: Gathering;
+  readonly #desks = new Map<string, Desk>();
+  readonly #budget = new ByteBudget();
+  /**
+   * Posts whose bodies are being read here, for which a stop waits before the spool takes nothing
+   * more. Streams are not among them: the spool has those from their first byte.
+   */
+  readonly #posts = new Set<Inlet>();
+  readonly #whenNoPosts = new WhenIdle(() => this.#posts.size === 0);
+  /** Refusals of each address in a minute, by reason: a log line for each would fill the disk. */
+  readonly #refusals: RecentCounts;
+  readonly #turns = new Turns();
+  readonly #unread = new UnreadAnswers();
+  /** When the store was full last, on the clock that only grows. */
+  #fullAt: number | undefined;
+  /** When it did not take a message last. */
+  #refusedAt: number | undefined;
+  #app: Promise<App> | undefined;
+  #listener: Listener | undefined;
+
+  constructor(parts: ServiceParts) {
+    const { settings, bodyMaxBytes, clock = systemClock } = parts;
+    this.#parts = parts;
+    this.#clock = clock;
+    this.#gate = new Gate(settings, clock);
+    this.#gathering = new Gathering(clock);
+    this.#refusals = new RecentCounts(clock, MINUTE_MS);
+    this.#bodyLimit = { what: 'the body', maxBytes: bodyMaxBytes, hint: 'limits.bodyBytes' };
+  }
+
+  async fetch(request: Request): Promise<Response> {
+    const inlet = new FetchInlet(request);
+    try {
+      const topic = rawTopic(inlet);
+      const caller = await this.#enter(inlet, topic);
+      if (topic !== undefined) {
+        const enqueued = await this.#post(inlet, topic, caller);
+        this.#isPut(inlet);
+        const { status, text } = enqueuedText(enqueued);
+        return new Response(text, {
+          status,
+          headers: { ...SAFE_HEADERS, 'content-type': JSON_TYPE },
+        });
+      }
+      const answer = await this.#ask(inlet, caller, request);
+      const shared = sharedBytesOf(answer);
+      return shared === undefined ? answer : new Response(Buffer.from(shared), answer);
+    } catch (error) {
+      this.#endPost(inlet);
+      this.#note(error, inlet.path, inlet.address);
+      const { status, headers, text } = refusedOf(error);
+      return new Response(text, {
+        status,
+        headers: { ...SAFE_HEADERS, 'content-type': JSON_TYPE, ...headers },
+      });
+    }
+  }
+
+  async listen(): Promise<{ url: string; host: string; port: number }> {
+    // Loaded before the first request, not with it. Node's server comes late too: importing it
+    // loads its whole HTTP client along.
+    const [{ Listener }] = await Promise.all([import('./listener.ts'), this.#loadApp()]);
+    const { settings, logger, times } = this.#parts;
+    this.#listener ??= new Listener(settings, {
+      clock: this.#clock,
+      ...(times === undefined ? {} : { times }),
+      ...(logger === undefined ? {} : { logger }),
+      onRequest: (request, response, goOn) => this.#onRequest(request, response, goOn),
+    });
+    return this.#listener.listen();
+  }
+
+  beginStop(): void {
+    this.#stopping.abort();
+  }
+
+  async drain(withinMs: number): Promise<void> {
+    // What is on its way to the spool in this turn is there in the next.
+    await new Promise<void>((resolve) => this.#clock.soon(resolve));
+    await this.#whenNoPosts.within(this.#clock, withinMs);
+  }
+
+  async stop(withinMs?: number): Promise<void> {
+    this.beginStop();
+    const { stopWithin } = this.#parts.settings;
+    await this.#listener?.close(withinMs ?? durationMs(stopWithin, 'serve.stopWithin'));
+  }
+
+  /** The way of every request. A post of a known caller stays on it without a turn of promises. */
+  #onRequest(request: IncomingMessage, response: ServerResponse, goOn?: () => void): void {
+    const inlet = new NodeInlet(request, goOn);
+    const refuse = (error: unknown): void => {
+      this.#endPost(inlet);
+      this.#note(error, inlet.path, inlet.address);
+      writeRefusal(request, response, error, this.#clock);
+    };
+    try {
+      const topic = rawTopic(inlet);
+      const caller = this.#enter(inlet, topic);
+      if (topic === undefined || caller instanceof Promise) {
+        this.#answer(inlet, topic, caller, { request, response }).catch(refuse);
+        return;
+      }
+      this.#post(inlet, topic, caller).then((enqueued) => {
+        this.#isPut(inlet);
+        writeEnqueued(response, enqueued, this.#isStopping);
+      }, refuse);
+    } catch (error) {
+      refuse(error);
+    }
+  }
+
+  async #answer(
+    inlet: Inlet,
+    topic: string | undefined,
+    entering: Caller | Promise<Caller>,
+    { request: incoming, response }: Exchange,
+  ): Promise<void> {
+    const caller = await entering;
+    if (topic !== undefined) {
+      const enqueued = await this.#post(inlet, topic, caller);
+      this.#isPut(inlet);
+      writeEnqueued(response, enqueued, this.#isStopping);
+      return;
+    }
+    const gone = new AbortController();
+    response.on('close', () => gone.abort());
+    const { method, path, query } = inlet;
+    const headers = new Headers();
+    for (let at = 0; at < inlet.rawHeaders.length; at += 2) {
+      headers.append(inlet.rawHeaders[at] ?? '', inlet.rawHeaders[at + 1] ?? '');
+    }
+    const url = `http://respool${path}${query === '' ? '' : `?${query}`}`;
+    const request = new Request(url, { method, headers, signal: gone.signal });
+    const answer = await this.#ask(inlet, caller, request);
+    const how = { isLast: this.#isStopping, clock: this.#clock, unread: this.#unread };
+    await writeAnswer(incoming, response, answer, how);
+  }
+
+  #enter(inlet: Inlet, topic: string | undefined): Caller | Promise<Caller> {
+    const { method, path } = inlet;
+    if (!path.startsWith('/') || !METHODS.has(method)) {
+      throw new Refusal(400, 'route.unknown', 'cannot read the path or method of the request');
+    }
+    checkTarget(inlet);
+    const isPosting = topic !== undefined || isJsonPost(inlet);
+    if (this.#isStopping && method !== 'GET' && method !== 'HEAD') throw stopping();
+    return this.#gate.enter(inlet, isPosting, FREE_PATHS.has(path));
+  }
+
+  #post(inlet: Inlet, topic: string, caller: Caller): ReturnType<typeof postRaw> {
+    checkRole(caller, 'post');
+    if (isOnePiece(inlet)) this.#posts.add(inlet);
+    return postRaw(inlet, topic, { control: this.#desk(caller.by), limit: this.#bodyLimit });
+  }
+
+  #endPost(inlet: Inlet): void {
+    this.#posts.delete(inlet);
+    this.#whenNoPosts.check();
+  }
+
+  /** A message is down: whoever waits for it may go on, and the disk has room. */
+  #isPut(inlet: Inlet): void {
+    this.#endPost(inlet);
+    this.#fullAt = undefined;
+    this.#refusedAt = undefined;
+  }
+
+  async #ask(inlet: Inlet, caller: Caller, request: Request): Promise<Response> {
+    if (!isJsonPost(inlet)) return this.#askApp(inlet, caller, request);
+    this.#posts.add(inlet);
+    try {
+      const answer = await this.#askApp(inlet, caller, request);
+      if (answer.ok) this.#isPut(inlet);
+      return answer;
+    } finally {
+      this.#endPost(inlet);
+    }
+  }
+
+  async #askApp(inlet: Inlet, caller: Caller, request: Request): Promise<Response> {
+    const { method } = inlet;
+    const app = await this.#loadApp();
+    const isHead = method === 'HEAD';
+    const bare = new Request(request.url, {
+      method: isHead ? 'GET' : method,
+      headers: request.headers,
+      signal: request.signal,
+    });
+    const answer = await app.fetch(bare, {
+      caller,
+      control: this.#desk(caller.by),
+      budget: this.#budget,
+      turns: this.#turns,
+      read: (limit: ByteLimit) => inlet.read(limit),
+    });
+    for (const [name, value] of Object.entries(SAFE_HEADERS)) answer.headers.set(name, value);
+    if (!isHead) return answer;
+    // Whoever began to read for it must hear that nobody will.
+    await answer.body?.cancel();
+    return new Response(null, answer);
+  }
+
+  #desk(by: string): Desk {
+    const found = this.#desks.get(by);
+    if (found !== undefined) return found;
+    const desk = this.#gathering.over(this.#parts.control(by));
+    if (this.#desks.size >= DESKS_MAX) this.#desks.clear();
+    this.#desks.set(by, desk);
+    return desk;
+  }
+
+  #loadApp(): Promise<App> {
+    const { settings, bodyMaxBytes, version, metrics } = this.#parts;
+    this.#app ??= import('./app.ts').then(({ createApp }) =>
+      createApp({
+        control: this.#desk('service'),
+        clock: this.#clock,
+        bodyMaxBytes,
+        eventsMax: settings.limits.events,
+        version,
+        signal: this.#stopping.signal,
+        isReady: () => this.#parts.isReady(),
+        storeId: () => this.#parts.storeId?.(),
+        consumers: () => this.#parts.consumers?.(),
+        relay: () => this.#parts.relay?.(),
+        metrics,
+        isFull: () => this.#isWithin(this.#fullAt, FULL_FOR_MS),
+        isRefusing: () => this.#isWithin(this.#refusedAt, REFUSING_FOR_MS),
+        onError: (error, path) => this.#note(error, path),
+      }),
+    );
+    return this.#app;
+  }
+
+  get #isStopping(): boolean {
+    return this.#stopping.signal.aborted;
+  }
+
+  #isWithin(since: number | undefined, ms: number): boolean {
+    return since !== undefined && this.#clock.monotonic() - since < ms;
+  }
+
+  /** Refusals are the caller's affair; what is ours goes to the log, on one line. */
+  #note(error: unknown, path: string, address = ''): void {
+    const { logger } = this.#parts;
+    const fields = { path: oneLine(path) };
+    if (error instanceof Refusal) {
+      const { status, reason } = error;
+      if (status !== 401 && status !== 429) return;
+      const count = this.#refusals.add(`${networkOf(address)} ${reason}`);
+      if (isPowerOfTen(count)) logger?.warn({ ...fields, status, reason, count }, 'refused');
+      return;
+    }
+    if (isRespoolError(error, 'store.full')) this.#fullAt = this.#clock.monotonic();
+    const isOfPost = path.endsWith('/messages');
+    if (isOfPost && isRespoolError(error, 'store.unavailable')) {
+      this.#refusedAt = this.#clock.monotonic();
+    }
+    const { status } = refusedOf(error);
+    // That we stop is said once, not to the log for each who hears of it.
+    if (status < 500 || isRespoolError(error, 'engine.stopping')) return;
+    const code = isRespoolError(error) ? error.code : 'internal';
+    logger?.error({ ...fields, status, code }, redactText(oneLine(textOf(error))));
+  }
+}
+
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'PUT', 'PATCH', 'OPTIONS']);
+
+/** A request of Node's server, with where its answer goes. */
+interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+}
+
+function isPowerOfTen(count: number): boolean {
+  return Number.isInteger(Math.log10(count));
+}
+
+function isJsonPost({ method, path }: Inlet): boolean {
+  return method === 'POST' && path === '/v1/messages';
+}

@@ -1,0 +1,60 @@
+/**
+ * shared-reads — a large answer that is the same for everybody: one copy in memory for all who
+ * read it, and one of each compressed form that is asked for.
+ */
+
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
+
+const WAYS = {
+  br: (bytes: Uint8Array) =>
+    promisify(brotliCompress)(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 5 } }),
+  gzip: (bytes: Uint8Array) => promisify(gzip)(bytes),
+} as const;
+type Coding = keyof typeof WAYS;
+
+/** The bytes of answers that are shared; the answer itself has no body. */
+const BYTES = new WeakMap<Response, Uint8Array>();
+
+/** A text for many. */
+export class SharedText {
+  readonly #bytes: Uint8Array;
+  readonly #type: string;
+  readonly #packed: Partial<Record<Coding, Promise<Uint8Array>>> = {};
+
+  constructor(text: string, type: string) {
+    this.#bytes = Buffer.from(text);
+    this.#type = type;
+  }
+
+  /** The answer to a request, compressed if its client takes that. */
+  async answer(request: Request): Promise<Response> {
+    const coding = codingOf(request.headers.get('accept-encoding') ?? '');
+    const bytes = coding === undefined ? this.#bytes : await this.#pack(coding);
+    const headers = new Headers({ 'content-type': this.#type, vary: 'accept-encoding' });
+    if (coding !== undefined) headers.set('content-encoding', coding);
+    const answer = new Response(null, { headers });
+    BYTES.set(answer, bytes);
+    return answer;
+  }
+
+  #pack(coding: Coding): Promise<Uint8Array> {
+    return (this.#packed[coding] ??= WAYS[coding](this.#bytes));
+  }
+}
+
+/** The shared bytes of an answer, if it has some. */
+export function sharedBytesOf(answer: Response): Uint8Array | undefined {
+  return BYTES.get(answer);
+}
+
+/** The first of ours that the client names without refusing it. */
+function codingOf(accepted: string): Coding | undefined {
+  const named = new Map(
+    accepted.split(',').map((part) => {
+      const [name = '', ...parameters] = part.split(';').map((one) => one.trim().toLowerCase());
+      return [name, !parameters.some((one) => /^q=0(?:\.0*)?$/.test(one))];
+    }),
+  );
+  return (Object.keys(WAYS) as Coding[]).find((coding) => named.get(coding) === true);
+}

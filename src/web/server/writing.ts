@@ -1,0 +1,177 @@
+/**
+ * writing — answers on their way out through Node's server: headers on all of them, streams with
+ * back-pressure, and a last word to callers who are still sending.
+ */
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Enqueued } from '../../spool/accept.ts';
+import type { Clock } from '../../ports/clock.ts';
+import { refusedOf } from './refusal.ts';
+import { sharedBytesOf } from './shared-reads.ts';
+import { API_HEADER, API_VERSION } from '../wire-texts.ts';
+import type { UnreadAnswers } from './unread.ts';
+
+/** What every answer carries. Nothing we say is a page, and nothing of it is kept. */
+export const SAFE_HEADERS: Readonly<Record<string, string>> = {
+  'cache-control': 'no-store',
+  'content-security-policy': "default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
+  'cross-origin-resource-policy': 'same-origin',
+  // By this a client knows that it is us; the version is the API's.
+  [API_HEADER]: API_VERSION,
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+};
+
+export const JSON_TYPE = 'application/json';
+/** How long a refused caller may go on sending before the connection is cut. */
+const LINGER_MS = 2_000;
+const JSON_PAIRS = Object.entries({ ...SAFE_HEADERS, 'content-type': JSON_TYPE }).flat();
+
+/** The answer to a message that was put down, as text and status. */
+export function enqueuedText({ id, duplicate }: Enqueued): { status: number; text: string } {
+  // By hand: an id has no character that JSON would escape.
+  return { status: duplicate ? 200 : 201, text: `{"id":"${id}","duplicate":${String(duplicate)}}` };
+}
+
+/** Writes the answer to a message that was put down. */
+export function writeEnqueued(response: ServerResponse, enqueued: Enqueued, isLast: boolean): void {
+  const { status, text } = enqueuedText(enqueued);
+  // An id is ASCII: as many bytes as characters.
+  const pairs = [...JSON_PAIRS, 'content-length', String(text.length)];
+  if (isLast) pairs.push('connection', 'close');
+  response.writeHead(status, pairs);
+  response.end(text, 'latin1');
+}
+
+/** Writes a refusal. Who is still sending gets it before the connection is cut. */
+export function writeRefusal(
+  request: IncomingMessage,
+  response: ServerResponse,
+  thrown: unknown,
+  clock: Clock,
+): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  const { status, headers, text } = refusedOf(thrown);
+  const isCut = isSending(request);
+  response.writeHead(status, {
+    ...SAFE_HEADERS,
+    'content-type': JSON_TYPE,
+    'content-length': Buffer.byteLength(text),
+    ...headers,
+    ...(isCut ? { connection: 'close' } : {}),
+  });
+  if (isCut && request.method !== 'HEAD') lingerOver(request, response, text, clock);
+  else response.end(text);
+}
+
+/** Whether bytes of the body are still to come. */
+function isSending({ complete, headers }: IncomingMessage): boolean {
+  if (complete) return false;
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+}
+
+/**
+ * n.b. A socket that is closed while bytes wait in it is reset, and the reset overtakes the answer.
+ * So the answer goes out whole, what comes in is thrown away for a moment, and then it ends.
+ */
+function lingerOver(
+  request: IncomingMessage,
+  response: ServerResponse,
+  text: string | Uint8Array,
+  clock: Clock,
+): void {
+  response.write(text);
+  const end = (): void => {
+    callOff();
+    request.off('end', end).off('close', end);
+    response.end();
+  };
+  const callOff = clock.after(LINGER_MS, end);
+  request.on('end', end).on('close', end);
+  request.on('error', () => undefined);
+  request.resume();
+}
+
+/** Writes an answer of the fetch API. A body that fails cuts the connection. */
+export async function writeAnswer(
+  request: IncomingMessage,
+  response: ServerResponse,
+  answer: Response,
+  { isLast, clock, unread }: Writing,
+): Promise<void> {
+  // What could not be read to its end was refused already.
+  if (response.headersSent || response.destroyed) {
+    await answer.body?.cancel();
+    return;
+  }
+  const headers: Record<string, string> = {};
+  for (const [name, value] of answer.headers) headers[name] = value;
+  const isCut = isSending(request);
+  if (isLast || isCut) headers['connection'] = 'close';
+  const shared = sharedBytesOf(answer);
+  if (answer.body === null || headers['content-type'] === JSON_TYPE) {
+    // It is in memory anyway, and whole it needs no chunks.
+    const bytes = shared ?? (answer.body === null ? undefined : await answer.bytes());
+    if (bytes !== undefined) headers['content-length'] = String(bytes.byteLength);
+    response.writeHead(answer.status, headers);
+    if (isCut && bytes !== undefined) lingerOver(request, response, bytes, clock);
+    else response.end(bytes);
+    if (shared === undefined && bytes !== undefined) countWhole(response, bytes, unread);
+    return;
+  }
+  response.writeHead(answer.status, headers);
+  const reader = answer.body.getReader();
+  const stop = (): void => void reader.cancel().catch(() => undefined);
+  response.on('close', () => {
+    unread.delete(response);
+    stop();
+  });
+  response.flushHeaders();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      if (response.destroyed) return;
+      if (response.write(value)) continue;
+      unread.add(response, value.byteLength * PARTS_IN_MEMORY);
+      await drained(response);
+      unread.delete(response);
+    }
+    response.end();
+  } catch {
+    // The status is out already: only a cut connection can tell the caller that this was no end.
+    response.destroy();
+  }
+}
+
+/** What has to do with how an answer is written. */
+export interface Writing {
+  /** The connection is closed behind it. */
+  readonly isLast: boolean;
+  readonly clock: Clock;
+  readonly unread: UnreadAnswers;
+}
+
+/** Below this an answer is not worth counting. */
+const COUNTED_MIN_BYTES = 4_096;
+/** Of a stream: the part on its way, and those that were read ahead of it. */
+const PARTS_IN_MEMORY = 4;
+
+function countWhole(response: ServerResponse, bytes: Uint8Array, unread: UnreadAnswers): void {
+  if (bytes.byteLength < COUNTED_MIN_BYTES || response.destroyed) return;
+  response.on('close', () => unread.delete(response));
+  unread.add(response, bytes.byteLength);
+}
+
+function drained(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      response.off('drain', done).off('close', done);
+      resolve();
+    };
+    response.on('drain', done).on('close', done);
+  });
+}

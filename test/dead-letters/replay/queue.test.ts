@@ -1,0 +1,113 @@
+/** Replays over queues of a real broker: canaries that come back, and a destination that is mended. */
+import { onTestFinished, expect, test } from 'vitest';
+import { memory } from 'respool/stores/memory';
+import { planReplay, type Replay, type ReplayDesk, runReplay } from 'respool/dead-letters';
+import type { DeadLetters } from '../../../src/ports/dead-letters.ts';
+import { withService } from '../../services/index.ts';
+import {
+  type Ground,
+  named,
+  setup as setupQueue,
+  TYPES,
+} from '../../rabbit/queues/queue-letters-ground.ts';
+
+const COUNT = 60;
+
+interface Setup {
+  readonly ground: Ground;
+  readonly letters: DeadLetters;
+  /** What the consumer at home had, oldest first. */
+  readonly had: readonly string[];
+  readonly mend: () => void;
+  readonly begin: () => Promise<Replay>;
+  readonly run: (id: string) => Promise<Replay>;
+}
+
+/** A consumer at home that gives everything up again until it is mended. */
+async function setup(type: (typeof TYPES)[number]): Promise<Setup> {
+  const ground = await setupQueue(type);
+  const { hands, home, queue } = ground;
+  let isBroken = true;
+  const had: string[] = [];
+  const channel = await hands.connection.createChannel();
+  await channel.consume(home, (message) => {
+    if (message === null) return;
+    had.push(message.properties.messageId ?? '');
+    const { headers } = message.properties;
+    if (!isBroken) return channel.ack(message);
+    const options = { messageId: message.properties.messageId, headers };
+    void hands.publish('', queue, message.content, options).then(() => channel.ack(message));
+  });
+  const store = memory();
+  await store.open();
+  onTestFinished(() => store.close());
+  const desk: ReplayDesk = {
+    by: 'ann',
+    records: store.records,
+    recordAction: async () => undefined,
+    keep: async () => undefined,
+  };
+  const letters = ground.open();
+  const source = { kind: 'queue', queue, broker: 'test' } as const;
+  await ground.put(named(COUNT));
+  return {
+    ground,
+    letters,
+    had,
+    mend: () => {
+      isBroken = false;
+    },
+    begin: () => planReplay(desk, letters, source, { canary: 5, canaryWait: '2s' }),
+    run: (id) => runReplay(desk, letters, id),
+  };
+}
+
+withService('rabbitmq', () => {
+  test.each(TYPES)(
+    'canaries that come back into a %s queue stop it, and the rest goes when it is mended',
+    async (type) => {
+      const { ground, had, mend, begin, run } = await setup(type);
+      const { id, plan } = await begin();
+      expect(plan).toMatchObject({ count: COUNT, routes: [{ to: ground.home, count: COUNT }] });
+      const stopped = await run(id);
+      expect(stopped).toMatchObject({ state: 'stopped', counts: { sent: 5, again: 5 } });
+      expect(had).toEqual(named(5));
+      await ground.lying(ground.queue, COUNT);
+      mend();
+      // Those that came back are no letters of this plan any more: they died anew.
+      expect(await run(id)).toMatchObject({ state: 'done', counts: { sent: COUNT, gone: 0 } });
+      await expect.poll(() => had.length).toBe(COUNT);
+      expect([...had].sort()).toEqual(named(COUNT));
+      const left = await ground.lying(ground.queue, 5);
+      expect(left.map(({ properties }) => properties.headers?.['respool-replay'])).toEqual(
+        Array.from({ length: 5 }, () => id),
+      );
+    },
+  );
+
+  test.each(TYPES)(
+    'a replay of a %s queue that loses its last acks stops, and goes on without sending twice',
+    async (type) => {
+      const { ground, letters, had, mend, begin, run } = await setup(type);
+      mend();
+      const { id } = await begin();
+      const settle = letters.settle.bind(letters);
+      let settled = 0;
+      letters.settle = async (...order) => {
+        const answer = await settle(...order);
+        settled += 1;
+        // Its ack is not on its way yet.
+        if (settled === COUNT) {
+          ground.connection.consuming.current?.connection?.stream?.destroy(new Error('cut'));
+        }
+        return answer;
+      };
+      await expect(run(id)).rejects.toMatchObject({ code: 'broker.unavailable' });
+      expect(await run(id)).toMatchObject({ state: 'done', counts: { sent: COUNT, gone: 0 } });
+      await ground.lying(ground.queue, 0);
+      expect(await ground.hands.depth(ground.queue)).toBe(0);
+      await expect.poll(() => had.length).toBe(COUNT);
+      expect([...had].sort()).toEqual(named(COUNT));
+    },
+  );
+});

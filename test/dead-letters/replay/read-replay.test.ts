@@ -1,0 +1,51 @@
+/** What lies in the place of a replay and is none: written by somebody else, or by another hand. */
+import { expect, test } from 'vitest';
+import {
+  cancelReplay,
+  getReplay,
+  listReplays,
+  pauseReplay,
+} from '../../../src/dead-letters/replay/operations.ts';
+import { setup } from './setup.ts';
+
+const KIND = 'dlq.replays';
+
+test('does not keep the others from being listed, and is neither run nor changed', async () => {
+  const { records, plan, process, run } = await setup(3);
+  const good = await plan();
+  const { desk } = process();
+  const odd: unknown[] = [
+    null,
+    7,
+    [],
+    'x',
+    {},
+    { ...good },
+    { ...good, id: 'odd', counts: null },
+    { ...good, id: 'odd', counts: { sent: 1 } },
+    { ...good, id: 'odd', plan: 7 },
+    { ...good, id: 'odd', plan: { ...good.plan, groups: [null] } },
+    { ...good, id: 'odd', source: { kind: 'queue', queue: 7, broker: 'main' } },
+    { ...good, id: 'odd', state: '\u001B[31m' },
+    { ...good, id: 'odd', runner: 7 },
+  ];
+  const corrupt = { code: 'store.corrupt' };
+  for (const value of odd) {
+    await records.put(KIND, 'odd', value);
+    expect((await listReplays(desk)).map(({ id }) => id)).toEqual([good.id]);
+    await expect(getReplay(desk, 'odd')).rejects.toMatchObject(corrupt);
+    await expect(pauseReplay(desk, 'odd')).rejects.toMatchObject(corrupt);
+    await expect(cancelReplay(desk, 'odd')).rejects.toMatchObject(corrupt);
+    await expect(run('odd')).rejects.toMatchObject(corrupt);
+    expect((await records.get(KIND, 'odd'))?.value).toEqual(value);
+  }
+});
+
+test('a replay reads as it was written, at its plan and at its end', async () => {
+  const { plan, run, process } = await setup(3);
+  const { desk } = process();
+  const planned = await plan();
+  expect(await getReplay(desk, planned.id)).toEqual(planned);
+  const done = await run(planned.id);
+  expect(await getReplay(desk, planned.id)).toEqual(done);
+});

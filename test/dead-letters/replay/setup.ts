@@ -1,0 +1,166 @@
+/** setup — a replay in virtual time: a place of letters in memory, a desk, and processes that die. */
+import { memory } from '../../../src/stores/memory/index.ts';
+import {
+  type KeptCopy,
+  planReplay,
+  type Replay,
+  type ReplayDesk,
+  type ReplayLine,
+  type ReplayOptions,
+  reportReplay,
+  resumeReplay,
+  runReplay,
+  type RunTools,
+} from '../../../src/dead-letters/index.ts';
+import type { DeadLetters } from '../../../src/ports/dead-letters.ts';
+import type { RecordStore } from '../../../src/ports/record-store.ts';
+import { seededDice } from '../../../src/testkit/seeded-dice.ts';
+import { SimClock } from '../../../src/testkit/sim-clock.ts';
+import { createPlace, type MemoryPlace } from './memory-letters.ts';
+
+export const SOURCE = { kind: 'queue', queue: 'dead', broker: 'main' } as const;
+
+/** A process: its own door and desk, and a moment at which it dies. */
+export interface Process {
+  readonly letters: DeadLetters;
+  readonly desk: ReplayDesk;
+  /** Steps that it took so far. */
+  readonly steps: () => number;
+  readonly isDead: () => boolean;
+}
+
+export interface Setup {
+  readonly place: MemoryPlace;
+  readonly clock: SimClock;
+  readonly records: RecordStore;
+  readonly audit: string[];
+  readonly kept: KeptCopy[];
+  /** Dies before or after its nth step, or never. */
+  readonly process: (dies?: number) => Process;
+  readonly plan: (options?: ReplayOptions) => Promise<Replay>;
+  readonly run: (id: string, tools?: RunTools & { readonly as?: Process }) => Promise<Replay>;
+  readonly resume: (id: string, tools?: RunTools & { readonly as?: Process }) => Promise<Replay>;
+  readonly report: (id: string) => Promise<ReplayLine[]>;
+}
+
+/** `count` letters with ids `letter-000` and up. */
+export async function setup(count = 0): Promise<Setup> {
+  const place = createPlace();
+  place.put(named(count).map((id) => ({ id })));
+  const clock = new SimClock();
+  const store = memory();
+  await store.open();
+  const { records } = store;
+  const audit: string[] = [];
+  const kept: KeptCopy[] = [];
+  const dice = seededDice(7);
+  const process = (dies?: number) => createProcess({ place, records, audit, kept, dies });
+  const main = process();
+  return {
+    place,
+    clock,
+    records,
+    audit,
+    kept,
+    process,
+    plan: (options = {}) => planReplay(main.desk, main.letters, SOURCE, options, { clock, dice }),
+    run: (id, { as = main, ...tools } = {}) =>
+      drive(clock, runReplay(as.desk, as.letters, id, { clock, dice, ...tools })),
+    resume: (id, { as = main, ...tools } = {}) =>
+      drive(clock, resumeReplay(as.desk, as.letters, id, { clock, dice, ...tools })),
+    report: async (id) => {
+      const lines = [];
+      for await (const line of reportReplay(main.desk, id)) lines.push(line);
+      return lines;
+    },
+  };
+}
+
+export function idOf(at: number): string {
+  return `letter-${String(at).padStart(3, '0')}`;
+}
+
+/** The ids of the first letters. */
+export function named(count: number): string[] {
+  return Array.from({ length: count }, (_, at) => idOf(at));
+}
+
+/** Lets time go on until it is done. */
+export async function drive<T>(clock: SimClock, work: Promise<T>): Promise<T> {
+  let isDone = false;
+  const done = work.finally(() => (isDone = true));
+  done.catch(() => undefined);
+  for (let turns = 0; turns < 10_000; turns += 1) {
+    await clock.settle();
+    // oxlint-disable-next-line typescript/no-unnecessary-condition -- set by the work.
+    if (isDone) return done;
+    await clock.advance(100);
+  }
+  throw new Error('it does not end');
+}
+
+/** The ids of all letters, sorted, as often as there is a place with it. */
+export function everywhere({ items, sent, parked, removed }: MemoryPlace): string[] {
+  return [...items.map(({ letter }) => letter), ...sent]
+    .concat([...parked, ...removed].map(({ letter }) => letter))
+    .map(({ id }) => id)
+    .sort();
+}
+
+interface ProcessParts extends Pick<Setup, 'place' | 'records' | 'audit' | 'kept'> {
+  readonly dies: number | undefined;
+}
+
+function createProcess({ place, records, audit, kept, dies }: ProcessParts): Process {
+  const door = place.door(() => step());
+  let steps = 0;
+  let isDead = false;
+  /** Every call is two steps: before it and after it. */
+  const step = () => {
+    steps += 1;
+    if (steps === dies) {
+      isDead = true;
+      door.drop();
+    }
+    if (isDead) throw new Error('the process died');
+  };
+  const through =
+    <Args extends unknown[], T>(call: (...args: Args) => Promise<T>) =>
+    async (...args: Args): Promise<T> => {
+      step();
+      const answer = await call(...args);
+      step();
+      return answer;
+    };
+  const letters: DeadLetters = {
+    name: door.name,
+    caution: () => door.caution(),
+    count: () => door.count(),
+    look: (options) => door.look(options),
+    async *take(options) {
+      step();
+      for await (const taken of door.take(options)) {
+        if (isDead) throw new Error('the process died');
+        yield taken;
+      }
+    },
+    settle: through((taken, fate) => door.settle(taken, fate)),
+    isAlone: through(() => door.isAlone()),
+    since: through((replay, ids) => door.since(replay, ids)),
+    waitingAt: through(async (routes) => door.waitingAt?.(routes)),
+    close: () => door.close(),
+  };
+  const desk: ReplayDesk = {
+    by: 'tester',
+    records: {
+      ...records,
+      append: through((kind, record) => records.append(kind, record)),
+      put: through((kind, key, value, revision) => records.put(kind, key, value, revision)),
+      get: through((kind, key) => records.get(kind, key)),
+      read: through((kind, after, max) => records.read(kind, after, max)),
+    },
+    recordAction: through(async (action: string) => void audit.push(action)),
+    keep: through(async (copies: readonly KeptCopy[]) => void kept.push(...copies)),
+  };
+  return { letters, desk, steps: () => steps, isDead: () => isDead };
+}

@@ -1,0 +1,70 @@
+/** Replays over a real spool, in virtual time: what bounced is delivered, or bounces again. */
+import { expect, test } from 'vitest';
+import { PermanentError } from 'respool';
+import { createControl } from 'respool/operator';
+import { planReplay, type Replay, runReplay } from 'respool/dead-letters';
+import { createTestSpool } from 'respool/testkit';
+import { createSpoolLetters } from '../../../src/dead-letters/spool-letters.ts';
+import type { ReplayOptions } from '../../../src/dead-letters/index.ts';
+import { drive } from './setup.ts';
+
+const SOURCE = { kind: 'spool', kinds: ['dead'] } as const;
+
+async function setup(count: number) {
+  const { spool, clock } = await createTestSpool();
+  let isBroken = true;
+  const delivered: string[] = [];
+  spool.handle('mail.send', ({ id }) => {
+    if (isBroken) throw new PermanentError('mail.refused', 'no such user');
+    delivered.push(id);
+  });
+  for (let at = 0; at < count; at += 1) await spool.enqueue({ topic: 'mail.send', body: 'x' });
+  await clock.advance('1m');
+  const desk = createControl(spool, { by: 'ann' });
+  const letters = createSpoolLetters(desk, { kinds: ['dead'] });
+  const replay = async (options: ReplayOptions): Promise<Replay> => {
+    const { id } = await planReplay(desk, letters, SOURCE, options, { clock });
+    return drive(clock, runReplay(desk, letters, id, { clock }));
+  };
+  const mend = () => {
+    isBroken = false;
+  };
+  return { spool, clock, desk, delivered, replay, mend };
+}
+
+test('what bounced is delivered, canaries first, each once', async () => {
+  const { spool, desk, delivered, replay, mend, clock } = await setup(40);
+  expect((await spool.count()).bounce).toBe(40);
+  mend();
+  const beganMs = clock.monotonic();
+  const done = await replay({ canary: 5, canaryWait: '1h' });
+  expect(done).toMatchObject({ state: 'done', counts: { sent: 40, failed: 0, again: 0 } });
+  expect(clock.monotonic() - beganMs).toBeLessThan(60_000);
+  await clock.advance('1m');
+  expect(new Set(delivered).size).toBe(40);
+  expect(delivered).toHaveLength(40);
+  const actions = (await desk.audit()).map(({ action }) => action);
+  expect(actions).toEqual(expect.arrayContaining(['replay.plan', 'replay.run']));
+  await spool.stop();
+});
+
+test('where it still fails the canaries come back, and the rest is not touched', async () => {
+  const { spool, replay } = await setup(40);
+  const stopped = await replay({ canary: 5, canaryWait: '1m' });
+  expect(stopped).toMatchObject({ state: 'stopped', counts: { sent: 5, again: 5 } });
+  expect(stopped.because).toMatch(/5 of 5 letters failed/);
+  expect((await spool.count()).bounce).toBe(40);
+  await spool.stop();
+});
+
+test('what bounces again and again is parked in the end', async () => {
+  const { spool, clock, replay } = await setup(3);
+  const options = { canary: 0, stopAbove: 100, replaysMax: 2 } as const;
+  for (let round = 0; round < 2; round += 1) {
+    expect(await replay(options)).toMatchObject({ state: 'done', counts: { sent: 3 } });
+    await clock.advance('1m');
+  }
+  expect(await replay(options)).toMatchObject({ state: 'done', counts: { sent: 0, parked: 3 } });
+  expect(await spool.count()).toMatchObject({ bounce: 0, hold: 3 });
+  await spool.stop();
+});

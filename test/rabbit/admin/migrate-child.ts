@@ -1,0 +1,17 @@
+/** migrate-child — a migration in a process of its own, to be killed: URL and name by arguments. */
+
+import { connectAmqp } from '../../../src/rabbit/connection/client.ts';
+import { migrateTopology } from '../../../src/rabbit/admin/migrate.ts';
+import { oldAndNew } from './migrate-plans.ts';
+
+const [url = '', name = ''] = process.argv.slice(2);
+const { old, next } = oldAndNew(name);
+await migrateTopology({
+  connection: await connectAmqp(url),
+  from: old.topology,
+  to: next,
+  window: 50,
+  onProgress: ({ moved }) => process.stdout.write(`moved ${moved}\n`),
+});
+process.stdout.write('end\n');
+process.exit(0);
