@@ -16,7 +16,7 @@ import { isRespoolError } from '../core/errors.ts';
 import { checkId, ID_PATTERN } from '../core/limits.ts';
 import { CommandError } from './exit-codes.ts';
 import type { Out } from './ui/output.ts';
-import { safe } from '../observe/logs/safe-text--safe.ts';
+import { safe } from '../observe/logs/safe-text.ts';
 
 /** Minimum length of an id prefix, in characters. */
 const ID_PREFIX_MIN = 4;

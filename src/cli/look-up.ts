@@ -3,7 +3,7 @@
 import type { Control } from '../operator/operator.ts';
 import type { SeenEntry } from './ui/message-view.ts';
 import type { Out } from './ui/output.ts';
-import { safe } from '../observe/logs/safe-text--safe.ts';
+import { safe } from '../observe/logs/safe-text.ts';
 
 /** The messages there are, by their ids; at most 500 are asked for. */
 export async function lookUp(

@@ -14,7 +14,7 @@ import { type Desk, type DeskParts, openDesk } from './session.ts';
 import { Options } from './options.ts';
 import { createOut, type Out } from './ui/output.ts';
 import type { CommandContext, CommandSpec, Globals, OptionSpec } from './spec.ts';
-import { readVersion } from '../system/version--version.ts';
+import { readVersion } from '../system/version.ts';
 
 /** The options that every command takes, before or after its name. */
 export const GLOBAL_OPTIONS: readonly OptionSpec[] = [

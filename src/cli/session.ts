@@ -28,7 +28,7 @@ import { readConfig } from './config.ts';
 import { CommandError } from './exit-codes.ts';
 import type { Io } from './ui/io.ts';
 import type { Out } from './ui/output.ts';
-import { safe } from '../observe/logs/safe-text--safe.ts';
+import { safe } from '../observe/logs/safe-text.ts';
 
 /** Where a command works, and in whose name. */
 export interface Desk {

@@ -9,7 +9,7 @@ import type { EffectiveConsumer } from './load/consumers.ts';
 import { withoutKeys } from './load/encryption-keys.ts';
 import { KEYS } from './schema/keys.ts';
 import type { LoadedConfig } from './load/load-config.ts';
-import { describeTarget } from './load/outbox-view.ts';
+import { describeTarget } from './load/outbox.ts';
 import { nearestOrigin } from './load/config-errors.ts';
 import { describeHandler, type EffectiveRoute } from './load/routes.ts';
 import { isStoreData } from './load/store-url.ts';

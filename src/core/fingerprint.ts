@@ -3,11 +3,9 @@
  *
  * Ids, numbers, addresses and quoted parts are taken out of the reason first, so that a thousand
  * time-outs of a thousand messages count as one group. In JSON words are kept, since there all
- * that tells one cause from another is quoted (fingerprint-json.ts). Pure and stable: it is stored,
+ * that tells one cause from another is quoted (fingerprint.ts). Pure and stable: it is stored,
  * and compared across processes and versions.
  */
-
-import { jsonParts, jsonWords } from './fingerprint-json.ts';
 
 /** Answers that are remembered: thousands of messages mostly fail for a few reasons. */
 const KNOWN_MAX = 256;
@@ -74,3 +72,137 @@ function hash53(text: string): number {
   low = Math.imul(low ^ (low >>> 16), 2246822507) ^ Math.imul(high ^ (high >>> 13), 3266489909);
   return 4294967296 * (2097151 & low) + (high >>> 0);
 }
+
+// JSON in the reason of a failure, as receivers answer it: the words are kept,
+// and what differs from message to message is taken out. Pure.
+//
+//   shop answered 402: {"error":{"message":"card was stolen","request_id":"req_8fJk2Lm"}}
+//   └─ plain ────────┘ └─ JSON: words kept, the value of "request_id" and the like taken out ─┘
+//
+// It may be cut at the end, be written with single quotes, or be quoted itself ({\"error\":…).
+
+/** A part of a reason. */
+interface Part {
+  readonly text: string;
+  readonly isJson: boolean;
+}
+
+/** An object or list whose first member is quoted, or another object or list. */
+const BEGIN = /[{[]\s*(?=\\{0,3}["']|[{[])/g;
+
+/** A reason as plain parts and parts in JSON; without any JSON it is one plain part. */
+function jsonParts(reason: string): Part[] {
+  const parts: Part[] = [];
+  let from = 0;
+  BEGIN.lastIndex = 0;
+  for (let found = BEGIN.exec(reason); found !== null; found = BEGIN.exec(reason)) {
+    const { end, isJson } = endOf(reason, found.index);
+    BEGIN.lastIndex = end;
+    if (!isJson) continue;
+    parts.push({ text: reason.slice(from, found.index), isJson: false });
+    parts.push({ text: reason.slice(found.index, end), isJson: true });
+    from = end;
+  }
+  return [...parts, { text: reason.slice(from), isJson: false }];
+}
+
+/** A string with its quotes; escaped quotes are inside, except where all quotes are escaped. */
+const STRING = /(\\{0,3})(["'])((?:\\.|(?!\2)[^\\])*?)(?:\1\2|…?$)/y;
+
+/** Where brackets end that begin here, at the latest with the text; with strings it is JSON. */
+function endOf(text: string, begin: number): { readonly end: number; readonly isJson: boolean } {
+  let depth = 0;
+  let strings = 0;
+  let at = begin;
+  while (at < text.length) {
+    const character = text[at] ?? '';
+    if (character === '{' || character === '[') depth += 1;
+    if (character === '}' || character === ']') depth -= 1;
+    at += 1;
+    if (depth === 0) break;
+    STRING.lastIndex = at;
+    const string = STRING.exec(text);
+    if (string === null) continue;
+    strings += 1;
+    at = STRING.lastIndex;
+  }
+  return { end: at, isJson: strings > 0 };
+}
+
+/** Names whose values differ from message to message: request_id, requestId, trace. */
+const VARIABLE_NAMES = [
+  /(?:^|[_.-])(?:ids?|uuid|guid|token|nonce|etag|cursor|signature|timestamp)$/,
+  /(?:^|[_.-])(?:trace|stack|stacktrace)$/,
+  /[a-z](?:I[dD]s?|Uuid|UUID|Token|Trace|StackTrace|Timestamp)$/,
+];
+
+function isVariable(name: string | undefined): boolean {
+  return name !== undefined && VARIABLE_NAMES.some((pattern) => pattern.test(name));
+}
+
+/** JSON without layout and without the values that vary; words stay. */
+function jsonWords(json: string): string {
+  let words = '';
+  let at = 0;
+  let name: string | undefined;
+  while (at < json.length) {
+    STRING.lastIndex = at;
+    const string = STRING.exec(json);
+    if (string === null) {
+      const character = json[at] ?? '';
+      if (character.trim() !== '') words += character;
+      if (character === '}') name = undefined;
+      at += 1;
+      continue;
+    }
+    at = STRING.lastIndex;
+    const value = string[3] ?? '';
+    if (isFollowedByColon(json, at)) {
+      name = value;
+      words += `"${value}"`;
+    } else if (isVariable(name)) words += '<value>';
+    else words += `"${wordsOf(at < json.length ? value : withoutLastWord(value))}"`;
+  }
+  return words.replaceAll(NUMBER, '<n>');
+}
+
+function isFollowedByColon(text: string, at: number): boolean {
+  return /^\\{0,3}\s*:/.test(text.slice(at, at + 8));
+}
+
+/** A text that was cut may end within a word. */
+function withoutLastWord(text: string): string {
+  return text.replace(/\S*$/, '');
+}
+
+const NUMBER = /-?\d+(?:[.,]\d+)*/g;
+const TIME =
+  /\d{4}-\d\d-\d\d(?:[t ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:z|utc|[+-]\d\d:?\d\d))?)?/gi;
+const HTTP_TIME = /\b[a-z]{3}, \d{1,2} [a-z]{3} \d{4} [\d:]{5,8} (?:gmt|utc|[+-]\d{4})/gi;
+const QUERY = /(\bhttps?:\/\/[^\s?#"'<>]{1,500})[?#][^\s"'<>]{0,2000}/gi;
+const IPV6 = /(?<![\w:])(?:[\da-f]{0,4}:){2,7}[\da-f]{0,4}(?![\w:])/gi;
+/** Letters and digits in turn, as random ids have them: cus_NffrFeUfNV2Hib, 3MmlLr. */
+const RANDOM =
+  /(?<![a-z\d])(?=[a-z\d]{6})(?:[a-z]*\d+[a-z]+\d|[a-z]+\d+[a-z]|\d+[a-z]{4})[a-z\d]*/gi;
+/** Long runs with at least a digit: base64, tokens, hashes. */
+const BLOB =
+  /(?<![\w+/=-])(?=[\w+/-]{0,200}\d)(?=[\w+-]{0,200}[A-Z]|[a-z\d]{24})[\w+-]{20,}={0,2}/g;
+
+/** A value without e-mail addresses, times, ids, IPv6 addresses and what follows a URL's path. */
+function wordsOf(text: string): string {
+  return text
+    .replaceAll(EMAIL, '<address>')
+    .replaceAll(TIME, '<time>')
+    .replaceAll(HTTP_TIME, '<time>')
+    .replaceAll(QUERY, '$1?<query>')
+    .replaceAll(UUID, '<id>')
+    .replaceAll(HEX, '<id>')
+    .replaceAll(IPV6, '<address>')
+    .replaceAll(BLOB, '<id>')
+    .replaceAll(RANDOM, '<id>');
+}
+
+/** n.b. First of all: without its digits the rest of one is not recognised any more. */
+const EMAIL = /[^\s@<>"']{1,64}@[^\s@<>"']{1,255}/g;
+const HEX = /\b[\da-f]{16,}\b/gi;
+const UUID = /[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}/gi;

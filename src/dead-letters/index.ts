@@ -14,10 +14,10 @@ export {
   listReplays,
   pauseReplay,
   removeReplay,
+  reportReplay,
 } from './replay/operations.ts';
 export { REPLAY_DEFAULTS } from './replay/options.ts';
 export { drawPlan, planReplay, type PlanTools, routeText } from './replay/plan.ts';
-export { reportReplay } from './replay/report.ts';
 export { resumeReplay, runReplay, type RunTools } from './replay/run.ts';
 export {
   type LetterTransform,

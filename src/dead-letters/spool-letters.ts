@@ -6,8 +6,9 @@
  */
 
 import { isRespoolError } from '../core/errors.ts';
-import { checkNames, checkNumber, checkOneOf, ID_PATTERN } from '../core/limits.ts';
 import { fitsLetter } from '../core/letter-query.ts';
+import { checkNames, checkNumber, checkOneOf, ID_PATTERN } from '../core/limits.ts';
+import type { Control } from '../operator/operator.ts';
 import type {
   DeadLetters,
   Letter,
@@ -21,10 +22,42 @@ import type {
 } from '../ports/dead-letters.ts';
 import type { PageOptions } from '../spool/list.ts';
 import { type BatchLine, createBatchLine } from '../stores/shared/batching.ts';
-import type { Control } from '../operator/operator.ts';
-import { letterOf, replayedBy, STATE_OF, whyOf } from './spool-letter.ts';
-import { InHand } from './in-hand.ts';
-import { type Order, settleTogether } from './settle.ts';
+import { letterOf, type Order, replayedBy, settleTogether, STATE_OF, whyOf } from './settle.ts';
+
+// How many letters were taken and not yet settled; the next waits for room.
+
+/** Counts what is in hand. */
+class InHand {
+  readonly #max: number;
+  readonly #signal: AbortSignal | undefined;
+  readonly #open = new Set<unknown>();
+  #onRoom: (() => void) | undefined;
+
+  constructor(max: number, signal: AbortSignal | undefined) {
+    this.#max = max;
+    this.#signal = signal;
+    signal?.addEventListener('abort', () => this.#onRoom?.(), { once: true });
+  }
+
+  /** Resolves when there is room for one more; false: it was called off. */
+  async room(): Promise<boolean> {
+    while (this.#open.size >= this.#max && this.#signal?.aborted !== true) {
+      await new Promise<void>((resolve) => {
+        this.#onRoom = resolve;
+      });
+    }
+    return this.#signal?.aborted !== true;
+  }
+
+  add(token: unknown): void {
+    this.#open.add(token);
+  }
+
+  done(token: unknown): void {
+    this.#open.delete(token);
+    this.#onRoom?.();
+  }
+}
 
 /** Which of a spool's messages are letters. */
 export interface SpoolLettersOptions {

@@ -6,21 +6,163 @@
  *   running ─time limit─▶ failed(timeout)     running ─stop, no answer─▶ release
  */
 
-import type { Millis } from '../core/duration.ts';
+import { formatDuration, type Millis } from '../core/duration.ts';
 import type { AttemptRecord, Envelope, Headers } from '../core/entry.ts';
-import { RespoolError } from '../core/errors.ts';
-import { reasonText } from '../core/failure.ts';
-import type { Outcome } from '../core/outcome.ts';
+import { RespoolError, unreachable } from '../core/errors.ts';
+import type { EventKind } from '../core/event.ts';
+import { classify, failure, reasonText } from '../core/failure.ts';
+import { delivered, failed, held, isOutcome, type Outcome } from '../core/outcome.ts';
 import { judge, judgeExpiry, judgeLost, type Verdict } from '../core/verdict.ts';
 import type { Claim, Settlement } from '../ports/source.ts';
 import type { AttemptSpan } from '../ports/tracer.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
-import { OUTAGE_WAIT_MS, runAttempt, timedOut } from './attempt--attempt.ts';
-import { EngineDelivery } from './delivery.ts';
+import { BodyInvalid, EngineDelivery } from './delivery.ts';
+import type { Watched, Watchman } from './lease-timer.ts';
 import type { EngineParts } from './parts.ts';
 import type { Route } from './routes.ts';
-import { tellVerdict } from './tell.ts';
-import type { Watched, Watchman } from './lease-timer.ts';
+
+// Run one handler once and turn whatever happens into an Outcome. Nothing
+// escapes from here.
+
+/** After an outage of what a body is read from, the wait before the message is tried again. */
+const OUTAGE_WAIT_MS = 10_000;
+
+/** Runs the route's middleware and handler over the delivery. */
+export async function runAttempt(route: Route, delivery: EngineDelivery): Promise<Outcome> {
+  let outcome: Outcome;
+  try {
+    // The answer is known, except when it throws (see routes.ts).
+    route.picks?.(delivery.envelope);
+    if (route.schema !== undefined) await delivery.fit(route.schema);
+    outcome =
+      route.middleware.length === 0
+        ? outcomeOf(await route.handler(delivery))
+        : await throughMiddleware(route, delivery);
+  } catch (thrown) {
+    const misfit = misfitOf(thrown);
+    outcome = misfit === undefined ? failed(classify(thrown)) : held(misfit.message, misfit.code);
+  }
+  return despiteTrouble(delivery, outcome);
+}
+
+/** A body that cannot be read is nobody's success, whatever the handler made of the error. */
+function despiteTrouble({ trouble, outage }: EngineDelivery, outcome: Outcome): Outcome {
+  if (trouble !== undefined) return held(trouble.message, trouble.code);
+  if (outage === undefined) return outcome;
+  const { message: reason, code } = outage;
+  return { kind: 'postponed', delayMs: OUTAGE_WAIT_MS, reason, code };
+}
+
+function misfitOf(thrown: unknown): BodyInvalid | undefined {
+  try {
+    return thrown instanceof BodyInvalid ? thrown : undefined;
+  } catch {
+    // What is thrown may be a proxy that does not even say what it is an instance of.
+    return undefined;
+  }
+}
+
+/** The outcome of an attempt that took longer than its time limit. */
+function timedOut(timeoutMs: number, delivery: EngineDelivery): Outcome {
+  const text = `the handler did not finish within ${formatDuration(timeoutMs)}`;
+  return despiteTrouble(delivery, failed(failure('transient', 'timeout', text)));
+}
+
+/** What a handler's return value means: nothing, or an outcome. */
+function outcomeOf(answer: unknown): Outcome {
+  if (isOutcome(answer)) return answer;
+  // Anything else a function happens to return (a response, a number) says no more than "done".
+  return delivered();
+}
+
+async function throughMiddleware(route: Route, delivery: EngineDelivery): Promise<Outcome> {
+  const { middleware, handler } = route;
+  const step = async (at: number): Promise<Outcome> => {
+    const wrap = middleware[at];
+    if (wrap === undefined) return outcomeOf(await handler(delivery));
+    let isCalled = false;
+    return outcomeOf(
+      await wrap(delivery, () => {
+        if (isCalled) throw new Error('a middleware called next() twice');
+        isCalled = true;
+        return step(at + 1);
+      }),
+    );
+  };
+  return step(0);
+}
+
+// The event of a settled verdict. Built only when somebody hears its kind.
+
+const KIND_OF: Readonly<Record<Verdict['kind'], EventKind>> = {
+  ack: 'delivered',
+  defer: 'deferred',
+  bounce: 'bounced',
+  hold: 'held',
+  release: 'released',
+};
+
+/** Tells listeners what became of a claim. */
+function tellVerdict(
+  engine: { readonly parts: Pick<EngineParts, 'events' | 'source'>; now(): Millis },
+  claim: Claim,
+  verdict: Verdict,
+  tookMs: number,
+): void {
+  const { events, source } = engine.parts;
+  const isAnnounced = verdict.kind === 'ack' && claim.lane === 'notice';
+  // Who counts deliveries must not have every deferral built as well.
+  if (!events.hears(isAnnounced ? 'announced' : KIND_OF[verdict.kind])) return;
+  const about = {
+    at: engine.now(),
+    id: claim.id,
+    topic: claim.envelope.topic,
+    lane: claim.lane,
+    attempt: claim.attempt,
+  };
+  switch (verdict.kind) {
+    case 'ack':
+      if (isAnnounced) events.emit({ ...about, kind: 'announced' });
+      else {
+        // A clock that was set back must not make a message younger than new.
+        const ageMs = Math.max(0, about.at - claim.envelope.enqueuedAt);
+        events.emit({ ...about, kind: 'delivered', tookMs, ageMs });
+      }
+      return;
+    case 'defer': {
+      // Not computed from the time of now: that is later than when it was written.
+      const dueAt = source.deferredTo?.(claim) ?? about.at + verdict.delayMs;
+      const { because, failure } = verdict;
+      events.emit({
+        ...about,
+        kind: 'deferred',
+        dueAt,
+        because,
+        ...(failure === undefined ? {} : { failure }),
+      });
+      return;
+    }
+    case 'bounce': {
+      const { because, spent, failure } = verdict;
+      events.emit({
+        ...about,
+        kind: 'bounced',
+        because,
+        spent,
+        ...(failure === undefined ? {} : { failure }),
+      });
+      return;
+    }
+    case 'hold':
+      events.emit({ ...about, kind: 'held', because: verdict.because });
+      return;
+    case 'release':
+      events.emit({ ...about, kind: 'released' });
+      return;
+    default:
+      unreachable(verdict);
+  }
+}
 
 /**
  * The wait before a verdict that did not get through is tried again, doubling up to the maximum.
@@ -41,7 +183,7 @@ export interface AttemptHost {
 }
 
 /** How an attempt starts. */
-export interface AttemptStart {
+interface AttemptStart {
   readonly route: Route | undefined;
   /** When its lease ends (monotonic), counted from when it was asked for. */
   readonly leaseEndsAt: number;

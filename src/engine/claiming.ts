@@ -3,16 +3,101 @@
  *
  *   answer ─▶ early(): the next round is on its way ─▶ the messages of the answer begin
  *
- * Where handlers are quicker than the store (ahead.ts) the next round is asked for before the
+ * Where handlers are quicker than the store (claiming.ts) the next round is asked for before the
  * messages of the last one begin: to begin 500 of them takes as long as half a claim, in which a
  * server would have nothing to do.
  */
 
+import { topicMatches } from '../core/topic.ts';
 import type { Claim, Demand } from '../ports/source.ts';
-import { Ahead } from './ahead.ts';
-import type { EngineParts } from './parts.ts';
+import type { Watched, Watchman } from './lease-timer.ts';
+import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
+import type { Route } from './routes.ts';
 import type { Slots } from './slots.ts';
 import type { Wake } from './wake.ts';
+
+// How many messages are claimed beyond the free slots, where handlers are quicker than the
+// store.
+//
+//   a full answer finds nobody at work, and took longer than they did  ─▶ twice as many
+//   an answer finds many still waiting                                 ─▶ half as many
+//   one waited too long for a slot, or should not wait at all          ─▶ none for a while; it is
+//                                                                         given back
+//
+// What is claimed ahead waits under its lease. With handlers that take their time the number is
+// zero: then a claim costs nothing beside them, and other nodes should have the messages.
+//
+// Why: docs/decisions/0014-messages-are-claimed-ahead.md
+
+/** What an answer to a claim was like. */
+interface Answer {
+  /** It brought as many as were asked for. */
+  readonly isFull: boolean;
+  /** No handler was running, and nothing waited for one. */
+  readonly isStarved: boolean;
+  /** How many were still waiting for a slot. */
+  readonly waiting: number;
+  /** When it was asked for, and when it came (monotonic). */
+  readonly askedAt: number;
+  readonly cameAt: number;
+}
+
+/** Where the number begins, and what it may always grow to, however few slots there are. */
+const FIRST = 4;
+const FEW_MAX = 32;
+const MANY_MAX = 1_000;
+/** Handlers that are busy for more than so many times as long as a claim takes gain nothing. */
+const QUICK_FACTOR = 4;
+/** After one that should not have waited, so many answers say nothing. */
+const REST_ANSWERS = 100;
+/** How long a message may wait for a slot until it is given back. */
+export const AHEAD_WAIT_MS = 1_000;
+
+/** How far ahead one engine claims. */
+export class Ahead {
+  readonly #max: number;
+  #count = 0;
+  #rest = 0;
+  #lastCameAt = Number.NEGATIVE_INFINITY;
+
+  /** `isNear`: the source has its messages at hand; nothing is gained by taking more of them. */
+  constructor(concurrency: number, isNear = false) {
+    this.#max = isNear ? 0 : Math.min(MANY_MAX, Math.max(FEW_MAX, concurrency * 2));
+  }
+
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Whether so many that wait are few enough to ask for more. */
+  wantsMore(waiting: number): boolean {
+    return this.#count > 0 && 2 * waiting <= this.#count;
+  }
+
+  /** How many to ask for with so many free slots, while so many wait. */
+  max(free: number, waiting: number): number {
+    if (free === 0 && !this.wantsMore(waiting)) return 0;
+    return free + Math.max(0, this.#count - waiting);
+  }
+
+  note({ isFull, isStarved, waiting, askedAt, cameAt }: Answer): void {
+    // With a single slot, or handlers that end together, nobody is at work whenever an answer
+    // comes: that alone does not tell that they are quick.
+    const isQuick = askedAt - this.#lastCameAt <= QUICK_FACTOR * (cameAt - askedAt);
+    this.#lastCameAt = cameAt;
+    if (this.#rest > 0) this.#rest -= 1;
+    else if (!isFull || 2 * waiting > this.#count) this.#count = this.#count >> 1;
+    else if (isStarved && isQuick) {
+      this.#count = Math.min(this.#max, Math.max(FIRST, 2 * this.#count));
+    }
+  }
+
+  /** One waited too long, or must not wait. */
+  end(): void {
+    this.#count = 0;
+    this.#rest = REST_ANSWERS;
+  }
+}
 
 /** Claims that wait for room under their lease, for each slot, at the most. */
 const PARKED_PER_SLOT_MAX = 4;
@@ -139,5 +224,197 @@ export class Rounds {
     this.#early = round;
     // Who takes it hears of its failure; until then nobody does.
     round.claims.catch(() => undefined);
+  }
+}
+
+// Claims that wait for a slot, or for room at their handler or destination, in the order
+// they came.
+//
+// They wait under their lease, kept alive by the watchman, and go before anything new.
+
+/** A claim that waits. */
+export class ParkedClaim implements Watched {
+  readonly claim: Claim;
+  readonly #watchman: Watchman;
+  readonly #onTimeout: (parked: ParkedClaim) => void;
+  /** When it has waited long enough (monotonic). */
+  timeoutAt: number;
+  leaseEndsAt: number;
+  isFenced = false;
+  watchedAt: number | undefined;
+
+  constructor(
+    claim: Claim,
+    times: { readonly leaseEndsAt: number; readonly timeoutAt: number },
+    watchman: Watchman,
+    onTimeout: (parked: ParkedClaim) => void,
+  ) {
+    this.claim = claim;
+    this.#watchman = watchman;
+    this.#onTimeout = onTimeout;
+    this.leaseEndsAt = times.leaseEndsAt;
+    this.timeoutAt = times.timeoutAt;
+    watchman.add(this);
+  }
+
+  onTimeout(): void {
+    this.#onTimeout(this);
+  }
+
+  onFence(): void {
+    this.leave();
+  }
+
+  /** It starts, or is given up: the watchman need not look after it here any more. */
+  leave(): void {
+    this.#watchman.remove(this);
+  }
+}
+
+/** All that wait. */
+export class Parking {
+  #claims: ParkedClaim[] = [];
+
+  get size(): number {
+    return this.#claims.length;
+  }
+
+  add(parked: ParkedClaim): void {
+    this.#claims.push(parked);
+  }
+
+  remove(parked: ParkedClaim): void {
+    this.#claims = this.#claims.filter((one) => one !== parked);
+  }
+
+  /** The first of them, out of here. */
+  take(max: number): readonly ParkedClaim[] {
+    return this.#claims.splice(0, max);
+  }
+
+  /** Those that must not begin while these topics are paused, out of here. */
+  takeStopped(paused: Paused): readonly ParkedClaim[] {
+    const stopped = this.#claims.filter(({ claim }) => isStopped(claim, paused));
+    this.#claims = this.#claims.filter(({ claim }) => !isStopped(claim, paused));
+    return stopped;
+  }
+}
+
+type Paused = readonly string[] | 'all';
+
+function isStopped({ envelope }: Claim, paused: Paused): boolean {
+  return paused === 'all' || paused.some((pattern) => topicMatches(pattern, envelope.topic));
+}
+
+/** Whether a claim would not be asked for any more: paused, or its handler taken away meanwhile. */
+export function isUnwanted(claim: Claim, route: Route | undefined, parts: EngineParts): boolean {
+  const paused = parts.paused();
+  if (paused !== NOTHING_PAUSED && isStopped(claim, paused)) return true;
+  // What every handler refuses by its envelope is held, and a lost holder is judged without one.
+  if (route !== undefined || claim.claimedFrom === 'active') return false;
+  if (claim.lane === 'delivery' && parts.slots.takesUnhandled) return false;
+  return !parts.routes.serves(claim.lane, claim.envelope.topic);
+}
+
+/**
+ * Whether a claim may wait for a slot though it could be left to others. If we end meanwhile, that
+ * counts as an attempt and as a lost holder: not for its last attempt, and not twice.
+ */
+export function bearsWaiting(claim: Claim, route: Route | undefined, parts: EngineParts): boolean {
+  return claim.lost === 0 && claim.attempt < parts.policyFor(claim, route).maxAttempts;
+}
+
+// Claims that came when their lease was over, or nearly: the store answered late, or
+// the process stood still. Somebody else may have them.
+//
+//   add() ─extend()─▶ done: begin()     stale: drop()     trouble: drop(), their lease runs out
+//
+// Promise: no handler starts under a lease that is over. All of one answer go in one call.
+
+/** A claim that must be kept before it may begin. */
+interface LateClaim {
+  readonly claim: Claim;
+  /** It is ours until then (monotonic). It may be late again, and come back. */
+  readonly begin: (leaseEndsAt: number) => void;
+  /** It is not ours any more, or cannot be kept. */
+  readonly drop: () => void;
+}
+
+/** What late claims need of their engine. */
+interface LateDuties {
+  readonly parts: EngineParts;
+  readonly watchman: Watchman;
+  extend(claims: readonly Claim[]): Promise<readonly ('done' | 'stale')[]>;
+  onTrouble(error: unknown): void;
+}
+
+/** Keeps late claims and lets them begin. */
+export class LateClaims {
+  readonly #duties: LateDuties;
+  #waiting: LateClaim[] = [];
+  /** The calls that are on their way, one after the other. */
+  #work: Promise<void> | undefined;
+  #size = 0;
+
+  constructor(duties: LateDuties) {
+    this.#duties = duties;
+  }
+
+  /** Claims in hand here. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /** What to wait for before anything is claimed: it might be what is being kept here. */
+  get pending(): Promise<void> | undefined {
+    return this.#work;
+  }
+
+  /** Whether a lease that ends then leaves less than a third of it to begin with. */
+  isLate(leaseEndsAt: number): boolean {
+    const { clock, source } = this.#duties.parts;
+    return leaseEndsAt - clock.monotonic() < source.leaseMs / 3;
+  }
+
+  add(late: LateClaim): void {
+    this.#size += 1;
+    this.#waiting.push(late);
+    this.#work ??= this.#keepAll();
+  }
+
+  async #keepAll(): Promise<void> {
+    do {
+      // A claim that waited for room may have a heartbeat on its way, which would overtake us. And
+      // in any case after this turn: by then the others of the same answer are here.
+      await this.#duties.watchman.beating;
+      await this.#keep(this.#waiting.splice(0));
+    } while (this.#waiting.length > 0);
+    this.#work = undefined;
+  }
+
+  async #keep(batch: readonly LateClaim[]): Promise<void> {
+    const { clock, source } = this.#duties.parts;
+    // Counted from before the call: the store counts its lease from when it got the request.
+    const leaseEndsAt = clock.monotonic() + source.leaseMs;
+    let answers: readonly ('done' | 'stale')[] = [];
+    try {
+      answers = await this.#duties.extend(batch.map(({ claim }) => claim));
+    } catch (error) {
+      this.#duties.onTrouble(error);
+    }
+    for (const [at, late] of batch.entries()) {
+      this.#size -= 1;
+      if (answers[at] === 'done') late.begin(leaseEndsAt);
+      else {
+        if (answers[at] === 'stale') this.#tellStale(late.claim);
+        late.drop();
+      }
+    }
+  }
+
+  #tellStale({ id, envelope, lane, attempt }: Claim): void {
+    const { events, source } = this.#duties.parts;
+    if (!events.hears('stale')) return;
+    events.emit({ at: source.now(), kind: 'stale', id, topic: envelope.topic, lane, attempt });
   }
 }

@@ -15,14 +15,20 @@ import type { Verdict } from '../core/verdict.ts';
 import type { Claim } from '../ports/source.ts';
 import { WhenIdle } from '../system/in-flight.ts';
 import { backoff } from '../system/wait.ts';
-import { AHEAD_WAIT_MS } from './ahead.ts';
+import {
+  AHEAD_WAIT_MS,
+  bearsWaiting,
+  isUnwanted,
+  LateClaims,
+  ParkedClaim,
+  Parking,
+  type Round,
+  Rounds,
+} from './claiming.ts';
 import { Crowd } from './indexed-set.ts';
-import { LateClaims } from './late-claims.ts';
 import { type AttemptHost, LiveAttempt } from './attempt.ts';
 import { type EngineLoad, overtaken, type Reservation } from './load.ts';
-import { bearsWaiting, isUnwanted, ParkedClaim, Parking } from './parking.ts';
 import { type EngineParts, NOTHING_PAUSED } from './parts.ts';
-import { type Round, Rounds } from './claiming.ts';
 import type { Route } from './routes.ts';
 import { Slots } from './slots.ts';
 import { Signal, Wake } from './wake.ts';

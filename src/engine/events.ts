@@ -3,10 +3,19 @@
  * nothing, and when nobody listens nothing is even built.
  */
 
-import type { EventKind, EventOf, SpoolEvent } from '../core/event.ts';
+import type { Millis } from '../core/duration.ts';
+import {
+  type EventKind,
+  type EventOf,
+  LISTENED,
+  type SpoolEvent,
+  type StreamedEvent,
+  type StreamOptions,
+} from '../core/event.ts';
+import { checkOneOf } from '../core/limits.ts';
 
 /** Hears of one kind of event, or of all with `'*'`. */
-export type Listener<E extends SpoolEvent = SpoolEvent> = (event: E) => void;
+type Listener<E extends SpoolEvent = SpoolEvent> = (event: E) => void;
 
 /** The listeners of one spool or consumer. */
 export class Events {
@@ -46,4 +55,91 @@ export class Events {
       }
     }
   }
+}
+
+// Events as an async iterator that a slow reader cannot make grow.
+//
+// Promise: what happens after the call is heard, also before the first look; what a slow reader
+// misses is counted, and told.
+
+/** Events that wait for a slow reader, at the most; what is more is counted as missed. */
+const WAITING_MAX = 1_000;
+
+/** What happens from now on, until the signal fires or the loop is left. */
+export function eventStream(
+  events: Pick<Events, 'on'>,
+  now: () => Millis,
+  { signal, kinds }: StreamOptions = {},
+): AsyncIterableIterator<StreamedEvent> {
+  const heard = kinds === undefined ? (['*'] as const) : [...new Set(kinds)];
+  for (const kind of heard) checkOneOf('kinds', kind, LISTENED);
+  return new EventStream(events, now, { heard, signal });
+}
+
+interface Wanted {
+  readonly heard: readonly (SpoolEvent['kind'] | '*')[];
+  readonly signal: AbortSignal | undefined;
+}
+
+class EventStream implements AsyncIterableIterator<StreamedEvent> {
+  readonly #now: () => Millis;
+  readonly #signal: AbortSignal | undefined;
+  readonly #stops: (() => void)[];
+  #waiting: StreamedEvent[] = [];
+  #missed = 0;
+  #isOver = false;
+  /** Readers that wait for the next event. */
+  #readers: ((result: IteratorResult<StreamedEvent>) => void)[] = [];
+
+  constructor(events: Pick<Events, 'on'>, now: () => Millis, { heard, signal }: Wanted) {
+    this.#now = now;
+    this.#signal = signal;
+    this.#stops = heard.map((kind) => events.on(kind, (event) => this.#hear(event)));
+    signal?.addEventListener('abort', this.#end, { once: true });
+    if (signal?.aborted === true) this.#end();
+  }
+
+  [Symbol.asyncIterator](): AsyncIterableIterator<StreamedEvent> {
+    return this;
+  }
+
+  next(): Promise<IteratorResult<StreamedEvent>> {
+    const event = this.#isOver ? undefined : this.#take();
+    if (event !== undefined) return Promise.resolve({ done: false, value: event });
+    if (this.#isOver) return Promise.resolve({ done: true, value: undefined });
+    return new Promise((resolve) => this.#readers.push(resolve));
+  }
+
+  /** The loop is left. */
+  return(): Promise<IteratorResult<StreamedEvent>> {
+    this.#end();
+    return Promise.resolve({ done: true, value: undefined });
+  }
+
+  #hear(event: SpoolEvent): void {
+    const reader = this.#readers.shift();
+    if (reader !== undefined) reader({ done: false, value: event });
+    else if (this.#waiting.length >= WAITING_MAX) this.#missed += 1;
+    else this.#waiting.push(...this.#gap(), event);
+  }
+
+  #take(): StreamedEvent | undefined {
+    return this.#waiting.shift() ?? this.#gap()[0];
+  }
+
+  /** What was missed since it was told last; it has its place before what comes then. */
+  #gap(): readonly StreamedEvent[] {
+    if (this.#missed === 0) return [];
+    const count = this.#missed;
+    this.#missed = 0;
+    return [{ at: this.#now(), kind: 'missed', count }];
+  }
+
+  readonly #end = (): void => {
+    this.#isOver = true;
+    this.#waiting = [];
+    this.#signal?.removeEventListener('abort', this.#end);
+    for (const stop of this.#stops.splice(0)) stop();
+    for (const reader of this.#readers.splice(0)) reader({ done: true, value: undefined });
+  };
 }

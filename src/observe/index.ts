@@ -33,26 +33,24 @@ export { type Receivers, registerReceivers } from './alerts/receivers.ts';
 export type { AlertAction, AlertDeed, AlertParts, AlertRule } from './alerts/types.ts';
 export type { Flows, WindowParts } from './alerts/sliding-window.ts';
 export type {
-  SweepCount,
-  WatchConsumerOptions,
-  WatchedConsumer,
-  WatchedOutbox,
-  WatchedPublisher,
-  WatchedRelay,
-  WatchPublisherOptions,
-  WatchRelayOptions,
-} from './metrics/broker-types.ts';
-export { createMetrics, type Metrics } from './metrics/metrics.ts';
-export type {
   MetricAlias,
   MetricsOptions,
   MetricsText,
+  SweepCount,
   Watchable,
+  WatchConsumerOptions,
   WatchedAlert,
+  WatchedConsumer,
   WatchedForecast,
+  WatchedOutbox,
+  WatchedPublisher,
+  WatchedRelay,
   WatchedSpool,
   WatchOptions,
+  WatchPublisherOptions,
+  WatchRelayOptions,
 } from './metrics/types.ts';
+export { createMetrics, type Metrics } from './metrics/metrics.ts';
 export {
   openTelemetry,
   type OpenTelemetryApiOptions,
@@ -71,5 +69,4 @@ export {
   type HealthReason,
   type HealthSpool,
 } from './health.ts';
-export { prettyLogger, type PrettyOptions } from './logs/pretty.ts';
-export { withRedaction } from './logs/with-redaction.ts';
+export { prettyLogger, type PrettyOptions, withRedaction } from './logs/pretty.ts';

@@ -9,15 +9,13 @@
  * tell them from messages that come after the count, and only the count bounds what is touched.
  */
 
-import type { Millis } from '../core/duration.ts';
-import { durationMs, MINUTE_MS } from '../core/duration.ts';
+import { durationMs, type Millis, MINUTE_MS } from '../core/duration.ts';
 import { RespoolError, show, unreachable } from '../core/errors.ts';
 import { checkNames } from '../core/limits.ts';
-import { STATES, type State } from '../core/state.ts';
+import { type State, STATES } from '../core/state.ts';
 import type { ActionResult } from '../spool/actions.ts';
 import type { ListFilter } from '../spool/list.ts';
 import type { Spool } from '../spool/spool.ts';
-import { needsReading } from './reading.ts';
 import type { Bulk, BulkAction, BulkProgress, BulkStep } from './operator.ts';
 
 /** Messages in one step, at the most. */
@@ -257,4 +255,11 @@ function progressOf(results: readonly ActionResult[]): BulkProgress {
     unknown: results.filter(({ result }) => result === 'unknown').length,
     refusals,
   };
+}
+
+// Which filters a store can only answer by reading messages, and bounds therefore.
+
+/** Whether counts of a filter may stop before the end. */
+export function needsReading({ header, text, code, fingerprint }: ListFilter): boolean {
+  return [header, text, code, fingerprint].some((condition) => condition !== undefined);
 }

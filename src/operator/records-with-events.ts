@@ -8,8 +8,7 @@
 import { REPLAYS_KIND } from '../core/canary.ts';
 import type { EventOf } from '../core/event.ts';
 import type { RecordStore } from '../ports/record-store.ts';
-import { readReplay } from './read-replay.ts';
-import type { Replay } from './replays.ts';
+import { readReplay, type Replay } from './replays.ts';
 
 /** The same records; `tell` hears of replays. */
 export function toldRecords(

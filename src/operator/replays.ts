@@ -9,9 +9,12 @@
  *                          paused
  */
 
+import { REPLAYS_KIND } from '../core/canary.ts';
 import type { Duration, Millis } from '../core/duration.ts';
+import { RespoolError } from '../core/errors.ts';
 import type { KeptCopy, LetterKind, LetterQuery, LetterRoute } from '../ports/dead-letters.ts';
-import type { RecordStore } from '../ports/record-store.ts';
+import type { KeyedRecord, RecordStore } from '../ports/record-store.ts';
+import { changeRecord, type RecordPlace } from '../spool/record-lease.ts';
 
 /** Where the letters lie. */
 export type ReplaySource =
@@ -152,4 +155,130 @@ export interface ReplayDesk {
   recordAction(action: string, details: Readonly<Record<string, unknown>>): Promise<void>;
   /** Puts copies down as archived; the originals of what is changed or removed elsewhere. */
   keep(copies: readonly KeptCopy[]): Promise<void>;
+}
+
+// A replay as it is on record, changed by compare-and-swap only.
+
+/** The replay of this id; `message.unknown` when there is none. */
+export async function needReplay(records: RecordStore, id: string): Promise<Replay> {
+  return replayOf(await records.get(REPLAYS_KIND, id), id);
+}
+
+/** Where a replay is on record. */
+export function placeOfReplay(records: RecordStore, id: string): RecordPlace {
+  return { records, kind: REPLAYS_KIND, key: id, what: `replay "${id}"` };
+}
+
+/** The replay in its record; `message.unknown` when there is none. */
+export function replayOf(record: KeyedRecord | undefined, id: string): Replay {
+  if (record === undefined) throw unknownReplay(id);
+  return replayIn(record);
+}
+
+/** Writes what the change makes of the record; the change may be asked several times. */
+export function changeReplay(
+  records: RecordStore,
+  id: string,
+  change: (replay: Replay) => Replay,
+): Promise<Replay> {
+  return changeRecord(placeOfReplay(records, id), (record) => change(replayOf(record, id)));
+}
+
+/** Whether some process runs it, as far as can be told. */
+export function isRunBySomebody({ state, runner }: Replay, now: Millis): boolean {
+  return state === 'running' && runner !== undefined && runner.until > now;
+}
+
+/** Writes into the audit record what is about to be done to a replay. */
+export function auditReplay(
+  desk: ReplayDesk,
+  action: string,
+  { id, source, plan }: Pick<Replay, 'id' | 'source' | 'plan'>,
+): Promise<void> {
+  return desk.recordAction(`replay.${action}`, { replay: id, source, count: plan.count });
+}
+
+function unknownReplay(id: string): RespoolError {
+  return new RespoolError(
+    'message.unknown',
+    `there is no replay "${id}" on record; list them with: respool dlq replays list`,
+  );
+}
+
+// A replay as it lies in the store. Whoever operates through a service can write
+// there: what is none must not keep the others from being listed, nor be run.
+
+type Fields = Readonly<Record<string, unknown>>;
+
+const STATES: readonly ReplayState[] = [
+  'planned',
+  'running',
+  'paused',
+  'stopped',
+  'cancelled',
+  'done',
+];
+const COUNTS: readonly Exclude<keyof ReplayCounts, 'waiting'>[] = [
+  'sent',
+  'failed',
+  'parked',
+  'unsure',
+  'gone',
+  'left',
+  'again',
+];
+
+/** The replay of this record; undefined: it is none. */
+export function readReplay({ key, value }: KeyedRecord): Replay | undefined {
+  return isFields(value) && isReplay(key, value) ? (value as unknown as Replay) : undefined;
+}
+
+/** The same, where it is needed; `store.corrupt` otherwise. */
+export function replayIn(record: KeyedRecord): Replay {
+  const replay = readReplay(record);
+  if (replay !== undefined) return replay;
+  throw new RespoolError(
+    'store.corrupt',
+    `cannot read replay "${record.key}": what is on record there is no replay; plan it again`,
+  );
+}
+
+function isReplay(key: string, value: Fields): boolean {
+  const { id, by, createdAt, updatedAt, source, options, plan, state, counts, runner } = value;
+  return (
+    id === key &&
+    typeof by === 'string' &&
+    areNumbers([createdAt, updatedAt]) &&
+    STATES.includes(state as ReplayState) &&
+    isFields(options) &&
+    isSource(source) &&
+    isPlan(plan) &&
+    isFields(counts) &&
+    areNumbers(COUNTS.map((name) => counts[name])) &&
+    (runner === undefined || (isFields(runner) && areNumbers([runner['until']])))
+  );
+}
+
+function isSource(source: unknown): boolean {
+  if (!isFields(source)) return false;
+  const { kind, kinds, queue, broker } = source;
+  if (kind === 'spool') return Array.isArray(kinds);
+  return kind === 'queue' && typeof queue === 'string' && typeof broker === 'string';
+}
+
+function isPlan(plan: unknown): boolean {
+  if (!isFields(plan)) return false;
+  const { plannedAt, seen, count, bytes, groups, routes, cannot } = plan;
+  return (
+    areNumbers([plannedAt, seen, count, bytes]) &&
+    [groups, routes, cannot].every((rows) => Array.isArray(rows) && rows.every(isFields))
+  );
+}
+
+function isFields(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function areNumbers(values: readonly unknown[]): boolean {
+  return values.every((value) => typeof value === 'number');
 }

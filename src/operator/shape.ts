@@ -9,7 +9,7 @@ import type { TallyRow } from '../ports/entry-store.ts';
 import type { ListFilter } from '../spool/list.ts';
 import type { Spool } from '../spool/spool.ts';
 import type { Shape, ShapeOptions, ShapeRow } from './operator.ts';
-import { needsReading } from './reading.ts';
+import { needsReading } from './bulk.ts';
 
 /** Each age is twice the one before. */
 const BOUNDS_MS: readonly number[] = [5, 10, 20, 40, 80, 160, 320, 640, 1_280].map(

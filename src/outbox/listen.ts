@@ -12,7 +12,7 @@ import { ladder } from '../core/policy.ts';
 import { outbox as outboxCompat } from '../rabbit/compat/outbox.ts';
 import { type Consumer, createConsumer } from '../rabbit/consume/consumer.ts';
 import { CONSUMER_NAMES, type ConsumerOptions } from '../rabbit/consume/options.ts';
-import type { RabbitHandler } from '../rabbit/consume/handler.ts';
+import type { RabbitHandler } from '../rabbit/consume/delivery.ts';
 import type { UserBinding } from '../rabbit/topology/model.ts';
 import { perDelay } from '../rabbit/topology/per-delay.ts';
 import { shapeOf } from './shape.ts';

@@ -18,15 +18,48 @@ import {
 } from '../core/limits.ts';
 import { initialStatus } from '../core/next-status.ts';
 import { carrying } from '../engine/tracing.ts';
+import type { BodyStore, StoredBody } from '../ports/body-store.ts';
 import type { Duplicate } from '../ports/entry-store.ts';
 import { type Codec, encodersOf } from '../rabbit/publish/codecs.ts';
-import { badKeyList } from '../rabbit/publish/publisher-headers.ts';
+import { badKeyList } from '../rabbit/publish/message.ts';
 import { keepBody, type OwnBody, ownBody } from '../spool/body.ts';
 import { Chain } from '../spool/chain.ts';
 import { checkMessage, type MessageOptions, withBody } from '../spool/message.ts';
-import { noBodies } from './no-bodies.ts';
 import { TRACKING_HEADER, trackingHeader } from './tracking.ts';
 import type { EmitMessage, EmitOptions, Emitted } from './types.ts';
+
+// The store of bodies of a spool over an outbox: there are none beside the entries.
+
+/** Holds nothing, and takes nothing. */
+export function noBodies(): BodyStore {
+  return {
+    name: 'none',
+    // Promises no less than the entries do.
+    traits: { durability: 'node-loss' },
+    open: () => Promise.resolve(),
+    close: () => Promise.resolve(),
+    put: () =>
+      Promise.reject(
+        new RespoolError(
+          'limit.exceeded',
+          'cannot keep a body beside its entry in an outbox: it has to ride with it; keep large ' +
+            'bodies elsewhere and send where they are',
+        ),
+      ),
+    get: (ref) => missing(ref),
+    remove: () => Promise.resolve(),
+    refs: () => nothing(),
+  };
+}
+
+// oxlint-disable-next-line require-yield -- it throws before there is anything to yield.
+async function* missing(ref: string): AsyncGenerator<Uint8Array> {
+  throw new RespoolError('body.missing', `there is no body "${ref}": an outbox keeps none`);
+}
+
+async function* nothing(): AsyncGenerator<StoredBody> {
+  // Nothing is ever here.
+}
 
 /** What all messages of one outbox go by. */
 export interface EmitSettings {

@@ -29,10 +29,8 @@ import {
 } from './inbox.ts';
 import { type Lane, Lanes } from './tx-mutex.ts';
 import { type LiveTx, liveTxOf } from './guarded-tx.ts';
-import { explain } from './table-errors.ts';
-import { COLLISION, hasCode, NO_TRANSACTION } from './server-codes.ts';
-import { refusePromise, within } from './sqlite-transaction.ts';
-import { type ClientOf, type TxPool, transaction } from './transaction.ts';
+import { COLLISION, explain, hasCode, NO_TRANSACTION } from './table-errors.ts';
+import { type ClientOf, refusePromise, transaction, type TxPool, within } from './transaction.ts';
 import { type AnyTx, isOneTransaction, isPool, isSqlite, sqlTxOf } from './tx.ts';
 
 /** What `once` may be told beside its work. */

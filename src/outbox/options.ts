@@ -10,9 +10,8 @@ import type { PgPool } from '../stores/postgres/client.ts';
 import type { SqliteDatabase } from '../stores/shared/client.ts';
 import { systemClock, systemDice } from '../system/clock.ts';
 import { createIdMaker } from '../system/ids.ts';
-import type { EmitSettings } from './message.ts';
+import { type EmitSettings, noBodies } from './message.ts';
 import type { OutboxParts } from './parts.ts';
-import { noBodies } from './no-bodies.ts';
 import type { OutboxBase } from './types.ts';
 
 /** Where the tables of an outbox in PostgreSQL are. */

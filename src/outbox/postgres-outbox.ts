@@ -6,15 +6,21 @@
  * An emit opens no connection and notifies nobody: what is rolled back leaves nothing.
  */
 
-import { show } from '../core/errors.ts';
+import { type Millis, MINUTE_MS } from '../core/duration.ts';
+import { RespoolError, show } from '../core/errors.ts';
 import { checkList } from '../core/limits.ts';
+import type { Clock } from '../ports/clock.ts';
 import type { SqlTx } from '../ports/sql.ts';
 import type { Spool } from '../spool/spool.ts';
-import { type PostgresStore, postgres } from '../stores/postgres/entry-store.ts';
-import { type Names, namesOf } from '../stores/postgres/names.ts';
-import { askTransaction, type Habit } from '../stores/postgres/tx-check.ts';
-import { postgresSchema } from '../stores/postgres/schema.ts';
+import { loadPg, type PgPool } from '../stores/postgres/client.ts';
+import { Sockets } from '../stores/postgres/connection.ts';
+import { postgres, type PostgresStore } from '../stores/postgres/entry-store.ts';
 import { insertWithin } from '../stores/postgres/insert-within.ts';
+import { type Names, namesOf } from '../stores/postgres/names.ts';
+import { postgresSchema } from '../stores/postgres/schema.ts';
+import { askTransaction, type Habit } from '../stores/postgres/tx-check.ts';
+import { systemClock } from '../system/clock.ts';
+import { type LiveTx, liveTxOf } from './guarded-tx.ts';
 import {
   forgetKeys,
   type InboxTable,
@@ -22,10 +28,7 @@ import {
   postgresInboxSql,
   postgresTable,
 } from './inbox.ts';
-import { type Lane, Lanes } from './tx-mutex.ts';
-import { type LiveTx, liveTxOf } from './guarded-tx.ts';
 import { checkEmitOptions, emittedOf, Messages, type OwnMessage } from './message.ts';
-import { advising, areTablesMissing, explain, type Lack } from './table-errors.ts';
 import {
   fromOf,
   outboxSettings,
@@ -34,15 +37,146 @@ import {
   type UrlOutboxOptions,
 } from './options.ts';
 import { spoolOf } from './outbox-spool.ts';
-import { OwnPool, type PoolPlace } from './own-pool.ts';
 import type { OutboxParts, RelayStoreOptions } from './parts.ts';
 import { createRelay, type Relay } from './relay.ts';
-import { ServerTime } from './server-time.ts';
+import { advising, areTablesMissing, explain, type Lack } from './table-errors.ts';
 import { type TracedEmits, traceEmit, traceEmits } from './traced-emit.ts';
-import { type TxClient, transaction } from './transaction.ts';
+import { type Speaker, transaction, type TxClient, type TxPool } from './transaction.ts';
+import { type Lane, Lanes } from './tx-mutex.ts';
 import { type AnyTx, isOneTransaction, sqlTxOf } from './tx.ts';
 import type { EmitMessage, EmitOptions, Emitted, RelayOptions } from './types.ts';
 import { Wake } from './wake.ts';
+
+// The pool of an outbox: the user's, or one of its own that is opened when it is needed.
+
+const CONNECT_TIMEOUT_MS = 5_000;
+const CONNECTIONS_MAX = 8;
+
+/** Where the connections come from. */
+type PoolPlace = { readonly pool: PgPool } | { readonly url: string };
+
+/** Connections for transactions, wake-ups and migrations. */
+class OwnPool {
+  readonly #place: PoolPlace;
+  readonly #sockets = new Sockets(systemClock);
+  #opening: Promise<PgPool> | undefined;
+  #isEnded = false;
+
+  constructor(place: PoolPlace) {
+    this.#place = place;
+  }
+
+  async get(): Promise<TxPool> {
+    if (this.#isEnded) {
+      throw new RespoolError('store.unavailable', 'cannot use the outbox: it was closed');
+    }
+    if ('pool' in this.#place) return this.#place.pool as unknown as TxPool;
+    this.#opening ??= openPool(this.#place.url, this.#sockets);
+    return (await this.#opening) as unknown as TxPool;
+  }
+
+  /** One or a few statements on a connection, in no transaction. */
+  async using<T>(work: (client: TxClient) => Promise<T>): Promise<T> {
+    const client = await (await this.get()).connect();
+    const speaker: Speaker = client as Speaker;
+    let lost: Error | undefined;
+    // A connection that breaks says so by an event, too, which without a listener ends the process.
+    const onError = (error: Error): void => {
+      lost = error;
+    };
+    speaker.on?.('error', onError);
+    try {
+      return await work(client);
+    } catch (error) {
+      // Whatever was wrong: a new connection costs little, and one that is half dead much.
+      lost ??= error as Error;
+      throw error;
+    } finally {
+      speaker.removeListener?.('error', onError);
+      client.release(lost);
+    }
+  }
+
+  /** Ends a pool of our own; the user's stays. */
+  async end(): Promise<void> {
+    this.#isEnded = true;
+    const opening = this.#opening;
+    this.#opening = undefined;
+    await (await opening)?.end();
+    this.#sockets.ended();
+  }
+}
+
+async function openPool(url: string, sockets: Sockets): Promise<PgPool> {
+  const { Pool } = await loadPg();
+  const pool = new Pool({
+    connectionString: url,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    keepAlive: true,
+    application_name: 'respool outbox',
+    max: CONNECTIONS_MAX,
+    stream: sockets.make,
+  });
+  // An idle connection that breaks is replaced; without a listener it would end the process.
+  pool.on('error', () => undefined);
+  // So would one that the server ends as soon as it is made, before whoever waits can listen.
+  pool.on('connect', (client) => {
+    client.on('error', () => undefined);
+  });
+  return pool;
+}
+
+// The time of the database server, asked for in a transaction that is at hand anyway.
+//
+// The relay goes by the server's clock. An emit on a machine that is ahead of it would otherwise
+// keep every message waiting for as long. Asked once a minute; in between, local time and the
+// difference that was found.
+
+/** Wall and monotonic time apart by more than this since it was asked: the clock was set. */
+const JUMP_MS = 2_000;
+/** An answer that took longer is not worth much: only the first one is used all the same. */
+const TRUSTED_MS = 1_000;
+
+/** Tells the time of a server. */
+export class ServerTime {
+  readonly #clock: Clock;
+  /** Server time less wall time. */
+  #offsetMs: number | undefined;
+  #askedWall = 0;
+  #askedMonotonic = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  now(): Millis {
+    return Math.floor(this.#clock.now() + (this.#offsetMs ?? 0));
+  }
+
+  /** Whether it should be asked for. */
+  get isOld(): boolean {
+    if (this.#offsetMs === undefined) return true;
+    const passedMs = this.#clock.monotonic() - this.#askedMonotonic;
+    const wallMs = this.#clock.now() - this.#askedWall;
+    return passedMs >= MINUTE_MS || Math.abs(wallMs - passedMs) > JUMP_MS;
+  }
+
+  /** Asks for it, by a statement that does so. */
+  async learn(ask: () => Promise<Millis>): Promise<void> {
+    const before = this.#clock.now();
+    const started = this.#clock.monotonic();
+    const serverNow = await ask();
+    const tookMs = this.#clock.monotonic() - started;
+    this.#askedWall = this.#clock.now();
+    this.#askedMonotonic = this.#clock.monotonic();
+    const isJumped = Math.abs(this.#askedWall - before - tookMs) > JUMP_MS;
+    const isTrusted = tookMs <= TRUSTED_MS && !isJumped;
+    if (!Number.isFinite(serverNow)) return;
+    if (this.#offsetMs !== undefined && !isTrusted) return;
+    // True somewhere between the question and the answer; the middle is off by half of that.
+    this.#offsetMs = serverNow - (this.#askedWall - tookMs / 2);
+  }
+}
 
 const NAMES = ['pool', 'url', 'schema', 'tables', 'listenUrl'];
 const ADVICE = 'run outbox.migrate() or `respool outbox init`';

@@ -13,18 +13,88 @@
 
 import { MINUTE_MS, SECOND_MS } from '../core/duration.ts';
 import { show, textOf } from '../core/errors.ts';
-import { type Failure, failure } from '../core/failure.ts';
-import { failed, type Outcome } from '../core/outcome.ts';
+import { classify, type Failure, failure } from '../core/failure.ts';
+import { failed, isOutcome, type Outcome } from '../core/outcome.ts';
+import type { EngineLoad } from '../engine/load.ts';
 import type { Clock } from '../ports/clock.ts';
-import type { Handler } from '../ports/handler.ts';
+import type { Delivery, Handler } from '../ports/handler.ts';
 import type { Parcel, Sink } from '../ports/sink.ts';
-import { type Said, Suspects } from './relay-suspects.ts';
+
+// Which messages had no answer, and whether that is their own fault.
+//
+// One message without an answer tells nothing: the target may be gone. It is the message when
+// others were answered since it had none, one of them right before it, and it alone has none again.
+// So a target that is gone is nobody's fault, and one that comes and goes charges one message each
+// time. Pure.
+
+/** What became of one message in a send. */
+interface Said {
+  readonly id: string;
+  /** `away`: no answer, and the target itself is said to be away. */
+  readonly answer: 'heard' | 'silent' | 'away';
+}
+
+/** A target that is away is seldom the fault of a message; after so many times it is suspected. */
+const AWAYS_MAX = 3;
+
+/** Messages that are remembered, at the most. */
+const REMEMBERED_MAX = 20_000;
+
+/** Remembers what had no answer. */
+class Suspects {
+  /** Sends that had an answer, and whether the last one had. */
+  #heard = 0;
+  #wasHeard = false;
+  /** Messages without an answer, and how many sends had been answered by then. */
+  readonly #silentAt = new Map<string, number>();
+  readonly #aways = new Map<string, number>();
+
+  get size(): number {
+    return this.#silentAt.size;
+  }
+
+  has(id: string): boolean {
+    return this.#silentAt.has(id);
+  }
+
+  /** Takes in what was said to one send. True: the one message of it is at fault. */
+  hear(said: readonly Said[]): boolean {
+    const wasHeard = this.#wasHeard;
+    const isHeard = said.some(({ answer }) => answer === 'heard');
+    this.#wasHeard = isHeard;
+    if (isHeard) this.#heard += 1;
+    const faults = said.map((one) => this.#isFault(one, isHeard));
+    return said.length === 1 && wasHeard && faults[0] === true;
+  }
+
+  #isFault({ id, answer }: Said, isHeard: boolean): boolean {
+    if (answer === 'heard') {
+      this.#silentAt.delete(id);
+      this.#aways.delete(id);
+      return false;
+    }
+    const before = this.#silentAt.get(id);
+    // Where others of the same send were answered, the target is not away.
+    const isAway = answer === 'away' && !isHeard && before === undefined;
+    if (isAway && this.#countAway(id) < AWAYS_MAX) return false;
+    if (this.#silentAt.size >= REMEMBERED_MAX) this.#silentAt.clear();
+    this.#silentAt.set(id, this.#heard);
+    return before !== undefined && this.#heard > before;
+  }
+
+  #countAway(id: string): number {
+    if (this.#aways.size >= REMEMBERED_MAX) this.#aways.clear();
+    const aways = (this.#aways.get(id) ?? 0) + 1;
+    this.#aways.set(id, aways);
+    return aways;
+  }
+}
 
 /** How much goes through. */
 export type ValveState = 'open' | 'shut' | 'probing';
 
 /** What a valve is made of. */
-export interface ValveParts {
+interface ValveParts {
   readonly clock: Clock;
   /** False for a target that is never gone as a whole. */
   readonly isProbed: boolean;
@@ -331,4 +401,172 @@ function isSilent(answer: unknown): answer is Failure {
   const { code, permanence } = answer as Partial<Failure>;
   if (permanence === 'permanent' || typeof code !== 'string') return false;
   return UNSENT.has(code) || UNKNOWN.has(code);
+}
+
+// How many messages of a relay are sent, or on their way, and not yet written down
+// as sent: as many may a crash send again.
+//
+// The engine frees the slot of a handler before its outcome is in the store. While the database is
+// slow, a relay without this would go on sending what it cannot write down.
+
+/** What a window is made of. */
+interface WindowParts {
+  readonly max: number;
+  readonly clock: Clock;
+  readonly load: () => Pick<EngineLoad, 'running' | 'settling'>;
+}
+
+/** A handler that has not begun to send. */
+interface Waiting {
+  readonly signal: AbortSignal;
+  readonly begin: () => void;
+}
+
+/** Should nobody tell of a change, it is looked for this often. */
+const LOOK_EVERY_MS = 100;
+
+/** Lets as many through as may be sent again, in the order in which they came. */
+export class Window {
+  readonly #parts: WindowParts;
+  #waiting: Waiting[] = [];
+  #isLooking = false;
+  #cancelLook: (() => void) | undefined;
+
+  constructor(parts: WindowParts) {
+    this.#parts = parts;
+  }
+
+  /** The same handler, begun when there is room. */
+  before(handler: Handler): Handler {
+    return async (delivery) => {
+      const { signal } = delivery;
+      // This one is running as well.
+      if (this.#waiting.length > 0 || this.#room < 0) {
+        await new Promise<void>((begin) => this.#wait({ signal, begin }));
+        signal.throwIfAborted();
+      }
+      return handler(delivery);
+    };
+  }
+
+  /** Something was settled; once for all of it in this turn of the loop. */
+  look(): void {
+    if (this.#waiting.length === 0 || this.#isLooking) return;
+    this.#isLooking = true;
+    this.#parts.clock.soon(() => {
+      this.#isLooking = false;
+      this.#admit();
+    });
+  }
+
+  /** How many more may begin; what waits is running for the engine. */
+  get #room(): number {
+    const { running, settling } = this.#parts.load();
+    return this.#parts.max - (running - this.#waiting.length + settling);
+  }
+
+  #wait(one: Waiting): void {
+    this.#waiting.push(one);
+    this.#cancelLook ??= this.#parts.clock.after(LOOK_EVERY_MS, () => this.#admit());
+  }
+
+  #admit(): void {
+    this.#cancelLook?.();
+    this.#cancelLook = undefined;
+    let room = this.#room;
+    const isFree = ({ signal }: Waiting): boolean => {
+      if (signal.aborted) return true;
+      room -= 1;
+      return room >= 0;
+    };
+    const free = this.#waiting.map(isFree);
+    const waiting = this.#waiting;
+    this.#waiting = waiting.filter((_, at) => free[at] !== true);
+    for (const [at, { begin }] of waiting.entries()) if (free[at] === true) begin();
+    if (this.#waiting.length === 0) return;
+    this.#cancelLook = this.#parts.clock.after(LOOK_EVERY_MS, () => this.#admit());
+  }
+}
+
+// A handler as the target of a relay, behind the valve of that.
+//
+// A route may lead to many places, so each message is judged by itself: one place that is gone must
+// not hold up what goes elsewhere. But where the target is known to be gone as a whole, all that
+// wait would only spend their attempts: the valve is told, and shuts.
+
+/** A handler that says so speaks of the whole target. */
+const GONE = 'broker.unavailable';
+/** The same, of a request that has one address for all messages. */
+const UNREACHABLE = 'http.unreachable';
+
+const NO_BODY: Uint8Array = new Uint8Array();
+
+type RelayRouteSaid = Awaited<ReturnType<Handler>>;
+
+/** The same handler; the valve hears of its outcomes. */
+export function behind(valve: Valve, deliver: Handler): Handler {
+  const codes = hasOneAddress(deliver) ? [GONE, UNREACHABLE] : [GONE];
+  return async (delivery) => {
+    let said: RelayRouteSaid = undefined;
+    let thrown: { readonly error: unknown } | undefined;
+    try {
+      said = await deliver(delivery);
+    } catch (error) {
+      thrown = { error };
+    }
+    const found = thrown === undefined ? failureIn(said) : classify(thrown.error);
+    const isGone = found?.permanence === 'transient' && codes.includes(found.code);
+    if (isGone) {
+      // As sent without an answer: the valve then knows one message from a place that is gone.
+      const silence = failure('transient', 'sink.unanswered', found.reason);
+      await tell(valve, delivery, silence);
+      const judged = valve.judge(delivery.id, failed(silence));
+      if (judged.kind !== 'failed') return judged;
+    } else await tell(valve, delivery, 'confirmed');
+    if (thrown !== undefined) throw thrown.error;
+    return said;
+  };
+}
+
+/** Whether it is `http({ url })`, as it tells itself; with `urls` there are several. */
+function hasOneAddress(deliver: Handler): boolean {
+  const { describe } = deliver as { describe?: unknown };
+  if (typeof describe !== 'function') return false;
+  try {
+    const { kind, url } = Object(describe.call(deliver)) as Readonly<Record<string, unknown>>;
+    return kind === 'http' && typeof url === 'string';
+  } catch {
+    // What a handler cannot tell about itself must not keep it from delivering.
+    return false;
+  }
+}
+
+/** An outcome that is none is the business of the engine. */
+function failureIn(said: RelayRouteSaid): Failure | undefined {
+  try {
+    return isOutcome(said) && said.kind === 'failed' ? said.failure : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Afterwards, so that a handler may take as long as it likes. */
+async function tell(
+  valve: Valve,
+  { id, topic, headers, envelope }: Delivery,
+  answer: 'confirmed' | Failure,
+): Promise<void> {
+  const parcel: Parcel = {
+    id,
+    topic,
+    headers,
+    body: NO_BODY,
+    enqueuedAt: envelope.enqueuedAt,
+  };
+  const heard: Sink = {
+    name: 'a route',
+    send: () => Promise.resolve([answer]),
+    close: () => Promise.resolve(),
+  };
+  await valve.before(heard).send([parcel]);
 }

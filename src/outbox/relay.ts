@@ -7,22 +7,147 @@
  * inside one. Many relays may run at once, in any number of processes.
  */
 
-import { type Duration, type Millis, MINUTE_MS, SECOND_MS } from '../core/duration.ts';
-import { isRespoolError, RespoolError } from '../core/errors.ts';
+import {
+  type Duration,
+  DURATION_MAX_MS,
+  durationMs,
+  HOUR_MS,
+  type Millis,
+  MINUTE_MS,
+  SECOND_MS,
+} from '../core/duration.ts';
+import type { Entry } from '../core/entry.ts';
+import { isRespoolError, RespoolError, show } from '../core/errors.ts';
 import type { EventKind, EventOf, StreamedEvent, StreamOptions } from '../core/event.ts';
+import { checkNames, checkNumber, checkTopicPattern } from '../core/limits.ts';
 import type { EngineLoad } from '../engine/load.ts';
+import type { EntryStore } from '../ports/entry-store.ts';
 import type { Handler } from '../ports/handler.ts';
+import type { SpoolOptions } from '../spool/options.ts';
 import { EVERYTHING } from '../spool/pauses.ts';
 import { Runtime } from '../spool/runtime.ts';
-import type { SpoolOptions } from '../spool/options.ts';
 import { Spool } from '../spool/spool.ts';
-import type { OutboxParts } from './parts.ts';
-import { relaySettings, type RelaySettings } from './relay-options.ts';
-import { withExpiry } from './relay-store.ts';
-import { Valve, type ValveState } from './relay-breaker.ts';
-import { Window } from './relay-window.ts';
+import type { OutboxParts, RelayStoreOptions } from './parts.ts';
+import { Valve, type ValveState, Window } from './relay-breaker.ts';
 import { type Target, targetOf } from './targets.ts';
-import type { RelayOptions } from './types.ts';
+import type { CleanUp, RelayOptions } from './types.ts';
+
+// What a relay takes, checked, with its defaults.
+
+/** The options, checked. */
+interface RelaySettings {
+  readonly batch: number;
+  readonly concurrency: number;
+  /** Messages of each pattern that are claimed for a probe; one of all of them is sent. */
+  readonly probers: number;
+  readonly topics: readonly string[];
+  readonly expiresMs: number | undefined;
+  readonly pauseMs: number;
+  readonly pauseMaxMs: number;
+  readonly kept: NonNullable<NonNullable<SpoolOptions['retention']>['delivered']>;
+  readonly store: RelayStoreOptions;
+}
+
+const NAMES = [
+  'to',
+  'batch',
+  'concurrency',
+  'cleanUp',
+  'topics',
+  'expires',
+  'lease',
+  'poll',
+  'pauseAfter',
+  'middleware',
+];
+
+const MANY = { min: 1, max: 10_000 };
+const TOPICS_MAX = 100;
+/** Messages that are claimed for a probe, over all patterns. */
+const PROBERS_MAX = 8;
+const PAUSE_MAX_MS: number = 30 * SECOND_MS;
+
+/** Checks what was given, but for what the spool of the relay checks itself. */
+function relaySettings(options: RelayOptions): RelaySettings {
+  checkNames('relay', options, NAMES);
+  const { expires, pauseAfter = SECOND_MS, cleanUp = 'at once' } = options;
+  const pauseMs = durationMs(pauseAfter, 'pauseAfter', { minMs: 1, maxMs: HOUR_MS });
+  const concurrency = checkNumber('concurrency', options.concurrency ?? 500, MANY);
+  const topics = topicsOf(options.topics);
+  const share = Math.max(1, Math.floor(PROBERS_MAX / topics.length));
+  return {
+    batch: checkNumber('batch', options.batch ?? 100, MANY),
+    concurrency,
+    probers: Math.min(share, concurrency),
+    topics,
+    expiresMs: expires === undefined ? undefined : durationMs(expires, 'expires', { minMs: 1 }),
+    pauseMs,
+    pauseMaxMs: Math.max(pauseMs, PAUSE_MAX_MS),
+    ...keepingOf(cleanUp),
+  };
+}
+
+function topicsOf(given: RelayOptions['topics'] = '#'): readonly string[] {
+  const topics: readonly unknown[] = Array.isArray(given) ? given : [given];
+  if (topics.length >= 1 && topics.length <= TOPICS_MAX) return topics.map(checkTopicPattern);
+  throw invalid('topics', given, `a pattern, or a list of 1 to ${TOPICS_MAX}`);
+}
+
+function keepingOf(cleanUp: CleanUp): Pick<RelaySettings, 'kept' | 'store'> {
+  if (cleanUp === 'at once') return { kept: 'remove', store: {} };
+  if (cleanUp === 'never') return { kept: { archive: DURATION_MAX_MS }, store: {} };
+  if (typeof cleanUp !== 'object') return { kept: { archive: ageOf(cleanUp) }, store: {} };
+  if (cleanUp === null) throw invalid('cleanUp', cleanUp, CLEAN_UPS);
+  checkNames('cleanUp', cleanUp, ['partition', 'keep']);
+  const { partition, keep } = cleanUp;
+  const keepMs = durationMs(keep, 'cleanUp.keep');
+  return { kept: { archive: keepMs }, store: { partition: { partition, keep } } };
+}
+
+const CLEAN_UPS = "'at once', 'never', an age such as '7d', or { partition: '1d', keep: '30d' }";
+
+function ageOf(cleanUp: Duration): Duration {
+  try {
+    durationMs(cleanUp, 'cleanUp');
+    return cleanUp;
+  } catch (error) {
+    throw invalid('cleanUp', cleanUp, CLEAN_UPS, error);
+  }
+}
+
+function invalid(what: string, value: unknown, allowed: string, cause?: unknown): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot use ${show(value)} as "${what}" of a relay: allowed is ${allowed}`,
+    { cause },
+  );
+}
+
+// The store of an outbox as its relay sees it.
+
+/**
+ * The same store; messages that do not say when they expire do so this long after their emit, or
+ * after their eta: before that nobody could have sent them.
+ */
+export function withExpiry(store: EntryStore, expiresMs: number): EntryStore {
+  const claim: EntryStore['claim'] = async (request) =>
+    (await store.claim(request)).map((entry) => expiring(entry, expiresMs));
+  return new Proxy(store, {
+    get(target, name) {
+      if (name === 'claim') return claim;
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
+
+/** One that an operator sent on its way again goes without: it would be over at once. */
+function expiring(entry: Entry, expiresMs: number): Entry {
+  const { envelope, status } = entry;
+  if (envelope.expiresAt !== undefined || status.replays > 0) return entry;
+  const { enqueuedAt, eta = enqueuedAt } = envelope;
+  return { ...entry, envelope: { ...envelope, expiresAt: Math.max(enqueuedAt, eta) + expiresMs } };
+}
 
 /** What a relay is doing. */
 export interface RelayLoad extends EngineLoad {

@@ -12,8 +12,7 @@ import type { Handler } from '../ports/handler.ts';
 import type { Sink } from '../ports/sink.ts';
 import type { Tracer } from '../ports/tracer.ts';
 import { rabbitSink } from '../rabbit/publish/sink.ts';
-import { behind } from './relay-route.ts';
-import type { Valve } from './relay-breaker.ts';
+import { behind, type Valve } from './relay-breaker.ts';
 import { shapeOf } from './shape.ts';
 import type { RelayTarget } from './types.ts';
 

@@ -13,11 +13,9 @@ export {
   type RabbitConnection,
 } from './connection/connection.ts';
 export { Consumer, type ConsumerLoad, createConsumer } from './consume/consumer.ts';
-export type { RabbitHandler } from './consume/handler.ts';
+export { type DelayFunction, RabbitDelivery, type RabbitHandler } from './consume/delivery.ts';
 export type { ConsumerOptions, Declare, QueueDeclareOptions } from './consume/options.ts';
-export type { QueueLettersOptions } from './queues/letters-options.ts';
-export { createQueueLetters } from './queues/queue-letters.ts';
-export { type DelayFunction, RabbitDelivery } from './consume/delivery.ts';
+export { createQueueLetters, type QueueLettersOptions } from './queues/queue-letters.ts';
 export {
   type QueueSweep,
   type SweepDetails,

@@ -20,8 +20,7 @@ import type { Events } from '../engine/events.ts';
 import type { Change, EntryStore } from '../ports/entry-store.ts';
 import { goingBody } from './body-record.ts';
 import type { Reaper } from './reaper.ts';
-import type { SpoolSource } from './source.ts';
-import { tellArchived } from './tell-archived.ts';
+import { type SpoolSource, tellArchived } from './source.ts';
 
 /** What became of one message. */
 export interface ActionResult {

@@ -8,23 +8,35 @@
  * Why: docs/decisions/: 0008 and 0009.
  */
 
-import { MINUTE_MS, type Millis } from '../core/duration.ts';
+import { type Millis, MINUTE_MS } from '../core/duration.ts';
 import type { Entry } from '../core/entry.ts';
 import { isRespoolError, RespoolError } from '../core/errors.ts';
 import type { TopicRule } from '../core/topic.ts';
 import type { Events } from '../engine/events.ts';
 import type { Routes } from '../engine/routes.ts';
 import type { BodyStore } from '../ports/body-store.ts';
-import type { UnreadEntry, EntryStore } from '../ports/entry-store.ts';
+import type { EntryStore, UnreadEntry } from '../ports/entry-store.ts';
 import { AUDIT_KIND } from './actions.ts';
 import { goingBody, isDamaged } from './body-record.ts';
-import { idOfRef } from './refs.ts';
 import type { Reaper } from './reaper.ts';
 import type { SpoolSource } from './source.ts';
 import type { Unserved } from './unserved.ts';
 
+// The names of bodies: the message's id and a random part, so that a ref tells whose it is.
+
+/** A ref for a new body of this message; `random` has no dash in it. */
+export function refOf(id: string, random: string): string {
+  return `${id}-${random}`;
+}
+
+/** The id of the message a ref was made for. */
+function idOfRef(ref: string): string {
+  const at = ref.lastIndexOf('-');
+  return at < 0 ? ref : ref.slice(0, at);
+}
+
 /** What the caretaker needs. */
-export interface CaretakerParts {
+interface CaretakerParts {
   readonly entries: EntryStore;
   readonly bodies: BodyStore;
   readonly source: SpoolSource;

@@ -9,11 +9,10 @@ import { reasonText } from '../core/failure.ts';
 import { KEPT_CODE, ORIGINAL_HEADER } from '../core/letter-headers.ts';
 import { forgetAt, initialStatus } from '../core/next-status.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
-import { keepBody, ownBody } from './body.ts';
-import { tooLarge } from './body-parts.ts';
+import { keepBody, ownBody, tooLarge } from './body.ts';
 import { type CheckedMessage, checkMessage, withBody } from './message.ts';
 import type { Runtime } from './runtime.ts';
-import { tellArchived } from './tell-archived.ts';
+import { tellArchived } from './source.ts';
 
 /** Written at once, at the most. */
 const STEP_MAX = 500;

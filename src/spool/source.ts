@@ -10,20 +10,45 @@
 
 import { canaryEnd, canaryOf, logKindOf, REPLAYS_KIND } from '../core/canary.ts';
 import type { Millis } from '../core/duration.ts';
-import type { Entry, Status } from '../core/entry.ts';
-import { extended, keepsBody, nextStatus, type SettleContext } from '../core/next-status.ts';
+import type { Entry, Envelope, Status } from '../core/entry.ts';
+import {
+  extended,
+  keepsBody,
+  nextStatus,
+  type Retention,
+  type SettleContext,
+} from '../core/next-status.ts';
 import { isSealed, markHeld, SEAL_MISSING } from '../core/sealed.ts';
 import type { Verdict } from '../core/verdict.ts';
-import type { SettledAs } from '../ports/body-store.ts';
+import type { Events } from '../engine/events.ts';
+import type { BodyStore, SettledAs } from '../ports/body-store.ts';
+import type { Clock } from '../ports/clock.ts';
 import type { EntryStore } from '../ports/entry-store.ts';
 import type { Claim, Demand, Settlement, Source, Want } from '../ports/source.ts';
 import { backoffMs, Sleeper } from '../system/wait.ts';
 import { inlineBytes, readBody } from './body.ts';
+import type { Chain } from './chain.ts';
+import { type Kind, KINDS, KindTurns, Mixture, NOTICE_STATES, TURNS } from './claim-fairness.ts';
 import { changeOf, SpoolClaim } from './claim.ts';
-import { KINDS, type Kind, KindTurns, Mixture, NOTICE_STATES, TURNS } from './claim-fairness.ts';
+import type { Reaper } from './reaper.ts';
 import { cameBack, settledBefore, statusBefore } from './settled-before.ts';
-import type { SourceParts } from './source-parts.ts';
-import { tellArchived } from './tell-archived.ts';
+import type { StoreClock } from './store-clock.ts';
+
+// The event of a message that has come to its end and is kept for a while.
+// Built only when somebody hears it.
+//
+// Promise: told after it is on record, and only by whoever wrote it.
+
+/** Tells that a message has come to be archived, if that is what it has come to. */
+export function tellArchived(
+  events: Events,
+  { id, topic }: Pick<Envelope, 'id' | 'topic'>,
+  to: Status | 'remove',
+): void {
+  if (to === 'remove' || to.state !== 'archived' || !events.hears('archived')) return;
+  const { updatedAt: at, ending = 'removed' } = to;
+  events.emit({ at, kind: 'archived', id, topic, ending });
+}
 
 /** After a round that took everything due, hand-offs go on this long until a wait knows more. */
 const CLEAR_MS = 50;
@@ -498,4 +523,27 @@ function isInTheWay(status: Status | 'remove'): boolean {
 
 function topicsOf({ topics }: Want): Want['topics'] {
   return topics;
+}
+
+// What a spool source is made of; given by the runtime.
+
+/** What a spool source is made of. */
+interface SourceParts {
+  readonly entries: EntryStore;
+  readonly bodies: BodyStore;
+  readonly chain: Chain;
+  readonly reaper: Reaper;
+  readonly events: Events;
+  readonly clock: Clock;
+  readonly storeClock: StoreClock;
+  readonly leaseMs: number;
+  readonly retention: Retention;
+  readonly settlesDurably: boolean;
+  /** Even when nothing calls, the store is looked at this often. */
+  readonly pollMs: number;
+  /** Whether a bounce handler fits the topic. */
+  announces(topic: string): boolean;
+  /** Puts on record that a message which had ended came back and is ended again. */
+  recordSettledAgain(id: string, settledAs: SettledAs): Promise<void>;
+  onClockJump(byMs: number): void;
 }

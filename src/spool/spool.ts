@@ -19,7 +19,7 @@ import type { RetryPolicy } from '../core/policy.ts';
 import type { State } from '../core/state.ts';
 import { STATES } from '../core/state.ts';
 import type { Verdict } from '../core/verdict.ts';
-import { eventStream } from '../engine/event-stream.ts';
+import { eventStream } from '../engine/events.ts';
 import type { EngineLoad } from '../engine/load.ts';
 import type { KeptCopy } from '../ports/dead-letters.ts';
 import type { Handler } from '../ports/handler.ts';

@@ -10,3 +10,5 @@ export function readVersion(): string {
   const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { version: string };
   return version;
 }
+
+// The version of this package, as commands tell it.

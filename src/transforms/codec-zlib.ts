@@ -5,8 +5,10 @@
  * the end and an end that comes too early are damage, also where Node itself lets them pass.
  */
 
+import type { Transform } from 'node:stream';
 import * as nodeZlib from 'node:zlib';
 import { RespoolError } from '../core/errors.ts';
+import { createJoin, type Join, pieces } from './codec-pieces.ts';
 import {
   type Bytes,
   type Codec,
@@ -14,12 +16,88 @@ import {
   type CompressionLevel,
   Damaged,
 } from './codec.ts';
-import { runEngine, type ZlibStream } from './codec-engine.ts';
-import { createJoin, type Join, pieces } from './codec-pieces.ts';
-import { ZstdFrame } from './codec-zstd-frame.ts';
+
+// Finds the end of the one zstd frame that a body is (RFC 8878, section 3.1.1).
+//
+// Node does not tell: 22 takes a frame that is cut for a shorter one, and 22 and 24 leave out what
+// follows the first frame. Only the lengths of blocks are looked at, so it costs next to nothing.
+
+const MAGIC = 0xfd2fb528;
+const START_BYTES = 5;
+const BLOCK_HEADER_BYTES = 3;
+const CHECKSUM_BYTES = 4;
+const RLE_BLOCK = 1;
+const RESERVED_BLOCK = 3;
+/** By the two lowest bits of the descriptor. */
+const DICTIONARY_ID_BYTES = [0, 1, 2, 4] as const;
+/** By the two highest bits of the descriptor. */
+const CONTENT_SIZE_BYTES = [0, 2, 4, 8] as const;
+
+/** Walks along a frame, piece by piece. */
+class ZstdFrame {
+  #step: 'start' | 'block' | 'over' = 'start';
+  readonly #head: Buffer = Buffer.alloc(START_BYTES);
+  #headBytes = 0;
+  #skipBytes = 0;
+  #hasChecksum = false;
+
+  /** Takes the next piece; bytes after the end of the frame are damage. */
+  scan(piece: Bytes): void {
+    let at = 0;
+    while (at < piece.length) {
+      if (this.#skipBytes > 0) {
+        const skipped = Math.min(this.#skipBytes, piece.length - at);
+        this.#skipBytes -= skipped;
+        at += skipped;
+      } else if (this.#step === 'over') {
+        throw new Damaged('there are bytes after its end');
+      } else {
+        this.#head[this.#headBytes] = piece[at] ?? 0;
+        this.#headBytes += 1;
+        at += 1;
+        const neededBytes = this.#step === 'start' ? START_BYTES : BLOCK_HEADER_BYTES;
+        if (this.#headBytes === neededBytes) this.#take();
+      }
+    }
+  }
+
+  /** No more pieces: a frame that is not whole is damage. */
+  end(): void {
+    if (this.#step === 'over' && this.#skipBytes === 0) return;
+    throw new Damaged('it ends too early');
+  }
+
+  #take(): void {
+    this.#headBytes = 0;
+    if (this.#step === 'start') this.#takeStart();
+    else this.#takeBlock();
+  }
+
+  #takeStart(): void {
+    if (this.#head.readUInt32LE(0) !== MAGIC) throw new Damaged('it does not begin as zstd does');
+    const descriptor = this.#head[4] ?? 0;
+    const isSingleSegment = (descriptor & 0x20) !== 0;
+    const sizeBytes = CONTENT_SIZE_BYTES[(descriptor >> 6) as 0 | 1 | 2 | 3];
+    this.#hasChecksum = (descriptor & 0x04) !== 0;
+    this.#skipBytes =
+      (isSingleSegment ? Math.max(1, sizeBytes) : 1 + sizeBytes) +
+      DICTIONARY_ID_BYTES[(descriptor & 0x03) as 0 | 1 | 2 | 3];
+    this.#step = 'block';
+  }
+
+  #takeBlock(): void {
+    const header = this.#head.readUIntLE(0, BLOCK_HEADER_BYTES);
+    const kind = (header >> 1) & 0x03;
+    if (kind === RESERVED_BLOCK) throw new Damaged('a block of it has no known kind');
+    this.#skipBytes = kind === RLE_BLOCK ? 1 : header >> 3;
+    if ((header & 1) === 0) return;
+    this.#step = 'over';
+    if (this.#hasChecksum) this.#skipBytes += CHECKSUM_BYTES;
+  }
+}
 
 /** The names of the codecs that come with Node. */
-export type ZlibName = 'gzip' | 'zlib' | 'deflate' | 'brotli' | 'zstd';
+type ZlibName = 'gzip' | 'zlib' | 'deflate' | 'brotli' | 'zstd';
 
 type Options = nodeZlib.ZlibOptions & nodeZlib.BrotliOptions & nodeZlib.ZstdOptions;
 /** The module; before Node 22.15 without zstd, whatever its types say. */
@@ -216,4 +294,98 @@ function zstd(node: Zlib): Family {
     unpackMaxBytes: 1024 * KIB,
     createFrame: () => new ZstdFrame(),
   };
+}
+
+// One zlib stream of Node, driven step by step by whoever reads the result.
+//
+//   write(piece) ─▶ outputs until the piece is worked off ─▶ next piece … end() ─▶ last outputs
+//
+// Nothing runs ahead of the consumer: while it holds an output, no piece of the input is asked for.
+// So stopping early, at any output, leaves neither a pending read nor an open handle.
+
+/** A stream of node:zlib. */
+type ZlibStream = Transform & { readonly bytesWritten: number };
+
+/** Sends pieces through the stream; destroys it at the end, however that comes. */
+async function* runEngine(
+  stream: ZlibStream,
+  input: AsyncIterable<Bytes>,
+): AsyncGenerator<Bytes, void, undefined> {
+  const engine = new Engine(stream);
+  let givenBytes = 0;
+  try {
+    for await (const piece of input) {
+      givenBytes += piece.length;
+      engine.write(piece);
+      for (let out = await engine.next(); out !== undefined; out = await engine.next()) yield out;
+      if (engine.isEnded) throw new Damaged('there are bytes after its end');
+    }
+    engine.end();
+    for (let out = await engine.next(); out !== undefined; out = await engine.next()) yield out;
+    if (stream.bytesWritten < givenBytes) throw new Damaged('there are bytes after its end');
+  } finally {
+    stream.destroy();
+  }
+}
+
+/** The stream, and what its events have said so far. */
+class Engine {
+  readonly #stream: ZlibStream;
+  #error: Error | undefined;
+  #isBusy = false;
+  #isEnded = false;
+  #wake: (() => void) | undefined;
+
+  constructor(stream: ZlibStream) {
+    this.#stream = stream;
+    stream.on('readable', () => this.#woken());
+    stream.on('end', () => {
+      this.#isEnded = true;
+      this.#woken();
+    });
+    // It stays for good: what fails after we have left must not end the process.
+    stream.on('error', (error) => {
+      this.#error ??= error;
+      this.#woken();
+    });
+  }
+
+  get isEnded(): boolean {
+    return this.#isEnded;
+  }
+
+  write(piece: Bytes): void {
+    this.#isBusy = true;
+    this.#stream.write(piece, () => {
+      this.#isBusy = false;
+      this.#woken();
+    });
+  }
+
+  end(): void {
+    // From here on only the end of the stream is an answer.
+    this.#isBusy = true;
+    this.#stream.end();
+  }
+
+  /** The next output; undefined when the piece is worked off or the stream has ended. */
+  async next(): Promise<Bytes | undefined> {
+    for (;;) {
+      if (this.#error !== undefined) {
+        throw new Damaged(this.#error.message, { cause: this.#error });
+      }
+      const out: unknown = this.#stream.read();
+      if (out instanceof Uint8Array) return out;
+      // n.b. zlib ends its stream, and never calls back, when bytes follow the compressed data.
+      if (this.#isEnded || !this.#isBusy) return undefined;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+
+  #woken(): void {
+    this.#wake?.();
+    this.#wake = undefined;
+  }
 }

@@ -18,10 +18,8 @@ import type { Change, EntryStore } from '../ports/entry-store.ts';
 import type { Keys } from './key.ts';
 import { KeyRing } from './key-ring.ts';
 import { keep, SealCipher } from './seal-cipher.ts';
-import { SealedDestinations } from './seal-destinations.ts';
-import { SealedForm } from './seal-entry.ts';
-import { SealOpener, unreadable } from './seal-opener.ts';
-import { SealedQueries } from './seal-query.ts';
+import { SealedDestinations, SealedQueries } from './seal-query.ts';
+import { SealedForm, SealOpener, unreadable } from './seal-entry.ts';
 import { createSealedRecords } from './seal-records.ts';
 
 /** Which keys seal and open. */

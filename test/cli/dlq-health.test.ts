@@ -1,6 +1,6 @@
 /** Whether the destination of letters is well: asked of a real broker. */
 import { expect, test } from 'vitest';
-import { healthOf, type HealthParts } from '../../src/cli/commands/dlq/replay/health.ts';
+import { healthOf, type HealthParts } from '../../src/cli/commands/dlq/replay/rule-tools.ts';
 import type { LetterRoute } from '../../src/ports/dead-letters.ts';
 import { connectAmqp } from '../../src/rabbit/connection/client.ts';
 import { createManagement } from '../../src/rabbit/admin/management/index.ts';

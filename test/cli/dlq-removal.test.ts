@@ -1,7 +1,6 @@
 /** removal — batches of letters on their way out, when fewer come than were counted. */
 import { expect, test } from 'vitest';
-import { fitting } from '../../src/cli/commands/dlq/remove.ts';
-import { Removal, type Tally } from '../../src/cli/commands/dlq/removal.ts';
+import { fitting, Removal, type Tally } from '../../src/cli/commands/dlq/remove.ts';
 import type {
   DeadLetters,
   KeptCopy,

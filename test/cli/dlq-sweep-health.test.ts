@@ -10,7 +10,7 @@ import { type Answers, startListening } from '../../src/cli/commands/dlq/sweep/l
 import { createMetrics, LABELS_MAX } from '../../src/cli/commands/dlq/sweep/metrics.ts';
 import { inRounds } from '../../src/cli/commands/dlq/sweep/rounds.ts';
 import type { SweepRun } from '../../src/cli/commands/dlq/sweep/run.ts';
-import { createLabels } from '../../src/observe/metrics/labels.ts';
+import { createLabels } from '../../src/observe/metrics/context.ts';
 
 const EVERY_MS = 60_000;
 

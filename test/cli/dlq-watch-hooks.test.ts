@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import type { CommandContext } from '../../src/cli/spec.ts';
-import { type Alert, type Hook, hookOf } from '../../src/cli/commands/dlq/sweep/watch-hooks.ts';
+import { type Alert, type Hook, hookOf } from '../../src/cli/commands/dlq/sweep/watch.ts';
 import { SimClock } from '../../src/testkit/sim-clock.ts';
 
 const ALERT: Alert = {

@@ -1,7 +1,7 @@
 /** safe — nothing that a terminal would obey gets through. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { jsonLine, numberText, safe } from '../../src/observe/logs/safe-text--safe.ts';
+import { jsonLine, numberText, safe } from '../../src/observe/logs/safe-text.ts';
 import { cut, widthOf } from '../../src/cli/ui/width.ts';
 
 const ESC = '\u001b';

@@ -2,7 +2,7 @@
 import { isIPv4 } from 'node:net';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { whyRefused } from '../../src/deliver/http/address.ts';
+import { whyRefused } from '../../src/deliver/http/destination.ts';
 import { http } from '../../src/deliver/index.ts';
 import { brief, receiver } from './setup.ts';
 

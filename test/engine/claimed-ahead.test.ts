@@ -2,7 +2,7 @@
 import { fixed } from 'respool';
 import { memory } from 'respool/stores/memory';
 import { describe, expect, test } from 'vitest';
-import { Ahead } from '../../src/engine/ahead.ts';
+import { Ahead } from '../../src/engine/claiming.ts';
 import { all, makeGate, setup, type World, type WorldOptions } from '../spool/setup.ts';
 
 const STARVED = { isFull: true, isStarved: true, waiting: 0, askedAt: 0, cameAt: 0 };

@@ -18,8 +18,11 @@ import {
 } from 'respool/rabbit';
 import { failure, ladder } from 'respool';
 import { describe, expect, test } from 'vitest';
-import { respoolWire } from '../../src/rabbit/consume/message-history.ts';
-import type { Past, Successor } from '../../src/rabbit/consume/wire.ts';
+import {
+  type Past,
+  respoolWire,
+  type Successor,
+} from '../../src/rabbit/consume/message-history.ts';
 import { messageOf, nextOf } from '../rabbit/compat/messages.ts';
 import { compactJson } from './compact-json.ts';
 

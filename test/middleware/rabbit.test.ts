@@ -4,7 +4,7 @@ import { circuitBreaker, guard, healthGate, inBatches, metrics } from 'respool/m
 import { rateLimit, retryBudget } from 'respool/middleware';
 import { expect, test } from 'vitest';
 import type { Consumer } from '../../src/rabbit/consume/consumer.ts';
-import type { RabbitHandler } from '../../src/rabbit/consume/handler.ts';
+import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
 import { consume, Hands, nextEvent, ownName, Tray } from '../rabbit/ground.ts';
 import { withService } from '../services/index.ts';
 

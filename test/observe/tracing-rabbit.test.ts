@@ -6,7 +6,7 @@ import { http } from 'respool/deliver';
 import { createOutbox, type EmitOptions, spoolSink } from 'respool/outbox';
 import { createConsumer, createPublisher, rabbitSink, shared } from 'respool/rabbit';
 import { expect, onTestFinished, test } from 'vitest';
-import { environmentOf } from '../../src/deliver/exec/exec-environment.ts';
+import { environmentOf } from '../../src/deliver/exec/exec.ts';
 import { makeDelivery } from '../deliver/setup.ts';
 import { openSqliteOutbox } from '../outbox/core-setup.ts';
 import { ground, told } from '../outbox/relay-ground.ts';

@@ -4,7 +4,7 @@ import type { EntryStore, Parcel, RetryPolicy, Sink, Spool, SpoolEvent, Status }
 import { createSpool, exponential } from 'respool';
 import { createMemoryData, memory, memoryBodies } from 'respool/stores/memory';
 import { seededDice, SimClock } from 'respool/testkit';
-import { noBodies } from '../../src/outbox/no-bodies.ts';
+import { noBodies } from '../../src/outbox/message.ts';
 import type { OutboxParts } from '../../src/outbox/parts.ts';
 import { createRelay, type Relay } from '../../src/outbox/relay.ts';
 import type { RelayOptions, RelayTarget } from '../../src/outbox/types.ts';

@@ -1,7 +1,7 @@
 /** wake — relays of this process are told at once, others rarely; and the time of the server. */
 
 import { expect, test } from 'vitest';
-import { ServerTime } from '../../src/outbox/server-time.ts';
+import { ServerTime } from '../../src/outbox/postgres-outbox.ts';
 import { Wake } from '../../src/outbox/wake.ts';
 import type { Clock } from '../../src/ports/clock.ts';
 import { memory } from '../../src/stores/memory/entry-store.ts';

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest';
 import { custom, fixed, ladder } from '../../src/core/policy.ts';
 import { RetryableError } from '../../src/core/failure.ts';
-import type { RabbitHandler } from '../../src/rabbit/consume/handler.ts';
+import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
 import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
 import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';
 import { shared } from '../../src/rabbit/topology/shared.ts';

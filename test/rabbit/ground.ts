@@ -12,7 +12,7 @@ import type {
 } from '../../src/rabbit/connection/amqp.ts';
 import type { Properties } from '../../src/rabbit/connection/amqp.ts';
 import { type Consumer, createConsumer } from '../../src/rabbit/consume/consumer.ts';
-import type { RabbitHandler } from '../../src/rabbit/consume/handler.ts';
+import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
 import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
 import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
 import { shared } from '../../src/rabbit/topology/shared.ts';

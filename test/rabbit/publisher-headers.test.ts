@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { readProperties, writtenProperties } from '../../src/rabbit/publish/fallback-properties.ts';
-import { checkHeaders } from '../../src/rabbit/publish/publisher-headers.ts';
+import { checkHeaders } from '../../src/rabbit/publish/message.ts';
 
 const name = fc.oneof(
   fc.string({ maxLength: 10 }).filter((text) => text !== '__proto__'),

@@ -7,7 +7,7 @@ import { ladder } from '../../src/core/policy.ts';
 import { createConnection } from '../../src/rabbit/connection/connection.ts';
 import { createConsumer } from '../../src/rabbit/consume/consumer.ts';
 import type { ConsumerOptions } from '../../src/rabbit/consume/options.ts';
-import type { RabbitHandler } from '../../src/rabbit/consume/handler.ts';
+import type { RabbitHandler } from '../../src/rabbit/consume/delivery.ts';
 import { Outlet } from '../../src/rabbit/publish/confirm-publisher.ts';
 import { perAttempt } from '../../src/rabbit/topology/per-attempt.ts';
 import { shared } from '../../src/rabbit/topology/shared.ts';

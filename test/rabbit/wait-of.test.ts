@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { restOf, waitOf } from '../../src/rabbit/consume/verdict-routes.ts';
 import type { QueuePlan } from '../../src/rabbit/topology/model.ts';
-import type { Past } from '../../src/rabbit/consume/wire.ts';
+import type { Past } from '../../src/rabbit/consume/message-history.ts';
 
 /** A plan with these wait queues: the longest that is not longer than the delay, or the first. */
 function planOf(waitsMs: readonly number[]): QueuePlan {

@@ -2,7 +2,7 @@
 import { createControl, type Desk } from 'respool/operator';
 import { createTestSpool, SimClock } from 'respool/testkit';
 import { expect, test } from 'vitest';
-import { Gathering } from '../../src/web/server/gathering.ts';
+import { Gathering } from '../../src/web/server/service.ts';
 import { rejection } from '../spool/setup.ts';
 
 const gathered = async (change: Partial<Desk> = {}) => {

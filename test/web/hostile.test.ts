@@ -5,8 +5,8 @@ import { networkInterfaces } from 'node:os';
 import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { ByteBudget } from '../../src/web/server/budget.ts';
-import { Seats } from '../../src/web/server/seats.ts';
+import { ByteBudget } from '../../src/web/server/inlet.ts';
+import { Seats } from '../../src/web/server/listener.ts';
 import { json, openWire, refusal, setup, SETTINGS, type World } from './setup.ts';
 
 const MIB = 2 ** 20;

@@ -7,7 +7,7 @@ import { connect as connectTls } from 'node:tls';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { systemClock } from '../../src/system/clock.ts';
-import { UnreadAnswers } from '../../src/web/server/unread.ts';
+import { UnreadAnswers } from '../../src/web/server/writing.ts';
 import { moving, openWire, refusal, setup, SETTINGS } from './setup.ts';
 
 const get = (target: string, more = ''): string =>

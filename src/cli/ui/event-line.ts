@@ -9,10 +9,9 @@ import { DAY_MS } from '../../core/duration.ts';
 import { unreachable } from '../../core/errors.ts';
 import type { EventKind } from '../../core/event.ts';
 import { levelOf } from '../../engine/log.ts';
-import { type Field, fieldText } from '../../observe/logs/field-text.ts';
+import { type Field, fieldText, safe } from '../../observe/logs/safe-text.ts';
 import type { LogLevel } from '../../ports/logger.ts';
 import type { Out, Style } from './output.ts';
-import { safe } from '../../observe/logs/safe-text--safe.ts';
 import { exact, span, timeOfDay } from './times.ts';
 
 /** How much a line matters. */

@@ -4,7 +4,7 @@ import type { MessageView } from '../../operator/operator.ts';
 import type { Entry } from '../../core/entry.ts';
 import type { Millis } from '../../core/duration.ts';
 import type { Out, Style } from './output.ts';
-import { numberText, safe } from '../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../observe/logs/safe-text.ts';
 import type { Column } from './table.ts';
 import { tableOf } from './table.ts';
 import { both, brief, span, withoutMoment } from './times.ts';

@@ -1,7 +1,7 @@
 /**
  * output — where commands print: results on stdout, everything about them on stderr.
  *
- * Commands hand over text that is safe already (observe/logs/safe-text--safe.ts) where it comes
+ * Commands hand over text that is safe already (observe/logs/safe-text.ts) where it comes
  * from outside.
  */
 
@@ -10,7 +10,7 @@ import { styleText } from 'node:util';
 import { textOf } from '../../core/errors.ts';
 import { errorCodeOf } from '../exit-codes.ts';
 import type { Io } from './io.ts';
-import { jsonLine, safe, type SafeOptions } from '../../observe/logs/safe-text--safe.ts';
+import { jsonLine, safe, type SafeOptions } from '../../observe/logs/safe-text.ts';
 
 /** How the output of one call looks. */
 export interface OutOptions {

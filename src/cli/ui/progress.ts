@@ -6,7 +6,7 @@
 import type { Io } from './io.ts';
 import type { Out } from './output.ts';
 import { SECOND_MS } from '../../core/duration.ts';
-import { jsonLine, numberText } from '../../observe/logs/safe-text--safe.ts';
+import { jsonLine, numberText } from '../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../spec.ts';
 
 /** A bar that is drawn over itself. */

@@ -2,7 +2,7 @@
  * table — rows under headings, without lines, cut to the terminal, or to COLUMNS where stdout is
  * none. What a table is read for, such as the reason of a failure, has the room; see Column.
  *
- * Cells are safe text already (observe/logs/safe-text--safe.ts).
+ * Cells are safe text already (observe/logs/safe-text.ts).
  */
 
 import type { Out } from './output.ts';

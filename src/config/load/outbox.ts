@@ -21,15 +21,16 @@ import type { ReadyHandler } from '../../deliver/index.ts';
 import type { CleanUp } from '../../outbox/types.ts';
 import type { Handler } from '../../ports/handler.ts';
 import type { Sink } from '../../ports/sink.ts';
+import { shownUrl } from '../../rabbit/connection/client.ts';
 import { namesOf } from '../../stores/postgres/names.ts';
+import { PG_OPTIONS } from '../open/server-stores.ts';
 import { checkBrokerUrl } from '../schema/key.ts';
 import { checkKeys, refused, within } from './config-errors.ts';
-import { handlerOf, routePolicy } from './routes.ts';
-import { PG_OPTIONS } from '../open/server-stores.ts';
+import { describeHandler, handlerOf, routePolicy } from './routes.ts';
 import { parseStore } from './store-url.ts';
 
 /** Where the outbox is. */
-export type OutboxPlace =
+type OutboxPlace =
   | { readonly kind: 'postgres'; readonly url: string; readonly address: string }
   /** An absolute path. */
   | { readonly kind: 'sqlite'; readonly file: string; readonly address: string };
@@ -75,7 +76,7 @@ export interface EffectiveOutbox {
 }
 
 /** What checking an outbox needs to know. */
-export interface OutboxParts {
+interface OutboxParts {
   /** What relative paths start from. */
   readonly folder: string;
   readonly policies: Readonly<Record<string, RetryPolicy>>;
@@ -311,4 +312,14 @@ function spanOf(
   if (given === undefined) return undefined;
   durationMs(given as Duration, key, bounds);
   return given as Duration;
+}
+
+// How the target of a relay is shown. Apart from outbox.ts, which is loaded only for
+// configurations that have an outbox.
+
+/** Where a relay sends to, as it may be shown. */
+export function describeTarget(to: EffectiveTarget): Readonly<Record<string, unknown>> {
+  if (to.kind === 'amqp') return { amqp: shownUrl(to.url), exchange: to.exchange };
+  if (to.kind === 'spool') return { spool: true };
+  return to.kind === 'sink' ? { sink: to.sink.name } : describeHandler(to.deliver);
 }

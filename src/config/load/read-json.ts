@@ -1,7 +1,7 @@
 /** read-json — the values of a JSON file; what is wrong with it by line and column. */
 
+import { RespoolError } from '../../core/errors.ts';
 import { scanJson } from '../../core/scan-json.ts';
-import { syntaxError } from './syntax-error.ts';
 
 /** Parses a text; a key that stands twice in one object is refused, as in YAML. */
 export function parseJson(text: string, file: string): unknown {
@@ -20,4 +20,19 @@ export function parseJson(text: string, file: string): unknown {
   const { twiceAt } = scanJson(text);
   if (twiceAt === undefined) return value;
   return refuse(twiceAt, 'duplicate key: it stands above already; take one of them out');
+}
+
+// Where a configuration file cannot be read, by line and column.
+
+/** The error. */
+export function syntaxError(
+  file: string,
+  line: number,
+  column: number,
+  what: string,
+): RespoolError {
+  return new RespoolError(
+    'config.invalid',
+    `cannot read ${file}: line ${line}, column ${column}: ${what}`,
+  );
 }

@@ -15,8 +15,12 @@ import { loadSqlite, type SqliteDatabase } from '../../stores/shared/client.ts';
 import { tlsOfRabbit } from '../load/brokers.ts';
 import { checkHandlers, closeHandlers } from './handlers.ts';
 import type { LoadedConfig } from '../load/load-config.ts';
-import type { EffectiveOutbox, EffectiveRelay, EffectiveTarget } from '../load/outbox.ts';
-import { describeTarget } from '../load/outbox-view.ts';
+import {
+  describeTarget,
+  type EffectiveOutbox,
+  type EffectiveRelay,
+  type EffectiveTarget,
+} from '../load/outbox.ts';
 import { tracingOf } from './tracing.ts';
 
 /** What of an outbox the command line needs, whatever database it is in. */

@@ -7,14 +7,23 @@
 
 import { REPLAYS_KIND } from '../../core/canary.ts';
 import { RespoolError } from '../../core/errors.ts';
+import {
+  auditReplay,
+  changeReplay,
+  isRunBySomebody,
+  needReplay,
+  readReplay,
+  type Replay,
+  type ReplayCounts,
+  type ReplayDesk,
+  replayIn,
+  type ReplayLine,
+} from '../../operator/replays.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { systemClock } from '../../system/clock.ts';
+import { tellMeant } from './decide.ts';
 import { Journal, removeJournal } from './journal.ts';
 import { Ledger } from './ledger.ts';
-import { tellMeant } from './decide.ts';
-import { readReplay, replayIn } from '../../operator/read-replay.ts';
-import { auditReplay, changeReplay, isRunBySomebody, needReplay } from '../../operator/record.ts';
-import type { Replay, ReplayCounts, ReplayDesk } from '../../operator/replays.ts';
 
 interface OperationTools {
   readonly clock?: Clock;
@@ -126,4 +135,16 @@ function refused(what: string, { id, state }: Replay, remedy: string): RespoolEr
     'move.refused',
     `cannot ${what} replay "${id}": it is ${state}; ${remedy}`,
   );
+}
+
+// What became of each letter of a replay, in the order of its plan.
+
+/** One line per letter of which something is known; the last word counts. */
+export async function* reportReplay(
+  desk: Pick<ReplayDesk, 'records'>,
+  id: string,
+): AsyncIterable<ReplayLine> {
+  await needReplay(desk.records, id);
+  const ledger = await Ledger.load(desk.records, id);
+  yield* ledger.lines();
 }

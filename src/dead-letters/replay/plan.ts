@@ -15,16 +15,16 @@ import { unlessAborted } from '../../system/wait.ts';
 import { type PlanItem, writePlan } from './journal.ts';
 import { NO_COUNTS } from './ledger.ts';
 import { checkReplayOptions, type ReplaySettings, replaySettings } from './options.ts';
-import { auditReplay } from '../../operator/record.ts';
-import { type LetterTransform, loadTransform, repairLetter } from './transform.ts';
-import type {
-  CannotKind,
-  Replay,
-  ReplayDesk,
-  ReplayOptions,
-  ReplayPlan,
-  ReplaySource,
+import {
+  auditReplay,
+  type CannotKind,
+  type Replay,
+  type ReplayDesk,
+  type ReplayOptions,
+  type ReplayPlan,
+  type ReplaySource,
 } from '../../operator/replays.ts';
+import { type LetterTransform, loadTransform, repairLetter } from './transform.ts';
 
 /** What a plan is made with. */
 export interface PlanTools {

@@ -14,8 +14,13 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
 import { type LeaseOptions, RecordLease } from '../../spool/record-lease.ts';
-import { isRunBySomebody, placeOfReplay, replayOf } from '../../operator/record.ts';
-import type { Replay, ReplayState } from '../../operator/replays.ts';
+import {
+  isRunBySomebody,
+  placeOfReplay,
+  type Replay,
+  replayOf,
+  type ReplayState,
+} from '../../operator/replays.ts';
 
 /** Why a run ends before its end. */
 export type HaltReason =

@@ -10,26 +10,30 @@
 
 import { SECOND_MS } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
+import {
+  auditReplay,
+  needReplay,
+  type Replay,
+  type ReplayDesk,
+  type ReplayOptions,
+} from '../../operator/replays.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import type { DeadLetters } from '../../ports/dead-letters.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { sleep } from '../../system/wait.ts';
 import { toldBroker } from '../archive-broker.ts';
+import { tellMeant } from './decide.ts';
 import { Guard } from './guard.ts';
 import { Journal } from './journal.ts';
 import { Ledger, NO_COUNTS } from './ledger.ts';
-import { News } from './outcomes.ts';
 import { replaySettings } from './options.ts';
+import { News } from './outcomes.ts';
 import { Pace } from './pace.ts';
 import { type PassParts, runPass } from './pass.ts';
-import { tellMeant } from './decide.ts';
 import { checkCaution } from './plan.ts';
-import { auditReplay, needReplay } from '../../operator/record.ts';
 import { checkRunnable, INTERRUPTED, lostError, Tenure } from './record-lease.ts';
-import { tidy } from './tidy.ts';
 import { type LetterTransform, sameTransform } from './transform.ts';
-import type { Replay, ReplayDesk, ReplayOptions } from '../../operator/replays.ts';
 
 /** Missing letters that are put down at once. */
 const MISSING_STEP = 1_000;
@@ -267,4 +271,42 @@ async function finish(tenure: Tenure, id: string, doubt: string | undefined): Pr
   throw reason.error instanceof Error
     ? reason.error
     : new RespoolError('store.unavailable', textOf(reason.error));
+}
+
+// After a run that ended badly: what was sent and is still here, since its ack was lost with
+// the connection, goes. Left alone it would be sent a second time by the next replay.
+//
+// Promise: a letter goes only when as many of its key were sent, and no other of that key is open,
+// unsure or failed.
+
+interface TidyParts {
+  readonly id: string;
+  readonly by: string;
+  readonly letters: DeadLetters;
+  readonly ledger: Ledger;
+  readonly tenure: Tenure;
+}
+
+/** Goes once through the place; never rejects. */
+async function tidy({ id, by, letters, ledger, tenure }: TidyParts): Promise<void> {
+  const sent = ledger.sentKeys();
+  const { signal } = tenure.halt;
+  const reason = `it was sent by replay ${id}`;
+  try {
+    const taking = letters.take({
+      // n.b. What failed again bears the name of the replay, and is another letter.
+      isWanted: ({ key, replayedBy }) => replayedBy !== id && sent.has(key),
+      signal,
+    });
+    for await (const taken of taking) {
+      const { key } = taken.letter;
+      const count = sent.get(key) ?? 0;
+      if (count > 0) await letters.settle(taken, { kind: 'remove', hard: true, reason, by });
+      else await letters.settle(taken, { kind: 'leave' });
+      sent.set(key, count - 1);
+    }
+  } catch (error) {
+    const because = `cannot take away what was sent already: ${textOf(error)}`;
+    tenure.halt.stop({ kind: 'end', state: 'stopped', because });
+  }
 }

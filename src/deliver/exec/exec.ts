@@ -14,11 +14,10 @@ import type { Clock } from '../../ports/clock.ts';
 import type { Delivery } from '../../ports/handler.ts';
 import { systemClock } from '../../system/clock.ts';
 import { TimeLimit } from '../../system/wait.ts';
-import { environmentOf } from './exec-environment.ts';
-import { checkExecOptions, describeExec, type ExecOptions, type ExecSettings } from './options.ts';
-import { type Command, OUTPUT_KEPT_BYTES, type RunResult, runCommand, StartError } from './run.ts';
 import { plainText } from '../plain-text.ts';
 import type { ReadyHandler } from '../ready-handler.ts';
+import { checkExecOptions, describeExec, type ExecOptions, type ExecSettings } from './options.ts';
+import { type Command, OUTPUT_KEPT_BYTES, runCommand, type RunResult, StartError } from './run.ts';
 
 const REASON_LINE_MAX_CHARS = 200;
 /** The operator's mistake, which waiting does not mend. */
@@ -38,7 +37,7 @@ export function exec(command: readonly string[] | string, options: ExecOptions =
 }
 
 /** What tests put in the place of the real thing. */
-export interface ExecParts {
+interface ExecParts {
   readonly clock?: Clock;
 }
 
@@ -126,4 +125,57 @@ function notStarted(error: StartError, { program, cwd }: ExecSettings): Outcome 
   const reason = `cannot start "${program}"${where}: ${textOf(error)}`;
   if (CANNOT_START.has(error.code)) return held(reason, 'exec.missing');
   return failed(failure('transient', 'exec.start', reason));
+}
+
+// What a command knows about its message, as environment variables.
+//
+// Promise: nothing of a message gets a name outside RESPOOL_, so that no header can be taken for
+// PATH or LD_PRELOAD; and nothing of ours is passed on that is not named.
+
+/** The whole environment of the command. */
+export function environmentOf(
+  delivery: Delivery,
+  { inherit, env }: ExecSettings,
+  ours: Readonly<Record<string, string | undefined>>,
+): Record<string, string> {
+  const inherited = inherit.flatMap((name) => {
+    const value = Object.hasOwn(ours, name) ? ours[name] : undefined;
+    return value === undefined ? [] : [[name, value] as const];
+  });
+  return {
+    ...Object.fromEntries(inherited),
+    ...env,
+    ...headerVariables(delivery),
+    ...envelopeVariables(delivery),
+  };
+}
+
+function envelopeVariables(delivery: Delivery): Record<string, string> {
+  const { envelope, lastFailure } = delivery;
+  return {
+    RESPOOL_ID: delivery.id,
+    RESPOOL_TOPIC: delivery.topic,
+    RESPOOL_ATTEMPT: String(delivery.attempt),
+    RESPOOL_LANE: delivery.lane,
+    RESPOOL_ENQUEUED_AT: new Date(envelope.enqueuedAt).toISOString(),
+    RESPOOL_BODY_SIZE: String(envelope.body.size),
+    ...(envelope.destination === undefined ? {} : { RESPOOL_DESTINATION: envelope.destination }),
+    ...(lastFailure === undefined
+      ? {}
+      : { RESPOOL_LAST_CODE: lastFailure.code, RESPOOL_LAST_REASON: lastFailure.reason }),
+  };
+}
+
+/** `content-type` → `RESPOOL_HEADER_CONTENT_TYPE`; of two that become one, the first by name. */
+function headerVariables({ headers: own, trace }: Delivery): Record<string, string> {
+  const headers = { ...own, ...trace };
+  const variables: Record<string, string> = {};
+  for (const name of Object.keys(headers).sort()) {
+    const value = headers[name];
+    const variable = `RESPOOL_HEADER_${name.toUpperCase().replaceAll(/[^A-Z0-9_]/g, '_')}`;
+    // A variable cannot carry NUL; messages of ours have none.
+    if (value === undefined || value.includes('\0') || Object.hasOwn(variables, variable)) continue;
+    variables[variable] = value;
+  }
+  return variables;
 }

@@ -3,11 +3,10 @@
  * and hosts that may be private because the options name them.
  */
 
-import { isIP, isIPv6 } from 'node:net';
+import { isIP, isIPv4, isIPv6 } from 'node:net';
 import { RespoolError, show } from '../../core/errors.ts';
-import { whyRefused } from './address.ts';
-import { hideBrokenUrl, hideUrl } from '../redact.ts';
 import { checkTexts, refused } from '../option-checks.ts';
+import { hideBrokenUrl, hideUrl } from '../redact.ts';
 
 /** All addresses of a name. */
 export type Resolve = (
@@ -98,4 +97,95 @@ function portOf(url: URL): number {
 function literalRefusal(host: string): string | undefined {
   if (isIP(host) !== 0) return whyRefused(host);
   return /(?:^|\.)localhost\.?$/.test(host) ? 'loopback' : undefined;
+}
+
+// Which network addresses a request may go to.
+//
+// Pure. Promise: what is not plainly a public address is refused, also when it is wrapped into an
+// IPv6 address that some gateway would unwrap.
+
+/** Beginnings of IPv4 addresses that are not public, with how many bits count. */
+const REFUSED_V4: readonly (readonly [start: string, bits: number, what: string])[] = [
+  ['0.0.0.0', 8, 'unspecified'],
+  ['10.0.0.0', 8, 'private'],
+  ['100.64.0.0', 10, 'shared by a carrier'],
+  ['127.0.0.0', 8, 'loopback'],
+  // A cloud's machines find their keys here, and it is in no reserved range.
+  ['168.63.129.16', 32, 'cloud metadata'],
+  ['169.254.0.0', 16, 'link-local'],
+  ['172.16.0.0', 12, 'private'],
+  ['192.0.0.0', 24, 'reserved'],
+  ['192.0.2.0', 24, 'documentation'],
+  ['192.88.99.0', 24, 'reserved'],
+  ['192.168.0.0', 16, 'private'],
+  ['198.18.0.0', 15, 'benchmarking'],
+  ['198.51.100.0', 24, 'documentation'],
+  ['203.0.113.0', 24, 'documentation'],
+  ['224.0.0.0', 4, 'multicast'],
+  ['255.255.255.255', 32, 'broadcast'],
+  ['240.0.0.0', 4, 'reserved'],
+];
+
+/** The same for IPv6; outside 2000::/3 nothing is public anyway, the words are for people. */
+const REFUSED_V6: typeof REFUSED_V4 = [
+  ['::', 128, 'unspecified'],
+  ['::1', 128, 'loopback'],
+  ['fc00::', 7, 'private'],
+  ['fe80::', 10, 'link-local'],
+  ['fec0::', 10, 'private'],
+  ['ff00::', 8, 'multicast'],
+  ['2001::', 23, 'reserved'],
+  ['2001:db8::', 32, 'documentation'],
+  ['3fff::', 20, 'documentation'],
+];
+
+/** Where an IPv6 address carries an IPv4 address: its beginning, its bits, the first byte. */
+const WRAPPING_V6: readonly (readonly [start: string, bits: number, at: number])[] = [
+  ['::ffff:0:0', 96, 12],
+  ['64:ff9b::', 96, 12],
+  ['2002::', 16, 2],
+];
+
+/** Why an address is refused, in a word or two; undefined for a public one. */
+export function whyRefused(address: string): string | undefined {
+  const bytes = bytesOf(address);
+  if (bytes === undefined) return 'not an address';
+  if (bytes.length === 4) return listed(REFUSED_V4, bytes);
+  const wrapping = WRAPPING_V6.find(([start, bits]) => beginsWith(bytes, start, bits));
+  if (wrapping !== undefined) return listed(REFUSED_V4, bytes.slice(wrapping[2], wrapping[2] + 4));
+  const why = listed(REFUSED_V6, bytes);
+  return why ?? (beginsWith(bytes, '2000::', 3) ? undefined : 'reserved');
+}
+
+function listed(list: typeof REFUSED_V4, bytes: readonly number[]): string | undefined {
+  return list.find(([start, bits]) => beginsWith(bytes, start, bits))?.[2];
+}
+
+function beginsWith(bytes: readonly number[], start: string, bits: number): boolean {
+  const wanted = bytesOf(start) ?? [];
+  return wanted.every((byte, at) => {
+    const count = Math.min(8, Math.max(0, bits - at * 8));
+    return byte >> (8 - count) === (bytes[at] ?? 0) >> (8 - count);
+  });
+}
+
+/** The 4 or 16 bytes of an address as resolvers and URLs write it. */
+function bytesOf(address: string): number[] | undefined {
+  if (isIPv4(address)) return address.split('.').map(Number);
+  // A zone names an interface of this machine: such an address is never public.
+  if (!isIPv6(address) || address.includes('%')) return undefined;
+  const [head = '', tail] = address.split('::');
+  const before = groupsOf(head);
+  const after = tail === undefined ? [] : groupsOf(tail);
+  const gap = Array.from({ length: 16 - before.length - after.length }, () => 0);
+  return [...before, ...gap, ...after];
+}
+
+function groupsOf(text: string): number[] {
+  if (text === '') return [];
+  return text.split(':').flatMap((group) => {
+    if (group.includes('.')) return group.split('.').map(Number);
+    const value = Number.parseInt(group, 16);
+    return [value >> 8, value & 0xff];
+  });
 }

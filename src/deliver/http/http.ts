@@ -10,26 +10,24 @@
 import { Readable } from 'node:stream';
 import type { Agent, Dispatcher } from 'undici';
 import { formatDuration, SECOND_MS } from '../../core/duration.ts';
-import { RespoolError, show } from '../../core/errors.ts';
-import { failure } from '../../core/failure.ts';
+import { asError, RespoolError, show, textOf } from '../../core/errors.ts';
+import { failure, type Failure } from '../../core/failure.ts';
 import { failed, held, type Outcome } from '../../core/outcome.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Delivery } from '../../ports/handler.ts';
 import { systemClock } from '../../system/clock.ts';
 import { TimeLimit } from '../../system/wait.ts';
-import { whyRefused } from './address.ts';
-import type { Agents } from './agent.ts';
-import { AddressRefused, type Resolve } from './destination.ts';
-import { hideEchoes } from '../redact.ts';
-import { type Answer, outcomeOfAnswer } from './answer.ts';
-import { HeaderIllegal, requestHeaders, requestKey } from './headers.ts';
-import { checkHttpOptions, describeHttp, type HttpOptions, type HttpSettings } from './options.ts';
-import { networkFailure } from './network-error.ts';
 import { plainText } from '../plain-text.ts';
 import type { ReadyHandler } from '../ready-handler.ts';
-import { isSwallowed } from './connection-reuse.ts';
-import { Signer } from './signature.ts';
+import { hideEchoes } from '../redact.ts';
 import { oneBehind } from '../whole-body.ts';
+import type { Agents } from './agent.ts';
+import { type Answer, outcomeOfAnswer } from './answer.ts';
+import { isSwallowed } from './connection-reuse.ts';
+import { AddressRefused, type Resolve, whyRefused } from './destination.ts';
+import { HeaderIllegal, requestHeaders, requestKey } from './headers.ts';
+import { checkHttpOptions, describeHttp, type HttpOptions, type HttpSettings } from './options.ts';
+import { Signer } from './signature.ts';
 
 /** Bodies up to this are read whole, verified and sent in one go; larger ones are streamed. */
 const WHOLE_MAX_BYTES = 256 * 2 ** 10;
@@ -47,7 +45,7 @@ export function http(options: HttpOptions): ReadyHandler {
 }
 
 /** What tests put in the place of the real thing. */
-export interface HttpParts {
+interface HttpParts {
   readonly clock?: Clock;
   readonly resolve?: Resolve;
   readonly whyRefused?: (address: string) => string | undefined;
@@ -273,4 +271,44 @@ function unanswered(
     return failed(failure('transient', 'http.aborted', text));
   }
   return failed(networkFailure(error, url.host, hide));
+}
+
+// A request without a response, as a failure. Always tried again.
+
+const REASON_MAX_CHARS = 200;
+
+/** The first that fits decides; codes of Node, of OpenSSL and of undici. */
+const CODES: readonly (readonly [RegExp, string])[] = [
+  [
+    /^(?:UND_ERR_CONNECT_TIMEOUT|ETIMEDOUT|ECONNREFUSED|EHOST|ENET|EADDR|EAI_|E?NOTFOUND|ENODATA)/,
+    'http.unreachable',
+  ],
+  [
+    /^(?:ECONNRESET|ECONNABORTED|EPIPE|UND_ERR_SOCKET|UND_ERR_CLOSED|UND_ERR_DESTROYED)/,
+    'http.reset',
+  ],
+  [/^(?:ERR_TLS|ERR_SSL|EPROTO|CERT_|UNABLE_TO_|HOSTNAME_)|SELF_SIGNED|_CERT|_CRL/, 'http.tls'],
+  [/^(?:HPE_|UND_ERR_HEADERS_OVERFLOW|UND_ERR_RES)/, 'http.protocol'],
+];
+
+/** The failure behind an error of the network; `host` is named, the rest of the URL is not. */
+function networkFailure(thrown: unknown, host: string, hide: (text: string) => string): Failure {
+  const error = innermost(asError(thrown));
+  const own = (error as { code?: unknown }).code;
+  const text = typeof own === 'string' ? own : '';
+  // n.b. the parser's errors have no code of their own in every release of undici; and an answer
+  // that nobody asked for, such as "100 Continue", has the code of a broken socket.
+  const isUnasked = text === 'UND_ERR_SOCKET' && /^bad (?:response|upgrade)$/.test(error.message);
+  const isParser = text === '' && error.name === 'HTTPParserError';
+  const mark = isParser || isUnasked ? 'HPE_' : text;
+  const code = CODES.find(([pattern]) => pattern.test(mark))?.[1] ?? 'http.error';
+  const said = plainText(hide(textOf(error)), REASON_MAX_CHARS);
+  const aside = text === '' || said.includes(text) ? '' : ` (${text})`;
+  return failure('transient', code, `no answer from ${host}: ${said}${aside}`);
+}
+
+/** Several addresses were tried and each has its error: the first one is told. */
+function innermost(error: Error): Error {
+  const first: unknown = error instanceof AggregateError ? error.errors[0] : undefined;
+  return first === undefined ? error : asError(first);
 }

@@ -12,21 +12,44 @@
  */
 
 import type { Millis } from '../../core/duration.ts';
-import { textOf } from '../../core/errors.ts';
-import { Acts } from './actions.ts';
-import type { BacklogForecast, Reading } from './external-measures.ts';
+import { asError, textOf } from '../../core/errors.ts';
+import { Acts, deedsOfEnd, deedsOfFiring, isStillSaid, pausedBy } from './actions.ts';
 import { fulfils, printCondition } from './condition.ts';
-import { deedsOfEnd, deedsOfFiring, isStillSaid, pausedBy } from './deeds.ts';
-import { SharedFlows } from './shared-rates.ts';
-import { inTime, WITHIN_MS } from './with-timeout.ts';
+import { isOfStore, putDown, tellWithoutSpool } from './deliver-notice.ts';
+import type { BacklogForecast, Reading } from './external-measures.ts';
 import { noticeOf } from './notice.ts';
 import { parseCondition } from './parse.ts';
-import { type Known, Standing } from './saved-states.ts';
-import { type AlertState, begunAnew, ended, isFiring, step, withWhen, withWhy } from './state.ts';
-import { isOfStore, putDown, tellWithoutSpool } from './deliver-notice.ts';
-import { Troubles } from './troubles.ts';
 import { fingerprintOf, giveTurn, leaseMsOf, takeTurn } from './record-lease.ts';
+import { type Known, Standing } from './saved-states.ts';
+import { SharedFlows } from './shared-rates.ts';
+import { type AlertState, begunAnew, ended, isFiring, step, withWhen, withWhy } from './state.ts';
 import type { AlertParts, AlertRule } from './types.ts';
+import { inTime, WITHIN_MS } from './with-timeout.ts';
+
+// What goes wrong, told once for as long as it lasts.
+
+/** Troubles that were told, and are not over. */
+class Troubles {
+  readonly #parts: Pick<AlertParts, 'tell' | 'now'>;
+  readonly #told = new Map<string, string>();
+
+  constructor(parts: Pick<AlertParts, 'tell' | 'now'>) {
+    this.#parts = parts;
+  }
+
+  /** Tells of it, unless it is the same as before. */
+  tell(doing: string, thrown: unknown): void {
+    const error = asError(thrown);
+    if (this.#told.get(doing) === error.message) return;
+    this.#told.set(doing, error.message);
+    this.#parts.tell({ at: this.#parts.now(), kind: 'trouble', doing, error });
+  }
+
+  /** It went well: the next time is told again. */
+  over(doing: string): void {
+    this.#told.delete(doing);
+  }
+}
 
 export { STATE_KIND } from './saved-states.ts';
 

@@ -7,7 +7,7 @@
 
 import { textOf } from '../../core/errors.ts';
 import { exponential, type RetryPolicy } from '../../core/policy.ts';
-import { runAttempt } from '../../engine/attempt--attempt.ts';
+import { runAttempt } from '../../engine/attempt.ts';
 import { EngineDelivery } from '../../engine/delivery.ts';
 import type { Route } from '../../engine/routes.ts';
 import type { Handler } from '../../ports/handler.ts';

@@ -13,8 +13,7 @@ import { createRedactor, type RedactOptions } from '../../core/redact.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger, LogLevel } from '../../ports/logger.ts';
 import { systemClock } from '../../system/clock.ts';
-import { fieldText } from './field-text.ts';
-import { jsonLine, safe } from './safe-text.ts';
+import { fieldText, jsonLine, safe } from './safe-text.ts';
 
 /** What `prettyLogger()` takes. */
 export interface PrettyOptions extends RedactOptions {
@@ -105,4 +104,29 @@ function fieldsText(fields: object, before = '', depth = 0): string {
 function timeOfDay(at: number): string {
   const date = new Date(at);
   return Number.isNaN(date.getTime()) ? String(at) : date.toISOString().slice('yyyy-mm-ddT'.length);
+}
+
+// A logger whose lines hold no secrets: fields and text pass through `redact`
+// before they reach the one that was given. For the lines of your own; ours pass through it anyway.
+
+/** The logger, without what must not be seen. Only the logger itself can throw. */
+export function withRedaction(logger: Logger, options: RedactOptions = {}): Logger {
+  const redactor = createRedactor(options);
+  const isEnabled = (level: LogLevel): boolean => logger.isLevelEnabled?.(level) ?? true;
+  const at =
+    (level: LogLevel): Logger[LogLevel] =>
+    (fields, text) => {
+      if (!isEnabled(level)) return;
+      // pino takes a text alone too, and no compiler stands between it and every program.
+      const isObject = typeof fields === 'object' && fields !== null;
+      const said: unknown = isObject ? text : fields;
+      logger[level](isObject ? redactor.fields(fields) : {}, redactor.text(textOf(said ?? '')));
+    };
+  return {
+    debug: at('debug'),
+    info: at('info'),
+    warn: at('warn'),
+    error: at('error'),
+    isLevelEnabled: isEnabled,
+  };
 }

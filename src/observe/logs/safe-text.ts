@@ -78,3 +78,19 @@ function escaped(char: string): string {
     .map((half) => `\\u${half.charCodeAt(0).toString(16).padStart(4, '0')}`)
     .join('');
 }
+
+// One `name=value` of a line for people: its end is plain to see.
+
+/** A name and what it is; undefined is left out. */
+export type Field = readonly [name: string, value: string | number | undefined];
+
+/** ` name=value`, in quotes where the value has blanks or quotes, or is none. */
+export function fieldText([name, value]: Field): string {
+  if (value === undefined) return '';
+  const text = typeof value === 'number' ? String(value) : safe(value);
+  // A reason is always in quotes.
+  const isBare = name !== 'reason' && text !== '' && !/[\s"=]/.test(text);
+  return ` ${safe(name)}=${isBare ? text : JSON.stringify(text)}`;
+}
+
+// Untrusted text made fit for a terminal; logs of libraries need it as well.

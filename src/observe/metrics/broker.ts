@@ -10,6 +10,7 @@
 import { aliasesOf } from './aliases.ts';
 import type {
   SweepCount,
+  Watchable,
   WatchConsumerOptions,
   WatchedConsumer,
   WatchedOutbox,
@@ -17,12 +18,11 @@ import type {
   WatchedRelay,
   WatchPublisherOptions,
   WatchRelayOptions,
-} from './broker-types.ts';
+} from './types.ts';
 import type { Ground } from './context.ts';
 import { OutboxMetrics } from './outbox.ts';
 import { PassMetrics } from './dead-letter-metrics.ts';
 import { RabbitMetrics } from './rabbit.ts';
-import type { Watchable } from './types.ts';
 
 /** What metrics tell of brokers, outboxes and dead letters. */
 export interface BrokerMetrics {

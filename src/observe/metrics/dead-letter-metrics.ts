@@ -7,10 +7,9 @@
 
 import { SECOND_MS } from '../../core/duration.ts';
 import type { EventOf } from '../../core/event.ts';
-import type { SweepCount } from './broker-types.ts';
+import type { SweepCount, Watchable } from './types.ts';
 import { type Families, observe } from './families.ts';
 import type { Ground, LabelOf } from './context.ts';
-import type { Watchable } from './types.ts';
 
 /** From a look at empty queues to an hour of moving. */
 const RUNS_S = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600];

@@ -14,7 +14,7 @@
  *
  * A name is given without the prefix; one with `prefix: ''` is an alias and stands as it is. The
  * values of labels come in the order of `labels`. Whoever makes rows bounds their number
- * (labels.ts).
+ * (context.ts).
  *
  * Why not the library's own counters: `inc()` looks labels up by building a key of them, for each
  * event. A row is found once and is then one addition (bench/observe.ts).

@@ -16,8 +16,7 @@ import { readVersion } from '../../system/version.ts';
 import { type BrokerMetrics, brokerMetrics } from './broker.ts';
 import { makeCoreFamilies } from './core-families.ts';
 import { Families } from './families.ts';
-import { createSources, type Ground } from './context.ts';
-import { createLabels } from './labels.ts';
+import { createLabels, createSources, type Ground } from './context.ts';
 import { watchSpool } from './spool.ts';
 import {
   METRIC_ALIASES,

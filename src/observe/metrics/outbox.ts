@@ -14,7 +14,7 @@ import { checkNames } from '../../core/limits.ts';
 import { STATES } from '../../core/state.ts';
 import type { Aliases } from './aliases.ts';
 import { backlogOf } from './backlog.ts';
-import type { WatchedOutbox, WatchedRelay, WatchRelayOptions } from './broker-types.ts';
+import type { WatchedOutbox, WatchedRelay, WatchRelayOptions } from './types.ts';
 import { askOutbox, type OutboxTold } from '../outbox-lag.ts';
 import type { NumberFamily } from './families.ts';
 import type { Ground } from './context.ts';

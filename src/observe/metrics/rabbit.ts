@@ -24,11 +24,10 @@ import type {
   WatchedConsumer,
   WatchedPublisher,
   WatchPublisherOptions,
-} from './broker-types.ts';
+} from './types.ts';
 import type { NumberFamily } from './families.ts';
 import type { Ground } from './context.ts';
-import { growthOf } from './growth.ts';
-import { recordEvents, recordLoad, recordSettled } from './source-rows.ts';
+import { growthOf, recordEvents, recordLoad, recordSettled } from './source-rows.ts';
 
 interface Watched {
   readonly consumer: WatchedConsumer;

@@ -11,10 +11,9 @@
  */
 
 import type { EventKind, EventOf } from '../../core/event.ts';
+import type { Ground } from './context.ts';
 import type { CoreFamilies } from './core-families.ts';
 import { type HistogramRow, observe, type Row } from './families.ts';
-import type { Ground } from './context.ts';
-import { growthOf } from './growth.ts';
 import type { Loaded, Watchable } from './types.ts';
 
 /** Counts what the source tells from now on; returns the way to stop. */
@@ -226,4 +225,18 @@ class TopicRows {
     if (label === code) this.#bounced.set(code, row);
     return row;
   }
+}
+
+// A number that somebody else counts, as a counter that never goes back: what it grew by
+// is added, whoever else adds to the same row, and whether or not its owner began anew.
+
+/** Adds to the row what the count grew by since the last call, at first since now. */
+export function growthOf(count: () => number, row: Row): () => void {
+  let before = count();
+  return () => {
+    const now = count();
+    // Less than before: its owner was started anew, and counts from 0.
+    row.value += now < before ? now : now - before;
+    before = now;
+  };
 }

@@ -6,11 +6,15 @@
  */
 
 import type { Registry } from '@prometheus-io/client';
-import type { Duration } from '../../core/duration.ts';
+import type { Duration, Millis } from '../../core/duration.ts';
 import type { EventKind, EventOf } from '../../core/event.ts';
 import type { Forecast } from '../../core/forecast.ts';
 import type { EngineLoad } from '../../engine/load.ts';
 import type { Clock } from '../../ports/clock.ts';
+import type { Management } from '../../rabbit/admin/management/index.ts';
+import type { ManagementOptions } from '../../rabbit/admin/management/options.ts';
+import type { Consumer } from '../../rabbit/consume/consumer.ts';
+import type { Publisher } from '../../rabbit/publish/publisher.ts';
 import type { Spool } from '../../spool/spool.ts';
 
 /** Names that other systems know the same numbers by. */
@@ -75,4 +79,67 @@ export interface MetricsText {
   /** The content type. */
   readonly type: string;
   readonly text: string;
+}
+
+// Consumers, publishers, relays and outboxes as far as metrics read them, and what
+// may be said about each. An outbox is known by its shape only: its room is not seen from here.
+
+/** A consumer, as far as metrics read it. */
+export type WatchedConsumer = Watchable & Pick<Consumer, 'queue' | 'load' | 'plan' | 'stats'>;
+
+/** A publisher, as far as metrics read it. */
+export type WatchedPublisher = Pick<Publisher, 'load'>;
+
+/** Whom to ask about queues besides the consumer's own connection. */
+export interface WatchConsumerOptions {
+  /** A client of yours, or where one is made; without it depths and consumers only are told. */
+  readonly management?: Management | ManagementOptions;
+  /** The label `exchange_name` of the alias `outbox`; default: none. */
+  readonly exchange?: string;
+}
+
+/** How a publisher is called. */
+export interface WatchPublisherOptions {
+  /** The label `publisher`. */
+  readonly name: string;
+}
+
+/** A relay, as far as metrics read it. */
+export interface WatchedRelay extends Watchable {
+  readonly load: EngineLoad & {
+    /** Since when the target does not answer; none: it does. */
+    readonly downSince?: Millis;
+    /** Routing keys that an operator has paused. */
+    readonly paused: readonly string[];
+  };
+}
+
+/** What tells the backlog: an outbox, or whatever has a spool over its messages. */
+export interface WatchedOutbox {
+  readonly spool: Pick<Spool, 'tally' | 'page' | 'now'>;
+}
+
+/** How a relay is called. */
+export interface WatchRelayOptions {
+  /** The label `source`; default `relay`. Two of one name cannot be watched at once. */
+  readonly source?: string;
+  /** The label `exchange_name` of the alias `outbox`; default: none. */
+  readonly exchange?: string;
+}
+
+/** What a run of a sweep came to, as `sweepQueues` of `respool/rabbit` and `dlq sweep` know it. */
+export interface SweepCount {
+  readonly endedAt: Millis;
+  readonly tookMs: number;
+  /** Whether every queue was gone through as it should. */
+  readonly isWell: boolean;
+  readonly reports: readonly {
+    readonly queue: string;
+    readonly moved: number;
+    readonly left: number;
+    readonly seen: number;
+    readonly error?: string;
+  }[];
+  /** Why nothing could be swept at all. */
+  readonly error?: unknown;
 }

@@ -8,7 +8,7 @@ import { formatDuration } from '../../core/duration.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { Table } from '../connection/amqp.ts';
 import { isSameBinding } from '../topology/compare.ts';
-import { extraBindings } from '../topology/extra.ts';
+import { extraBindings } from '../topology/plan.ts';
 import { mergeTopologies } from '../topology/merge.ts';
 import type { Topology } from '../topology/model.ts';
 import { type Snapshot, takeSnapshot } from '../topology/snapshot.ts';

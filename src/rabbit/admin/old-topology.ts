@@ -5,10 +5,9 @@
 
 import { RespoolError, show } from '../../core/errors.ts';
 import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
-import { countOf, respoolWire } from '../consume/message-history.ts';
+import { countOf, respoolWire, type Wire } from '../consume/message-history.ts';
 import { mergeTopologies } from '../topology/merge.ts';
 import type { BindingSpec, QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
-import type { Wire } from '../consume/wire.ts';
 import { copyOf, likelyOwner, outOfWait, sureOwner } from './owner-queue.ts';
 import { waitOf } from './inspect-broker.ts';
 import type { MigrateOptions, OldQueue } from './reports.ts';

@@ -3,9 +3,8 @@
  */
 
 import type { AmqpMessage, Outgoing, Table } from '../connection/amqp.ts';
-import { H, respoolWire } from '../consume/message-history.ts';
+import { H, type Past, respoolWire, type Wire } from '../consume/message-history.ts';
 import type { QueuePlan, QueueRole, Route } from '../topology/model.ts';
-import type { Past, Wire } from '../consume/wire.ts';
 
 /** What is known of a queue that messages are taken from. */
 export interface Place {

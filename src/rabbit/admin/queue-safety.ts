@@ -10,9 +10,8 @@ import type { ExchangeInfo, QueueInfo } from './management/answers.ts';
 import { appliedPolicy } from '../topology/effective.ts';
 import type { QueueSpec } from '../topology/model.ts';
 import type { Snapshot } from '../topology/snapshot.ts';
-import { bad, warn } from './findings.ts';
+import { bad, type Finding, warn } from './reports.ts';
 import type { PlannedQueue } from './inspect-broker.ts';
-import type { Finding } from './reports.ts';
 
 /** A lower limit is reached by a consumer that crashes again and again. */
 const DELIVERY_LIMIT_LOW = 1_000;

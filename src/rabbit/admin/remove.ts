@@ -14,10 +14,17 @@ import { closeChannel } from '../connection/close-channel.ts';
 import type { BindingInfo } from './management/answers.ts';
 import type { Management } from './management/index.ts';
 import { openInflows, whyInflow, worldOf } from './as-described.ts';
-import { type Count, countOf } from './counts.ts';
+import {
+  type Count,
+  countOf,
+  isInner,
+  type Migration,
+  NEEDS_MANAGEMENT,
+  runOut,
+  step,
+} from './migration.ts';
 import { type Inflow, usedExchanges } from './inflow.ts';
 import { openChannel, passiveQueues, queuesOf } from './inspect-broker.ts';
-import { isInner, type Migration, NEEDS_MANAGEMENT, runOut, step } from './migration.ts';
 import type { LeavingQueue } from './old-topology.ts';
 import {
   isLastingReturn,

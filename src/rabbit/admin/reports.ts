@@ -6,9 +6,9 @@
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, AmqpMessage, Table } from '../connection/amqp.ts';
 import type { RabbitConnection } from '../connection/connection.ts';
-import type { Management } from './management/index.ts';
+import type { Wire } from '../consume/message-history.ts';
 import type { QueuePlan, QueueRole, Route, Topology } from '../topology/model.ts';
-import type { Wire } from '../consume/wire.ts';
+import type { Management } from './management/index.ts';
 
 /** Made by `createConnection`, or amqplib's own. */
 export type AnyConnection = RabbitConnection | AmqpConnection;
@@ -265,4 +265,18 @@ export interface TopologyDump {
     readonly priority: number;
   }[];
   readonly hints: readonly StatsHint[];
+}
+
+// The lines of the doctor, made in one way.
+
+export function ok(name: string, text: string): Finding {
+  return { level: 'ok', name, text, todo: '' };
+}
+
+export function warn(name: string, text: string, todo: string): Finding {
+  return { level: 'warn', name, text, todo };
+}
+
+export function bad(name: string, text: string, todo: string): Finding {
+  return { level: 'bad', name, text, todo };
 }

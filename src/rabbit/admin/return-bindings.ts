@@ -12,9 +12,8 @@ import { show } from '../../core/errors.ts';
 import type { BindingInfo, QueueInfo } from './management/answers.ts';
 import type { Management } from './management/index.ts';
 import { isSameBinding } from '../topology/compare.ts';
-import { countOf } from './counts.ts';
+import { countOf, type Migration } from './migration.ts';
 import { passiveQueues } from './inspect-broker.ts';
-import type { Migration } from './migration.ts';
 import type { Move } from './old-topology.ts';
 
 /** Whether a binding is the way back from the wait queues to a main queue of the old topology. */

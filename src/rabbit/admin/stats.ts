@@ -4,21 +4,21 @@
  * Promise: no message is ever taken to be looked at; looking costs no delivery.
  */
 
+import { formatDuration, MINUTE_MS } from '../../core/duration.ts';
 import { show } from '../../core/errors.ts';
 import { systemClock } from '../../system/clock.ts';
 import type { QueueState } from '../connection/amqp.ts';
-import type { QueueInfo } from './management/answers.ts';
-import { hintsOf } from './hints.ts';
 import {
   amqpOf,
   checkLook,
   type Passive,
-  type PlannedQueue,
   passiveQueues,
+  type PlannedQueue,
   plannedQueues,
   queuesOf,
 } from './inspect-broker.ts';
-import type { QueueStats, StatsOptions, StatsReport } from './reports.ts';
+import type { QueueInfo } from './management/answers.ts';
+import type { QueueStats, StatsHint, StatsOptions, StatsReport } from './reports.ts';
 
 /** Depth, rates and age of every queue of the plans. */
 export async function queueStats(options: StatsOptions): Promise<StatsReport> {
@@ -94,4 +94,129 @@ function noteOf(
       ];
   const notes = [...blind, ...hidden];
   return notes.length === 0 ? undefined : notes.join('; ');
+}
+
+// What the numbers of queues mean for an operator. Pure.
+
+/**
+ * So many messages that no queue takes stop everything behind them: the broker dead-letters this
+ * many at a time and waits for each (tried on 3.10, 4.0 and 4.3).
+ */
+const STALL_AT = 32;
+/** A message may leave its wait queue so much later before it counts as stuck. */
+const LATE_MS = MINUTE_MS;
+
+interface HintParts {
+  readonly at: number;
+  readonly previous: StatsReport | undefined;
+}
+
+/** What should worry, in the order of the queues. */
+export function hintsOf(queues: readonly QueueStats[], parts: HintParts): StatsHint[] {
+  return queues.flatMap((queue) => {
+    const before = parts.previous?.queues.find((one) => one.name === queue.name);
+    return [
+      ...missing(queue),
+      ...stalled(queue),
+      ...deepWait(queue, before, parts),
+      ...unrouted(queue),
+      ...deadGrowing(queue, before),
+    ];
+  });
+}
+
+function missing({ name, role, isThere }: QueueStats): StatsHint[] {
+  if (isThere) return [];
+  return [
+    {
+      kind: 'missing',
+      level: 'bad',
+      queue: name,
+      text: `there is no ${role} queue ${show(name)}`,
+      todo: 'declare the topology: respool rabbit topology apply',
+    },
+  ];
+}
+
+function stalled({ name, role, deadLettering = 0 }: QueueStats): StatsHint[] {
+  if (deadLettering === 0 || (role !== 'wait' && role !== 'main')) return [];
+  const isStopped = deadLettering >= STALL_AT;
+  const what =
+    `${deadLettering} messages of the ${role} queue ${show(name)} are being dead-lettered and ` +
+    'are not confirmed by the queue they go to';
+  return [
+    {
+      kind: 'stalled',
+      level: isStopped ? 'bad' : 'warn',
+      queue: name,
+      text: isStopped ? `${what}; everything behind them stands still` : what,
+      todo:
+        'look again in 10s; if the number stays: see that the exchange and queue they return to ' +
+        'are there and not full (respool rabbit doctor). The broker tries again every 3 minutes',
+    },
+  ];
+}
+
+/** Everything that is there now came since the last look, or it should have left by now. */
+function deepWait(
+  queue: QueueStats,
+  before: QueueStats | undefined,
+  { at, previous }: HintParts,
+): StatsHint[] {
+  const { name, waitMs, ready } = queue;
+  if (waitMs === undefined || before === undefined || previous === undefined) return [];
+  if (at - previous.at < waitMs + LATE_MS || ready === undefined) return [];
+  const came = (queue.published ?? Number.NaN) - (before.published ?? Number.NaN);
+  // n.b. The counts begin anew with the broker: then nothing can be said.
+  if (!(came >= 0) || ready <= came) return [];
+  const wait = formatDuration(waitMs);
+  return [
+    {
+      kind: 'deep-wait',
+      level: 'warn',
+      queue: name,
+      text:
+        `at least ${ready - came} of ${ready} messages in the wait queue ${show(name)} are there ` +
+        `for longer than its ${wait}`,
+      todo:
+        'see whether a policy gave it a TTL while it held messages (those never expire); then: ' +
+        `respool rabbit drain ${name}`,
+    },
+  ];
+}
+
+function unrouted({ name, role, ready = 0 }: QueueStats): StatsHint[] {
+  if (role !== 'unrouted' || ready === 0) return [];
+  return [
+    {
+      kind: 'unrouted',
+      level: 'bad',
+      queue: name,
+      text:
+        `${ready} messages came back from waiting and found no queue; they are safe in ` +
+        show(name),
+      todo:
+        'declare the queue or binding that they return to (respool rabbit topology apply), then: ' +
+        `respool rabbit drain ${name}`,
+    },
+  ];
+}
+
+function deadGrowing(queue: QueueStats, before: QueueStats | undefined): StatsHint[] {
+  const { name, role, ready, publishRate = 0 } = queue;
+  if (role !== 'dead' || ready === undefined) return [];
+  const grown = before?.ready === undefined ? 0 : ready - before.ready;
+  if (grown <= 0 && publishRate <= 0) return [];
+  const how = grown > 0 ? `has ${grown} more than at the last look` : `gets ${publishRate}/s`;
+  return [
+    {
+      kind: 'dead-growing',
+      level: 'warn',
+      queue: name,
+      text: `the dead queue ${show(name)} grows: it has ${ready} messages and ${how}`,
+      todo:
+        'read their header respool-ended-reason, mend the cause, then: ' +
+        `respool rabbit drain ${name}`,
+    },
+  ];
 }

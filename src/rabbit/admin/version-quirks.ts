@@ -4,9 +4,8 @@
  */
 
 import { show } from '../../core/errors.ts';
-import { bad, ok, warn } from './findings.ts';
+import { bad, type Finding, ok, warn } from './reports.ts';
 import type { PlannedQueue } from './inspect-broker.ts';
-import type { Finding } from './reports.ts';
 
 /** What the version of the broker means for these queues. */
 export function versionFindings(

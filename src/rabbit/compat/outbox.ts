@@ -18,12 +18,20 @@
 
 import { checkNames } from '../../core/limits.ts';
 import type { AmqpMessage, Properties } from '../connection/amqp.ts';
-import { countOf, H, readPast, respoolWire, wide } from '../consume/message-history.ts';
+import {
+  countOf,
+  H,
+  type Past,
+  readPast,
+  respoolWire,
+  type Successor,
+  wide,
+  type Wire,
+} from '../consume/message-history.ts';
 import { checkOrder, type Road } from '../topology/assemble.ts';
 import type { PolicySpec, QueueOrder, QueuePlan } from '../topology/model.ts';
 import { checkName } from '../topology/names.ts';
 import * as parts from '../topology/parts.ts';
-import type { Past, Successor, Wire } from '../consume/wire.ts';
 import * as compat from './shared.ts';
 
 /** What their workers were given. */

@@ -8,13 +8,12 @@
  */
 
 import type { AmqpMessage, Table } from '../connection/amqp.ts';
-import { countOf, H } from '../consume/message-history.ts';
+import { countOf, H, type Past, type Wire } from '../consume/message-history.ts';
 import type { Road } from '../topology/assemble.ts';
 import { assemble } from '../topology/assemble.ts';
 import type { PolicySpec, QueueOrder, QueuePlan, QueueSpec, Route } from '../topology/model.ts';
 import type { TopologyStyle } from '../topology/model.ts';
 import * as parts from '../topology/parts.ts';
-import type { Past, Wire } from '../consume/wire.ts';
 
 /** How to share queues with one other system. */
 export interface Compat {

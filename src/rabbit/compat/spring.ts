@@ -14,12 +14,18 @@
 
 import { checkNames } from '../../core/limits.ts';
 import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
-import { readPast, respoolWire, wide } from '../consume/message-history.ts';
+import {
+  type Past,
+  readPast,
+  respoolWire,
+  type Successor,
+  wide,
+  type Wire,
+} from '../consume/message-history.ts';
 import { checkOrder, type Road } from '../topology/assemble.ts';
 import type { PolicySpec, QueueOrder, QueuePlan } from '../topology/model.ts';
 import { checkName } from '../topology/names.ts';
 import * as parts from '../topology/parts.ts';
-import type { Past, Successor, Wire } from '../consume/wire.ts';
 import * as compat from './shared.ts';
 
 /** How things are called in their code, where nothing says what these names have to be. */

@@ -11,7 +11,7 @@ import { LOST_MAX } from '../../core/verdict.ts';
 import type { Claim } from '../../ports/source.ts';
 import type { AmqpMessage, Table } from '../connection/amqp.ts';
 import type { Intake } from './subscription.ts';
-import type { Past, Wire } from './wire.ts';
+import type { Past, Wire } from './message-history.ts';
 
 /** What a claim is made of. */
 export interface ClaimParts {

@@ -16,8 +16,7 @@ import {
 import { checkOneOf } from '../../core/limits.ts';
 import type { RetryPolicy } from '../../core/policy.ts';
 import { Engine } from '../../engine/engine.ts';
-import { eventStream } from '../../engine/event-stream.ts';
-import { Events } from '../../engine/events.ts';
+import { Events, eventStream } from '../../engine/events.ts';
 import type { EngineLoad } from '../../engine/load.ts';
 import { logEvent } from '../../engine/log.ts';
 import { NOTHING_PAUSED } from '../../engine/parts.ts';
@@ -31,7 +30,7 @@ import type { AmqpConnection } from '../connection/amqp.ts';
 import { CLOSE_TIMEOUT_MS } from '../connection/close-channel.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import { type ConsumerOptions, type ConsumerSettings, consumerSettings } from './options.ts';
-import { handlerOf, type RabbitHandler } from './handler.ts';
+import { handlerOf, type RabbitHandler } from './delivery.ts';
 import type { LinkEvent } from '../connection/reconnecting-connection.ts';
 import type { StatsOptions, StatsReport } from '../admin/reports.ts';
 import { queueStats } from '../admin/stats.ts';

@@ -17,7 +17,7 @@ import type { Intake } from './subscription.ts';
 import type { Outlet } from '../publish/confirm-publisher.ts';
 import { type Step, successorOf } from './verdict-routes.ts';
 import type { QueuePlan } from '../topology/model.ts';
-import type { Wire } from './wire.ts';
+import type { Wire } from './message-history.ts';
 
 /** What passing on needs of its source. */
 export interface PassingParts {

@@ -20,7 +20,7 @@ import { type Codec, type Decode, decodersOf } from '../publish/codecs.ts';
 import type { Compat } from '../compat/shared.ts';
 import { compatOf } from '../compat/index.ts';
 import type { ConnectionChoice } from '../connection/connection.ts';
-import { respoolWire } from './message-history.ts';
+import { respoolWire, type Wire } from './message-history.ts';
 import type { Subscription } from './subscription.ts';
 import type {
   QueueOrder,
@@ -30,7 +30,6 @@ import type {
   UserBinding,
 } from '../topology/model.ts';
 import { shared } from '../topology/shared.ts';
-import type { Wire } from './wire.ts';
 
 /** How the main queue is declared, beyond what its style needs. */
 export interface QueueDeclareOptions {

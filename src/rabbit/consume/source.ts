@@ -27,7 +27,7 @@ import { restOf, stepsOf, waitOf } from './verdict-routes.ts';
 import { explainRefusal } from '../topology/explain.ts';
 import type { QueuePlan } from '../topology/model.ts';
 import { isSuspect, laterOf, renewedOf, Trial } from './poison-isolation.ts';
-import type { Wire } from './wire.ts';
+import type { Wire } from './message-history.ts';
 
 /** What a source is made of. */
 export interface RabbitSourceParts {

@@ -6,7 +6,7 @@ import type { Verdict } from '../../core/verdict.ts';
 import type { Settlement } from '../../ports/source.ts';
 import type { RabbitClaim } from './claim.ts';
 import type { QueuePlan, Route } from '../topology/model.ts';
-import type { Ending, Past, Successor } from './wire.ts';
+import type { Ending, Past, Successor } from './message-history.ts';
 
 /** A message on its way to another queue. */
 export interface Step {

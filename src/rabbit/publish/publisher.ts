@@ -13,7 +13,7 @@ import { createIdMaker } from '../../system/ids.ts';
 import { InFlight } from '../../system/in-flight.ts';
 import type { Outgoing } from '../connection/amqp.ts';
 import { shownUrl } from '../connection/client.ts';
-import { goqueueEnvelope } from '../compat/goqueue-envelope.ts';
+import { goqueueEnvelope } from '../compat/goqueue.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import { type Fallback, fallsBack, openFallback } from './fallback.ts';
 import type { Link } from '../connection/reconnecting-connection.ts';

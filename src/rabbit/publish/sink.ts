@@ -20,11 +20,9 @@ import type { TlsOptions } from '../connection/client.ts';
 import { CONTENT_TYPE_BYTES } from './codecs.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
 import type { Link } from '../connection/reconnecting-connection.ts';
-import { isThere, OUTLET_LIMITS, Outlet } from './confirm-publisher.ts';
-import { isNack } from './outlet-reasons.ts';
+import { isNack, isThere, Outlet, OUTLET_LIMITS } from './confirm-publisher.ts';
 import { Gate } from './publish-breaker.ts';
-import { badKeyList } from './publisher-headers.ts';
-import { checkShort } from './message.ts';
+import { badKeyList, checkShort } from './message.ts';
 import { exchangePlace } from '../connection/traced-place.ts';
 
 /** Where parcels go. */

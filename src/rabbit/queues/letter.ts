@@ -16,9 +16,15 @@ import { KEY_MAX_CHARS } from '../../core/limits.ts';
 import type { Letter, LetterKind, LetterRoute } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Properties, Table } from '../connection/amqp.ts';
 import { writtenProperties } from '../publish/fallback-properties.ts';
-import { countOf, H, readPast, respoolWire } from '../consume/message-history.ts';
+import {
+  countOf,
+  H,
+  type Past,
+  readPast,
+  respoolWire,
+  type Wire,
+} from '../consume/message-history.ts';
 import { ownerOf, type Place, sureOwner } from '../admin/owner-queue.ts';
-import type { Past, Wire } from '../consume/wire.ts';
 import { deathsOf } from './deaths.ts';
 import { type Death, deathsTold } from './x-death.ts';
 

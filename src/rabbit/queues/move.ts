@@ -17,8 +17,7 @@
 import { asError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { AmqpConnection, AmqpMessage, Outgoing } from '../connection/amqp.ts';
-import { lostAtTheEnd, openPass, type Pass, type PassEnd } from './pass.ts';
-import { Walk } from './walk.ts';
+import { lostAtTheEnd, openPass, type Pass, type PassEnd, Walk } from './pass.ts';
 import type { Outlet } from '../publish/confirm-publisher.ts';
 import type { DrainEnd, DrainReport, MoveProgress } from '../admin/reports.ts';
 

@@ -10,28 +10,31 @@
 import { MINUTE_MS } from '../../core/duration.ts';
 import { isRespoolError, RespoolError, show, unreachable } from '../../core/errors.ts';
 import { fitsLetter } from '../../core/letter-query.ts';
-import { checkNumber } from '../../core/limits.ts';
+import { checkNames, checkNumber, checkOneOf } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type * as door from '../../ports/dead-letters.ts';
+import type { Caution } from '../../ports/dead-letters.ts';
 import { systemClock } from '../../system/clock.ts';
+import { openChannel, passiveQueues, versionOf } from '../admin/inspect-broker.ts';
+import type { Management } from '../admin/management/index.ts';
+import { placeOf } from '../admin/owner-queue.ts';
+import type { AnyConnection } from '../admin/reports.ts';
 import type { AmqpConnection, AmqpMessage } from '../connection/amqp.ts';
 import { closeChannel } from '../connection/close-channel.ts';
 import { connectionOf, type RabbitConnection } from '../connection/connection.ts';
-import { placeOf } from '../admin/owner-queue.ts';
-import { openChannel, passiveQueues, versionOf } from '../admin/inspect-broker.ts';
+import type { Wire } from '../consume/message-history.ts';
 import { Outlet } from '../publish/confirm-publisher.ts';
 import { explainRefusal, refusalCode } from '../topology/explain.ts';
-import { isAlone } from './other-consumers.ts';
+import type { QueuePlan } from '../topology/model.ts';
+import { checkName } from '../topology/names.ts';
 import { cautionOf } from './delivery-limit.ts';
-import { parkedCopy, sentCopy } from './replay-copy.ts';
-import { Held, heldOf } from './held.ts';
 import { type LetterPlace, type ReadLetter, readLetter } from './letter.ts';
-import { checkLettersOptions, type QueueLettersOptions } from './letters-options.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
-import { openPass } from './pass.ts';
-import { type Deed, notInHand, Taking } from './take-letters.ts';
+import { isAlone } from './other-consumers.ts';
+import { openPass, Walk, type WalkOptions } from './pass.ts';
+import { parkedCopy, sentCopy } from './replay-copy.ts';
+import { type Deed, Held, heldOf, notInHand, Taking } from './take-letters.ts';
 import { ensureTarget } from './target.ts';
-import { Walk, type WalkOptions } from './walk.ts';
 
 type QueueRoute = Extract<door.LetterRoute, { readonly kind: 'queue' }>;
 
@@ -373,4 +376,59 @@ class QueueLetters implements door.DeadLetters {
         'wait until that one is done, or stop it',
     );
   }
+}
+
+// What the dead letters of a queue are told at the beginning.
+
+/** Which queue, and what is known of it. */
+export interface QueueLettersOptions {
+  /** Either this or `url`. One that was passed in is not closed. */
+  readonly connection?: AnyConnection;
+  readonly url?: string | readonly string[];
+  /** Tells what looking costs; without it quorum queues are refused unless `isTrusted`. */
+  readonly management?: Management | undefined;
+  readonly queue: string;
+  /** Default: by its role in `plans`, else `parked` where the name ends so, else `dead`. */
+  readonly kind?: 'dead' | 'parked';
+  /** Tell which queues its messages belong to, and where they are parked. */
+  readonly plans?: readonly QueuePlan[];
+  /** How the past of messages is written; default: our own headers. */
+  readonly wire?: Wire;
+  /**
+   * Where messages are parked; default: the parked queue of the plan, else the name with `.dlq`
+   * turned into `.parked`. Declared as a durable quorum queue where it is not there.
+   */
+  readonly parkedQueue?: string;
+  /** Looks also where nobody can tell what the broker does after many looks; default: false. */
+  readonly isTrusted?: boolean;
+  /** A look goes through so many at the most, unless it says so itself; default 100,000. */
+  readonly lookMax?: number;
+  readonly clock?: Clock;
+  /** Told once, before the first look, where looking is not free. */
+  readonly onCaution?: (caution: Exclude<Caution, { kind: 'free' }>) => void;
+}
+
+const NAMES = [
+  'connection',
+  'url',
+  'management',
+  'queue',
+  'kind',
+  'plans',
+  'wire',
+  'parkedQueue',
+  'isTrusted',
+  'lookMax',
+  'clock',
+  'onCaution',
+];
+
+/** Refuses what could not be. */
+function checkLettersOptions(options: QueueLettersOptions): void {
+  checkNames('createQueueLetters', options, NAMES);
+  const { queue, kind, parkedQueue, lookMax } = options;
+  checkName('queue', queue);
+  if (kind !== undefined) checkOneOf('kind', kind, ['dead', 'parked']);
+  if (parkedQueue !== undefined) checkName('parkedQueue', parkedQueue);
+  if (lookMax !== undefined) checkNumber('lookMax', lookMax, { min: 1, max: 1_000_000 });
 }

@@ -8,9 +8,8 @@
 import { codeText, reasonText } from '../../core/failure.ts';
 import type { Fate, LetterChange, LetterRoute } from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Outgoing, Table } from '../connection/amqp.ts';
-import { H } from '../consume/message-history.ts';
+import { H, type Past, type Wire } from '../consume/message-history.ts';
 import { copyOf } from '../admin/owner-queue.ts';
-import type { Past, Wire } from '../consume/wire.ts';
 import type { ReadLetter } from './letter.ts';
 
 /** What a copy is made of. */

@@ -14,17 +14,71 @@
  */
 
 import { asError, isRespoolError, show, textOf } from '../../core/errors.ts';
-import type { AmqpConnection, AmqpMessage, Table } from '../connection/amqp.ts';
 import { versionOf } from '../admin/inspect-broker.ts';
-import { cautionOf } from './delivery-limit.ts';
+import { copyOf, likelyOwner, sureOwner } from '../admin/owner-queue.ts';
+import type { AmqpConnection, AmqpMessage, Outgoing, Table } from '../connection/amqp.ts';
+import { H } from '../consume/message-history.ts';
 import { createDeathCounter } from './deaths.ts';
+import { cautionOf } from './delivery-limit.ts';
 import { intoItself, type SweepPair } from './discover.ts';
+import { digestOf } from './letter.ts';
 import { lockQueue, type QueueLock } from './lock.ts';
-import { lostAtTheEnd, openPass, type Pass } from './pass.ts';
+import { lostAtTheEnd, openPass, type Pass, Walk } from './pass.ts';
 import type { QueueSweep, SweepEnd, SweepRule, SweepTools } from './sweep-types.ts';
-import { sweptCopy } from './swept.ts';
 import { ensureTarget, isThere, requireTarget } from './target.ts';
-import { Walk } from './walk.ts';
+import { deathsTold } from './x-death.ts';
+
+// The copy of a message that goes to the queue for what is given up. Pure.
+
+/** Where from, where to, and why. */
+interface SweptTo {
+  readonly queue: string;
+  readonly target: string;
+  readonly deaths: number;
+  readonly now: number;
+}
+
+/**
+ * The message with its past and how it ended, persistent, without what the broker would act upon
+ * in its new place: neither a time to live nor a user id.
+ */
+function sweptCopy(message: AmqpMessage, { queue, target, deaths, now }: SweptTo): Outgoing {
+  const headers = message.properties.headers ?? {};
+  const owner = [sureOwner(message), likelyOwner(message)].find(
+    (said) => said !== undefined && said !== queue,
+  );
+  const copy = copyOf(message, {
+    to: { exchange: '', key: target },
+    owner: owner ?? queue,
+    id: message.properties.messageId ?? digestOf(message),
+    keepsEnding: true,
+  });
+  const { properties } = copy;
+  // What nobody knows is not said: a replay would take the dead queue for its home.
+  const home = headers[H.routingKey] === undefined ? beginningOf(message, queue) : {};
+  return {
+    ...copy,
+    properties: {
+      ...properties,
+      headers: {
+        ...properties.headers,
+        ...home,
+        [H.queue]: owner,
+        [H.sweptFrom]: queue,
+        [H.sweptAt]: now,
+        [H.sweptDeaths]: deaths,
+      },
+    },
+  };
+}
+
+/** n.b. The delivery itself tells only how it came into the dead queue; its oldest death, more. */
+function beginningOf({ properties }: AmqpMessage, queue: string): Record<string, unknown> {
+  const oldest = deathsTold(properties.headers ?? {})
+    .filter((death) => death.queue !== queue)
+    .at(-1);
+  return { [H.exchange]: oldest?.exchange, [H.routingKey]: oldest?.keys[0] };
+}
 
 /** What a message is taken to be where the broker has not counted yet. */
 const AVERAGE_BYTES: number = 16 * 2 ** 10;
@@ -150,7 +204,7 @@ class Sweep {
     const { clock, journal } = this.#tools;
     const { window, signal, createsTarget } = this.#rule;
     if (!createsTarget) await requireTarget(connection, target);
-    // n.b. A signal that comes later ends the walk, not the pass: see walk.ts.
+    // n.b. A signal that comes later ends the walk, not the pass: see pass.ts.
     const isOff = signal?.aborted === true ? { signal } : {};
     const averageBytes = await this.#averageBytes();
     const onArrival =

@@ -9,14 +9,80 @@
  * What fails leaves it where it was.
  */
 
-import { isRespoolError, textOf, unreachable } from '../../core/errors.ts';
-import type { Fate, LetterTakeOptions, Settled, TakenLetter } from '../../ports/dead-letters.ts';
+import { isRespoolError, RespoolError, show, textOf, unreachable } from '../../core/errors.ts';
+import type {
+  Fate,
+  LetterTakeOptions,
+  OpenLetter,
+  Settled,
+  TakenLetter,
+} from '../../ports/dead-letters.ts';
 import type { AmqpMessage, Outgoing } from '../connection/amqp.ts';
-import { isNack } from '../publish/outlet-reasons.ts';
-import { Held } from './held.ts';
+import { isNack } from '../publish/confirm-publisher.ts';
+import { keptFrom } from './archive-copy.ts';
 import type { ReadLetter } from './letter.ts';
-import { lostAtTheEnd } from './pass.ts';
-import type { Walk } from './walk.ts';
+import { lostAtTheEnd, type Walk } from './pass.ts';
+
+// A message that lies open as a letter.
+//
+//   open ─begin()─▶ settling ─end()─▶ over
+//     └─ end(): the loop went on, or ended, and it was given back ─┘
+
+/** A message in hand, with its content until it is over. */
+export class Held {
+  readonly read: ReadLetter;
+  #message: AmqpMessage | undefined;
+  #isSettling = false;
+
+  constructor(read: ReadLetter, message: AmqpMessage) {
+    this.read = read;
+    this.#message = message;
+  }
+
+  /** The message; `body.missing` when it is not in hand any more. */
+  get message(): AmqpMessage {
+    if (this.#message !== undefined) return this.#message;
+    throw new RespoolError(
+      'body.missing',
+      `cannot read message ${show(this.read.letter.id)}: it is not in hand any more; read it ` +
+        'before the next one is asked for, and before it is settled',
+    );
+  }
+
+  /** Whether somebody settled it, or began to. */
+  get wasSettled(): boolean {
+    return this.#isSettling;
+  }
+
+  /** Begins to settle it; undefined: it is not open. */
+  begin(): AmqpMessage | undefined {
+    if (this.#isSettling || this.#message === undefined) return undefined;
+    this.#isSettling = true;
+    return this.#message;
+  }
+
+  /** It is not in hand any more. */
+  end(): void {
+    this.#message = undefined;
+  }
+
+  /** As others see it. */
+  letter(): TakenLetter {
+    return {
+      letter: this.read.letter,
+      token: this,
+      // A copy: what somebody writes into it must not go into what is sent.
+      body: async () => new Uint8Array(this.message.content),
+      copy: async (reason) => keptFrom(this.read.letter, this.message, reason),
+    };
+  }
+}
+
+/** What is behind a letter; undefined: it is none of a queue. */
+export function heldOf(open: OpenLetter): Held | undefined {
+  const { token } = open as Partial<TakenLetter>;
+  return token instanceof Held ? token : undefined;
+}
 
 /** What becomes of a message by its fate. */
 export type Deed =
@@ -26,7 +92,7 @@ export type Deed =
   | { readonly kind: 'refuse'; readonly code: string; readonly reason: string };
 
 /** What taking needs. */
-export interface TakingParts {
+interface TakingParts {
   readonly queue: string;
   readonly walk: Walk;
   readonly inHand: number;

@@ -8,29 +8,30 @@
  */
 
 import { checkNames } from '../../core/limits.ts';
-import type { AmqpConnection } from '../connection/amqp.ts';
+import type { BindingInfo, QueueInfo } from '../admin/management/answers.ts';
 import type { Management } from '../admin/management/index.ts';
+import type { AmqpConnection } from '../connection/amqp.ts';
 import * as compare from './compare.ts';
+import { isSameBinding } from './compare.ts';
 import {
-  type Difference,
   describeDifference,
+  type Difference,
   differenceOf,
   explainRefusal,
   inFull,
   refusalCode,
 } from './explain.ts';
-import { extraBindings, extraQueues } from './extra.ts';
-import { onLanes } from './parallel-channels.ts';
 import type { BindingSpec, ExchangeSpec, QueueSpec, Topology } from './model.ts';
+import { onLanes } from './parallel-channels.ts';
 import { type Snapshot, takeSnapshot } from './snapshot.ts';
 
 /**
  * `create`: applying makes it. `same`: nothing to do. `different`: applying would stop there.
  * `extra`: ours by its name, and not in the topology. `unknown`: it cannot be seen from here.
  */
-export type PlanState = 'create' | 'same' | 'different' | 'extra' | 'unknown';
+type PlanState = 'create' | 'same' | 'different' | 'extra' | 'unknown';
 
-export interface PlanItem {
+interface PlanItem {
   readonly what: 'exchange' | 'policy' | 'queue' | 'binding';
   /** Of a binding: `exchange → queue (key, arguments)`. */
   readonly name: string;
@@ -244,4 +245,60 @@ function exchangesOf({ exchanges }: Topology): readonly ExchangeSpec[] {
 
 function bindingsOf({ bindings }: Topology): readonly BindingSpec[] {
   return bindings.filter(({ exchange }) => exchange !== '');
+}
+
+// What is at the broker under names of ours and is not in a topology: wait queues of
+// former delays, bindings that were taken out of the settings. Pure.
+//
+// n.b. Wait queues of shared() and of perDelay({ by: 'exchange' }) serve several queues: what one
+// topology does not use may be in use by another.
+
+/** The end of a wait queue's name: a delay, or the number of an attempt. */
+const NUMBERED = /^(.*?)(\d+)(ms|s)?$/s;
+
+/** The queues of a topology, by name and role. */
+interface Named {
+  readonly queues: readonly Pick<QueueSpec, 'name' | 'role'>[];
+}
+
+function extraQueues<T extends Pick<QueueInfo, 'name'>>(
+  topology: Named,
+  there: readonly T[],
+): readonly T[] {
+  const wanted = new Set(topology.queues.map(({ name }) => name));
+  const families = familiesOf(topology);
+  return there.filter(({ name }) => !wanted.has(name) && families.has(familyOf(name) ?? ''));
+}
+
+/** Bindings between a queue of the topology and an exchange that it does not ask for. */
+export function extraBindings(
+  { queues, bindings }: Topology,
+  there: readonly BindingInfo[],
+): readonly BindingInfo[] {
+  const names = new Set(queues.map(({ name }) => name));
+  return there.filter(
+    (have) =>
+      have.to === 'queue' &&
+      have.exchange !== '' &&
+      names.has(have.destination) &&
+      !bindings.some((want) => isSameBinding(want, have)),
+  );
+}
+
+/** What comes before the number in the names of our wait queues, whichever style made them. */
+function familiesOf({ queues }: Named): ReadonlySet<string> {
+  const families = new Set<string>();
+  for (const { name, role } of queues) {
+    const family = role === 'wait' ? familyOf(name) : undefined;
+    if (family !== undefined) families.add(family);
+    if (role !== 'main') continue;
+    // A style that was used before.
+    for (const ending of ['.delay_', '__retry.', '__retry.wait_']) families.add(name + ending);
+  }
+  families.delete('');
+  return families;
+}
+
+function familyOf(name: string): string | undefined {
+  return NUMBERED.exec(name)?.[1];
 }

@@ -20,12 +20,11 @@ import type {
   StepDone,
   SyncMode,
 } from './disk-protocol.ts';
-import { type Draft, DRAFTS_OPEN_MAX, Drafts } from './drafts.ts';
+import { type Draft, Drafts, DRAFTS_OPEN_MAX, type Spare, Spares } from './drafts.ts';
 import { errnoOf, type Files } from './files.ts';
 import { type Content, decodeContent, encodeContent, headLine, SPARE } from './layout.ts';
 import { shardDirectory, unnamedText } from './layout.ts';
 import { setAside } from './quarantine.ts';
-import { type Spare, Spares } from './spares.ts';
 
 /** Closing must not take long because many messages came and went. */
 const CLEAR_MS = 200;

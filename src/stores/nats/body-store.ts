@@ -21,7 +21,7 @@ import type { Durability } from '../../ports/entry-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/in-flight.ts';
-import { Opening } from '../shared/opening.ts';
+import { Opening } from '../shared/lifetime.ts';
 import { Operations } from '../shared/operations.ts';
 import { listBodies } from './body-list.ts';
 import {

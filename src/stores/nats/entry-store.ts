@@ -38,16 +38,15 @@ import type { RecordStore } from '../../ports/record-store.ts';
 import { systemDice } from '../../system/clock.ts';
 import { randomName } from '../../system/ids.ts';
 import { InFlight } from '../../system/in-flight.ts';
-import { Opening } from '../shared/opening.ts';
+import { Opening } from '../shared/lifetime.ts';
 import { itemsOf, Operations } from '../shared/operations.ts';
 import { claimDue, Rivalry } from './claim.ts';
 import { commitOne } from './commit.ts';
-import { draftOf, insertAll } from './insert.ts';
+import { draftOf, insertAll, inTurn } from './insert.ts';
 import { type OpenEntries, openEntries } from './open-entries.ts';
 import { type EntrySettings, type NatsEntryOptions, readEntryOptions } from './options.ts';
 import { getEntry, listEntries, tallyEntries } from './list.ts';
 import { createRecords } from './records.ts';
-import { inTurn } from './turn.ts';
 
 /** The largest body that rides with its entry here: it is written with every step. */
 const INLINE_MAX_BYTES = 16 * 1024;

@@ -16,11 +16,10 @@
 import type { Entry } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Duplicate } from '../../ports/entry-store.ts';
+import { type Encoded, type Found, type Keeper, MOVED_ON } from './entry-writes.ts';
 import { drawBirth } from './pending-inserts.ts';
 import { writeTail } from './row.ts';
-import { type Encoded, type Found, type Keeper, MOVED_ON } from './entry-writes.ts';
 import { UNBORN_KEPT_MS } from './sweeper.ts';
-import { inTurn } from './turn.ts';
 
 /** Races that are lost again and again have a bound; each round somebody else won. */
 const ROUNDS_MAX = 100;
@@ -28,7 +27,7 @@ const ROUNDS_MAX = 100;
 type Inserted = 'stored' | Duplicate;
 
 /** A new entry as it will be written. */
-export interface Draft {
+interface Draft {
   readonly id: string;
   readonly encoded: Encoded;
   readonly key: string | undefined;
@@ -212,4 +211,22 @@ function tooManyRounds(id: string): RespoolError {
     'store.unavailable',
     `cannot store message "${id}": others change it or its dedupe key all the time; try again`,
   );
+}
+
+// All at once, but for what concerns the same thing: there the first of a call is first.
+
+/** Acts on all items; one that shares a name with an earlier one waits until that is through. */
+export function inTurn<Item, Result>(
+  items: readonly Item[],
+  namesOf: (item: Item) => readonly string[],
+  act: (item: Item) => Promise<Result>,
+): Promise<Result>[] {
+  const lastOf = new Map<string, Promise<unknown>>();
+  return items.map((item) => {
+    const names = namesOf(item);
+    const before = names.flatMap((name) => lastOf.get(name) ?? []);
+    const done = before.length === 0 ? act(item) : Promise.allSettled(before).then(() => act(item));
+    for (const name of names) lastOf.set(name, done);
+    return done;
+  });
 }

@@ -5,13 +5,13 @@
 import { type BatchLine, createBatchLine } from '../shared/batching.ts';
 import type { Operations } from '../shared/operations.ts';
 import { isActiveKey } from '../shared/sql-row.ts';
-import type { ChangeRow } from './change-row.ts';
+import type { ChangeRow } from './commit-sql.ts';
 import type { Changed, Changes } from './commit.ts';
 import type { LazyWrites } from './durability.ts';
 import { type Inserted, type Inserts, isKeyed, type NewRow } from './insert.ts';
 import type { Receipts } from './receipts.ts';
 import type { Server } from './connection.ts';
-import type { Turns } from './turns.ts';
+import type { Turns } from './order-keys.ts';
 import type { Wakes } from './notify.ts';
 
 /** The most rows of different calls in one statement. */

@@ -23,7 +23,7 @@ import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../
 import { Blob, numberArray, textArray } from './arrays.ts';
 import { readPromise, tellPromise } from './durability.ts';
 import type { PostgresParts } from './entry-store.ts';
-import { migrate } from './migrate.ts';
+import { migrate } from './schema.ts';
 import type { Names } from './names.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
 import { type Ask, Server } from './connection.ts';

@@ -11,7 +11,7 @@ import { literal } from './index-only-query.ts';
 import type { Names } from './names.ts';
 import { nearestAheadSql, type Order } from './order-keys.ts';
 import { FLOW_KEY_SQL } from './schema.ts';
-import { rulesSql } from './topics.ts';
+import { rulesSql } from './conditions.ts';
 
 /** What of a filter decides over a row beside its slot and due time. */
 type Permit = ((alias: string) => string) | undefined;

@@ -5,11 +5,12 @@
  * one after all. Where it has, what ends lets the next of its key go in the same statement.
  */
 
-import type { Cell, CellType, Rows, Values } from './arrays.ts';
-import type { Numbered } from './change-row.ts';
+import type { Change } from '../../ports/entry-store.ts';
+import { checkInline } from '../shared/sql-row.ts';
+import { type Cell, type CellType, checkColumns, type Rows, type Values } from './arrays.ts';
 import type { Names } from './names.ts';
 import { blockingSql, DUE_KEYS_SQL, firstSql, letGoSql } from './order-keys.ts';
-import type { EnvelopeColumns, StatusColumns } from './row.ts';
+import { type EnvelopeColumns, envelopeColumns, type StatusColumns, statusColumns } from './row.ts';
 
 /** `synchronous_commit` of a batch; null: as the server has it. */
 export type Commit = 'off' | 'on' | null;
@@ -168,7 +169,7 @@ export function copySql({ table }: Names): string {
 }
 
 /** Which CTEs a statement has that give the rows they wrote, and what was given to them. */
-export type Source = 'changed' | 'gone' | 'moved';
+type Source = 'changed' | 'gone' | 'moved';
 
 const GIVEN: Readonly<Record<Source, string>> = {
   changed: 'wanted',
@@ -250,4 +251,56 @@ export function fixedSql({
 )
 SELECT order_key FROM gone WHERE order_key IS NOT NULL`,
   };
+}
+
+// A change as it is sent: checked, with the columns it writes.
+
+/** A change, ready to go. */
+export interface ChangeRow {
+  readonly id: string;
+  readonly revision: number;
+  readonly holder: string;
+  readonly isDurable: boolean;
+  /** Null: remove it. */
+  readonly status: StatusColumns | null;
+  readonly envelope: EnvelopeColumns | undefined;
+  /** New bytes; null: let go of them; undefined: as they are. */
+  readonly body: Uint8Array | null | undefined;
+  /** The body that goes with it, if that is in the tables beside ours. */
+  readonly bodyRef: string | null;
+  /** From then on somebody else may have removed it. */
+  readonly leaseEndsAt: number;
+}
+
+export function changeRow(change: Change, isDurable: boolean): ChangeRow {
+  const { id, revision, holder = '', to, envelope, inlineBody, bodyRef = null } = change;
+  const { leaseEndsAt = Number.POSITIVE_INFINITY } = change;
+  if (bodyRef !== null) checkColumns(id, { counts: [], times: [], texts: [bodyRef] });
+  const isInline = envelope?.body.place === 'inline';
+  const body = isInline ? checkInline(inlineBody, id) : null;
+  return {
+    id,
+    revision,
+    holder,
+    isDurable,
+    status: to === 'remove' ? null : statusColumns(to, id),
+    envelope: envelope === undefined ? undefined : envelopeColumns(envelope),
+    body: envelope === undefined ? undefined : body,
+    bodyRef,
+    leaseEndsAt,
+  };
+}
+
+/** A change, and its place in the batch. */
+export type Numbered = readonly [row: ChangeRow, index: number];
+
+/** One with a new envelope that lets go of inline bytes, if there are any. */
+export type Shrinking = readonly [
+  row: ChangeRow & { readonly envelope: EnvelopeColumns },
+  index: number,
+];
+
+export function isShrinking(item: Numbered): item is Shrinking {
+  const [{ envelope, body, status }] = item;
+  return envelope !== undefined && body === null && status !== null;
 }

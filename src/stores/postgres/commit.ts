@@ -10,26 +10,29 @@
 import { assert, RespoolError, textOf } from '../../core/errors.ts';
 import { type BrokenRow } from '../shared/sql-row.ts';
 import { numberArray, Rows, textArray, Values } from './arrays.ts';
-import { type ChangeRow, isShrinking, type Numbered, type Shrinking } from './change-row.ts';
 import {
   addGuards,
   addStatuses,
   answerSql,
+  type ChangeRow,
   type Commit,
   copySql,
   dropBodiesSql,
   ENVELOPE,
   fixedSql,
+  isShrinking,
   type Mode,
   moveSql,
+  type Numbered,
   readAnswer,
   removeSql,
+  type Shrinking,
   updateSql,
 } from './commit-sql.ts';
 import { codeOf } from './errors.ts';
 import type { Names } from './names.ts';
 import { type Ask, NOW_SQL } from './connection.ts';
-import type { Turns } from './turns.ts';
+import type { Turns } from './order-keys.ts';
 
 /** After a key was met, so many batches expect more of them. */
 const KEYED_BATCHES = 16;

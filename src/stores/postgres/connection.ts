@@ -7,13 +7,64 @@
  * happened (`isUnknown`), and has to look before it writes a second time.
  */
 
+import { Socket } from 'node:net';
 import { asError, RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { backoffMs, Sleeper, withTimeout } from '../../system/wait.ts';
 import { loadPg, type PgClient, type PgPool, type PgSpeaker, rowsOf, TYPES } from './client.ts';
 import { LostConnection, storeError, troubleOf } from './errors.ts';
 import type { CheckedOptions } from './options.ts';
-import { Sockets } from './sockets.ts';
+
+// Connections that are gone soon after they were ended.
+//
+// Node's own socket waits for the other side to end, too. One whose way was forgotten by a router,
+// or whose server froze, never hears of it, and keeps a process that has stopped alive: for a
+// quarter of an hour, or for good.
+
+/** How long the other side has to end a connection that we have ended. */
+const ANSWER_MAX_MS = 2_000;
+
+/** The sockets of one pool or one connection. */
+export class Sockets {
+  readonly #clock: Clock;
+  readonly #open = new Set<Socket>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Makes a socket; what node-postgres calls for each connection. */
+  readonly make = (): Socket => {
+    const socket = new Socket();
+    this.#open.add(socket);
+    socket.once('close', () => this.#open.delete(socket));
+    socket.once('finish', () => this.#dropSoon([socket]));
+    return socket;
+  };
+
+  /**
+   * Whoever uses them has ended them all. n.b. Under TLS a socket does not tell that it was ended:
+   * that happens on the one around it.
+   */
+  ended(): void {
+    this.#dropSoon([...this.#open]);
+  }
+
+  #dropSoon(sockets: readonly Socket[]): void {
+    const left = new Set(sockets);
+    if (left.size === 0) return;
+    const cancel = this.#clock.after(ANSWER_MAX_MS, () => {
+      for (const socket of left) socket.destroy();
+    });
+    for (const socket of sockets) {
+      socket.once('close', () => {
+        left.delete(socket);
+        // Nobody waits for a timer that has nothing to do.
+        if (left.size === 0) cancel();
+      });
+    }
+  }
+}
 
 /** One statement on the present connection; its rows. */
 export type Ask = (text: string, values?: readonly unknown[]) => Promise<unknown[][]>;
@@ -207,3 +258,27 @@ export const NOW_SQL = 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::f
 
 /** A commit that waits for the disk and for the standbys, and writes nothing anybody reads. */
 export const CONFIRM_SQL = "SELECT pg_logical_emit_message(true, 'respool', '')::text";
+
+// How a transaction of several statements begins.
+//
+// A process that is stopped or cut off in the middle of one keeps its locks, and keeps the server
+// from cleaning up, for as long as its connection lives. So the server ends it by itself.
+
+/**
+ * How long a transaction at work may wait for its next statement. What it has locked is passed over
+ * by every claim meanwhile, and work has to go on within 10 s of whatever cut its process off.
+ */
+const IDLE_MAX = '5s';
+
+/** The same where the tables are made: its SQL may also be typed in by hand. */
+const SCHEMA_IDLE_MAX = '60s';
+
+/** n.b. Several statements in one: without parameters, and what it gives back is of no use. */
+export const BEGIN_SQL: string = beginSql(IDLE_MAX);
+
+export const SCHEMA_BEGIN_SQL: string = beginSql(SCHEMA_IDLE_MAX);
+
+function beginSql(idleMax: string): string {
+  return `BEGIN;
+SET LOCAL idle_in_transaction_session_timeout = '${idleMax}';`;
+}

@@ -16,14 +16,12 @@ import {
   worthKnowing,
 } from '../shared/finding.ts';
 import { loadPg, type PgClient, type PgConfig, type PgPool, rowsOf, TYPES } from './client.ts';
-import { examineConnections, examineWaiting } from './diagnose-connections.ts';
-import { examineHorizon, type HorizonSpans } from './diagnose-horizon.ts';
-import { examineTables } from './diagnose-tables.ts';
+import { type Ask, NOW_SQL, Sockets } from './connection.ts';
 import { readPromise } from './durability.ts';
 import { storeError } from './errors.ts';
+import type { Names } from './names.ts';
 import { type CheckedOptions, checkOptions, type PostgresOptions } from './options.ts';
-import { type Ask, NOW_SQL } from './connection.ts';
-import { Sockets } from './sockets.ts';
+import { SCHEMA_VERSION } from './schema.ts';
 
 /** Clocks that are kept by NTP differ by less. */
 const CLOCK_APART_MS = 2_000;
@@ -255,4 +253,232 @@ function configOf({ connectTimeoutMs }: CheckedOptions, url: string, sockets: So
     application_name: 'respool doctor',
     stream: sockets.make,
   };
+}
+
+// Whether the server, or a pool of ours, runs out of connections.
+
+/** From this share of its connections on, a server is nearly full. */
+const CONNECTIONS_NOTE = 0.8;
+
+/** How many connections the server has left. */
+async function examineConnections(
+  ask: Ask,
+  { connections, pool }: CheckedOptions,
+): Promise<StoreFinding> {
+  const [[used, max] = []] = await ask(
+    `SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+  current_setting('max_connections')::int`,
+  );
+  const own = pool === undefined ? `, a process of ours may take ${connections}` : '';
+  const text = `${String(used)} of ${String(max)} connections are taken${own}`;
+  if (Number(used) < Number(max) * CONNECTIONS_NOTE) return fine('connections', text);
+  const todo = 'raise max_connections, lower "connections" of the store, or use pgbouncer';
+  return worthKnowing('connections', text, todo);
+}
+
+/**
+ * Whether calls wait for a connection. A pool that we were given says how many. Of one in another
+ * process the server tells how many of its connections are at work: where all are, calls wait.
+ */
+export async function examineWaiting(
+  ask: Ask,
+  { connections, pool }: CheckedOptions,
+): Promise<StoreFinding> {
+  const id = 'waiting';
+  if (pool !== undefined) {
+    const { waitingCount: waiting = 0 } = pool;
+    if (waiting === 0) return fine(id, 'no call waits for a connection of the pool');
+    const text = `${waiting} ${waiting === 1 ? 'call waits' : 'calls wait'} for a connection`;
+    return worthKnowing(id, `${text} of the pool`, 'raise "max" of the pool');
+  }
+  const [[open, working] = []] = await ask(
+    `SELECT count(*), count(*) FILTER (WHERE state <> 'idle') FROM pg_stat_activity
+WHERE application_name = 'respool' AND datname = current_database()`,
+  );
+  const text = `${String(working)} of ${String(open)} connections of stores are at work`;
+  const isFree = Number(working) < Number(open) || Number(open) < connections;
+  if (isFree) return fine(id, `${text} now: no call has to wait for one`);
+  const todo = 'if it is so again at the next look, raise "connections" of the store';
+  return worthKnowing(id, `${text} now: further calls wait for one`, todo);
+}
+
+// Who keeps dead rows from being cleaned up: a transaction that is open for
+// long, one that was prepared and forgotten, a replication slot that nobody reads.
+
+/** How long a transaction may be open before it is worth a word, and before it is a danger. */
+interface HorizonSpans {
+  readonly noteSeconds: number;
+  readonly unsafeSeconds: number;
+}
+
+const SPANS: HorizonSpans = { noteSeconds: 5, unsafeSeconds: 60 };
+/** A slot so many transactions behind holds back everything since. */
+const SLOT_AGE_MAX = 1_000_000;
+
+/**
+ * Who holds back the cleaning here: whoever has a snapshot in this database. Of those in others
+ * only one that has written does, since every snapshot is as old as the oldest of these.
+ */
+const HOLDS_BACK = '(datname = current_database() OR backend_xid IS NOT NULL)';
+
+/** Looks for what is old. */
+async function examineHorizon(ask: Ask, spans: HorizonSpans = SPANS): Promise<StoreFinding[]> {
+  const found = [
+    ...(await examineTransactions(ask, spans)),
+    ...(await examinePrepared(ask, spans)),
+    ...(await examineSlots(ask)),
+  ];
+  const [[age] = []] = await ask(
+    `SELECT max(greatest(age(backend_xmin), age(backend_xid))) FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND ${HOLDS_BACK}`,
+  );
+  const behind = `${Number(age ?? 0).toLocaleString('en')} transactions`;
+  const oldest = fine('oldest-xmin', `the oldest open snapshot is ${behind} back`);
+  return found.length === 0 ? [oldest] : found;
+}
+
+/** A role that may not see the others' activity sees its own sessions only. */
+async function examineTransactions(ask: Ask, spans: HorizonSpans): Promise<StoreFinding[]> {
+  const rows = await ask(
+    `SELECT pid, application_name, coalesce(usename, ''), state, coalesce(query_start::text, ''),
+  extract(epoch FROM clock_timestamp() - xact_start)::float8,
+  coalesce(greatest(age(backend_xmin), age(backend_xid)), 0)
+FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'
+  AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND ${HOLDS_BACK}
+  AND xact_start < clock_timestamp() - make_interval(secs => $1)
+ORDER BY xact_start LIMIT 3`,
+    [spans.noteSeconds],
+  );
+  return rows.map(([pid, application, user, state, since, seconds, age]) => {
+    const text =
+      `process ${String(pid)} (application "${String(application)}", user "${String(user)}", ` +
+      `${String(state)}, last query at ${String(since)}) has a transaction open for ` +
+      `${Math.round(Number(seconds))} s: nothing that was removed since, ` +
+      `${Number(age).toLocaleString('en')} transactions back, can be cleaned up`;
+    const todo =
+      `end it: SELECT pg_terminate_backend(${String(pid)}); and set ` +
+      'idle_in_transaction_session_timeout';
+    const isLong = Number(seconds) >= spans.unsafeSeconds;
+    return isLong
+      ? danger('oldest-xmin', text, todo)
+      : worthKnowing('oldest-xmin', text, `${todo}, if it lasts`);
+  });
+}
+
+async function examinePrepared(ask: Ask, spans: HorizonSpans): Promise<StoreFinding[]> {
+  const rows = await ask(
+    `SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8 FROM pg_prepared_xacts
+WHERE prepared < clock_timestamp() - make_interval(secs => $1) ORDER BY prepared LIMIT 3`,
+    [spans.unsafeSeconds],
+  );
+  return rows.map(([gid, seconds]) =>
+    danger(
+      'prepared',
+      `the transaction "${String(gid)}" was prepared ${Math.round(Number(seconds))} s ago and ` +
+        'not ended: nothing that was removed since can be cleaned up',
+      `COMMIT PREPARED or ROLLBACK PREPARED '${String(gid)}'`,
+    ),
+  );
+}
+
+async function examineSlots(ask: Ask): Promise<StoreFinding[]> {
+  const rows = await ask(
+    `SELECT slot_name, active, greatest(age(xmin), age(catalog_xmin)) FROM pg_replication_slots
+WHERE greatest(age(xmin), age(catalog_xmin)) > $1 ORDER BY 3 DESC LIMIT 3`,
+    [SLOT_AGE_MAX],
+  );
+  return rows.map(([name, isActive, age]) =>
+    danger(
+      'slots',
+      `the replication slot "${String(name)}" (${isActive === true ? 'read' : 'not read'}) is ` +
+        `${Number(age).toLocaleString('en')} transactions behind and keeps dead rows`,
+      `let its standby catch up, or: SELECT pg_drop_replication_slot('${String(name)}')`,
+    ),
+  );
+}
+
+// Our tables: which version, how many dead rows, whether they are vacuumed.
+
+/** Tables whose rows come and go. */
+const BUSY = ['entries', 'contents', 'bodies', 'chunks'] as const;
+/** Fewer dead rows than this are nobody's trouble. */
+const DEAD_MIN = 20_000;
+/** More dead rows than this for each living one are. */
+const DEAD_PER_LIVE = 2;
+
+/** What was found of the tables. */
+interface TablesFound {
+  readonly isThere: boolean;
+  readonly findings: readonly StoreFinding[];
+}
+
+/** Looks at the tables of a store, which need not be there. */
+async function examineTables(ask: Ask, names: Names): Promise<TablesFound> {
+  const [[isThere, autovacuum] = []] = await ask(
+    "SELECT to_regclass($1) IS NOT NULL, current_setting('autovacuum')",
+    [names.table.meta],
+  );
+  const vacuum = autovacuum === 'on' ? [] : [noAutovacuum()];
+  if (isThere !== true) {
+    const text = `no tables in schema "${names.schema}" yet; they are made when a store opens`;
+    return { isThere: false, findings: [worthKnowing('tables', text), ...vacuum] };
+  }
+  const tables = BUSY.map((name) => names.table[name]);
+  const rows = await ask(
+    `SELECT t.name, coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0),
+  coalesce('autovacuum_enabled=false' = ANY(c.reloptions)
+    OR 'autovacuum_enabled=off' = ANY(c.reloptions), false)
+FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at)
+JOIN pg_class c ON c.oid = to_regclass(t.name)
+LEFT JOIN pg_stat_all_tables s ON s.relid = c.oid
+ORDER BY t.at`,
+    [tables],
+  );
+  const findings = [
+    await version(ask, names),
+    ...vacuum,
+    ...rows.flatMap(([name, , , isOff]) => (isOff === true ? [switchedOff(String(name))] : [])),
+    deadRows(rows),
+  ];
+  return { isThere: true, findings };
+}
+
+async function version(ask: Ask, names: Names): Promise<StoreFinding> {
+  const [[found] = []] = await ask(`SELECT value FROM ${names.table.meta} WHERE key = 'version'`);
+  const text = `tables of version ${String(found)} in schema "${names.schema}"`;
+  if (found === SCHEMA_VERSION) return fine('tables', text);
+  if (Number(found) < SCHEMA_VERSION) {
+    const todo = 'they are brought up to date when a store opens; take a backup before';
+    return worthKnowing('tables', `${text}, this program writes ${SCHEMA_VERSION}`, todo);
+  }
+  return danger('tables', `${text}, which is newer than this program`, 'use the newer Respool');
+}
+
+function noAutovacuum(): StoreFinding {
+  return danger(
+    'autovacuum',
+    'autovacuum is off: rows of delivered messages are never cleaned up, and claims get slower',
+    'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()',
+  );
+}
+
+function switchedOff(table: string): StoreFinding {
+  const todo = `ALTER TABLE ${table} RESET (autovacuum_enabled)`;
+  return danger('autovacuum', `autovacuum is switched off for ${table}`, todo);
+}
+
+function deadRows(rows: readonly (readonly unknown[])[]): StoreFinding {
+  const id = 'dead-rows';
+  const dead = rows.reduce((sum, row) => sum + Number(row[2]), 0);
+  const live = rows.reduce((sum, row) => sum + Number(row[1]), 0);
+  const text = `${count(dead)} dead rows beside ${count(live)} living ones`;
+  if (dead < DEAD_MIN || dead < live * DEAD_PER_LIVE) return fine(id, text);
+  const todo =
+    'see whether a transaction is open for long, below; VACUUM (ANALYZE) the tables if none is';
+  return worthKnowing(id, text, todo);
+}
+
+function count(rows: number): string {
+  return rows.toLocaleString('en');
 }

@@ -14,8 +14,7 @@ import { Blob, type Cell, type CellType, Rows, textArray, Values } from './array
 import type { Names } from './names.ts';
 import { keepResults, receiptSql, takeReceipt } from './receipts.ts';
 import { type EnvelopeColumns, envelopeColumns, type StatusColumns, statusColumns } from './row.ts';
-import type { Ask } from './connection.ts';
-import { BEGIN_SQL } from './transaction.ts';
+import { type Ask, BEGIN_SQL } from './connection.ts';
 
 /** An entry, ready to go. */
 export interface NewRow {
@@ -223,7 +222,7 @@ const COLUMNS: readonly (readonly [string, CellType, (row: NewRow) => Cell])[] =
   ['dedupe_key', 'text', ({ envelope }) => envelope.dedupeKey],
 ];
 
-/** Only where there is one: see turns.ts. */
+/** Only where there is one: see order-keys.ts. */
 export const ORDER_COLUMN: (typeof COLUMNS)[number] = [
   'order_key',
   'text',

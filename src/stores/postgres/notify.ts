@@ -12,8 +12,7 @@ import { ARCHIVED_KEY, WAITING_KEYS } from '../shared/sql-row.ts';
 import { loadPg, type PgListener, TYPES } from './client.ts';
 import type { Floors } from './due-lower-bound.ts';
 import type { CheckedOptions } from './options.ts';
-import type { Ask, Server } from './connection.ts';
-import { Sockets } from './sockets.ts';
+import { type Ask, type Server, Sockets } from './connection.ts';
 
 const TELL_EVERY_MS = 20;
 const LOOK_MIN_MS = 50;

@@ -14,14 +14,12 @@ import { RespoolError, show, textOf } from '../../core/errors.ts';
 import { checkNames } from '../../core/limits.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { Values } from './arrays.ts';
-import { allOf } from './conditions.ts';
+import { allOf, patternSql } from './conditions.ts';
 import { codeOf } from './errors.ts';
 import type { Names } from './names.ts';
 import type { CheckedOptions } from './options.ts';
 import { LOCK_WAIT } from './schema.ts';
-import type { Ask, Server } from './connection.ts';
-import { patternSql } from './topics.ts';
-import { BEGIN_SQL } from './transaction.ts';
+import { type Ask, BEGIN_SQL, type Server } from './connection.ts';
 
 /** So many parts are there beyond the present one. */
 const PARTS_AHEAD = 2;

@@ -9,8 +9,7 @@
 
 import { unreachable } from '../../core/errors.ts';
 import type { OpenDatabase, SqliteDatabase, SqliteStatement } from '../shared/client.ts';
-import type { Bytes, Joiner, OpenFile } from './batch.ts';
-import type { BodyOp, BodyRequest, WriteOp } from './body-protocol.ts';
+import type { BodyOp, BodyRequest, Bytes, Joiner, OpenFile, WriteOp } from './protocol.ts';
 import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
 import { BOUND_LIMIT } from './schema.ts';
 import { runBatches, type Work } from './transaction.ts';

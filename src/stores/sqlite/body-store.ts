@@ -11,7 +11,7 @@ import type { BodyStore } from '../../ports/body-store.ts';
 import { systemClock, systemDice } from '../../system/clock.ts';
 import { Operations } from '../shared/operations.ts';
 import { bodyTakenError, chunked, noBodyError, REFS_PAGE, readChunks } from '../shared/sql-body.ts';
-import type { BodyTalk, WriteOp } from './body-protocol.ts';
+import type { BodyTalk, WriteOp } from './protocol.ts';
 import { type FileLine, type LineParts, openFileLine } from './file-client.ts';
 import { checkOptions, prepareFile, type SqliteOptions } from './options.ts';
 

@@ -5,18 +5,40 @@
  * read at all, however many wait or are due. The index is made by the first look that needs it.
  */
 
-import { type SqliteDatabase, sqliteCode } from '../shared/client.ts';
-import { type StateKey } from '../shared/sql-row.ts';
-import { byDueAtAndId, CANDIDATE_SQL, type Candidate } from './candidates.ts';
+import { sqliteCode, type SqliteDatabase } from '../shared/client.ts';
+import type { StateKey } from '../shared/sql-row.ts';
 import type { Connection } from './connection.ts';
 import type { Permit } from './order-permits.ts';
 import { BOUND_LIMIT, FLOW_INDEX_SQL, hasFlowIndex, WAITING_SQL } from './schema.ts';
+
+// Due entries that a claim may take, as statements select them.
+
+/** A due entry, not yet claimed; without flow and key where nothing asks for them. */
+export type Candidate = readonly [
+  seq: number,
+  dueAt: number,
+  id: string,
+  slot: StateKey,
+  flow: number | null,
+  orderKey: string | null,
+  behind: number,
+];
+
+/** The same, as a statement selects it. */
+export const CANDIDATE_SQL = 'seq, due_at, id, slot, flow, order_key, behind';
+
+/** The order of claims within one priority. */
+export function byDueAtAndId(a: Candidate, b: Candidate): number {
+  const span = a[1] - b[1];
+  if (span !== 0) return span;
+  return a[2] < b[2] ? -1 : 1;
+}
 
 /** After a try to make the index has failed, this many looks go without it before the next try. */
 const LOOKS_WITHOUT = 1_000;
 
 /** A look through the flows of a filter. */
-export interface FlowProbe {
+interface FlowProbe {
   readonly slot: StateKey;
   readonly priority: number;
   readonly until: number;

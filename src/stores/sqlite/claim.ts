@@ -18,8 +18,7 @@ import {
   stateOfKey,
   WAITING_KEYS,
 } from '../shared/sql-row.ts';
-import { ByFlow } from './claim-by-flow.ts';
-import { byDueAtAndId, CANDIDATE_SQL, type Candidate } from './candidates.ts';
+import { byDueAtAndId, ByFlow, type Candidate, CANDIDATE_SQL } from './claim-by-flow.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
 import type { Order } from './order-keys.ts';

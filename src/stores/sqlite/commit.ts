@@ -4,12 +4,11 @@
 
 import type { SqliteDatabase } from '../shared/client.ts';
 import { BLOCKING_KEYS, STATE_KEY_COUNT, type StateKey } from '../shared/sql-row.ts';
-import type { Bytes } from './batch.ts';
+import type { Bytes, ChangeOp, ExpireOp, InsertOp, QuarantineOp, Refusal } from './protocol.ts';
 import type { Connection } from './connection.ts';
 import type { Flows } from './flows.ts';
 import { createInserts, type Inserts } from './insert.ts';
 import type { Order } from './order-keys.ts';
-import type { ChangeOp, ExpireOp, InsertOp, QuarantineOp, Refusal } from './protocol.ts';
 import type { EnvelopeColumns } from './row.ts';
 import { ACTIVE_SQL } from './schema.ts';
 

@@ -13,7 +13,7 @@ import {
   type SqliteStatement,
   sqliteCode,
 } from '../shared/client.ts';
-import { checkOwner, migrate } from './migrate.ts';
+import { checkOwner, migrate } from './schema.ts';
 import { withNames } from './names.ts';
 
 /** How a file is opened; plain data, so that it can go to a thread. */

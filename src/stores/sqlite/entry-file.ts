@@ -8,14 +8,22 @@
 import { threadId } from 'node:worker_threads';
 import { unreachable } from '../../core/errors.ts';
 import type { OpenDatabase, SqliteStatement } from '../shared/client.ts';
-import type { BatchRequest, Bytes, Joiner, OpenFile } from './batch.ts';
+import type {
+  BatchRequest,
+  Bytes,
+  EntryOp,
+  EntryReplies,
+  EntryRequest,
+  EntryResult,
+  Joiner,
+  OpenFile,
+} from './protocol.ts';
 import { Changes } from './commit.ts';
 import { Claims } from './claim.ts';
 import { type Connection, type FileSettings, openConnection, prepareSync } from './connection.ts';
 import { Flows, sweepFlows } from './flows.ts';
 import { Lists } from './list.ts';
 import { Order } from './order-keys.ts';
-import type { EntryOp, EntryReplies, EntryRequest, EntryResult } from './protocol.ts';
 import { createRecords, type Records } from './records.ts';
 import { createTally } from './count.ts';
 import { runBatches, type Work } from './transaction.ts';

@@ -5,27 +5,29 @@
  * stopping the event loop, up to busyTimeout; lazy writes are on the disk within 250 ms.
  */
 
+import { stat } from 'node:fs/promises';
+import { RespoolError } from '../../core/errors.ts';
 import type { Clock, Dice } from '../../ports/clock.ts';
 import { InFlight } from '../../system/in-flight.ts';
 import { sleep } from '../../system/wait.ts';
 import { type BatchLine, createBatchLine, type RunBatch } from '../shared/batching.ts';
-import type { BatchReply, BatchRequest, Bytes, MoveLogRequest, SyncOp } from './batch.ts';
-import { isBusyError } from './errors.ts';
-import { FileWatch } from './file-watch.ts';
-import type { FileKind } from './kinds.ts';
+import { sqliteCode } from '../shared/client.ts';
 import { LogMover } from './checkpoint.ts';
-import { takeMovingSeat } from './moving-seat.ts';
-import type { CheckedOptions } from './options.ts';
+import { isBusyError } from './errors.ts';
 import {
   type Seat,
   type SeatData,
   type SeatRequest,
+  takeMovingSeat,
   takeOwnSeat,
   takeThreadSeat,
 } from './file-thread.ts';
+import type { CheckedOptions } from './options.ts';
+import type { BatchReply, BatchRequest, Bytes, MoveLogRequest, SyncOp } from './protocol.ts';
+import type { FileKind } from './reopening-file.ts';
 
 /** What may be asked of a kind of file. */
-export interface FileTalk {
+interface FileTalk {
   readonly op: { readonly kind: string };
   readonly result: unknown;
   readonly request: { readonly kind: string };
@@ -34,7 +36,7 @@ export interface FileTalk {
 }
 
 /** An operation and the bytes that go with it. */
-export interface Item<Op> {
+interface Item<Op> {
   readonly op: Op;
   readonly bytes?: Bytes;
 }
@@ -262,4 +264,77 @@ class Line implements FileLine<FileTalk> {
     // durable write takes it along or fails aloud.
     this.flush().catch(() => undefined);
   }
+}
+
+// Notices that a file was deleted or replaced while a store has it open.
+//
+// SQLite goes on writing to a file without a name and says that all is well; with the last process
+// that has it open, everything in it is gone. Promise: a write that begins more than a second after
+// that fails, and so does every later one.
+
+/** A look costs as much as a small insert, so it is not taken for each. */
+const LOOK_MS = 1_000;
+
+/** Watches over one open file. */
+class FileWatch {
+  readonly #path: string;
+  readonly #clock: Clock;
+  #opened: string | undefined;
+  #lookedAt = 0;
+  #looking: Promise<void> | undefined;
+  #loss: string | undefined;
+
+  constructor(path: string, clock: Clock) {
+    this.#path = path;
+    this.#clock = clock;
+  }
+
+  /** Notes which file was opened. Not before: some file systems copy a file when it is opened. */
+  async begin(): Promise<void> {
+    this.#lookedAt = this.#clock.monotonic();
+    this.#opened = await identity(this.#path);
+  }
+
+  /** Looks, if the last look is a second ago; undefined: no need to wait. */
+  look(): Promise<void> | undefined {
+    if (this.#looking !== undefined || this.#opened === undefined) return this.#looking;
+    const now = this.#clock.monotonic();
+    if (now - this.#lookedAt < LOOK_MS) return undefined;
+    this.#lookedAt = now;
+    this.#looking = this.#compare();
+    return this.#looking;
+  }
+
+  /** Whether the file was in its place at the last look. */
+  get isThere(): boolean {
+    return this.#loss === undefined;
+  }
+
+  /** Throws when it was not. */
+  check(): void {
+    if (this.#loss === undefined) return;
+    throw new RespoolError(
+      'store.unavailable',
+      `cannot write to "${this.#path}": ${this.#loss} while it was open, so nothing written now ` +
+        'would last; restart the process',
+    );
+  }
+
+  async #compare(): Promise<void> {
+    try {
+      // For good: a file that is put back was not written to meanwhile.
+      if ((await identity(this.#path)) !== this.#opened) this.#loss ??= 'another file replaced it';
+    } catch (error) {
+      // Any other error says nothing about the file, which is still open.
+      if (/^(?:ENOENT|ENOTDIR)$/.test(sqliteCode(error))) this.#loss ??= 'the file was deleted';
+    } finally {
+      this.#looking = undefined;
+    }
+  }
+}
+
+/** As long as a file is open, no other gets its number. */
+async function identity(path: string): Promise<string> {
+  const { dev, ino } = await stat(path, { bigint: true });
+  return `${dev}:${ino}`;
 }

@@ -5,8 +5,12 @@
 
 export { sqliteBodies } from './body-store.ts';
 export { type SqliteStore, sqlite } from './entry-store.ts';
-export { migrateSqlite, sqliteSchema } from './migrate.ts';
-export type { SqliteSchemaOptions, SqliteSqlOptions } from './migrate.ts';
+export {
+  migrateSqlite,
+  sqliteSchema,
+  type SqliteSchemaOptions,
+  type SqliteSqlOptions,
+} from './schema.ts';
 export { type OnceOptions, once } from './once.ts';
 export type { SqliteOptions } from './options.ts';
 export { serviceAddress } from './service-address.ts';

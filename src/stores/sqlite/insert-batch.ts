@@ -6,8 +6,7 @@
 import type { Entry } from '../../core/entry.ts';
 import type { Change } from '../../ports/entry-store.ts';
 import { checkInline } from '../shared/sql-row.ts';
-import type { Bytes } from './batch.ts';
-import type { ChangeOp, InsertOp } from './protocol.ts';
+import type { Bytes, ChangeOp, InsertOp } from './protocol.ts';
 import { envelopeColumns, newColumns, statusColumns } from './row.ts';
 
 /** An operation and the bytes that go with it. */

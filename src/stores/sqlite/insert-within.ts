@@ -14,9 +14,8 @@ import { type SqliteDatabase, sqliteCode } from '../shared/client.ts';
 import { STATE_KEY_COUNT } from '../shared/sql-row.ts';
 import { createInserts } from './insert.ts';
 import { insertItem } from './insert-batch.ts';
-import { checkVersion, fileOf } from './migrate.ts';
+import { checkVersion, COUNT_COLUMNS, fileOf } from './schema.ts';
 import { withNames } from './names.ts';
-import { COUNT_COLUMNS } from './schema.ts';
 
 type Statements = ReturnType<typeof prepare>;
 

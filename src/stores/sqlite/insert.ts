@@ -8,9 +8,8 @@
 import { assert } from '../../core/errors.ts';
 import type { SqliteDatabase, SqliteStatement } from '../shared/client.ts';
 import { type StateKey, stateKeyOf } from '../shared/sql-row.ts';
-import type { Bytes } from './batch.ts';
+import type { Bytes, InsertOp } from './protocol.ts';
 import { FIRST_TWO_SQL, type Head, lookAt } from './order-keys.ts';
-import type { InsertOp } from './protocol.ts';
 
 /** Inserts through one database; only in a transaction. */
 export interface Inserts {

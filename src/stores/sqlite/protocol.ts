@@ -3,6 +3,7 @@
  * a thread border. Bytes travel beside it, see transfer.ts.
  */
 
+import type { StoredBody } from '../../ports/body-store.ts';
 import type {
   ClaimFilter,
   ClaimRequest,
@@ -13,8 +14,7 @@ import type {
   TallyBy,
   TallyRow,
 } from '../../ports/entry-store.ts';
-import { type BrokenRow } from '../shared/sql-row.ts';
-import type { BatchReply, BatchRequest, SyncOp } from './batch.ts';
+import type { BrokenRow } from '../shared/sql-row.ts';
 import type { EntryRow, EnvelopeColumns, NewColumns, StatusColumns } from './row.ts';
 
 /** One entry to insert; its inline body travels with the batch. */
@@ -41,7 +41,7 @@ export interface ChangeOp {
 }
 
 /** One claim. */
-export interface ClaimOp {
+interface ClaimOp {
   readonly kind: 'claim';
   readonly request: ClaimRequest;
 }
@@ -146,4 +146,104 @@ export interface ListReply {
   /** What the scan met that cannot be read. */
   readonly broken: readonly BrokenRow[];
   readonly next?: string;
+}
+
+// What every kind of file knows: batches of operations in one transaction. Types only.
+
+/** Bytes beside an operation: some, none on purpose, or nothing said. */
+export type Bytes = Uint8Array | null | undefined;
+
+/** A batch, each operation with its bytes at the same place. */
+export interface BatchRequest<Op> {
+  readonly kind: 'batch';
+  readonly ops: readonly Op[];
+  readonly bytes: readonly Bytes[];
+  /** Whether another batch follows at once, worth waiting for before the commit. */
+  readonly isPart?: boolean;
+}
+
+/** What became of a batch. */
+export interface BatchReply<Result> {
+  readonly results: readonly Result[];
+  /** Whether something was written that the disk may not have yet. */
+  readonly isDirty: boolean;
+  /** How many pages of the log are not in the file yet. */
+  readonly unmovedPages: number;
+}
+
+/** Makes everything before it durable. */
+export interface SyncOp {
+  readonly kind: 'sync';
+}
+
+/** Moves the log into the file, as far as nobody is in the way. */
+export interface MoveLogRequest {
+  readonly kind: 'moveLog';
+}
+
+/** Batches that came while another was at work, and may share its transaction. */
+export interface Joiner<Op> {
+  /** Starts again with those that were taken before, since their transaction was rolled back. */
+  rewind(): void;
+  /** The next one, if there is one and it fits. */
+  next(fits: (batch: BatchRequest<Op>) => boolean): BatchRequest<Op> | undefined;
+}
+
+/** An open file that answers requests, in the thread it was opened in. */
+export interface OpenFile<Request> {
+  /** With a joiner, a batch takes others along; their results follow its own. */
+  handle(request: Request, joiner?: Joiner<never>): unknown;
+  moveLog(): void;
+  /** Moves the log into the file; called when the disk is full. */
+  makeRoom(): void;
+  close(): void;
+}
+
+// What body-store.ts asks of its file. Plain data: it may cross a thread border.
+
+/**
+ * A step of writing a body; a chunk travels with the batch. One operation and not three: if the ref
+ * is taken, nothing of this step may reach the body of somebody else.
+ */
+export interface WriteOp {
+  readonly kind: 'write';
+  readonly ref: string;
+  readonly now: number;
+  readonly isFirst: boolean;
+  /** Where the chunk begins. */
+  readonly at: number;
+  /** The size of the whole, with its last step. */
+  readonly size: number | null;
+}
+
+/** A step of writing or removing a body. */
+export type BodyOp = WriteOp | { readonly kind: 'remove'; readonly ref: string } | SyncOp;
+
+/** A question about bodies. */
+export type BodyRequest =
+  | BatchRequest<BodyOp>
+  | { readonly kind: 'size'; readonly ref: string }
+  | { readonly kind: 'read'; readonly ref: string; readonly at: number }
+  | {
+      readonly kind: 'refs';
+      readonly writtenBefore: number;
+      readonly after: string;
+      readonly max: number;
+    };
+
+/** The answers, by kind. */
+interface BodyReplies {
+  readonly batch: BatchReply<boolean>;
+  /** The size of a complete body; null when there is none. */
+  readonly size: number | null;
+  readonly read: Uint8Array | null;
+  readonly refs: readonly StoredBody[];
+}
+
+/** The whole talk with a body file. The result of an operation: whether it found what it needs. */
+export interface BodyTalk {
+  readonly op: BodyOp;
+  readonly result: boolean;
+  readonly request: BodyRequest;
+  readonly replies: BodyReplies;
 }

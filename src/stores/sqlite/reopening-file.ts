@@ -7,11 +7,15 @@
  * log.
  */
 
-import type { Joiner, OpenFile } from './batch.ts';
+import type { OpenDatabase } from '../shared/client.ts';
+import { openBodyFile } from './body-file.ts';
+import type { FileSettings } from './connection.ts';
+import { openEntryFile } from './entry-file.ts';
 import { type Attempted, isDiskError, isFullError, storeError } from './errors.ts';
+import type { Joiner, OpenFile } from './protocol.ts';
 
 /** What answers requests, in whatever thread it lives. */
-export interface Keeper<Request> {
+interface Keeper<Request> {
   /** Throws what errors.ts makes of an error. */
   handle(request: Request, joiner?: Joiner<never>): unknown;
   /** Whether there was a disk error, and the file has to be checked when it is opened again. */
@@ -106,4 +110,34 @@ function closeQuietly(file: { close(): void } | undefined): void {
   } catch {
     // Said above.
   }
+}
+
+// The kinds of files a seat can keep, by name: a function cannot go to a thread.
+
+const OPENERS = { entries: openEntryFile, bodies: openBodyFile } as const;
+
+interface AnyRequest {
+  readonly kind: string;
+}
+
+/** Entries, or bodies. */
+export type FileKind = 'entries' | 'bodies';
+
+export function openKeeper(
+  kind: FileKind,
+  openDatabase: OpenDatabase,
+  settings: FileSettings,
+): Keeper<AnyRequest> {
+  const openFile = OPENERS[kind];
+  const open = (options: { readonly check: boolean }): OpenFile<AnyRequest> => {
+    const file = openFile(openDatabase, settings, options);
+    // The store on the other side of the seat only asks what its kind of file knows.
+    return {
+      handle: (request, joiner) => file.handle(request as never, joiner),
+      moveLog: () => file.moveLog(),
+      makeRoom: () => file.makeRoom(),
+      close: () => file.close(),
+    };
+  };
+  return createKeeper(settings.path, open, settings.needsCheck);
 }

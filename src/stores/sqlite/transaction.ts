@@ -5,7 +5,7 @@
  * still share one wait for the disk.
  */
 
-import type { BatchReply, BatchRequest, Bytes, Joiner } from './batch.ts';
+import type { BatchReply, BatchRequest, Bytes, Joiner } from './protocol.ts';
 import type { Connection } from './connection.ts';
 
 /** How one kind of file carries out operations. */

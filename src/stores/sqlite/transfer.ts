@@ -8,7 +8,7 @@
  * 50 per batch)
  */
 
-import type { BatchReply, BatchRequest, Bytes } from './batch.ts';
+import type { BatchReply, BatchRequest, Bytes } from './protocol.ts';
 
 /** A request or reply on its way. */
 export interface Parcel {

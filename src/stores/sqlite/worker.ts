@@ -9,9 +9,9 @@
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { assert } from '../../core/errors.ts';
 import { loadSqlite } from '../shared/client.ts';
-import type { BatchReply, BatchRequest, Joiner } from './batch.ts';
+import type { BatchReply, BatchRequest, Joiner } from './protocol.ts';
 import { plainError } from './errors.ts';
-import { openKeeper } from './kinds.ts';
+import { openKeeper } from './reopening-file.ts';
 import { blocksOf, packReply, unpackRequest } from './transfer.ts';
 import type { SeatRequest, ThreadAnswer, ThreadData, ThreadQuestion } from './file-thread.ts';
 

@@ -3,25 +3,49 @@
  * and programs that talk to a running service.
  */
 
-import { added, NO_PROGRESS } from '../../operator/bulk.ts';
-import type { Bulk, BulkAction, Control, MessageView } from '../../operator/operator.ts';
-import { isRespoolError, RespoolError, show } from '../../core/errors.ts';
+import { SECOND_MS } from '../../core/duration.ts';
+import { ERROR_CODES, isRespoolError, RespoolError, show } from '../../core/errors.ts';
+import type { Forecast } from '../../core/forecast.ts';
 import { checkTopicPattern, ID_PATTERN } from '../../core/limits.ts';
 import { STATES } from '../../core/state.ts';
-import type { ActionResult } from '../../spool/actions.ts';
+import type { EngineLoad } from '../../engine/load.ts';
+import { added, NO_PROGRESS } from '../../operator/bulk.ts';
+import type {
+  Bulk,
+  BulkAction,
+  Control,
+  Flow,
+  MessageView,
+  Spread,
+  StateStats,
+  Stats,
+} from '../../operator/operator.ts';
+import type { KeyHead } from '../../ports/entry-store.ts';
 import type { Enqueued } from '../../spool/accept.ts';
+import type { ActionResult } from '../../spool/actions.ts';
+import type { CheckReport } from '../../spool/check.ts';
 import type { ListFilter } from '../../spool/list.ts';
-import { eventsOf } from './events.ts';
-import { askCheck } from './client-check.ts';
-import * as forms from './answers.ts';
-import { askHeads } from './client-heads.ts';
-import { type ClientOptions, ServiceClient } from './http.ts';
-import { byIds, partly } from './client-ids.ts';
-import { letters } from './letters.ts';
-import { sendMany, sendMessage } from './post.ts';
-import { createRekey } from './client-rekey.ts';
-import { stats } from './client-stats.ts';
+import type { RekeyProgress, RekeyTrouble } from '../../spool/rekey.ts';
 import { queryOfFilter } from '../filter-query.ts';
+import * as forms from './answers.ts';
+import {
+  fields,
+  flag,
+  type Form,
+  id,
+  list,
+  number,
+  optional,
+  orNull,
+  pause,
+  state,
+  text,
+  yes,
+} from './answers.ts';
+import { eventsOf } from './events.ts';
+import { type ClientOptions, ServiceClient } from './http.ts';
+import { byIds, letters, partly } from './letters.ts';
+import { sendMany, sendMessage } from './post.ts';
 
 export type { ClientOptions } from './http.ts';
 
@@ -171,4 +195,186 @@ function reasonOf(reason: string | undefined): { reason?: string } {
 function part(id: string): string {
   if (ID_PATTERN.test(id)) return id;
   throw new RespoolError('message.unknown', `there is no message ${show(id)}`);
+}
+
+// A check through a service: one request for the report, and a look every second at
+// how far it is for whoever wants to know.
+
+type CheckOptions = NonNullable<Parameters<Control['check']>[0]>;
+
+/** Asks for a check, and tells how far it is. */
+async function askCheck(
+  client: ServiceClient,
+  { repair = false, onProgress }: CheckOptions = {},
+): Promise<CheckReport> {
+  const over = new AbortController();
+  const report = client.ask('/v1/check', forms.report, { method: 'POST', json: { repair } });
+  // How far it is, is a comfort: where it cannot be told, the report still comes.
+  if (onProgress !== undefined) void follow(client, onProgress, over.signal).catch(() => undefined);
+  return report.finally(() => over.abort());
+}
+
+async function follow(
+  client: ServiceClient,
+  onProgress: NonNullable<CheckOptions['onProgress']>,
+  signal: AbortSignal,
+): Promise<void> {
+  for (;;) {
+    await client.wait(SECOND_MS, signal);
+    const { running } = await client.ask('/v1/check', forms.checks, { signal });
+    // Of several the youngest is the likeliest to be ours.
+    const own = running.at(-1);
+    if (own !== undefined && !signal.aborted) onProgress(own);
+  }
+}
+
+// The first ones of order keys, as a service tells them.
+
+const headsForm: Form<{ heads: KeyHead[] }> = fields<{ heads: KeyHead[] }>({
+  heads: list(
+    fields<KeyHead>({ orderKey: text, id, state, dueAt: orNull(number), behind: number }),
+  ),
+});
+
+/** Asks for so many, or for as many as the service tells unasked. */
+async function askHeads(
+  client: ServiceClient,
+  max: number | undefined,
+): Promise<readonly KeyHead[]> {
+  const query = new URLSearchParams(max === undefined ? {} : { max: String(max) });
+  return (await client.ask('/v1/order-keys', headsForm, { query })).heads;
+}
+
+// The spool in numbers, as a service answers.
+
+const stateStats = fields<StateStats>({
+  count: number,
+  oldestAt: orNull(number),
+  approximate: optional(yes),
+});
+const spread = fields<Spread>({ p50: number, p95: number, p99: number, max: number });
+const flow = fields<Flow>({
+  windowMs: number,
+  accepted: number,
+  delivered: number,
+  deferred: number,
+  bounced: number,
+  held: number,
+  tookMs: orNull(spread),
+  ageMs: orNull(spread),
+});
+const forecast = fields<Forecast>({
+  backlog: number,
+  inPerSecond: number,
+  outPerSecond: number,
+  drainsInMs: orNull(number),
+  fullInMs: orNull(number),
+});
+const load = fields<EngineLoad>({
+  isRunning: flag,
+  concurrency: number,
+  running: number,
+  waiting: number,
+  settling: number,
+  settled: number,
+});
+
+/** The spool in numbers. */
+const stats: Form<Stats> = fields<Stats>({
+  at: number,
+  states: fields<Stats['states']>({
+    incoming: stateStats,
+    active: stateStats,
+    deferred: stateStats,
+    hold: stateStats,
+    bounce: stateStats,
+    archived: stateStats,
+  }),
+  nextDueAt: orNull(number),
+  paused: list(pause),
+  load: optional(load),
+  flow: optional(flow),
+  forecast: optional(forecast),
+});
+
+// A rekeying through a service: counted, confirmed, begun, and then looked at until
+// it has ended.
+
+type RekeyOptions = NonNullable<Parameters<Control['rekey']>[0]>;
+
+interface Dry {
+  readonly count: number;
+  readonly confirm: string;
+}
+
+interface State extends RekeyProgress {
+  readonly isRunning: boolean;
+  readonly error?: { readonly code: string; readonly message: string } | undefined;
+}
+
+const dryForm: Form<Dry> = fields<Dry>({ count: number, confirm: text });
+const stateForm: Form<State> = fields<State>({
+  isRunning: flag,
+  count: number,
+  done: number,
+  left: number,
+  unreadable: number,
+  troubles: list(fields<RekeyTrouble>({ id: text, code: text, text })),
+  error: optional(fields({ code: text, message: text })),
+});
+
+const PATH = '/v1/rekey';
+/** How often the service is asked how far it is. */
+const LOOK_EVERY_MS = 500;
+
+/** The rekeying of a desk. What was counted last is what is confirmed: nothing is counted twice. */
+function createRekey(client: ServiceClient): Control['rekey'] {
+  let counted: (Dry & { readonly about: string }) | undefined;
+  const count = async (filter: RekeyOptions['filter'] = {}): Promise<Dry> => {
+    const json = { filter, dryRun: true };
+    const dry = await client.ask(PATH, dryForm, { method: 'POST', json });
+    counted = { ...dry, about: JSON.stringify(filter) };
+    return dry;
+  };
+  return async ({ filter = {}, dryRun = false, signal, onProgress } = {}) => {
+    if (dryRun) {
+      const { count: found } = await count(filter);
+      return { count: found, done: 0, left: found, unreadable: 0, troubles: [] };
+    }
+    const isKnown = counted?.about === JSON.stringify(filter);
+    const { confirm } = counted !== undefined && isKnown ? counted : await count(filter);
+    // A confirmation begins once.
+    counted = undefined;
+    signal?.throwIfAborted();
+    const sending = { method: 'POST', json: { filter, confirm } } as const;
+    const begun = await client.ask(PATH, stateForm, sending);
+    return followOfClientRekey(client, begun, { signal, onProgress });
+  };
+}
+
+interface Follow {
+  readonly signal: RekeyOptions['signal'] | undefined;
+  readonly onProgress: RekeyOptions['onProgress'] | undefined;
+}
+
+async function followOfClientRekey(
+  client: ServiceClient,
+  begun: State,
+  { signal, onProgress }: Follow,
+): Promise<RekeyProgress> {
+  let state = begun;
+  while (state.isRunning) {
+    onProgress?.(state);
+    // The wait ends at once when the signal fires.
+    await client.wait(LOOK_EVERY_MS, signal).catch(() => undefined);
+    const method = signal?.aborted === true ? 'DELETE' : 'GET';
+    state = await client.ask(PATH, stateForm, { method });
+  }
+  const { count, done, left, unreadable, troubles, error } = state;
+  const progress = { count, done, left, unreadable, troubles };
+  onProgress?.(progress);
+  if (error === undefined) return progress;
+  signal?.throwIfAborted();
+  const code = ERROR_CODES.find((known) => known === error.code);
+  throw new RespoolError(code ?? 'store.unavailable', error.message);
 }

@@ -6,8 +6,7 @@
 import { RespoolError } from '../../core/errors.ts';
 import { checkHeaders, checkKey } from '../../core/limits.ts';
 import type { Enqueued } from '../../spool/accept.ts';
-import { ownBody } from '../../spool/body.ts';
-import { encodedParts } from '../../spool/body-parts.ts';
+import { encodedParts, ownBody } from '../../spool/body.ts';
 import type { Message } from '../../spool/message.ts';
 import { enqueued, list } from './answers.ts';
 import type { Sending, ServiceClient } from './http.ts';

@@ -3,18 +3,18 @@
  */
 
 import { z } from '@hono/zod-openapi';
+import type { Envelope } from '../../core/entry.ts';
 import { RespoolError } from '../../core/errors.ts';
 import type { Control, MessageView } from '../../operator/operator.ts';
-import { utf8Of } from '../../spool/body-parts.ts';
+import { utf8Of } from '../../spool/body.ts';
 import type { Message } from '../../spool/message.ts';
-import { bodyAnswer } from './body-answer.ts';
-import { addEndpoint, type App, describeEndpoint, errorSchema } from '../server/endpoint.ts';
 import { pageOf } from '../filter-query.ts';
-import { keysDiffer, OPTION_HEADERS } from './post.ts';
+import { addEndpoint, type App, describeEndpoint, errorSchema } from '../server/endpoint.ts';
 import { tooLarge } from '../server/refusal.ts';
-import { enqueuedSchema, FILTER_LISTS, idParams, messageSchema, pageQuery } from './schemas.ts';
-import { momentOf, textOfHeader } from '../wire-texts.ts';
 import { JSON_TYPE } from '../server/writing.ts';
+import { momentOf, textOfHeader } from '../wire-texts.ts';
+import { keysDiffer, OPTION_HEADERS } from './post.ts';
+import { enqueuedSchema, FILTER_LISTS, idParams, messageSchema, pageQuery } from './schemas.ts';
 
 /** Messages in one request, at the most. */
 const MESSAGES_MAX = 1_000;
@@ -251,6 +251,46 @@ function describeRawPost(app: App): void {
       415: { description: 'The body has a content-encoding.', schema: errorSchema },
       501: { description: 'The body has a transfer-encoding.', schema: errorSchema },
       507: { description: 'The disk is full.', schema: errorSchema },
+    },
+  });
+}
+
+// The body of a message as a download. Never shown as a page: whatever a message
+// says of its own type, it goes out as bytes to be saved.
+
+/** Answers with the bytes. */
+async function bodyAnswer(
+  { id, body }: Envelope,
+  bytes: AsyncIterable<Uint8Array>,
+): Promise<Response> {
+  const parts = bytes[Symbol.asyncIterator]();
+  // The last part waits for the verdict on the whole: a damaged body must not look finished. Two
+  // parts ahead, so that what fits into one is judged before the status is out.
+  let held = await parts.next();
+  let next = held.done === true ? held : await parts.next();
+  const stream = new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        if (held.done === true) {
+          controller.close();
+          return;
+        }
+        controller.enqueue(held.value);
+        held = next;
+        if (held.done !== true) next = await parts.next();
+      },
+      async cancel() {
+        await parts.return?.();
+      },
+    },
+    { highWaterMark: 0 },
+  );
+  return new Response(stream, {
+    headers: {
+      'content-type': 'application/octet-stream',
+      'content-length': String(body.size),
+      // An id has no character that would need quoting.
+      'content-disposition': `attachment; filename="${id}"`,
     },
   });
 }

@@ -6,10 +6,9 @@
 import { type OpenAPIHono, z } from '@hono/zod-openapi';
 import type { Desk } from '../../operator/operator.ts';
 import { type ErrorCode, RespoolError } from '../../core/errors.ts';
-import type { ByteBudget, Share } from './budget.ts';
+import type { ByteBudget, ByteLimit, Share } from './inlet.ts';
 import type { Caller } from './gate.ts';
 import { checkRole } from './gate.ts';
-import type { ByteLimit } from './inlet.ts';
 import { jsonOf } from './json.ts';
 import type { Role } from './settings.ts';
 import type { Turns } from './response-turns.ts';

@@ -15,10 +15,72 @@ import { RespoolError } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import { sleep } from '../../system/wait.ts';
 import type { Inlet } from './inlet.ts';
-import { networkOf } from './network.ts';
-import { RecentCounts } from './recent.ts';
 import { Refusal } from './refusal.ts';
 import { hasTokens, type Role, type ServeSettings } from './settings.ts';
+
+// Counts per caller within a window of time, for limits. Bounded: the oldest is forgotten.
+
+/** Callers that are remembered, at the most. */
+const CALLERS_MAX = 10_000;
+
+/** Counts what each caller did in the present window. */
+export class RecentCounts {
+  readonly #clock: Clock;
+  readonly #windowMs: number;
+  readonly #counts = new Map<string, { from: number; count: number }>();
+
+  constructor(clock: Clock, windowMs: number) {
+    this.#clock = clock;
+    this.#windowMs = windowMs;
+  }
+
+  /** How often in this window. */
+  of(key: string): number {
+    const found = this.#counts.get(key);
+    return found !== undefined && this.#isPresent(found) ? found.count : 0;
+  }
+
+  /** One more; returns how often in this window. */
+  add(key: string): number {
+    const found = this.#counts.get(key);
+    if (found !== undefined && this.#isPresent(found)) {
+      found.count += 1;
+      return found.count;
+    }
+    // Put at the end again, so that the first key is always one of the oldest.
+    this.#counts.delete(key);
+    if (this.#counts.size >= CALLERS_MAX) this.#forgetOldest();
+    this.#counts.set(key, { from: this.#clock.monotonic(), count: 1 });
+    return 1;
+  }
+
+  /** Seconds until this caller's window is over, rounded up. */
+  secondsLeft(key: string): number {
+    const from = this.#counts.get(key)?.from ?? 0;
+    const leftMs = from + this.#windowMs - this.#clock.monotonic();
+    return Math.max(1, Math.ceil(leftMs / 1_000));
+  }
+
+  #isPresent({ from }: { readonly from: number }): boolean {
+    return this.#clock.monotonic() - from < this.#windowMs;
+  }
+
+  #forgetOldest(): void {
+    const [oldest] = this.#counts.keys();
+    if (oldest !== undefined) this.#counts.delete(oldest);
+  }
+}
+
+// Whom an address stands for, where callers are counted by it.
+
+/** Who has one IPv6 address has a whole network of them. */
+export function networkOf(address: string): string {
+  if (isIP(address) !== 6 || address.includes('.')) return address;
+  const [head = '', tail] = address.split('::');
+  const groups = head === '' ? [] : head.split(':');
+  const missing = tail === undefined ? 0 : 8 - groups.length - tail.split(':').length;
+  return [...groups, ...Array.from({ length: missing }, () => '0')].slice(0, 4).join(':');
+}
 
 /** Who asks. */
 export interface Caller {

@@ -17,10 +17,50 @@ import { durationMs } from '../../core/duration.ts';
 import { RespoolError, textOf } from '../../core/errors.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
+import { networkOf } from './gate.ts';
 import { Pipeline } from './pipeline.ts';
-import { Seats } from './seats.ts';
-import { checkListen, type ServeSettings } from './settings.ts';
+import { checkListen, isLoopback, type ServeSettings } from './settings.ts';
 import { HEADERS_MAX_BYTES, Unreadable } from './unreadable.ts';
+
+// Open connections by address, so that one caller cannot take them all.
+//
+// Half of them is what one address may have. Callers on this machine are not told apart by their
+// address, and neither are those behind a proxy: there is no such limit for them.
+
+/** Counts the connections of each address. */
+export class Seats {
+  readonly #max: number;
+  readonly #taken = new Map<string, number>();
+
+  /** `connections`: how many there may be in all. */
+  constructor(connections: number) {
+    this.#max = Math.max(1, Math.floor(connections / 2));
+  }
+
+  /** Whether this address may have one more; if so, it has it until `leave`. */
+  take(address: string): boolean {
+    const key = keyOf(address);
+    if (key === undefined) return true;
+    const taken = this.#taken.get(key) ?? 0;
+    if (taken >= this.#max) return false;
+    this.#taken.set(key, taken + 1);
+    return true;
+  }
+
+  leave(address: string): void {
+    const key = keyOf(address);
+    if (key === undefined) return;
+    const left = (this.#taken.get(key) ?? 1) - 1;
+    if (left === 0) this.#taken.delete(key);
+    else this.#taken.set(key, left);
+  }
+}
+
+function keyOf(address: string): string | undefined {
+  // An IPv4 address on a socket of IPv6 is still that address.
+  const plain = address.replace(/^::ffff:(?=\d+\.)/i, '');
+  return isLoopback(plain) ? undefined : networkOf(plain);
+}
 
 const HEADERS_WITHIN_MS = 10_000;
 const KEEP_ALIVE_MS = 65_000;
@@ -30,7 +70,7 @@ const UNREAD_WITHIN_MS = 30_000;
 const LOOK_EVERY_MS = 500;
 
 /** What a listener needs. */
-export interface ListenerParts {
+interface ListenerParts {
   readonly clock: Clock;
   readonly logger?: Logger;
   /** For tests: instead of the documented times, in milliseconds. */

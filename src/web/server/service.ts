@@ -9,39 +9,86 @@
  */
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Desk } from '../../operator/operator.ts';
 import { durationMs, MINUTE_MS } from '../../core/duration.ts';
-import { isRespoolError, textOf } from '../../core/errors.ts';
+import { asError, isRespoolError, textOf } from '../../core/errors.ts';
 import { redactText } from '../../core/redact.ts';
 import type { ConsumerHealth, RelayHealth } from '../../observe/health.ts';
 import type { MetricsText } from '../../observe/metrics/types.ts';
+import type { Desk } from '../../operator/operator.ts';
 import type { Clock } from '../../ports/clock.ts';
 import type { Logger } from '../../ports/logger.ts';
+import type { Enqueued } from '../../spool/accept.ts';
+import type { Message } from '../../spool/message.ts';
 import { systemClock } from '../../system/clock.ts';
 import { WhenIdle } from '../../system/in-flight.ts';
-import { ByteBudget } from './budget.ts';
-import type { App } from './endpoint.ts';
-import { type Caller, checkRole, checkTarget, Gate } from './gate.ts';
-import { Gathering } from './gathering.ts';
-import { type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
-import type { Listener, ListenerTimes } from './listener.ts';
-import { networkOf } from './network.ts';
 import { isOnePiece, postRaw, rawTopic } from '../routes/post.ts';
-import { RecentCounts } from './recent.ts';
+import { oneLine } from '../wire-texts.ts';
+import type { App } from './endpoint.ts';
+import { type Caller, checkRole, checkTarget, Gate, networkOf, RecentCounts } from './gate.ts';
+import { ByteBudget, type ByteLimit, FetchInlet, type Inlet, NodeInlet } from './inlet.ts';
+import type { Listener, ListenerTimes } from './listener.ts';
 import { Refusal, refusedOf, stopping } from './refusal.ts';
+import { Turns } from './response-turns.ts';
 import type { ServeSettings } from './settings.ts';
 import { sharedBytesOf } from './shared-reads.ts';
-import { oneLine } from '../wire-texts.ts';
-import { Turns } from './response-turns.ts';
-import { UnreadAnswers } from './unread.ts';
 import {
   enqueuedText,
   JSON_TYPE,
   SAFE_HEADERS,
+  UnreadAnswers,
   writeAnswer,
   writeEnqueued,
   writeRefusal,
 } from './writing.ts';
+
+// Posts that came in within one turn of the event loop are put down together.
+//
+// Each request is read in a turn of promises of its own, so a store would see one message at a time
+// and sync the disk for each. Waiting for the end of the turn costs no timer and lets its group
+// commit see them all. 50 connections, 1 KiB, SQLite: 25 messages in a batch instead of 1, and
+// 6,900 to 17,600 posts/s instead of 1,600 to 5,000. Up to 8 turns made batches of 38, and no
+// difference that stood out of the noise. (November 2026, 2 busy cores)
+
+interface Waiting {
+  readonly desk: Desk;
+  readonly message: Message;
+  readonly resolve: (enqueued: Promise<Enqueued>) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** Makes desks whose enqueues of one turn go together. */
+export class Gathering {
+  readonly #clock: Clock;
+  #waiting: Waiting[] = [];
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** The same desk, but for its enqueue. */
+  over(desk: Desk): Desk {
+    return { ...desk, enqueue: (message) => this.#enqueue(desk, message) };
+  }
+
+  #enqueue(desk: Desk, message: Message): Promise<Enqueued> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ desk, message, resolve, reject });
+      if (this.#waiting.length === 1) this.#clock.soon(() => this.#putDown());
+    });
+  }
+
+  #putDown(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const { desk, message, resolve, reject } of waiting) {
+      try {
+        resolve(desk.enqueue(message));
+      } catch (error) {
+        reject(asError(error));
+      }
+    }
+  }
+}
 
 /** What the service is made of. */
 export interface ServiceParts {

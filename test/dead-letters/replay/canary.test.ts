@@ -16,7 +16,7 @@ import { createMemoryData, memory } from 'respool/stores/memory';
 import { createTestSpool, faultyStore } from 'respool/testkit';
 import type { CanaryEnd } from '../../../src/core/canary.ts';
 import { createSpoolLetters } from '../../../src/dead-letters/spool-letters.ts';
-import { chosenOf } from '../../../src/cli/commands/dlq/replay/chosen.ts';
+import { chosenOf } from '../../../src/cli/commands/dlq/replay/replay.ts';
 import { drive, setup as memorySetup } from './setup.ts';
 
 const SOURCE = { kind: 'spool', kinds: ['dead'] } as const;

@@ -1,7 +1,7 @@
 /** The small parts of replays: the diff, the guard, the pace. */
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { lineDiff } from '../../../src/dead-letters/replay/diff.ts';
+import { lineDiff } from '../../../src/dead-letters/replay/transform.ts';
 import { Guard } from '../../../src/dead-letters/replay/guard.ts';
 import { Pace } from '../../../src/dead-letters/replay/pace.ts';
 import { SimClock } from '../../../src/testkit/sim-clock.ts';

@@ -3,9 +3,8 @@
 import { describe, expect, test } from 'vitest';
 import { doctor } from '../../../src/rabbit/admin/doctor.ts';
 import { dumpText, dumpTopology } from '../../../src/rabbit/admin/dump.ts';
-import { hintsOf } from '../../../src/rabbit/admin/hints.ts';
+import { hintsOf, queueStats } from '../../../src/rabbit/admin/stats.ts';
 import type { QueueStats, StatsReport } from '../../../src/rabbit/admin/reports.ts';
-import { queueStats } from '../../../src/rabbit/admin/stats.ts';
 import { perDelay } from '../../../src/rabbit/topology/per-delay.ts';
 import { shared } from '../../../src/rabbit/topology/shared.ts';
 import { withService } from '../../services/index.ts';

@@ -2,7 +2,7 @@
 
 import { type Channel, type ConfirmChannel, connect, type ConsumeMessage } from 'amqplib';
 import type { QueuePlan, Route, Topology } from '../../../src/rabbit/topology/model.ts';
-import type { Wire } from '../../../src/rabbit/consume/wire.ts';
+import type { Wire } from '../../../src/rabbit/consume/message-history.ts';
 import { successorOf } from './messages.ts';
 
 /** Two channels on one connection: theirs without confirms, ours with. */

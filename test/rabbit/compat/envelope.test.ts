@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { goqueueEnvelope, openEnvelope } from '../../../src/rabbit/compat/goqueue-envelope.ts';
+import { goqueueEnvelope, openEnvelope } from '../../../src/rabbit/compat/goqueue.ts';
 
 const MESSAGE = { id: 'a', topic: 'shop', action: 'order.created', timestamp: 1_772_600_767_890 };
 

@@ -7,8 +7,10 @@ import {
   createConnection,
   type RabbitConnection,
 } from '../../../src/rabbit/connection/connection.ts';
-import type { QueueLettersOptions } from '../../../src/rabbit/queues/letters-options.ts';
-import { createQueueLetters } from '../../../src/rabbit/queues/queue-letters.ts';
+import {
+  createQueueLetters,
+  type QueueLettersOptions,
+} from '../../../src/rabbit/queues/queue-letters.ts';
 import { createManagement, type Management } from '../../../src/rabbit/admin/management/index.ts';
 import type { QueueType } from '../../../src/rabbit/topology/model.ts';
 import { service } from '../../services/index.ts';

@@ -2,8 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import type { AmqpMessage, Table } from '../../../src/rabbit/connection/amqp.ts';
-import type { Pass } from '../../../src/rabbit/queues/pass.ts';
-import { Walk } from '../../../src/rabbit/queues/walk.ts';
+import { type Pass, Walk } from '../../../src/rabbit/queues/pass.ts';
 
 function messageOf(tag: number, redelivered: boolean, headers: Table = {}): AmqpMessage {
   const fields = { deliveryTag: tag, redelivered, exchange: '', routingKey: 'q' };

@@ -1,8 +1,7 @@
 /** diagnose — every line of the doctor about PostgreSQL, seen to change with the server. */
 import pg from 'pg';
 import { describe, expect, test } from 'vitest';
-import { diagnosePostgres } from '../../../src/stores/postgres/diagnose.ts';
-import { examineWaiting } from '../../../src/stores/postgres/diagnose-connections.ts';
+import { diagnosePostgres, examineWaiting } from '../../../src/stores/postgres/diagnose.ts';
 import type { PostgresOptions } from '../../../src/stores/postgres/index.ts';
 import { checkOptions } from '../../../src/stores/postgres/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';

@@ -1,9 +1,8 @@
 /** migrate — tables of an older version are brought up to date, step by step, once. */
 
 import { expect, test } from 'vitest';
-import { migrate } from '../../../src/stores/postgres/migrate.ts';
+import { migrate, type Step, STEPS } from '../../../src/stores/postgres/schema.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
-import { type Step, STEPS } from '../../../src/stores/postgres/schema.ts';
 import type { Ask } from '../../../src/stores/postgres/connection.ts';
 import { keyed } from '../../../src/testkit/entry-cases/order.ts';
 import { claimIds } from '../../../src/testkit/entry-cases/shared.ts';

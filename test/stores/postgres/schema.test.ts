@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest';
 import { postgres, postgresBodies, postgresSchema } from '../../../src/stores/postgres/index.ts';
-import { migrate } from '../../../src/stores/postgres/migrate.ts';
+import { migrate } from '../../../src/stores/postgres/schema.ts';
 import { namesOf } from '../../../src/stores/postgres/names.ts';
 import { checkOptions } from '../../../src/stores/postgres/options.ts';
 import { Server } from '../../../src/stores/postgres/connection.ts';

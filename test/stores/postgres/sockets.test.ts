@@ -3,7 +3,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import { Sockets } from '../../../src/stores/postgres/sockets.ts';
+import { Sockets } from '../../../src/stores/postgres/connection.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { FaultProxy } from '../../nodes/proxy.ts';
 import { withService } from '../../services/index.ts';

@@ -6,7 +6,7 @@ import { topicMatches } from '../../../src/core/topic.ts';
 import { numberArray, textArray } from '../../../src/stores/postgres/arrays.ts';
 import { readBytes } from '../../../src/stores/postgres/client.ts';
 import { storeError, troubleOf } from '../../../src/stores/postgres/errors.ts';
-import { regexOf } from '../../../src/stores/postgres/topics.ts';
+import { regexOf } from '../../../src/stores/postgres/conditions.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { withService } from '../../services/index.ts';
 import { openClient, openStore, serverUrl } from './setup.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { HearOperation, StoreOperation } from '../../../src/ports/store-operation.ts';
-import { withExpiry } from '../../../src/outbox/relay-store.ts';
+import { withExpiry } from '../../../src/outbox/relay.ts';
 import { filesystem, filesystemBodies } from '../../../src/stores/filesystem/index.ts';
 import { memory, memoryBodies } from '../../../src/stores/memory/index.ts';
 import { nats, natsBodies } from '../../../src/stores/nats/index.ts';

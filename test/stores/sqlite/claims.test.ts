@@ -2,9 +2,13 @@ import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { ClaimFilter, EntryQuery } from '../../../src/ports/entry-store.ts';
 import { loadSqlite, type OpenDatabase } from '../../../src/stores/shared/client.ts';
-import type { OpenFile } from '../../../src/stores/sqlite/batch.ts';
+import type {
+  EntryOp,
+  EntryReplies,
+  EntryRequest,
+  OpenFile,
+} from '../../../src/stores/sqlite/protocol.ts';
 import { openEntryFile } from '../../../src/stores/sqlite/entry-file.ts';
-import type { EntryOp, EntryReplies, EntryRequest } from '../../../src/stores/sqlite/protocol.ts';
 import { envelopeColumns, type EntryRow, statusColumns } from '../../../src/stores/sqlite/row.ts';
 import {
   SAMPLE_AT,

@@ -2,14 +2,14 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../../src/ports/clock.ts';
-import { takeMovingSeat } from '../../../src/stores/sqlite/moving-seat.ts';
-import { checkOptions } from '../../../src/stores/sqlite/options.ts';
 import {
   type Seat,
   type SeatData,
   type SeatRequest,
+  takeMovingSeat,
   takeThreadSeat,
 } from '../../../src/stores/sqlite/file-thread.ts';
+import { checkOptions } from '../../../src/stores/sqlite/options.ts';
 import { systemClock } from '../../../src/system/clock.ts';
 import { sampleEntry } from '../../../src/testkit/samples.ts';
 import { claimOf } from './requests.ts';

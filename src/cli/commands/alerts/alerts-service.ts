@@ -5,26 +5,28 @@
 import os from 'node:os';
 import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import type { ConfiguredSpool } from '../../../config/open/open-spool.ts';
-import type { RuleTools } from '../../../dead-letters/rules/types.ts';
 import { durationMs } from '../../../core/duration.ts';
+import { RespoolError } from '../../../core/errors.ts';
+import type { ReplayRule, RuleTools } from '../../../dead-letters/rules/types.ts';
 import { printCondition } from '../../../observe/alerts/condition.ts';
 import { createAlerts } from '../../../observe/alerts/evaluate.ts';
 import { createMeasures } from '../../../observe/alerts/measures.ts';
 import { type Receivers, registerReceivers } from '../../../observe/alerts/receivers.ts';
+import type { AlertDeed, AlertParts } from '../../../observe/alerts/types.ts';
+import { createControl } from '../../../operator/spool-operator.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { systemDice } from '../../../system/clock.ts';
 import { randomName } from '../../../system/ids.ts';
 import { withTimeout } from '../../../system/wait.ts';
 import { createClosers } from '../../closers.ts';
 import { byOf } from '../../session.ts';
+import type { CommandContext } from '../../spec.ts';
+import { teller } from '../dlq/replay/rules-service.ts';
 import type { RelayLife } from '../outbox/relay-service.ts';
 import type { ConsumersLife } from '../rabbit/consumers-service.ts';
-import { teller } from '../dlq/replay/news.ts';
 import type { ServeLog } from '../serve/serve-log.ts';
-import type { CommandContext } from '../../spec.ts';
-import { deedsOver } from './alert-deeds.ts';
-import { receiversOf } from './receivers.ts';
 import { surroundingsOf } from './external-measures.ts';
+import { receiversOf } from './receivers.ts';
 
 /** Alerts that run. */
 export interface AlertsLife {
@@ -40,7 +42,7 @@ export interface PreparedAlerts {
 }
 
 /** What runs beside the alerts. */
-export interface RunningParts {
+interface RunningParts {
   readonly configured: ConfiguredSpool;
   readonly consumers: ConsumersLife | undefined;
   readonly relay: RelayLife | undefined;
@@ -130,4 +132,64 @@ function startAlerts(
 function stateOf(relay: RelayLife): 'up' | 'down' {
   const { state, downSince } = relay.health();
   return state === 'sending' && downSince === undefined ? 'up' : 'down';
+}
+
+// What rules of the alerts do besides telling, in the name of `alert:<rule>`.
+//
+// Promise: everything is on the audit record; a pause that somebody else made stays.
+
+/** What deeds are done with. */
+interface DeedParts {
+  readonly spool: Spool;
+  readonly signal: AbortSignal;
+  /** Of `deadLetters.rules`. */
+  readonly rules: readonly ReplayRule[];
+  /** Made when the first replay is asked for. */
+  readonly tools: () => Promise<RuleTools>;
+}
+
+/** Does what rules want done. */
+function deedsOver(parts: DeedParts): AlertParts['act'] {
+  return (deed, by) => doOne(parts, deed, by);
+}
+
+async function doOne(parts: DeedParts, deed: AlertDeed, by: string): Promise<void> {
+  const control = createControl(parts.spool, { by });
+  switch (deed.kind) {
+    case 'pause': {
+      const isPaused = (await control.pauses()).some(({ topic }) => topic === deed.topic);
+      if (!isPaused) await control.pause(deed.topic);
+      return;
+    }
+    case 'resume': {
+      const pauses = await control.pauses();
+      const isOurs = pauses.some(
+        (pause) => pause.topic === deed.topic && deed.madeBy.includes(pause.by),
+      );
+      if (isOurs) await control.resume(deed.topic);
+      return;
+    }
+    case 'hold': {
+      const action = { kind: 'hold', reason: `held by ${by}` } as const;
+      const bulk = await control.prepare(action, { topic: deed.topic });
+      if (bulk.count === 0) return;
+      for await (const _ of bulk.run({ signal: parts.signal }));
+      return;
+    }
+    default:
+      await control.recordAction('alert.replay', { rule: deed.rule });
+      await replay(parts, deed.rule);
+  }
+}
+
+async function replay({ rules, tools }: DeedParts, name: string): Promise<void> {
+  const { runRulesOnce } = await import('../../../dead-letters/rules/run.ts');
+  const meant = rules.filter((rule) => rule.name === name);
+  const [news] = await runRulesOnce(meant, await tools());
+  // Another process has it in hand: it is replayed all the same.
+  if (news === undefined || (news.result !== 'failed' && news.result !== 'stopped')) return;
+  throw new RespoolError(
+    'move.refused',
+    `the rule "${name}" was ${news.result}: ${news.because ?? 'it did not say why'}`,
+  );
 }

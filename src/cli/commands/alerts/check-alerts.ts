@@ -17,7 +17,7 @@ import type { AlertRule } from '../../../observe/alerts/types.ts';
 import type { RecordStore } from '../../../ports/record-store.ts';
 import { readConfig } from '../../config.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative } from '../../ui/times.ts';

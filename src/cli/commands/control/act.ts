@@ -5,25 +5,28 @@
  * By ids (arguments or stdin), by filters, or by the literal word ALL; never two of them.
  */
 
+import { DAY_MS } from '../../../core/duration.ts';
+import { isRespoolError, RespoolError, show, textOf, unreachable } from '../../../core/errors.ts';
+import type { Retention } from '../../../core/next-status.ts';
+import { type OperatorAction, operatorMove } from '../../../core/operator.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import { NO_PROGRESS } from '../../../operator/bulk.ts';
 import type { Bulk, BulkAction, BulkProgress, Control } from '../../../operator/operator.ts';
-import { isRespoolError, RespoolError, textOf } from '../../../core/errors.ts';
 import type { ActionResult } from '../../../spool/actions.ts';
 import type { ListFilter } from '../../../spool/list.ts';
-import { ask } from '../../ui/confirm.ts';
 import { CommandError, endedBy, EXIT, type ExitCode } from '../../exit-codes.ts';
-import { stopOnSignal } from '../../interruptible.ts';
 import { FILTER_OPTIONS, filterOf } from '../../filters.ts';
 import { wholeIds } from '../../id-prefix.ts';
 import { type BadLine, idBatches } from '../../ids.ts';
+import { stopOnSignal } from '../../interruptible.ts';
+import { lookUp } from '../../look-up.ts';
+import type { ArgumentSpec, CommandContext, OptionSpec } from '../../spec.ts';
+import { ask } from '../../ui/confirm.ts';
 import type { Out } from '../../ui/output.ts';
 import { COUNTING, createProgress, during } from '../../ui/progress.ts';
-import { checkPolicyKnown, rehearse } from './rehearse.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
-import type { ArgumentSpec, CommandContext, OptionSpec } from '../../spec.ts';
 
 /** An action, in data and in words. */
-export interface Action {
+interface Action {
   readonly bulk: BulkAction;
   /** `retry`: will we …? */
   readonly verb: string;
@@ -238,4 +241,63 @@ function messages(count: number): string {
 
 function usage(text: string): CommandError {
   return new CommandError('usage.invalid', text);
+}
+
+// What an action would come to, by what is known of the messages. Does nothing.
+
+/** How long something is kept decides no refusal. */
+const ANY_RETENTION: Retention = {
+  deliveredMs: null,
+  bouncedMs: null,
+  removedMs: DAY_MS,
+  dedupeWindowMs: DAY_MS,
+};
+
+/** What would become of these messages now. `done` means: would be. */
+async function rehearse(
+  control: Control,
+  ids: readonly string[],
+  bulk: BulkAction,
+  { io, out }: Pick<CommandContext, 'io' | 'out'>,
+): Promise<ActionResult[]> {
+  const found = await lookUp(control, ids, out);
+  const action = operatorAction(bulk);
+  const context = { now: io.clock.now(), by: control.by, retention: ANY_RETENTION };
+  return ids.map((id) => {
+    const entry = found.get(id);
+    if (entry === undefined) return { id, result: 'unknown' };
+    const answer = operatorMove(entry, action, context);
+    return answer.kind === 'refused'
+      ? { id, result: 'refused', why: answer.text }
+      : { id, result: 'done' };
+  });
+}
+
+/** Refuses a policy that is not known where the messages are. */
+async function checkPolicyKnown(control: Control, bulk: BulkAction): Promise<void> {
+  if (bulk.kind !== 'policy') return;
+  const names = (await control.policies()).map(({ name }) => name);
+  if (names.includes(bulk.policy)) return;
+  throw new RespoolError(
+    'policy.unknown',
+    `cannot set policy ${show(bulk.policy)}: known are ${names.join(', ')}`,
+  );
+}
+
+function operatorAction(bulk: BulkAction): OperatorAction {
+  switch (bulk.kind) {
+    case 'hold':
+    case 'bounce':
+      return { kind: bulk.kind, reason: bulk.reason ?? '' };
+    case 'release':
+      return { kind: 'release' };
+    case 'retry':
+      return { kind: 'retryNow' };
+    case 'remove':
+      return { kind: 'remove', hard: bulk.hard === true, reason: bulk.reason ?? '' };
+    case 'policy':
+      return { kind: 'setPolicy', policy: bulk.policy };
+    default:
+      return unreachable(bulk);
+  }
 }

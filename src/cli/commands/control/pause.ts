@@ -3,7 +3,7 @@
 import { checkTopicPattern } from '../../../core/limits.ts';
 import { ask } from '../../ui/confirm.ts';
 import { usageOf } from '../../options.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 
 /** `respool pause [topic]` */

@@ -9,7 +9,7 @@ import { readConfig } from '../../config.ts';
 import { namedUrl } from '../../session.ts';
 import type { Explained } from './explain-policy.ts';
 import { isPolicySpec, readPolicySpec } from './policy-spec.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 import { tableOf } from '../../ui/table.ts';
 

@@ -4,7 +4,7 @@ import { checkTopicPattern } from '../../../core/limits.ts';
 import { ask } from '../../ui/confirm.ts';
 import { EXIT } from '../../exit-codes.ts';
 import { usageOf } from '../../options.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { NAME_A_TOPIC, patternOf } from './pause.ts';
 

@@ -5,7 +5,7 @@ import { forgetNote, noteGroup, noteOf, notesOf } from '../../../dead-letters/no
 import type { Millis } from '../../../core/duration.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { passing } from '../../ui/progress.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative, span } from '../../ui/times.ts';
 import { letterFilterOf } from './filter.ts';

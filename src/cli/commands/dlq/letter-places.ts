@@ -22,7 +22,7 @@ import { type Desk, openDesk } from '../../session.ts';
 import { usageOf } from '../../options.ts';
 import type { Out } from '../../ui/output.ts';
 import { type Reached, reach } from '../rabbit/reach.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 
 /** One place, open until the command ends. */

@@ -11,7 +11,7 @@ import { fitsLetter } from '../../../core/letter-query.ts';
 import type { Caution, DeadLetters, LetterQuery, OpenLetter } from '../../../ports/dead-letters.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import { passing } from '../../ui/progress.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import { kindsOf, type LetterFilter, letterFilterOf } from './filter.ts';
 import { categoryRules, type LettersContext, openPlaces, type Place } from './letter-places.ts';
 

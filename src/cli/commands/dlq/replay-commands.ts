@@ -126,7 +126,7 @@ const pause: CommandSpec = {
   arguments: ONE,
   role: 'operate',
   examples: [{ line: `respool dlq replays pause ${ID}`, does: 'until somebody resumes it' }],
-  run: async (context) => (await import('./replay/steer.ts')).pauseReplay(context),
+  run: async (context) => (await import('./replay/replays.ts')).pauseReplay(context),
 };
 
 const resume: CommandSpec = {
@@ -145,7 +145,7 @@ const resume: CommandSpec = {
   ],
   role: 'operate',
   examples: [{ line: `respool dlq replays resume ${ID}`, does: 'goes on where it was' }],
-  run: async (context) => (await import('./replay/steer.ts')).resumeReplay(context),
+  run: async (context) => (await import('./replay/replays.ts')).resumeReplay(context),
 };
 
 const cancel: CommandSpec = {
@@ -158,7 +158,7 @@ const cancel: CommandSpec = {
   arguments: ONE,
   role: 'operate',
   examples: [{ line: `respool dlq replays cancel ${ID}`, does: 'it cannot be resumed then' }],
-  run: async (context) => (await import('./replay/steer.ts')).cancelReplay(context),
+  run: async (context) => (await import('./replay/replays.ts')).cancelReplay(context),
 };
 
 const report: CommandSpec = {
@@ -195,7 +195,7 @@ const forget: CommandSpec = {
   arguments: ONE,
   role: 'operate',
   examples: [{ line: `respool dlq replays forget ${ID}`, does: 'its report is gone' }],
-  run: async (context) => (await import('./replay/steer.ts')).forgetReplay(context),
+  run: async (context) => (await import('./replay/replays.ts')).forgetReplay(context),
 };
 
 const rulesList: CommandSpec = {

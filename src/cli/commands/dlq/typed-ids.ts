@@ -2,9 +2,10 @@
 
 import { createInterface } from 'node:readline';
 import { show } from '../../../core/errors.ts';
+import { numberText } from '../../../observe/logs/safe-text.ts';
+import type { Control } from '../../../operator/operator.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { wholeLetterIds } from '../../id-prefix.ts';
-import { numberText } from '../../../observe/logs/safe-text--safe.ts';
 import type { CommandContext } from '../../spec.ts';
 
 const COUNT_MAX = 1_000_000_000_000;
@@ -95,4 +96,25 @@ function idIn(line: string): string {
     // Told below, as what has no id.
   }
   throw new CommandError('usage.invalid', `cannot use ${show(line)} of stdin: it has no "id"`);
+}
+
+// What is about to be done to letters that were named one by one, on the audit record:
+// in as many lines as it takes, for a store or a service takes no line of any length.
+
+/** Ids in one line; with the longest ones it has about 256 KiB. */
+const AUDIT_IDS_IDS_MAX = 1_000;
+
+/** Writes the lines; durable when it resolves. */
+export async function recordWithIds(
+  control: Pick<Control, 'recordAction'>,
+  action: string,
+  { ids, ...details }: Readonly<Record<string, unknown>> & { readonly ids?: readonly string[] },
+): Promise<void> {
+  if (ids === undefined) return control.recordAction(action, details);
+  const parts = Math.max(Math.ceil(ids.length / AUDIT_IDS_IDS_MAX), 1);
+  for (let part = 0; part < parts; part += 1) {
+    const some = ids.slice(part * AUDIT_IDS_IDS_MAX, (part + 1) * AUDIT_IDS_IDS_MAX);
+    const place = parts === 1 ? {} : { part: part + 1, parts };
+    await control.recordAction(action, { ...details, ids: some, ...place });
+  }
 }

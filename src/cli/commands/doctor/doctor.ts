@@ -3,7 +3,7 @@
 import type { DoctorFinding, Level } from './finding.ts';
 import { EXIT } from '../../exit-codes.ts';
 import type { Out, Style } from '../../ui/output.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 
 const STYLES: Readonly<Record<Level, Style>> = { ok: 'green', note: 'yellow', unsafe: 'red' };

@@ -18,7 +18,7 @@ import {
   ownerOf,
 } from '../../session.ts';
 import type { CommandContext } from '../../spec.ts';
-import { readVersion } from '../../../system/version--version.ts';
+import { readVersion } from '../../../system/version.ts';
 import { type DoctorFinding, note, unsafe } from './finding.ts';
 import { examineClock, examineEnvironment, examineVersions } from './environment-checks.ts';
 import { examineMessages } from './message-checks.ts';

@@ -7,9 +7,8 @@ import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { isRespoolError } from '../../../core/errors.ts';
 import type { OtelApi } from '../../../observe/tracing/api.ts';
 import { importPeer } from '../../../system/peer.ts';
-import { examineCommand } from './command.ts';
+import { examineCommand, examineRoute } from './settings-checks.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
-import { examineRoute } from './settings-checks.ts';
 
 /** All of it. */
 export async function examineSeeing(loaded: LoadedConfig): Promise<DoctorFinding[]> {

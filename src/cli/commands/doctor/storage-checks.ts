@@ -11,12 +11,12 @@ import {
   refuseFiles,
   type StorePlace,
 } from '../../../config/open/stores.ts';
-import { textOf } from '../../../core/errors.ts';
+import { isRespoolError, textOf } from '../../../core/errors.ts';
 import type { Durability } from '../../../ports/entry-store.ts';
-import { loadSqlite, type SqliteDatabase, sqliteCode } from '../../../stores/shared/client.ts';
+import { loadSqlite, sqliteCode, type SqliteDatabase } from '../../../stores/shared/client.ts';
+import type { Diagnosis } from '../../../stores/shared/finding.ts';
 import { refusedFileSystem } from '../../../stores/shared/local-disk.ts';
 import { type DoctorFinding, note, ok, unsafe } from './finding.ts';
-import { examineServer, type Looked } from './servers.ts';
 
 const MIB: number = 2 ** 20;
 const FREE_UNSAFE_BYTES: number = 100 * MIB;
@@ -300,5 +300,35 @@ async function examineSqlite(id: string, place: StorePlace): Promise<DoctorFindi
       return [unsafe(full, `"${file}" is not a Respool store, nor any SQLite database`, OTHER)];
     }
     return [unsafe(full, `"${file}" cannot be read: ${textOf(error)}`, 'run: respool check')];
+  }
+}
+
+// What stores on servers say about those: reached or not, settings, dangers.
+
+/** What a look at a store's server found; of a store without one, nothing. */
+interface Looked {
+  readonly findings: readonly DoctorFinding[];
+  readonly durability?: Durability;
+  /** Whether our tables, stream or bucket are there; undefined where there is no server. */
+  readonly isThere?: boolean;
+  /** There is a server, and it cannot be reached. */
+  readonly isAway: boolean;
+}
+
+/** Asks a server, if there is one. */
+async function examineServer(
+  id: string,
+  diagnose: (() => Promise<Diagnosis>) | undefined,
+): Promise<Looked> {
+  if (diagnose === undefined) return { findings: [], isAway: false };
+  try {
+    const { findings, durability, isThere } = await diagnose();
+    const named = findings.map((finding) => ({ ...finding, id: `${id}.${finding.id}` }));
+    return { findings: named, durability, isThere, isAway: false };
+  } catch (error) {
+    if (!isRespoolError(error)) throw error;
+    const todo = error.code === 'peer.missing' ? 'install it' : 'mend what the sentence names';
+    const finding = unsafe(`${id}.reached`, textOf(error), todo);
+    return { findings: [finding], isThere: false, isAway: true };
   }
 }

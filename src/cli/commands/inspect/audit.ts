@@ -2,7 +2,7 @@
 
 import type { Millis } from '../../../core/duration.ts';
 import type { Control } from '../../../operator/operator.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { exact, relative } from '../../ui/times.ts';

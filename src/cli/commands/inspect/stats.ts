@@ -8,7 +8,7 @@ import { sleep } from '../../../system/wait.ts';
 import type { Io } from '../../ui/io.ts';
 import { STATE_COLUMN } from '../../ui/message-view.ts';
 import type { Out } from '../../ui/output.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative, span } from '../../ui/times.ts';

@@ -2,10 +2,10 @@
  * bench-measure — enqueue and delivery on one kind of store, in a folder that was made for it.
  */
 
+import { open } from 'node:fs/promises';
 import path from 'node:path';
 import type { Clock } from '../../../ports/clock.ts';
 import type { Spool } from '../../../spool/spool.ts';
-import { type Spread, spreadOf } from './spread.ts';
 
 /** Where and how long. */
 export interface BenchParts {
@@ -110,4 +110,45 @@ async function keepBusy(
   await Promise.all(Array.from({ length: IN_FLIGHT }, caller));
   const tookMs = clock.monotonic() - beginsAt;
   return { count: spansMs.length, tookMs, ...spreadOf(spansMs) };
+}
+
+// Where most of the measured spans lie. Pure.
+
+/** Spans in milliseconds, by how many of them are shorter. */
+interface Spread {
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+}
+
+/** Half and nearly all of them are not longer than this. */
+function spreadOf(spansMs: readonly number[]): Spread {
+  const sorted = spansMs.toSorted((a, b) => a - b);
+  const at = (share: number): number =>
+    sorted[Math.min(sorted.length - 1, Math.ceil(sorted.length * share) - 1)] ?? 0;
+  return { p50Ms: at(0.5), p99Ms: at(0.99) };
+}
+
+// How long this disk takes to say that a small write is safe.
+
+const BLOCK_BYTES = 4_096;
+
+/** Writes 4 KiB and syncs it, one after the other. */
+export async function benchFsync({ folder, forMs, clock, signal }: BenchParts): Promise<Measured> {
+  const block = Buffer.alloc(BLOCK_BYTES, 'respool');
+  const handle = await open(path.join(folder, 'fsync'), 'w');
+  const spansMs: number[] = [];
+  const startedAt = clock.monotonic();
+  try {
+    while (clock.monotonic() - startedAt < forMs) {
+      signal.throwIfAborted();
+      const before = clock.monotonic();
+      await handle.write(block);
+      await handle.sync();
+      spansMs.push(clock.monotonic() - before);
+    }
+  } finally {
+    await handle.close();
+  }
+  const tookMs = clock.monotonic() - startedAt;
+  return { name: 'fsync 4 KiB', count: spansMs.length, tookMs, ...spreadOf(spansMs) };
 }

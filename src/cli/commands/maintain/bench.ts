@@ -7,7 +7,7 @@ import type { BenchParts, Measured } from './bench-measure.ts';
 import { readConfig } from '../../config.ts';
 import { endedBy } from '../../exit-codes.ts';
 import { createProgress } from '../../ui/progress.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 
@@ -96,7 +96,7 @@ async function measureAll({ io, out }: CommandContext, parts: BenchParts): Promi
 }
 
 async function* measureEach(parts: BenchParts): AsyncGenerator<Measured> {
-  const { benchFsync } = await import('./fsync.ts');
+  const { benchFsync } = await import('./bench-measure.ts');
   const { benchStore } = await import('./bench-measure.ts');
   yield await benchFsync(parts);
   yield* benchStore('sqlite', parts);

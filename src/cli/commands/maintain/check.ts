@@ -5,7 +5,7 @@ import { ask } from '../../ui/confirm.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import type { Out } from '../../ui/output.ts';
 import { createProgress } from '../../ui/progress.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandSpec } from '../../spec.ts';
 import { tableOf } from '../../ui/table.ts';
 

@@ -3,7 +3,7 @@
 import type { ConfigLine } from '../../../config/describe.ts';
 import { readConfig } from '../../config.ts';
 import { CommandError } from '../../exit-codes.ts';
-import { jsonLine, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 

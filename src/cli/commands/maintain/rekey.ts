@@ -6,7 +6,7 @@ import { endedBy, EXIT, type ExitCode } from '../../exit-codes.ts';
 import { stopOnSignal } from '../../interruptible.ts';
 import type { Out } from '../../ui/output.ts';
 import { COUNTING, createProgress, during } from '../../ui/progress.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 
 /** Messages whose bodies cannot be read that are named, at the most. */

@@ -4,7 +4,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { CommandError } from '../../exit-codes.ts';
 import type { Out } from '../../ui/output.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 
 const ROLES = ['post', 'read', 'operate', 'admin'] as const;

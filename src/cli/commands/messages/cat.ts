@@ -8,7 +8,7 @@ import { wholeIds } from '../../id-prefix.ts';
 import { idBatches, type MakeWhole } from '../../ids.ts';
 import type { Out } from '../../ui/output.ts';
 import { idProgress } from '../../ui/progress.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 
 /** How much of a body a terminal shows. */

@@ -8,7 +8,7 @@ import { checkTopic } from '../../../core/limits.ts';
 import type { Message } from '../../../spool/message.ts';
 import { CommandError } from '../../exit-codes.ts';
 import { usageOf } from '../../options.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 
 const JSON_TYPE = 'application/json';

@@ -4,7 +4,7 @@ import type { ListOrder } from '../../../ports/entry-store.ts';
 import type { PageOptions } from '../../../spool/list.ts';
 import { FILTER_OPTIONS, filterOf } from '../../filters.ts';
 import { LIST_COLUMNS, listRow, messageObject } from '../../ui/message-view.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext, CommandSpec } from '../../spec.ts';
 import { pagedTable } from '../../ui/table.ts';
 

@@ -17,7 +17,7 @@ import { levelOf } from '../../../engine/log.ts';
 import type { RelayLoad } from '../../../outbox/relay.ts';
 import { EVERYTHING } from '../../../spool/pauses.ts';
 import { endsWithin } from '../../../system/wait.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import { type LifeParts, startWhenPossible } from '../serve/start-when-possible.ts';
 
 /** What runs a relay. */

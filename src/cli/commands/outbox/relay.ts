@@ -6,7 +6,7 @@ import { durationMs } from '../../../core/duration.ts';
 import { textOf } from '../../../core/errors.ts';
 import type { Spool } from '../../../spool/spool.ts';
 import { EXIT, type ExitCode, exitCodeOf } from '../../exit-codes.ts';
-import { numberText } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText } from '../../../observe/logs/safe-text.ts';
 import { listenForTheEnd } from '../serve/service.ts';
 import { createServeLog } from '../serve/serve-log.ts';
 import type { CommandContext } from '../../spec.ts';

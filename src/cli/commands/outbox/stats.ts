@@ -10,7 +10,7 @@ import { lookUp } from '../../look-up.ts';
 import { listRow, type SeenEntry } from '../../ui/message-view.ts';
 import { byOf } from '../../session.ts';
 import type { Out } from '../../ui/output.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { relative } from '../../ui/times.ts';

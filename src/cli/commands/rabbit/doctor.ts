@@ -5,7 +5,7 @@ import { doctor } from '../../../rabbit/admin/doctor.ts';
 import type { Finding } from '../../../rabbit/admin/reports.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
 import type { Style } from '../../ui/output.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { chooseQueues } from './queues.ts';
 import { reach } from './reach.ts';

@@ -8,7 +8,7 @@ import type { DrainOptions, DrainReport } from '../../../rabbit/admin/reports.ts
 import type { QueuePlan } from '../../../rabbit/topology/model.ts';
 import { ask } from '../../ui/confirm.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { moveWith } from './move-messages.ts';
 import { readRabbitConfig } from './queues.ts';

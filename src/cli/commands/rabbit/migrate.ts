@@ -1,14 +1,13 @@
 /** migrate — from the topology that a queue had to the one that it has now, messages included. */
 
 import type { EffectiveConsumer } from '../../../config/load/consumers.ts';
-import { respoolWire } from '../../../rabbit/consume/message-history.ts';
+import { respoolWire, type Wire } from '../../../rabbit/consume/message-history.ts';
 import { mergeTopologies } from '../../../rabbit/topology/merge.ts';
 import { migrateTopology } from '../../../rabbit/admin/migrate.ts';
 import type { MigrateReport } from '../../../rabbit/admin/reports.ts';
-import type { Wire } from '../../../rabbit/consume/wire.ts';
 import { ask } from '../../ui/confirm.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { moveWith } from './move-messages.ts';
 import { chooseQueues, formerOf } from './queues.ts';

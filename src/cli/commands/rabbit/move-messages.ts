@@ -3,7 +3,7 @@
 import type { MoveProgress } from '../../../rabbit/admin/reports.ts';
 import { interruptible } from '../../interruptible.ts';
 import { createProgress } from '../../ui/progress.ts';
-import { numberText } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 
 /** Runs it; `total` is how many messages there are. A signal ends it between two messages. */

@@ -6,7 +6,7 @@ import { isRespoolError, textOf } from '../../../core/errors.ts';
 import type { AmqpConnection } from '../../../rabbit/connection/amqp.ts';
 import { createConnection, type RabbitConnection } from '../../../rabbit/connection/connection.ts';
 import { createManagement, type Management } from '../../../rabbit/admin/management/index.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 
 /** A broker that answers. */

@@ -6,7 +6,7 @@ import type { QueueStats, StatsReport } from '../../../rabbit/admin/reports.ts';
 import { queueStats } from '../../../rabbit/admin/stats.ts';
 import { sleep } from '../../../system/wait.ts';
 import type { Out } from '../../ui/output.ts';
-import { numberText, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { type Column, tableOf } from '../../ui/table.ts';
 import { span } from '../../ui/times.ts';

@@ -10,7 +10,7 @@ import { toTerraform } from '../../../rabbit/topology/terraform.ts';
 import { verifyTopology } from '../../../rabbit/topology/verify.ts';
 import { ask } from '../../ui/confirm.ts';
 import { CommandError, EXIT, type ExitCode } from '../../exit-codes.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../spec.ts';
 import { chooseQueues } from './queues.ts';
 import { type Reached, reach } from './reach.ts';

@@ -11,7 +11,7 @@ import { levelOf } from '../../../engine/log.ts';
 import { eventLine, isSaid, isTold, type Level } from '../../ui/event-line.ts';
 import type { Io } from '../../ui/io.ts';
 import type { Out } from '../../ui/output.ts';
-import { jsonLine, safe } from '../../../observe/logs/safe-text--safe.ts';
+import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
 import { timeOfDay } from '../../ui/times.ts';
 
 /** How the lines look. */

@@ -8,37 +8,38 @@
  */
 
 import path from 'node:path';
+import type { LoadedConfig } from '../../../config/load/load-config.ts';
 import { closeHandlers } from '../../../config/open/handlers.ts';
 import {
   type ConfiguredSpool,
   createConfiguredSpool,
   type RouteInfo,
 } from '../../../config/open/open-spool.ts';
-import type { LoadedConfig } from '../../../config/load/load-config.ts';
-import { createControl, FlowMeter } from '../../../operator/index.ts';
-import { DiskMeter } from '../../../operator/disk-meter.ts';
-import { told } from '../../../operator/serialize-event.ts';
 import { durationMs } from '../../../core/duration.ts';
 import { textOf } from '../../../core/errors.ts';
 import { topicMatches } from '../../../core/topic.ts';
 import { isNoticeTopic } from '../../../observe/alerts/notice.ts';
+import { withRedaction } from '../../../observe/logs/pretty.ts';
+import { jsonLine, safe } from '../../../observe/logs/safe-text.ts';
+import { DiskMeter } from '../../../operator/disk-meter.ts';
+import { createControl, FlowMeter } from '../../../operator/index.ts';
+import { told } from '../../../operator/serialize-event.ts';
 import type { Clock } from '../../../ports/clock.ts';
+import type { Logger } from '../../../ports/logger.ts';
 import type { Spool } from '../../../spool/spool.ts';
+import { readVersion } from '../../../system/version.ts';
 import { createService } from '../../../web/index.ts';
 import { readConfig } from '../../config.ts';
-import type { Level } from '../../ui/event-line.ts';
 import { EXIT, type ExitCode } from '../../exit-codes.ts';
+import type { CommandContext } from '../../spec.ts';
+import type { Level } from '../../ui/event-line.ts';
 import type { AlertsLife, PreparedAlerts } from '../alerts/alerts-service.ts';
-import { freeBytesAt } from './free-space.ts';
-import { loggerOf, storeLoggerOf } from './log-lines.ts';
-import { type ServeMetrics, startMetrics } from './metrics.ts';
+import type { RulesLife } from '../dlq/replay/rules-service.ts';
 import type { RelayLife } from '../outbox/relay-service.ts';
 import type { ConsumersLife } from '../rabbit/consumers-service.ts';
-import type { RulesLife } from '../dlq/replay/rules-service.ts';
-import { safe } from '../../../observe/logs/safe-text--safe.ts';
+import { freeBytesAt } from './free-space.ts';
+import { type ServeMetrics, startMetrics } from './metrics.ts';
 import { createServeLog, type ServeLog } from './serve-log.ts';
-import type { CommandContext } from '../../spec.ts';
-import { readVersion } from '../../../system/version--version.ts';
 
 type Service = ReturnType<typeof createService>;
 
@@ -208,7 +209,7 @@ async function startRules(
 const BODY_MAX_BYTES_DEFAULT = 64 * 2 ** 20;
 
 /** Why it ends. */
-export type End =
+type End =
   | { readonly kind: 'signal'; readonly signal: 'SIGINT' | 'SIGTERM' }
   | { readonly kind: 'error'; readonly error: unknown };
 
@@ -326,4 +327,29 @@ function needsToken({ config }: LoadedConfig): boolean {
 export function levelOf({ out }: CommandContext, configured: Level): Level {
   if (out.verbose) return 'debug';
   return out.quiet ? 'warn' : configured;
+}
+
+// Loggers whose lines go to the log of the service.
+
+/** What the service itself says matters when something is refused or fails. */
+function loggerOf(log: ServeLog, names: readonly string[]): Logger {
+  // Hidden before it becomes a text, in which a name tells nothing any more.
+  return withRedaction(
+    {
+      debug: () => undefined,
+      info: () => undefined,
+      warn: (fields, text) => log.say('warn', `${text} ${jsonLine(fields)}`, fields),
+      error: (fields, text) => log.say('error', `${text} ${jsonLine(fields)}`, fields),
+    },
+    { names },
+  );
+}
+
+/** What stores say of their servers comes once, when they open. */
+function storeLoggerOf(log: ServeLog, names: readonly string[]): Logger {
+  return {
+    ...loggerOf(log, names),
+    info: (fields, text) => log.say('info', text, fields),
+    warn: (fields, text) => log.say('warn', text, fields),
+  };
 }

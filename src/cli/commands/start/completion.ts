@@ -25,8 +25,8 @@ export const completion: CommandSpec = {
     const [shell = ''] = args;
     const script =
       shell === 'bash'
-        ? (await import('./bash.ts')).bashScript(places)
-        : (await import('./zsh.ts')).zshScript(places);
+        ? (await import('./completion-scripts.ts')).bashScript(places)
+        : (await import('./completion-scripts.ts')).zshScript(places);
     if (out.json) await out.object({ shell, script });
     else await out.write(script);
     return undefined;

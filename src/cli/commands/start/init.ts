@@ -77,7 +77,7 @@ async function filesOf(
 ): Promise<readonly NewFile[]> {
   const { chooseFormat, fileNameOf } = await import('./init-format.ts');
   const { configText } = await import('./init-templates.ts');
-  const { receiverText } = await import('./receiver-text.ts');
+  const { receiverText } = await import('./init-templates.ts');
   const { EXTENSIONS } = await import('../../../config/load/find-file.ts');
   const { port, hasReceiver, format = chooseFormat(folder) } = wanted;
   const config = {

@@ -8,9 +8,12 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isRespoolError } from '../../../../src/core/errors.ts';
 import { createControl } from '../../../../src/operator/index.ts';
-import { cancelReplay, getReplay } from '../../../../src/dead-letters/replay/operations.ts';
+import {
+  cancelReplay,
+  getReplay,
+  reportReplay,
+} from '../../../../src/dead-letters/replay/operations.ts';
 import { planReplay } from '../../../../src/dead-letters/replay/plan.ts';
-import { reportReplay } from '../../../../src/dead-letters/replay/report.ts';
 import { resumeReplay } from '../../../../src/dead-letters/replay/run.ts';
 import type { Replay } from '../../../../src/operator/replays.ts';
 import type { Clock } from '../../../../src/ports/clock.ts';

@@ -10,7 +10,7 @@ import { isRespoolError } from '../../../../core/errors.ts';
 import type { DeadLetters } from '../../../../ports/dead-letters.ts';
 import { CommandError, endedBy, EXIT, type ExitCode, exitCodeOf } from '../../../exit-codes.ts';
 import { createProgress } from '../../../ui/progress.ts';
-import { safe } from '../../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../../observe/logs/safe-text.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { stopOnSignal } from '../../../interruptible.ts';
 import { countsText, decided, resumeLine } from './view.ts';

@@ -4,27 +4,33 @@
  */
 
 import path from 'node:path';
+import { checkTopic } from '../../../../core/limits.ts';
 import { removeReplay } from '../../../../dead-letters/replay/operations.ts';
 import { drawPlan, planReplay } from '../../../../dead-letters/replay/plan.ts';
 import {
+  type LetterTransform,
   loadTransform,
   rehearse,
-  type LetterTransform,
 } from '../../../../dead-letters/replay/transform.ts';
+import { safe } from '../../../../observe/logs/safe-text.ts';
 import type { Replay, ReplayDesk, ReplayOptions } from '../../../../operator/replays.ts';
-import type { DeadLetters } from '../../../../ports/dead-letters.ts';
-import { ask } from '../../../ui/confirm.ts';
-import { kindsOf } from '../filter.ts';
-import { type Look, openLook } from '../open-look.ts';
-import { atLetters, type LettersContext, type Place } from '../letter-places.ts';
+import type {
+  DeadLetters,
+  Letter,
+  LetterQuery,
+  LetterRoute,
+} from '../../../../ports/dead-letters.ts';
+import { checkName } from '../../../../rabbit/topology/names.ts';
 import { CommandError, EXIT, type ExitCode, exitCodeOf } from '../../../exit-codes.ts';
-import { createProgress } from '../../../ui/progress.ts';
-import { safe } from '../../../../observe/logs/safe-text--safe.ts';
-import type { CommandContext } from '../../../spec.ts';
-import { carryOut } from './carry-out.ts';
-import { chosenOf } from './chosen.ts';
 import { interruptible } from '../../../interruptible.ts';
-import { replayOptionsOf } from './options.ts';
+import { type Options, usageOf } from '../../../options.ts';
+import type { CommandContext } from '../../../spec.ts';
+import { ask } from '../../../ui/confirm.ts';
+import { createProgress } from '../../../ui/progress.ts';
+import { kindsOf } from '../filter.ts';
+import { atLetters, type LettersContext, type Place } from '../letter-places.ts';
+import { type Look, openLook } from '../open-look.ts';
+import { carryOut } from './carry-out.ts';
 import { messages, planView, rehearsalsView, resumeLine } from './view.ts';
 
 /** One place, and what of it is replayed how. */
@@ -211,4 +217,88 @@ async function runAll(
     }
   }
   return code;
+}
+
+// A place of which only some letters are seen, by what it cannot be asked itself.
+
+/** The same place; looks give only what fits. What is taken by its key is taken as before. */
+export function chosenOf(letters: DeadLetters, fits: (letter: Letter) => boolean): DeadLetters {
+  return {
+    name: letters.name,
+    caution: () => letters.caution(),
+    count: () => letters.count(),
+    async *look(options) {
+      for await (const open of letters.look(options)) if (fits(open.letter)) yield open;
+    },
+    take: (options) => letters.take(options),
+    settle: (taken, fate) => letters.settle(taken, fate),
+    isAlone: () => letters.isAlone(),
+    since: (replay, ids) => letters.since(replay, ids),
+    close: () => letters.close(),
+    ...(letters.waitingAt === undefined
+      ? {}
+      : { waitingAt: (routes) => letters.waitingAt?.(routes) ?? Promise.resolve(undefined) }),
+  };
+}
+
+// How a replay is to go, as the command line says it.
+
+const COUNT_MAX = 1_000_000_000;
+const RATE_MAX = 1_000_000;
+
+/** What a replay goes by where the command line says nothing. */
+interface ReplayDefaults {
+  readonly replaysMax: number;
+}
+
+/** The options of a replay; `transform` as an absolute path. */
+function replayOptionsOf(
+  options: Options,
+  {
+    query,
+    kind,
+    replaysMax,
+    resolve,
+  }: ReplayDefaults & {
+    readonly query: LetterQuery;
+    readonly kind: 'queue' | 'spool';
+    /** Makes a path of a file absolute. */
+    readonly resolve: (file: string) => string;
+  },
+): ReplayOptions {
+  const to = options.filled('to');
+  const transform = options.filled('transform');
+  const given = {
+    query: Object.keys(query).length === 0 ? undefined : query,
+    to: to === undefined ? undefined : routeOf(to, kind),
+    max: options.number('limit', { min: 1, max: COUNT_MAX }),
+    canary: options.number('canary', { min: 0, max: COUNT_MAX }),
+    canaryWait: options.span('canaryWait'),
+    rate: options.number('rate', { min: 1, max: RATE_MAX }),
+    window: options.number('window', { min: 1, max: 1_000 }),
+    stopAbove: options.number('stopAbove', { min: 0, max: 100 }),
+    replaysMax: options.number('replaysMax', { min: 1, max: 1_000 }) ?? replaysMax,
+    unsure: options.text('unsure'),
+    transform: transform === undefined ? undefined : resolve(transform),
+  };
+  const said = Object.entries(given).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(said);
+}
+
+/** `orders`, `shop:order.new`, `:a:queue` for a queue with a colon in its name; or a topic. */
+function routeOf(text: string, kind: 'queue' | 'spool'): LetterRoute {
+  if (kind === 'spool') {
+    const topic = usageOf(() => checkTopic(text, '--to'), ['message.invalid']);
+    return { kind: 'topic', topic };
+  }
+  const at = text.indexOf(':');
+  const [exchange, key] = at === -1 ? ['', text] : [text.slice(0, at), text.slice(at + 1)];
+  if (exchange === '') usageOf(() => checkName('--to', key));
+  if (Buffer.byteLength(exchange) > 255 || Buffer.byteLength(key) > 255) {
+    throw new CommandError(
+      'usage.invalid',
+      'cannot use this as --to: an exchange and a key have at most 255 bytes each',
+    );
+  }
+  return { kind: 'queue', exchange, key };
 }

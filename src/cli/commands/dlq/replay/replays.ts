@@ -1,28 +1,44 @@
 /** replays — what is on record of replays: all of them, one, and what became of each message. */
 
+import { SECOND_MS } from '../../../../core/duration.ts';
+import * as operations from '../../../../dead-letters/replay/operations.ts';
 import {
   getReplay,
   listReplays as allReplays,
+  reportReplay as linesOf,
 } from '../../../../dead-letters/replay/operations.ts';
-import { reportReplay as linesOf } from '../../../../dead-letters/replay/report.ts';
-import { needReplay } from '../../../../operator/record.ts';
-import type { Replay, ReplayDesk } from '../../../../operator/replays.ts';
-import { atLetters } from '../letter-places.ts';
-import { EXIT, type ExitCode } from '../../../exit-codes.ts';
+import { safe } from '../../../../observe/logs/safe-text.ts';
+import {
+  needReplay,
+  type Replay,
+  type ReplayDesk,
+  type ReplayOptions,
+} from '../../../../operator/replays.ts';
+import { sleep } from '../../../../system/wait.ts';
+import { endedBy, EXIT, type ExitCode } from '../../../exit-codes.ts';
 import { isMadeId, TypedIds } from '../../../id-prefix.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { pagedTable, tableOf } from '../../../ui/table.ts';
-import { LINE_COLUMNS, lineRow, REPLAY_COLUMNS, replayRow, replayView } from './view.ts';
+import { atLetters, openSource } from '../letter-places.ts';
+import { carryOut } from './carry-out.ts';
+import {
+  countsText,
+  LINE_COLUMNS,
+  lineRow,
+  REPLAY_COLUMNS,
+  replayRow,
+  replayView,
+} from './view.ts';
 
 const PAGE = 500;
 
 /** The desk of a command over replays; there is none at a broker. */
-export async function deskOf(context: CommandContext): Promise<ReplayDesk> {
+async function deskOf(context: CommandContext): Promise<ReplayDesk> {
   return (await atLetters(context).desk()).control;
 }
 
 /** The replay that a command names, also by the beginning of its id. */
-export async function namedReplay(context: CommandContext, desk: ReplayDesk): Promise<Replay> {
+async function namedReplay(context: CommandContext, desk: ReplayDesk): Promise<Replay> {
   const [id = ''] = context.args;
   const replay = await getReplay(desk, id);
   if (replay !== undefined) return replay;
@@ -79,4 +95,94 @@ export async function reportReplay(context: CommandContext): Promise<ExitCode> {
   }
   await print();
   return EXIT.done;
+}
+
+// Pause, resume, cancel and forget replays.
+//
+// Who runs a replay in another process is asked by its record, and given a little time to obey; one
+// whose sign of life is overdue is dealt with here.
+
+/** Longer than a runner is believed in without a sign of life. */
+const OBEYED_WITHIN_MS: number = 40 * SECOND_MS;
+const LOOK_EVERY_MS = 200;
+const CANARY_MAX = 1_000_000_000;
+
+export async function pauseReplay(context: CommandContext): Promise<ExitCode> {
+  return steer(context, 'pause');
+}
+
+export async function cancelReplay(context: CommandContext): Promise<ExitCode> {
+  return steer(context, 'cancel');
+}
+
+/** Runs it here, from where it is. */
+export async function resumeReplay(given: CommandContext): Promise<ExitCode> {
+  const context = atLetters(given);
+  const { options } = context;
+  const desk = (await context.desk()).control;
+  const replay = await namedReplay(context, desk);
+  const isTrusted = options.flag('trustLimit');
+  const { letters } = await openSource(context, replay.source, { isTrusted });
+  const unsure = options.text('unsure') as ReplayOptions['unsure'];
+  const canary = options.number('canary', { min: 0, max: CANARY_MAX });
+  const how = {
+    ...(unsure === undefined ? {} : { unsure }),
+    ...(canary === undefined ? {} : { canary }),
+  };
+  return carryOut(context, { desk, letters, replay, how });
+}
+
+export async function forgetReplay(context: CommandContext): Promise<ExitCode> {
+  const { io, out } = context;
+  const desk = await deskOf(context);
+  const { id } = await namedReplay(context, desk);
+  await operations.removeReplay(desk, id, { clock: io.clock });
+  if (out.json) await out.object({ id, result: 'forgotten' });
+  else await out.line(`replay ${safe(id)} is forgotten`);
+  return EXIT.done;
+}
+
+const ASK = { pause: operations.pauseReplay, cancel: operations.cancelReplay } as const;
+
+async function steer(context: CommandContext, wanted: 'pause' | 'cancel'): Promise<ExitCode> {
+  const { io, out } = context;
+  const desk = await deskOf(context);
+  const { id } = await namedReplay(context, desk);
+  const asked = await ASK[wanted](desk, id, { clock: io.clock });
+  const replay = await obeyed(context, { desk, wanted, replay: asked });
+  if (out.json) await out.object(replay);
+  else {
+    const { state, counts, plan } = replay;
+    await out.line(`replay ${safe(id)} is ${state}: ${countsText(counts, plan.count)}`);
+  }
+  if (replay.state !== 'running') return EXIT.done;
+  out.note(`whoever runs it was asked to ${wanted}, and has not done so yet`);
+  return EXIT.refused;
+}
+
+interface Asked {
+  readonly desk: ReplayDesk;
+  readonly wanted: 'pause' | 'cancel';
+  readonly replay: Replay;
+}
+
+/** Waits until whoever runs it has let go, or is believed in no longer. */
+async function obeyed({ io }: CommandContext, { desk, wanted, replay }: Asked): Promise<Replay> {
+  const { clock } = io;
+  const endsAt = clock.monotonic() + OBEYED_WITHIN_MS;
+  const stop = new AbortController();
+  const off = io.onSignal((signal) => stop.abort(endedBy(signal, '; it was asked all the same')));
+  try {
+    let last = replay;
+    while (last.state === 'running' && clock.monotonic() < endsAt) {
+      stop.signal.throwIfAborted();
+      await sleep(clock, LOOK_EVERY_MS, stop.signal);
+      last = (await operations.getReplay(desk, last.id)) ?? last;
+      const isOver = last.runner === undefined || last.runner.until <= clock.now();
+      if (last.state === 'running' && isOver) last = await ASK[wanted](desk, last.id, { clock });
+    }
+    return last;
+  } finally {
+    off();
+  }
 }

@@ -1,23 +1,34 @@
 /** rule-tools — what rules work with here: the places of a command line, a desk, and replays. */
 
-import { getReplay } from '../../../../dead-letters/replay/operations.ts';
+import { SECOND_MS } from '../../../../core/duration.ts';
+import { asError, show, textOf } from '../../../../core/errors.ts';
+import { topicMatches } from '../../../../core/topic.ts';
+import { getReplay, reportReplay } from '../../../../dead-letters/replay/operations.ts';
 import { planReplay } from '../../../../dead-letters/replay/plan.ts';
-import { reportReplay } from '../../../../dead-letters/replay/report.ts';
 import { resumeReplay, runReplay } from '../../../../dead-letters/replay/run.ts';
-import type { Replay, ReplayDesk } from '../../../../operator/replays.ts';
 import type {
+  Health,
+  HealthQuestion,
   OpenPlaces,
   ReplayRule,
   RuleHands,
   RulePlace,
   RuleTools,
 } from '../../../../dead-letters/rules/types.ts';
+import type { Control } from '../../../../operator/operator.ts';
+import type { Replay, ReplayDesk } from '../../../../operator/replays.ts';
+import type { Clock } from '../../../../ports/clock.ts';
+import type { LetterRoute } from '../../../../ports/dead-letters.ts';
+import { openChannel } from '../../../../rabbit/admin/inspect-broker.ts';
+import { closeChannel } from '../../../../rabbit/connection/close-channel.ts';
 import { systemDice } from '../../../../system/clock.ts';
 import { randomName } from '../../../../system/ids.ts';
+import { TimeLimit } from '../../../../system/wait.ts';
 import { createClosers } from '../../../closers.ts';
-import { type LettersContext, openPlaces, type Place } from '../letter-places.ts';
 import { byOf, type Desk } from '../../../session.ts';
-import { healthOf } from './health.ts';
+import { roadOf } from '../../../url-user.ts';
+import type { Reached } from '../../rabbit/reach.ts';
+import { type LettersContext, openPlaces, type Place } from '../letter-places.ts';
 
 /** What differs from one who runs rules to the other. */
 type Given = Pick<RuleTools, 'signal' | 'tell'>;
@@ -99,4 +110,120 @@ function handsOf(desk: Desk, { io }: LettersContext): RuleHands {
       return ids;
     },
   };
+}
+
+// Whether the destination of dead letters is well, before a rule sends any there.
+//
+//   { http }    a GET at the URL answers with 2xx
+//   a queue     every queue that the letters go to is there, and is consumed
+//   the spool   no topic of the letters is paused
+
+/** How long a destination may take to say that it is well. */
+const ANSWERS_WITHIN_MS: number = 5 * SECOND_MS;
+/** Reasons that are told, at the most. */
+const TOLD_MAX = 3;
+
+/** Who can be asked. */
+export interface HealthParts {
+  /** Only of the spool, and only when it is about one. */
+  readonly control: () => Promise<Pick<Control, 'pauses'>>;
+  /** The broker of the letters, where they lie in a queue. */
+  readonly reached: Pick<Reached, 'amqp' | 'management'> | undefined;
+  readonly clock: Clock;
+  /** Cuts secrets out of a text. */
+  readonly hide: (text: string) => string;
+}
+
+type QueueRoute = Extract<LetterRoute, { readonly kind: 'queue' }>;
+
+/** `well`, or why not. */
+export async function healthOf(
+  { rule, routes }: Pick<HealthQuestion, 'rule' | 'routes'>,
+  parts: HealthParts,
+): Promise<Health> {
+  const { healthy } = rule;
+  if (typeof healthy === 'object') return ofUrl(healthy.http, parts);
+  const whys: string[] = [];
+  for (const route of routes) {
+    const why =
+      route.kind === 'topic' ? await ofTopic(route.topic, parts) : await ofQueue(route, parts);
+    if (why !== undefined) whys.push(why);
+    if (whys.length === TOLD_MAX) break;
+  }
+  return whys.length === 0 ? 'well' : { why: whys.join('; ') };
+}
+
+async function ofUrl(url: string, { clock, hide }: HealthParts): Promise<Health> {
+  const limit = new TimeLimit(clock, ANSWERS_WITHIN_MS);
+  const road = roadOf(url);
+  try {
+    const answer = await fetch(road.url, { signal: limit.signal, headers: road.headers });
+    await answer.body?.cancel();
+    if (answer.ok) return 'well';
+    return { why: hide(`GET ${road.url} answered ${answer.status}`) };
+  } catch (error) {
+    const said = limit.isOver ? 'no answer within 5s' : causeOf(error);
+    return { why: hide(`GET ${road.url} failed: ${said}`) };
+  } finally {
+    limit.stop();
+  }
+}
+
+function causeOf(error: unknown): string {
+  return textOf(asError(error).cause ?? error);
+}
+
+async function ofTopic(topic: string, { control }: HealthParts): Promise<string | undefined> {
+  const pauses = await (await control()).pauses();
+  const pause = pauses.find((one) => topicMatches(one.topic, topic));
+  return pause && `topic ${show(topic)} is paused by ${pause.by}: respool resume '${pause.topic}'`;
+}
+
+async function ofQueue(route: QueueRoute, parts: HealthParts): Promise<string | undefined> {
+  const { exchange, key } = route;
+  if (exchange === '') return ofOneQueue(key, parts);
+  const queues = await queuesBehind(route, parts);
+  if (typeof queues === 'string') return queues;
+  const whys = await Promise.all(queues.map((queue) => ofOneQueue(queue, parts)));
+  return whys.find((why) => why !== undefined);
+}
+
+/** The queues that an exchange leads to with this key, or why nobody can tell. */
+async function queuesBehind(
+  { exchange, key }: QueueRoute,
+  { reached }: HealthParts,
+): Promise<readonly string[] | string> {
+  const where = `exchange ${show(exchange)} with key ${show(key)}`;
+  const management = reached?.management;
+  if (management === undefined) {
+    return `without the management API nobody knows where ${where} leads; use "healthy: { http }"`;
+  }
+  const type = (await management.exchanges()).find(({ name }) => name === exchange)?.type;
+  if (type === undefined) return `exchange ${show(exchange)} is not there`;
+  const bindings = (await management.bindings()).filter(
+    (one) => one.exchange === exchange && one.to === 'queue' && isLed(type, one.key, key),
+  );
+  if (bindings.length === 0) return `${where} leads to no queue`;
+  return [...new Set(bindings.map(({ destination }) => destination))];
+}
+
+function isLed(type: string, pattern: string, key: string): boolean {
+  if (type === 'direct') return pattern === key;
+  return type === 'topic' ? topicMatches(pattern, key) : true;
+}
+
+async function ofOneQueue(queue: string, { reached }: HealthParts): Promise<string | undefined> {
+  if (reached === undefined) return `nobody can tell whether queue ${show(queue)} is consumed`;
+  const channel = await openChannel(reached.amqp);
+  try {
+    const { consumerCount } = await channel.checkQueue(queue);
+    return consumerCount > 0 ? undefined : `queue ${show(queue)} has no consumer`;
+  } catch (error) {
+    const isMissing = (error as { readonly code?: unknown }).code === 404;
+    return isMissing
+      ? `queue ${show(queue)} is not there`
+      : `queue ${show(queue)}: ${textOf(error)}`;
+  } finally {
+    await closeChannel(channel);
+  }
 }

@@ -1,15 +1,17 @@
 /** rules-service — the rules of the configuration beside a service, from its start to its stop. */
 
 import type { LoadedConfig } from '../../../../config/load/load-config.ts';
-import { createControl } from '../../../../operator/spool-operator.ts';
 import { runRules } from '../../../../dead-letters/rules/run.ts';
+import type { RuleNews } from '../../../../dead-letters/rules/types.ts';
+import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
+import { createControl } from '../../../../operator/spool-operator.ts';
 import type { Spool } from '../../../../spool/spool.ts';
 import { withTimeout } from '../../../../system/wait.ts';
-import type { LettersContext } from '../letter-places.ts';
 import { byOf, type Desk } from '../../../session.ts';
-import type { ServeLog } from '../../serve/serve-log.ts';
 import type { CommandContext } from '../../../spec.ts';
-import { teller } from './news.ts';
+import { relative } from '../../../ui/times.ts';
+import type { ServeLog } from '../../serve/serve-log.ts';
+import type { LettersContext } from '../letter-places.ts';
 import { ruleToolsOf } from './rule-tools.ts';
 
 /** Rules that run. */
@@ -18,7 +20,7 @@ export interface RulesLife {
   stop(withinMs: number): Promise<void>;
 }
 
-export interface RulesParts {
+interface RulesParts {
   readonly loaded: LoadedConfig;
   readonly spool: Spool;
   readonly log: ServeLog;
@@ -60,4 +62,24 @@ export function contextOf(
     loaded: () => Promise.resolve(loaded),
     desk: () => Promise.resolve(desk),
   };
+}
+
+// What rules tell of their rounds, in a line.
+
+/** A line for each round that came to something. */
+export function teller(log: ServeLog): (news: RuleNews) => void {
+  return (news) => {
+    const isBad = news.result === 'stopped' || news.result === 'failed';
+    const isQuiet = news.result === 'quiet';
+    log.say(isBad ? 'warn' : isQuiet ? 'debug' : 'info', `rule ${newsText(news)}`, news);
+  };
+}
+
+/** One round in a few words. */
+export function newsText({ rule, result, because, sent, replays, at, nextAt }: RuleNews): string {
+  const parts = [`${safe(rule)}: ${result}`];
+  if (replays.length > 0) parts.push(`sent ${numberText(sent)} by ${replays.join(', ')}`);
+  if (because !== undefined) parts.push(safe(because));
+  parts.push(`next ${relative(nextAt, at)}`);
+  return parts.join(', ');
 }

@@ -8,13 +8,13 @@ import { textOf } from '../../../../core/errors.ts';
 import { atLetters, type LettersContext } from '../letter-places.ts';
 import { CommandError, EXIT, type ExitCode } from '../../../exit-codes.ts';
 import { openDesk } from '../../../session.ts';
-import { numberText, safe } from '../../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
 import { levelOf, listenForTheEnd } from '../../serve/service.ts';
 import { createServeLog } from '../../serve/serve-log.ts';
 import type { CommandContext } from '../../../spec.ts';
 import { type Column, tableOf } from '../../../ui/table.ts';
 import { relative } from '../../../ui/times.ts';
-import { newsText, teller } from './news.ts';
+import { newsText, teller } from './rules-service.ts';
 import { ruleToolsOf } from './rule-tools.ts';
 
 const COLUMNS: readonly Column[] = [

@@ -13,7 +13,7 @@ import { show } from '../../../../core/errors.ts';
 import type { Millis } from '../../../../core/duration.ts';
 import { pairsOf } from '../../../ui/message-view.ts';
 import type { Out } from '../../../ui/output.ts';
-import { numberText, safe } from '../../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
 import { type Column, tableOf } from '../../../ui/table.ts';
 import { both, exact, relative } from '../../../ui/times.ts';
 

@@ -11,7 +11,7 @@ import { textOf } from '../../../../core/errors.ts';
 import type { Clock } from '../../../../ports/clock.ts';
 import { isLoopback } from '../../../../web/server/settings.ts';
 import { EXIT, type ExitCode } from '../../../exit-codes.ts';
-import { safe } from '../../../../observe/logs/safe-text--safe.ts';
+import { safe } from '../../../../observe/logs/safe-text.ts';
 import { listenForTheEnd } from '../../serve/service.ts';
 import { span } from '../../../ui/times.ts';
 import { startListening } from './listen.ts';

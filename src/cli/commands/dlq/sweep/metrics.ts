@@ -5,12 +5,11 @@
  * Promise: at most 500 queues have labels of their own; what comes then is counted as `other`.
  */
 
-import type { SweepCount } from '../../../../observe/metrics/broker-types.ts';
+import type { MetricsText, SweepCount } from '../../../../observe/metrics/types.ts';
 import { Families } from '../../../../observe/metrics/families.ts';
-import { createLabels } from '../../../../observe/metrics/labels.ts';
+import { createLabels } from '../../../../observe/metrics/context.ts';
 import { Registry } from '../../../../observe/metrics/process-metrics.ts';
 import { SweepRows } from '../../../../observe/metrics/dead-letter-metrics.ts';
-import type { MetricsText } from '../../../../observe/metrics/types.ts';
 import { systemClock } from '../../../../system/clock.ts';
 
 /** Queues with a label of their own, at the most. */

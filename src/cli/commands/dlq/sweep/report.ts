@@ -7,7 +7,7 @@ import { SECOND_MS } from '../../../../core/duration.ts';
 import { textOf } from '../../../../core/errors.ts';
 import type { QueueSweep, SweepEnd } from '../../../../rabbit/queues/sweep.ts';
 import type { Out } from '../../../ui/output.ts';
-import { numberText, safe } from '../../../../observe/logs/safe-text--safe.ts';
+import { numberText, safe } from '../../../../observe/logs/safe-text.ts';
 import { type Column, tableOf } from '../../../ui/table.ts';
 import { exact, span } from '../../../ui/times.ts';
 import type { SweepRun } from './run.ts';

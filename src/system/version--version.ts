@@ -1,3 +1,0 @@
-/** version--version — the version of this package, as commands tell it. */
-
-export { readVersion } from './version.ts';
